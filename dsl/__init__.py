@@ -1,0 +1,1 @@
+"""From YAML text to a typed model of kinds, engines and models, with every error in its place."""

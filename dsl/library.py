@@ -1,0 +1,221 @@
+"""All layout files that are known: the shipped ones, those of `--layouts` folders, those named by path.
+
+A file is parsed when something of it is asked for, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TypeVar
+
+from kvplan.dsl.deployment import parse_deployment
+from kvplan.dsl.diagnostics import Diagnostic, DslError, Sink, listed, nearest
+from kvplan.dsl.documents import SORTS, identify, open_document
+from kvplan.dsl.engines import Around, merged, parse_engine
+from kvplan.dsl.kinds import parse_kind
+from kvplan.dsl.model import Deployment, Engine, Kind, Model
+from kvplan.dsl.models import parse_model
+from kvplan.dsl.reader import Document, Scalar, Table
+from kvplan.dsl.shelf import Shelf
+from kvplan.dsl.source import Span, inline, shown
+
+T = TypeVar("T")
+FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model"}
+# Words that a model gives to every expression.
+WORDS = ("dtype", "query_heads")
+
+
+@dataclass(frozen=True)
+class Library:
+    """Kinds, engines and models by name."""
+
+    paths: Mapping[str, Mapping[str, Path]]
+
+    @cached_property
+    def kinds(self) -> Shelf[Kind]:
+        return Shelf("kind", self.paths["kind"], lambda name: self._parsed("kind", name, self._kind))
+
+    @cached_property
+    def engines(self) -> Shelf[Engine]:
+        return Shelf("engine", self.paths["engine"], lambda name: self._parsed("engine", name, self._engine))
+
+    @cached_property
+    def models(self) -> Shelf[Model]:
+        return Shelf("model", self.paths["model"], lambda name: self._parsed("model", name, self._model))
+
+    def kind(self, name: str) -> Kind:
+        return self.kinds.find(name)
+
+    def engine(self, name: str) -> Engine:
+        return self.engines.find(name)
+
+    def model(self, name: str) -> Model:
+        return self.models.find(name)
+
+    @cached_property
+    def default_engine(self) -> str:
+        """The engine whose file says `default: true`. Raises DslError (K014) unless there is exactly one."""
+        chosen = [name for name in self.engines if _says_default(self._root("engine", name))]
+        if len(chosen) != 1:
+            found = listed(chosen, "and") if chosen else "no engine"
+            help = "give engine=… in the side, or mark one engine 'default: true'"
+            raise DslError(
+                Diagnostic("K014", f"{found} marked as the default", inline("default", "<layouts>"), (), help)
+            )
+        return chosen[0]
+
+    @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """The names that a kind's expressions may use besides its own: options of every engine, and a model's words."""
+        options = (self._root("engine", name).get("options") for name in self.engines)
+        names = {entry.key.text for option in options if isinstance(option, Table) for entry in option.entries}
+        return tuple(sorted({*names, *WORDS}))
+
+    def errors(self, path: Path) -> list[Diagnostic]:
+        """Every error of one file."""
+        sink = Sink()
+        try:
+            document = open_document(path)
+        except DslError as error:
+            return list(error.diagnostics)
+        sink.found.extend(document.errors)
+        sort, name = identify(sink, document)
+        if sort and name:
+            self._parse(sink, sort, document, name)
+        return sink.found
+
+    def deployment(self, path: Path) -> Deployment:
+        """A deployment file. Raises DslError."""
+        document, sink = open_document(path), Sink()
+        sink.found.extend(document.errors)
+        sort, name = identify(sink, document)
+        if sort not in (None, "deployment"):
+            sink.add(
+                "K005",
+                f"expected a deployment, not a {sort}",
+                document.root.span,
+                help="it begins with deployment: NAME",
+            )
+        made = parse_deployment(sink, document.root, name, document.root.span, set(self.models)) if name else None
+        if sink.found or made is None:
+            raise DslError(*sink.found)
+        return made
+
+    def _parse(self, sink: Sink, sort: str, document: Document, name: str) -> object:
+        if sort == "deployment":
+            return parse_deployment(sink, document.root, name, document.root.span, set(self.models))
+        parse = {"kind": self._kind, "engine": self._engine, "model": self._model}[sort]
+        try:
+            return parse(sink, document, name)
+        except DslError as error:
+            sink.take(error)
+            return None
+
+    def _parsed(self, sort: str, name: str, parse: Callable[[Sink, Document, str], T]) -> T:
+        document, sink = open_document(self.paths[sort][name]), Sink()
+        sink.found.extend(document.errors)
+        found, _ = identify(sink, document)
+        if found not in (None, sort):
+            sink.add(
+                "K005", f"expected a {sort}, not a {found}", document.root.span, help=f"it begins with {sort}: NAME"
+            )
+        made = parse(sink, document, name)
+        if sink.found:
+            raise DslError(*sink.found)
+        return made
+
+    def _kind(self, sink: Sink, document: Document, name: str) -> Kind:
+        return parse_kind(sink, document.root, name, document.root.span, self.outer)
+
+    def _model(self, sink: Sink, document: Document, name: str) -> Model:
+        return parse_model(sink, document.root, name, document.root.span, self.kinds)
+
+    def _engine(self, sink: Sink, document: Document, name: str) -> Engine:
+        root = self._extended(document.root, (name,))
+        return parse_engine(sink, root, name, document.root.span, Around(self.kinds, WORDS))
+
+    def _extended(self, root: Table, chain: tuple[str, ...]) -> Table:
+        base = root.get("extends")
+        if not isinstance(base, Scalar):
+            return root
+        if base.text in chain:
+            circle = " -> ".join((*chain, base.text))
+            raise DslError(Diagnostic("K011", f"engine '{chain[-1]}' extends itself: {circle}", base.span))
+        if base.text not in self.engines:
+            help = nearest(base.text, self.engines)
+            raise DslError(Diagnostic("K008", f"unknown engine '{base.text}'", base.span, (), help))
+        under = self._extended(self._root("engine", base.text), (*chain, base.text))
+        # Which engine is the default is a fact about one file.
+        own = Table(tuple(e for e in under.entries if e.key.text not in ("default", "extends")), under.span)
+        return merged(own, root)
+
+    def _root(self, sort: str, name: str) -> Table:
+        return open_document(self.paths[sort][name]).root
+
+
+def _says_default(root: Table) -> bool:
+    said = root.get("default")
+    return isinstance(said, Scalar) and said.text == "true"
+
+
+def load(paths: Sequence[Path] = (), layouts: Sequence[Path] = ()) -> Library:
+    """The shipped layouts, all files below the folders `layouts`, and the files `paths`.
+
+    Raises DslError: Y… where a file that must be opened to know its sort has no tree, K007 for a name given twice.
+    """
+    library = Library({sort: {} for sort in SORTS})
+    with as_file(files("kvplan.layouts")) as shipped:
+        for path in _below(shipped):
+            _place(library, path)
+    for folder in layouts:
+        for path in _below(folder):
+            _place(library, path)
+    for path in paths:
+        _place(library, Path(path))
+    return library
+
+
+def _below(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file())
+
+
+def _place(library: Library, path: Path) -> None:
+    """Put a file where it belongs; the same text under the same name may come twice."""
+    sort = FOLDERS.get(path.parent.name) or _sort(path)
+    shelf = library.paths.get(sort)
+    assert isinstance(shelf, dict)
+    other = shelf.get(path.stem)
+    if other is not None and not _same(other, path):
+        place = _name_span(path, sort)
+        note = f"the other one is in {shown(other)}"
+        raise DslError(
+            Diagnostic("K007", f"{sort} '{path.stem}' is given twice", place, (note,), "choose another name")
+        )
+    shelf.setdefault(path.stem, path)
+
+
+def _sort(path: Path) -> str:
+    """What a file is, from its keys; a broken one counts as a deployment, whose errors come when it is read."""
+    document, sink = open_document(path), Sink()
+    sort, _ = identify(sink, document)
+    if sort is None:
+        raise DslError(*document.errors, *sink.found)
+    return sort
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve() or one.read_bytes() == other.read_bytes()
+
+
+def _name_span(path: Path, sort: str) -> Span:
+    value = open_document(path).root.get(sort)
+    return value.span if isinstance(value, Scalar) else Span(shown(path), 1, 1, 1)
+
+
+def load_deployment(path: Path, layouts: Sequence[Path] = ()) -> Deployment:
+    """A deployment file. Raises DslError."""
+    return load((), layouts).deployment(path)

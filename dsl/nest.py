@@ -1,0 +1,157 @@
+"""Static checks of a storage expression against the tensors of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kvplan.dsl.diagnostics import Sink, listed, nearest
+from kvplan.dsl.fields import check_names
+from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage, TensorSpec
+
+PLACES = {"block": "E014", "layer": "E015"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A leaf with the loops around it, outermost first."""
+
+    leaf: Leaf
+    loops: tuple[Axis, ...]
+
+
+def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec], known: set[str]) -> None:
+    """Report E005 and E010 to E022 of one storage expression. `known` are the names its expressions may use."""
+    before = len(sink.found)
+    for expr in _expressions(storage):
+        check_names(sink, expr, known)
+    spots = [spot for _, items in storage.parts for spot in _spots(items, ())]
+    for spot in spots:
+        _check_tensor(sink, storage, spot, tensors)
+    _check_axes(sink, storage, spots, tensors)
+    for _, items in storage.parts:
+        _check_padding(sink, items, False)
+    _check_cover(sink, storage, spots, tensors, len(sink.found) > before)
+
+
+def _spots(items: tuple[Item, ...], loops: tuple[Axis, ...]) -> Iterator[Spot]:
+    for item in items:
+        if isinstance(item, Leaf):
+            yield Spot(item, loops)
+        elif isinstance(item, Repeat):
+            yield from _spots(item.body, (*loops, item.axis))
+
+
+def _expressions(storage: Storage) -> Iterator[Expr]:
+    for item in _all(tuple(item for _, items in storage.parts for item in items)):
+        if isinstance(item, Pad | Align):
+            yield item.size
+        elif isinstance(item, Repeat):
+            yield from (size for _, size in item.axis.tiles)
+            yield from (item.axis.extra,) if item.axis.extra else ()
+
+
+def _all(items: tuple[Item, ...]) -> Iterator[Item]:
+    for item in items:
+        yield item
+        yield from _all(item.body) if isinstance(item, Repeat) else ()
+
+
+def _check_tensor(sink: Sink, storage: Storage, spot: Spot, tensors: Mapping[str, TensorSpec]) -> None:
+    leaf = spot.leaf
+    if leaf.tensor not in tensors:
+        sink.add(
+            "E010", f"storage '{storage.name}' has no tensor '{leaf.tensor}'", leaf.span, nearest(leaf.tensor, tensors)
+        )
+        return
+    for place, code in PLACES.items():
+        count = sum(axis.name == place for axis in spot.loops)
+        if count != 1:
+            often = f"no '{place}'" if count == 0 else f"{count} loops of '{place}'"
+            message = f"storage '{storage.name}' has tensor {leaf.tensor} under {often}"
+            sink.add(code, message, leaf.span, help=f"every tensor lies under exactly one {place} {{ … }}")
+
+
+def _check_axes(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec]) -> None:
+    """Each loop once, whichever tensors are under it: E012 names those that lack the axis."""
+    lacking: dict[Axis, list[str]] = {}
+    for spot in (spot for spot in spots if spot.leaf.tensor in tensors):
+        own = dict(tensors[spot.leaf.tensor].axes)
+        for axis in spot.loops:
+            if axis.name not in own and axis.name not in PLACES:
+                lacking.setdefault(axis, []).append(spot.leaf.tensor)
+        _check_loops(sink, storage, spot, tuple(own))
+    for axis, names in lacking.items():
+        own_axes = [name for name, _ in tensors[names[0]].axes]
+        hint = nearest(axis.name, own_axes)
+        note = f"{names[0]} has axes {', '.join(own_axes)}, besides layer and block"
+        which = f"tensor {names[0]} does" if len(names) == 1 else f"tensors {listed(names, 'and')} do"
+        message = f"storage '{storage.name}' uses axis '{axis.name}', which {which} not have"
+        sink.add(
+            "E012", message, axis.span.at(0, len(axis.name)), f"{note}; {hint}" if hint.startswith("did") else note
+        )
+
+
+def _check_loops(sink: Sink, storage: Storage, spot: Spot, own: tuple[str, ...]) -> None:
+    """Every axis of a tensor is looped over once, or in two or more tiles (E016)."""
+    stray = any(axis.name not in own and axis.name not in PLACES for axis in spot.loops)
+    for name in own:
+        loops = [axis for axis in spot.loops if axis.name == name]
+        tiled = [axis for axis in loops if axis.tiles]
+        if (len(loops) == 1 and not tiled) or (len(loops) > 1 and len(loops) == len(tiled)):
+            continue
+        if not loops and stray:
+            continue
+        does = "never loops over" if not loops else "has only one tile of" if len(loops) == 1 else "loops twice over"
+        message = f"storage '{storage.name}' {does} axis '{name}' of tensor {spot.leaf.tensor}"
+        place = loops[-1].span if loops else spot.leaf.span
+        help = f"loop over it once, or in tiles that make up the axis: {name}/8 … {name}%8"
+        sink.add("E016", message, place, help=help)
+
+
+def _check_padding(sink: Sink, items: tuple[Item, ...], inside: bool) -> None:
+    for item in items:
+        if not isinstance(item, Repeat):
+            if not inside:
+                _misplaced(sink, item)
+            continue
+        axis = item.axis
+        if axis.name in PLACES and (axis.tiles or axis.extra):
+            sink.add("E021", f"'{axis.name}' takes no tiles and no padding", axis.span)
+        elif axis.extra and not inside:
+            sink.add("E017", "padding iterations outside 'block'", axis.span, help="put the loop inside block { … }")
+        _check_padding(sink, item.body, inside or axis.name == "block")
+
+
+def _misplaced(sink: Sink, item: Item) -> None:
+    if isinstance(item, Pad | Align):
+        sink.add(
+            "E022",
+            "bytes are padded outside 'block'",
+            item.span,
+            help="only a page is padded; the engine says how far pages lie apart",
+        )
+
+
+def _check_cover(
+    sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec], quiet: bool
+) -> None:
+    """Every tensor exactly once (E011, E013). A missing one is not reported beside other errors, which may hide it."""
+    seen: set[str] = set()
+    for spot in spots:
+        name = spot.leaf.tensor
+        if name in seen and name in tensors:
+            sink.add(
+                "E013",
+                f"storage '{storage.name}' has tensor {name} twice",
+                spot.leaf.span,
+                help="every tensor lies in one place",
+            )
+        seen.add(name)
+    for name in () if quiet else [name for name in tensors if name not in seen]:
+        sink.add(
+            "E011",
+            f"storage '{storage.name}' lacks tensor {name}",
+            storage.span,
+            help=f"every tensor lies somewhere: add {name}[…]",
+        )

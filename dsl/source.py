@@ -1,0 +1,52 @@
+"""Where something was written: every value of a layout file keeps its span."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`length` characters from `line`:`column`, both counted from 1; `text` is the whole line, for messages."""
+
+    path: str
+    line: int
+    column: int
+    length: int
+    text: str = field(default="", compare=False, repr=False)
+
+    def at(self, offset: int, length: int) -> Span:
+        """`length` characters from `offset` characters into this span, on the same line."""
+        return Span(self.path, self.line, self.column + offset, max(length, 1), self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's text, split into lines once; `path` is how messages name it."""
+
+    path: str
+    text: str
+    lines: tuple[str, ...]
+
+    def span(self, line: int, column: int, length: int) -> Span:
+        """A span from a line and a column counted from 0."""
+        text = self.lines[line] if line < len(self.lines) else ""
+        return Span(self.path, line + 1, column + 1, max(length, 1), text)
+
+
+def source(path: str, text: str) -> Source:
+    return Source(path, text, tuple(line.rstrip("\r") for line in text.split("\n")))
+
+
+def inline(text: str, name: str = "<text>") -> Span:
+    """The span of a text that stands in no file."""
+    return Span(name, 1, 1, max(len(text), 1), text)
+
+
+def shown(path: Path) -> str:
+    """A path as messages name it: relative to the working directory where it lies below it."""
+    here = os.path.abspath(path)
+    below = os.path.relpath(here, os.getcwd())
+    return str(path) if below.startswith("..") else Path(below).as_posix()

@@ -1,0 +1,92 @@
+"""How errors look, and that their codes are all listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from kvplan.dsl.codes import CODES, page
+from kvplan.dsl.diagnostics import Diagnostic, DslError, listed, nearest, render
+from kvplan.dsl.source import Span
+
+ROOT = Path(__file__).parents[2]
+LINE = "  LBHNC:     layer { block { head { tokens { k[dim] v[dim] } } } }"
+MESSAGE = "storage 'LBHNC' uses axis 'tokens', which tensor k does not have"
+NOTE = "k has axes head, token, dim, besides layer and block; did you mean 'token'?"
+ONE = Diagnostic("E012", MESSAGE, Span("layouts/kinds/gqa.yaml", 18, 37, 6, LINE), (NOTE,))
+
+
+def test_text() -> None:
+    assert render([ONE]) == "\n".join(
+        [
+            f"layouts/kinds/gqa.yaml:18:37: error[E012]: {MESSAGE}",
+            "   |",
+            f"18 | {LINE}",
+            "   |                                     ^^^^^^",
+            f"   = {NOTE}",
+            "1 error",
+        ]
+    )
+
+
+def test_order_count_and_repeats() -> None:
+    other = Diagnostic("K001", "x", Span("layouts/kinds/gqa.yaml", 2, 1, 1, "a: b"))
+    text = render([ONE, other, ONE])
+    assert text.index("K001") < text.index("E012")
+    assert text.endswith("\n2 errors")
+    assert render([]) == ""
+
+
+def test_caret_stays_in_the_line_and_under_tabs() -> None:
+    text = render([Diagnostic("K001", "x", Span("f", 7, 2, 99, "\tab"))])
+    assert text.split("\n")[2:4] == [" 7 | \tab", "   | \t^^"]
+
+
+def test_json_and_github() -> None:
+    record = json.loads(render([ONE], "json"))[0]
+    assert (record["code"], record["line"], record["column"], record["length"]) == ("E012", 18, 37, 6)
+    assert json.loads(render([], "json")) == []
+    head = "::error file=layouts/kinds/gqa.yaml,line=18,col=37,endColumn=43,title=E012::storage"
+    assert render([ONE], "github").startswith(head)
+    assert "\n" not in render([ONE], "github")
+
+
+def test_error_shows_itself() -> None:
+    assert str(DslError(ONE)) == render([ONE])
+
+
+def test_words() -> None:
+    assert nearest("tokens", ["token", "head"]) == "did you mean 'token'?"
+    assert nearest("zzz", ["b", "a"]) == "expected a or b"
+    assert nearest("zzz", [f"name{n}" for n in range(20)]) == ""
+    assert listed(["a", "b", "c"]) == "a, b or c"
+
+
+def test_codes_used_are_codes_listed() -> None:
+    text = "".join(path.read_text() for path in (ROOT / "dsl").glob("*.py") if path.name != "codes.py")
+    assert set(re.findall(r'"([YKETB]\d{3})"', text)) == set(CODES)
+
+
+def test_every_code_is_in_a_bad_file_or_a_test() -> None:
+    texts = [path.read_text() for path in Path(__file__).parent.rglob("*") if path.suffix in (".py", ".yaml")]
+    found = set(re.findall(r"\b([YKETB]\d{3})\b", "".join(texts)))
+    assert set(CODES) <= found
+
+
+def test_long_texts_end_in_an_example() -> None:
+    assert all("Wrong:" in text and "Right:" in text and title[0].islower() for title, text in CODES.values())
+
+
+def test_docs_list_the_codes() -> None:
+    path = ROOT / "docs" / "errors.md"
+    before, begin, rest = path.read_text().partition("<!-- layout files -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    fresh = f"{before}{begin}{page()}{end}{after}"
+    if os.environ.get("KVPLAN_REGOLD") and fresh != path.read_text():
+        path.write_text(fresh)
+        pytest.fail("rewrote docs/errors.md")
+    assert fresh == path.read_text()

@@ -1,0 +1,159 @@
+"""The shipped layouts, folders and files of one's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from kvplan.dsl.check import check
+from kvplan.dsl.diagnostics import DslError, render
+from kvplan.dsl.library import Library, load, load_deployment
+from kvplan.dsl.model import Text
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted(Path(str(files("kvplan.layouts"))).glob("*/*.yaml"))
+MODEL = """kvplan: 1
+model: {name}
+title: A model
+dtype: bfloat16
+layers: 3
+-note: a comment that is kept
+caches:
+  attention: {{kind: {kind}, layers: all, heads: 8, dim: 128}}
+"""
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def _write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return _write
+
+
+def test_shipped_files_are_clean() -> None:
+    assert len(SHIPPED) >= 10
+    assert check(SHIPPED) == []
+    assert check(sorted((ROOT / "examples").glob("*.yaml"))) == []
+
+
+def test_every_order_of_the_default_engine_has_a_storage() -> None:
+    library = load()
+    engine = library.engine(library.default_engine)
+    for kind in (library.kind(name) for name in library.kinds):
+        if kind.store == "tokens":
+            assert set(engine.options["order"].values) <= set(kind.storage)
+
+
+def test_numbers_of_a_hybrid() -> None:
+    model = load().model("nemotron-3-nano-30b")
+    assert (model.layers, dict(model.values)) == (52, {"dtype": "bf16", "query_heads": 32})
+    assert {name: len(cache.layers) for name, cache in model.caches.items()} == {"attention": 6, "mamba": 23}
+    dtype = model.caches["mamba"].params["ssm_dtype"].tree
+    assert isinstance(dtype, Text)
+    assert dtype.value == "f32"
+
+
+def test_split_is_added_to_tensors_with_the_axis() -> None:
+    tensors = load().kind("mamba2").tensors
+    assert [dict(t.split) for t in tensors.values()] == [
+        {"head": "tp"},
+        {"group": "tp"},
+        {"group": "tp"},
+        {"head": "tp"},
+    ]
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    library = load()
+    for ask, word in ((library.model, "llama-3.1-9b"), (library.kind, "gpa"), (library.engine, "vlm")):
+        with pytest.raises(DslError, match="did you mean"):
+            ask(word)
+    assert "gpa" not in library.kinds
+    with pytest.raises(KeyError):
+        library.kinds["gpa"]
+
+
+def test_own_files(write: Write) -> None:
+    folder = write(
+        "more/kinds/mine.yaml", (ROOT / "layouts/kinds/gqa.yaml").read_text().replace("kind: gqa", "kind: mine")
+    )
+    path = write("tiny.yaml", MODEL.format(name="tiny", kind="mine"))
+    library = load([path], [folder.parents[1]])
+    assert library.model("tiny").caches["attention"].layers == (0, 1, 2)
+    assert library.model("tiny").values["dtype"] == "bf16"
+    assert check([path], [folder.parents[1]]) == []
+    assert [d.code for d in check([path])] == ["K008"]
+
+
+def test_files_checked_together_may_refer_to_each_other(write: Write) -> None:
+    kind = write("mine.yaml", (ROOT / "layouts/kinds/gqa.yaml").read_text().replace("kind: gqa", "kind: mine"))
+    assert check([write("tiny.yaml", MODEL.format(name="tiny", kind="mine")), kind]) == []
+
+
+def test_no_file_takes_the_name_of_another(write: Write) -> None:
+    path = write("llama-3.1-8b.yaml", MODEL.format(name="llama-3.1-8b", kind="gqa"))
+    with pytest.raises(DslError, match="K007"):
+        load([path])
+    assert [d.code for d in check([path])] == ["K007"]
+
+
+def test_the_same_file_may_come_twice(write: Write) -> None:
+    copy = write("gqa.yaml", (ROOT / "layouts/kinds/gqa.yaml").read_text())
+    assert load([copy, copy]).kind("gqa").name == "gqa"
+
+
+def test_an_engine_extends_another(write: Write) -> None:
+    path = write("ours.yaml", "kvplan: 1\nengine: ours\nextends: vllm\ntitle: Ours\noptions: {block: {default: 64}}\n")
+    library: Library = load([path])
+    ours, base = library.engine("ours"), library.engine("vllm")
+    block = ours.options["block"].default
+    assert block is not None
+    assert (block.text, ours.title, ours.options["order"].values) == ("64", "Ours", base.options["order"].values)
+    assert library.default_engine == "vllm"
+
+
+def test_two_defaults_are_refused(write: Write) -> None:
+    path = write("ours.yaml", "kvplan: 1\nengine: ours\nextends: vllm\ntitle: Ours\ndefault: true\n")
+    with pytest.raises(DslError, match="K014"):
+        _ = load([path]).default_engine
+
+
+def test_errors_of_a_kind_do_not_hide_those_of_its_model(write: Write) -> None:
+    kind = write("mine.yaml", (ROOT / "layouts/kinds/gqa.yaml").read_text().replace("kind: gqa", "kind: mine\nstor: 1"))
+    model = write("tiny.yaml", MODEL.format(name="tiny", kind="mine") + "extra: 1\n")
+    assert {(Path(d.span.path).name, d.code) for d in check([kind, model])} == {
+        ("mine.yaml", "K001"),
+        ("tiny.yaml", "K001"),
+    }
+
+
+def test_deployment() -> None:
+    deployment = load_deployment(ROOT / "examples/demo.yaml")
+    assert deployment.name == "demo"
+    assert all(plan.models and plan.prefill and plan.decode for plan in deployment.plans)
+    with pytest.raises(DslError, match="K005"):
+        load_deployment(ROOT / "layouts/models/llama-3.1-8b.yaml")
+
+
+def test_a_file_that_changes_is_read_again(write: Write) -> None:
+    path = write("tiny.yaml", MODEL.format(name="tiny", kind="gqa"))
+    assert load([path]).model("tiny").layers == 3
+    path.write_text(path.read_text().replace("layers: 3", "layers: 44"))
+    assert load([path]).model("tiny").layers == 44
+
+
+def test_files_in_the_docs_are_clean(write: Write) -> None:
+    blocks = re.findall(
+        r"```yaml\n(kvplan: 1\n\w+: (\S+)\n.*?)```", (ROOT / "docs/layout-files.md").read_text(), re.DOTALL
+    )
+    assert len(blocks) >= 4
+    assert render(check([write(f"{name}.yaml", text) for text, name in blocks])) == ""
