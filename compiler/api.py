@@ -1,0 +1,142 @@
+"""Compile: from layouts and two sides to the text of a plan, proved on that text. Writing files is the caller's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kvplan.compiler import digest
+from kvplan.compiler.bind import bind
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.compat import check_pair
+from kvplan.compiler.elect import RULES
+from kvplan.compiler.emit import emit
+from kvplan.compiler.errors import BadInput, ProofFailed
+from kvplan.compiler.facts import Facts, facts
+from kvplan.compiler.functions import build
+from kvplan.compiler.parse import parse
+from kvplan.compiler.prove import Proof, claim, prove
+from kvplan.compiler.route import Placed, elections, notified, placed, reads
+from kvplan.compiler.side import nearest, sides
+from kvplan.compiler.sides import plan_side
+from kvplan.runtime.plan import FORMAT, Pair, Plan, Side
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {"elect": tuple(RULES), "strategy": ("direct",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A plan with everything known about it. `path` is relative to the folder of plans, `plan` parsed from `text`."""
+
+    path: str
+    text: str
+    plan: Plan
+    prefill: BoundSide
+    decode: BoundSide
+    facts: Facts
+    proof: Proof
+
+
+def compile_pair(
+    library: Library, model: str, prefill: str, decode: str, options: Mapping[str, str] | None = None
+) -> Compiled:
+    """The plan of one pair of sides of a model. Raises DslError, BadInput, Refused, ProofFailed."""
+    found = library.model(model)
+    return compile_bound(bind(library, found, prefill), bind(library, found, decode), options, found.title)
+
+
+def compile_bound(
+    prefill: BoundSide, decode: BoundSide, options: Mapping[str, str] | None = None, title: str = ""
+) -> Compiled:
+    """The plan of two bound sides."""
+    chosen = settled(options or {})
+    skipped = check_pair(prefill, decode)
+    here, there = placed(prefill), placed(decode)
+    plan = _plan(here, there, chosen, skipped, title or prefill.model)
+    notes = tuple(f"{name}: {note}" for name, side in (("prefill", prefill), ("decode", decode)) for note in side.notes)
+    about = facts(plan, proved=claim(there), notes=notes)
+    text = emit(plan, about, command=command(plan))
+    parsed = parse(text, plan.model)
+    if claim(there) not in " ".join(text.split()):
+        raise ProofFailed("P018", "the plan does not say what was proved")
+    return Compiled(path(plan), text, parsed, prefill, decode, about, prove(parsed, here, there))
+
+
+def settled(options: Mapping[str, str]) -> dict[str, str]:
+    """All compile options with their values. Raises BadInput (S015)."""
+    for name, value in options.items():
+        allowed = OPTIONS.get(name)
+        if allowed is None:
+            raise BadInput("S015", f"unknown compile option {name!r}", nearest(name, sorted(OPTIONS)))
+        if value not in allowed:
+            raise BadInput("S015", f"{name}={value} is not a choice", nearest(value, allowed))
+    return {name: options.get(name, values[0]) for name, values in OPTIONS.items()}
+
+
+def command(plan: Plan) -> str:
+    """The command line that makes a plan again."""
+    words = ["kvplan compile", plan.model, f"--prefill {plan.prefill.key}", f"--decode {plan.decode.key}"]
+    return " ".join([*words, *(f"--{name} {value}" for name, value in _unusual(plan))])
+
+
+def path(plan: Plan) -> str:
+    """Where a plan lies under the folder of plans, named by the non-default options of both sides."""
+    words = [f"p_{_words(plan.prefill)}__d_{_words(plan.decode)}", *(f"{n}_{v}" for n, v in _unusual(plan))]
+    return f"{_identifier(plan.model)}/{'__'.join(words)}.py"
+
+
+def _unusual(plan: Plan) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in plan.options if value != OPTIONS[name][0]]
+
+
+def _words(side: Side) -> str:
+    pairs = (item.partition("=") for item in side.key.split(","))
+    return "_".join(_identifier(value if value[:1].isalpha() else f"{name}{value}") for name, _, value in pairs)
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def _plan(prefill: Placed, decode: Placed, options: Mapping[str, str], skipped: tuple[str, ...], title: str) -> Plan:
+    chosen = elections(prefill.side, decode.side, options["elect"])
+    sides_of = [replace(side, digest=digest.side(side)) for side in (plan_side(prefill), plan_side(decode))]
+    plan = Plan(
+        FORMAT,
+        title,
+        prefill.side.model,
+        digest.model(decode.side),
+        "",
+        tuple(sorted(options.items())),
+        sides_of[0],
+        sides_of[1],
+        _pairs(prefill, decode, sides_of[0], sides_of[1]),
+        reads(prefill, decode, chosen),
+        notified(len(decode.side.workers), chosen),
+        skipped,
+    )
+    return digest.sealed(plan)
+
+
+def _pairs(prefill: Placed, decode: Placed, source: Side, target: Side) -> tuple[Pair, ...]:
+    """Every pair of groups with layers in common, by decode group, then prefill group."""
+    theirs, ours = ({group.name: group for group in side.groups} for side in (source, target))
+    members = {g.name: set(g.members) for g in prefill.side.groups}
+    found = []
+    for group in decode.side.groups:
+        for name, other in theirs.items():
+            if members[name].isdisjoint(group.members):
+                continue
+            label = group.name if name == group.name else f"{name}>{group.name}"
+            match = build(other, ours[group.name])
+            page = other.kernel if other.kernel == group.kernel else 0
+            found.append(Pair(label, name, group.name, page, match))
+    return tuple(found)
+
+
+__all__ = ["OPTIONS", "Compiled", "command", "compile_bound", "compile_pair", "path", "settled", "sides"]

@@ -1,0 +1,48 @@
+"""Cover: boxes of coordinates as products of per-axis sets. Equal volumes and no overlap mean: each exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+from kvplan.compiler.errors import ProofFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Coordinates of `tensor` as a set per axis, each set a bit mask of local indices."""
+
+    tensor: str
+    axes: tuple[tuple[str, int], ...]
+
+
+def check_cover(where: str, tensor: str, extents: Mapping[str, int], regions: Sequence[Region]) -> None:
+    """Raises ProofFailed (P010, P011, P012) unless `regions` are the whole of `extents`, each coordinate once."""
+    total = prod(extents.values())
+    for region in regions:
+        for axis, mask in region.axes:
+            if mask >> extents.get(axis, 0):
+                raise ProofFailed("P010", f"{where}: {tensor} is written beyond its {axis} axis")
+        if dict(region.axes).keys() != extents.keys():
+            raise ProofFailed("P010", f"{where}: {tensor} is written over axes {[a for a, _ in region.axes]}")
+    for one, other in combinations(regions, 2):
+        if all(mask & dict(other.axes)[axis] for axis, mask in one.axes):
+            raise ProofFailed("P011", f"{where}: elements of {tensor} are written twice")
+    written = sum(prod(mask.bit_count() for _, mask in region.axes) for region in regions)
+    if written != total:
+        raise ProofFailed("P012", f"{where}: {written} of {total} elements of {tensor} are written")
+
+
+def progression(start: int, turns: Sequence[tuple[int, int]]) -> int:
+    """The mask of start + sum(i * delta) over all turns (count, delta). Raises ProofFailed (P011) for repeats."""
+    mask = 1 << start
+    for count, delta in turns:
+        grown, size = 0, mask.bit_count()
+        for i in range(count):
+            grown |= mask << (i * delta)
+        if grown.bit_count() != size * count:
+            raise ProofFailed("P011", "a loop writes an element twice")
+        mask = grown
+    return mask

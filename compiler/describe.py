@@ -1,0 +1,159 @@
+"""A plan, a side or a model in plain values: what `explain` says, as text or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.compiler.diff import expected
+from kvplan.compiler.draw import draw
+from kvplan.compiler.facts import Facts
+from kvplan.dsl.model import Kind, Model
+from kvplan.runtime.names import planes
+from kvplan.runtime.plan import Plan, Planes, Read, Side, Worker
+
+Plain = dict[str, Any]
+
+
+def describe_plan(plan: Plan, facts: Facts) -> Plain:
+    """All that a reader asks about a pair. Requests and bytes are per 1024 tokens, or per request for a state."""
+    return {
+        "title": plan.title,
+        "model": plan.model,
+        "digests": {"model": plan.model_digest, "plan": plan.digest},
+        "options": dict(plan.options),
+        "prefill": describe_side(plan.prefill),
+        "decode": describe_side(plan.decode),
+        "moves": [_moves(move) for move in facts.moves],
+        "reads": [_reads(plan, number) for number in range(len(plan.reads))],
+        "notifications": {str(number): count for number, count in enumerate(expected(plan))},
+        "skipped": list(plan.skipped),
+        "strategy": facts.strategy,
+        "notes": list(facts.notes),
+        "proof": facts.proved,
+    }
+
+
+def describe_side(side: Side) -> Plain:
+    """Groups with plane counts of each worker, who holds what, and the pages drawn."""
+    return {
+        "side": side.key,
+        "digest": side.digest,
+        "groups": [_group(side, index) for index in range(len(side.groups))],
+        "workers": [_worker(worker) for worker in side.workers],
+        "pages": _pages(side),
+    }
+
+
+def describe_model(model: Model, kinds: Mapping[str, Kind]) -> Plain:
+    """A model's caches and the kinds they are of, sizes as written."""
+    return {
+        "model": model.name,
+        "title": model.title,
+        "doc-ref": model.doc_ref,
+        "layers": model.layers,
+        "values": dict(model.values),
+        "caches": [
+            {
+                "cache": cache.name,
+                "kind": cache.kind,
+                "layers": list(cache.layers),
+                "optional": cache.optional,
+                "params": {name: expr.text for name, expr in cache.params.items()},
+                "stores": _tensors(kinds[cache.kind]),
+                "about": kinds[cache.kind].title,
+                "per": kinds[cache.kind].store,
+            }
+            for cache in model.caches.values()
+        ],
+    }
+
+
+def _tensors(kind: Kind) -> dict[str, str]:
+    found = {}
+    for tensor in kind.tensors.values():
+        axes = ", ".join(f"{name} {expr.text}" if expr else name for name, expr in tensor.axes)
+        when = f" when {tensor.when.text}" if tensor.when else ""
+        found[tensor.name] = f"[{axes}] {tensor.dtype.text}{when}"
+    return found
+
+
+def _group(side: Side, index: int) -> Plain:
+    group = side.groups[index]
+    counts = [sum(plane.group == group.name for plane in planes(worker)) for worker in side.workers]
+    overlaid = [other.name for other in side.groups if other.arena == group.arena and other.name != group.name]
+    return {
+        "group": group.name,
+        "store": group.store,
+        "layers": sorted(
+            {
+                n
+                for worker in side.workers
+                for plane in worker.planes
+                if plane.group == group.name
+                for n in _layers(plane)
+            }
+        ),
+        "planes": counts,
+        "tokens": group.tokens,
+        "kernel": group.kernel,
+        "ratio": group.ratio,
+        "shards": group.shards,
+        "chunk": group.chunk,
+        "overlays": overlaid,
+    }
+
+
+def _layers(entry: Planes) -> tuple[int, ...]:
+    return next((indices for axis, indices, _ in entry.loops if axis == "layer"), ())
+
+
+def _worker(worker: Worker) -> Plain:
+    holds: dict[str, dict[str, list[int]]] = {}
+    for cache, axis, held in worker.holds:
+        holds.setdefault(cache, {})[axis] = list(held)
+    layers = sorted({n for entry in worker.planes for n in _layers(entry)})
+    return {"layers": layers, "holds": holds, "shard": worker.shard, "planes": len(planes(worker))}
+
+
+def _pages(side: Side) -> list[Plain]:
+    """Every unlike page once, drawn as the first of its workers has it."""
+    alike: dict[tuple[object, ...], list[tuple[int, Planes]]] = {}
+    for number, worker in enumerate(side.workers):
+        for entry in worker.planes:
+            alike.setdefault((entry.cache, entry.part, entry.page, entry.stride, entry.views), []).append(
+                (number, entry)
+            )
+    return [_page(side, found) for found in alike.values()]
+
+
+def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
+    number, entry = found[0]
+    starts = {axis: held[0] for cache, axis, held in side.workers[number].holds if cache == entry.cache}
+    return {
+        "cache": entry.cache,
+        "part": entry.part,
+        "groups": list(dict.fromkeys(other.group for _, other in found)),
+        "workers": sorted({worker for worker, _ in found}),
+        "bytes": entry.page,
+        "stride": entry.stride,
+        "views": [
+            {"tensor": v.tensor, "dtype": v.dtype, "offset": v.offset, "axes": [list(axis) for axis in v.axes]}
+            for v in entry.views
+        ],
+        "drawing": draw(entry, starts),
+    }
+
+
+def _moves(move: Any) -> Plain:
+    names = ("workers", "pair", "store", "paged", "reads", "spans", "requests", "bytes")
+    return {name: getattr(move, name) for name in names}
+
+
+def _reads(plan: Plan, number: int) -> Plain:
+    return {"worker": number, "from": [_read(read) for read in plan.reads[number]], "tells": list(plan.notify[number])}
+
+
+def _read(read: Read) -> Plain:
+    held = {axis: list(where) for axis, where in read.holds}
+    return {"worker": read.worker, "pair": read.pair, "cache": read.cache, "layers": list(read.layers), "holds": held}

@@ -1,0 +1,18 @@
+"""The three digests of a plan: of the model (what is stored), of a side (where), and of the plan itself."""
+
+from __future__ import annotations
+
+from kvplan.compiler.bound import BoundCache, BoundSide
+from kvplan.runtime.digest import check, digest, plan, sealed, side
+
+__all__ = ["check", "model", "plan", "sealed", "side"]
+
+
+def model(bound: BoundSide) -> str:
+    """Digest of what a side stores: caches, layers, tensors. The model's name and the order of caches do not count."""
+    return digest({cache.name: _stored(cache) for cache in bound.caches})
+
+
+def _stored(cache: BoundCache) -> dict[str, object]:
+    tensors = [(tensor.name, tensor.axes, tensor.dtype, tensor.unit) for tensor in cache.tensors]
+    return {"store": cache.store, "layers": cache.layers, "tensors": tensors}

@@ -1,0 +1,123 @@
+"""Emit: a plan as the text of a module that people review. jinja2 makes the frame, `pylit` every value in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from kvplan.compiler.constants import Constants, Names, hoisted
+from kvplan.compiler.facts import Facts, group
+from kvplan.compiler.functions import names, render
+from kvplan.compiler.header import docstring
+from kvplan.compiler.pylit import WIDTH, Call, Ref, assign, lit
+from kvplan.runtime.plan import Nest, Plan, Planes, Read, Side, Worker
+
+IMPORTS = (
+    "Blocks", "Group", "Loop", "Nest", "Pair", "Plan", "Planes", "Read", "Runs", "Side", "Table", "View", "Worker",
+    "cuts", "slots",
+)  # fmt: skip
+
+
+def emit(plan: Plan, facts: Facts, command: str = "") -> str:
+    """The text of the module of `plan`. `command` is the command line that makes it again."""
+    found = hoisted(plan)
+    text = _template().render(
+        header=docstring(plan, facts, command),
+        imports="IMPORTS",
+        plan=plan,
+        lists=_assigned(found.ints),
+        views=_constants(found, found.fields[Planes, "views"]),
+        loops=_constants(found, found.fields[Planes, "loops"]),
+        planes=_constants(found, found.fields[Worker, "planes"]),
+        sides="\n\n".join((_side(found, "PREFILL", plan.prefill), _side(found, "DECODE", plan.decode))),
+        tables=_tables(found),
+        functions=functions(plan).values(),
+        workers=[lit(found.shown(reads), indent=4, trail=1) for reads in plan.reads],
+        notify=assign("NOTIFY", found.shown(plan.notify), "tuple[tuple[int, ...], ...]"),
+        whole=assign("PLAN", _whole(plan)),
+    )
+    return text.replace("IMPORTS", imports(text), 1)
+
+
+def functions(plan: Plan) -> dict[str, str]:
+    """The text of every match function of a plan, by name."""
+    by_pair = names(plan.pairs)
+    return {
+        by_pair[pair.name]: render(
+            by_pair[pair.name], group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
+        )
+        for pair in plan.pairs
+    }
+
+
+def imports(text: str) -> str:
+    """The import of what `text` uses, sorted as isort does."""
+    body = text.partition("IMPORTS")[2]
+    used = [name for name in IMPORTS if re.search(rf"\b{name}\b", body)]
+    line = f"from kvplan.runtime.plan import {', '.join(used)}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join(["from kvplan.runtime.plan import (", *(f"    {name}," for name in used), ")"])
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("kvplan.compiler"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["lit"] = lit
+    return environment.get_template("plan.py.j2")
+
+
+def _assigned(values: Mapping[object, str]) -> str:
+    return "\n".join(assign(name, value) for value, name in values.items())
+
+
+def _constants(found: Constants, values: Names) -> str:
+    return "\n".join(assign(name, found.shown(value)) for value, name in values.items())
+
+
+def _tables(found: Constants) -> str:
+    holds = found.fields.get((Read, "holds"), {})
+    loops = _constants(found, found.fields[Nest, "loops"])
+    return "\n".join(filter(None, (loops, _assigned(holds), _constants(found, found.fields[Read, "table"]))))
+
+
+def _side(found: Constants, name: str, side: Side) -> str:
+    items = (
+        ("key", side.key),
+        ("digest", Ref(f"{name}_DIGEST")),
+        ("groups", found.shown(side.groups)),
+        ("workers", found.shown(side.workers)),
+    )
+    return assign(name, Call("Side", kwargs=items))
+
+
+def _whole(plan: Plan) -> Call:
+    by_pair = names(plan.pairs)
+    pairs = tuple(
+        Call("Pair", (pair.name, pair.prefill, pair.decode, pair.page, Ref(by_pair[pair.name]))) for pair in plan.pairs
+    )
+    items = (
+        ("format", plan.format),
+        ("title", plan.title),
+        ("model", plan.model),
+        ("model_digest", Ref("MODEL_DIGEST")),
+        ("digest", Ref("PLAN_DIGEST")),
+        ("options", plan.options),
+        ("prefill", Ref("PREFILL")),
+        ("decode", Ref("DECODE")),
+        ("pairs", pairs),
+        ("reads", Ref("READS")),
+        ("notify", Ref("NOTIFY")),
+        *((("skipped", plan.skipped),) if plan.skipped else ()),
+    )
+    return Call("Plan", kwargs=items)

@@ -1,0 +1,74 @@
+"""How layers form groups (block tables): a few named algorithms that know no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kvplan.compiler.bound import BoundCache, BoundGroup
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.side import nearest
+from kvplan.dsl.model import Groups
+
+Bucket = tuple[BoundCache, ...]
+T = TypeVar("T")
+
+
+def form(rule: Groups, caches: Sequence[BoundCache], tokens: int, ratio: int) -> tuple[BoundGroup, ...]:
+    """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several."""
+    buckets = _choose(FORMS, "group form", rule.form)(caches)
+    size = _group_size(rule, buckets)
+    groups: list[BoundGroup] = []
+    for bucket in buckets:
+        members = sorted(((c.name, n) for c in bucket for n in c.layers), key=lambda member: member[1])
+        parts = -(-len(members) // size) if rule.form == "by_page" else 1
+        split = _choose(ASSIGN, "group assignment", rule.assign)(members, parts, size)
+        name = "+".join(cache.name for cache in bucket)
+        for index, part in enumerate(split):
+            label = f"{name}.{index}" if parts > 1 else name
+            groups.append(_group(label, bucket[0].store, part, tokens, ratio, 0 if rule.overlay else len(groups)))
+    return tuple(groups)
+
+
+def _group(name: str, store: str, members: list[tuple[str, int]], tokens: int, ratio: int, arena: int) -> BoundGroup:
+    if store == "tokens":
+        return BoundGroup(name, store, tuple(members), tokens, tokens // ratio, ratio, arena)
+    return BoundGroup(name, store, tuple(members), 0, 0, 1, arena)
+
+
+def _group_size(rule: Groups, buckets: Sequence[Bucket]) -> int:
+    """Layers per group: the smallest bucket, or the largest where it is less than `stretch` times the smallest."""
+    lengths = [sum(len(cache.layers) for cache in bucket) for bucket in buckets]
+    over, under = rule.stretch
+    return max(lengths) if max(lengths) * under < min(lengths) * over else min(lengths)
+
+
+def _by_page(caches: Sequence[BoundCache]) -> list[Bucket]:
+    """Caches that store the same thing per layer share a table."""
+    buckets: dict[object, Bucket] = {}
+    for cache in caches:
+        key = (cache.kind, cache.store, cache.tensors, cache.kernel, cache.stride)
+        buckets[key] = (*buckets.get(key, ()), cache)
+    return list(buckets.values())
+
+
+def _by_cache(caches: Sequence[BoundCache]) -> list[Bucket]:
+    return [(cache,) for cache in caches]
+
+
+def _strided(members: list[tuple[str, int]], parts: int, size: int) -> list[list[tuple[str, int]]]:
+    return [members[index::parts] for index in range(parts)]
+
+
+def _blocked(members: list[tuple[str, int]], parts: int, size: int) -> list[list[tuple[str, int]]]:
+    return [members] if parts == 1 else [members[i * size : (i + 1) * size] for i in range(parts)]
+
+
+FORMS: Mapping[str, Callable[[Sequence[BoundCache]], list[Bucket]]] = {"by_page": _by_page, "by_cache": _by_cache}
+ASSIGN = {"strided": _strided, "blocked": _blocked}
+
+
+def _choose(table: Mapping[str, T], what: str, name: str) -> T:
+    if name not in table:
+        raise BadInput("S006", f"unknown {what} {name!r}", nearest(name, sorted(table)))
+    return table[name]

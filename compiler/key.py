@@ -1,0 +1,36 @@
+"""The canonical text of a side: what is not default, aliases resolved, in one order. Digests never use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.options import Env, settle
+from kvplan.dsl.model import Engine, Sizes, Value
+
+
+def side_key(engine: Engine, side: BoundSide, env: Env, changed: Mapping[str, int], given: Mapping[str, str]) -> str:
+    """For example `tp=4,kv_dtype=fp8,kernel_block=16`. The innermost worker axis is always named."""
+    sizes = dict(side.sizes)
+    inner = engine.mesh.workers[-1]
+    axes = [inner, *reversed(engine.mesh.workers[:-1]), *engine.mesh.derived]
+    words = [f"{axis}={sizes[axis]}" for axis in axes if sizes[axis] != 1 or axis == inner]
+    defaults = settle(
+        {name: p.default for name, p in engine.options.items() if p.default is not None}, _foundation(engine, env)
+    )
+    words += [f"{n}={show(env[n])}" for n in engine.options if env[n] != defaults.get(n)]
+    words += [f"{name}={value}" for name, value in changed.items()]
+    words += [f"layers={given['layers']}"] if "layers" in given else []
+    words += [f"groups={given['groups']}"] if given.get("groups", engine.groups.form) != engine.groups.form else []
+    return ",".join(words)
+
+
+def show(value: Value | Sizes) -> str:
+    if isinstance(value, Sizes):
+        return "+".join(str(size) for size in value.only) if value.only else f"multiples({value.step})"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _foundation(engine: Engine, env: Env) -> Env:
+    """What option defaults may use besides each other."""
+    return {name: value for name, value in env.items() if name not in engine.options and name not in engine.derive}

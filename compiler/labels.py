@@ -1,0 +1,130 @@
+"""Labels: one number for every byte that a model's caches hold, so that a byte in a buffer says what it is.
+
+A label is the byte's place in one long array of all tensors of all layers and tokens; negative numbers are not data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.oracle import Field, Plane
+from kvplan.compiler.request import Ids, Slot, Table
+
+Labels = npt.NDArray[np.int64]
+
+PADDING, UNWRITTEN, FOREIGN = -1, -2, -3
+NOT_DATA = {PADDING: "padding", UNWRITTEN: "nothing", FOREIGN: "a byte outside the request's blocks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The labels of one tensor of one cache: an array of `shape` over `axes` from `base`, bytes last."""
+
+    cache: str
+    tensor: str
+    base: int
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+Atlas = Mapping[tuple[str, str], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """The kernel blocks (or the slot) of one table on one worker: `ids` ascending, `token[i]` the tokens in block i."""
+
+    ids: Labels
+    token: Labels
+
+
+def atlas(side: BoundSide, tokens: int) -> Atlas:
+    """Regions for every tensor of a side, with room for `tokens` tokens."""
+    regions: dict[tuple[str, str], Region] = {}
+    base = 0
+    for cache in side.caches:
+        for t in cache.tensors:
+            rows = -(-tokens // t.unit)
+            shape = (max(cache.layers) + 1, *(n or rows for _, n in t.axes), t.size)
+            regions[cache.name, t.name] = Region(cache.name, t.name, base, ("layer", *(a for a, _ in t.axes)), shape)
+            base += prod(shape)
+    return regions
+
+
+def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table) -> Paged:
+    """Which tokens lie in which kernel block on `worker`: every token of the table is asked for its place."""
+    if isinstance(table, Slot):
+        return Paged(np.array([table.slot]), np.zeros((1, 0), np.int64))
+    turns = 1 if side.tokens_over is None else dict(side.sizes)[side.tokens_over]
+    rank = 0 if side.tokens_over is None else dict(worker.at)[side.tokens_over]
+    span = group.tokens * turns
+    t = np.arange(table.first * span, (table.first + len(table.ids)) * span)
+    t = t[(t // side.chunk) % turns == rank]
+    blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    block = blocks[t // span - table.first]
+    local = (t % span) // (turns * side.chunk) * side.chunk + t % side.chunk
+    return _by_block(group, t[block >= 0], block[block >= 0], local[block >= 0])
+
+
+def _by_block(group: BoundGroup, t: Labels, block: Labels, local: Labels) -> Paged:
+    kernel_block = block * group.ratio + local // group.kernel
+    ids, row = np.unique(kernel_block, return_inverse=True)
+    token = np.full((ids.size, group.kernel), -1, np.int64)
+    token[row, local % group.kernel] = t
+    return Paged(ids, token)
+
+
+def paint(plane: Plane, regions: Atlas, token: Labels) -> Labels:
+    """The labels of the pages whose tokens are `token`, one row a page: padding and tokens below 0 are PADDING."""
+    page = np.full((len(token), plane.page), PADDING, np.int64)
+    for f in plane.fields:
+        region = regions.get((plane.cache, f.tensor.name))
+        if region is not None:
+            _paint_field(page, f, region, token)
+    return page
+
+
+def _paint_field(page: Labels, f: Field, region: Region, token: Labels) -> None:
+    number = np.zeros((len(token), *f.offset.shape), np.int64)
+    known = np.ones(number.shape, np.bool_)
+    names = [a for a, _ in f.axes]
+    for (name, numbers), extent in zip(f.axes, region.shape, strict=False):
+        where = [1] * len(names)
+        where[names.index(name)] = -1
+        index = numbers.reshape(1, *where)
+        if name in token_axes(f.tensor):
+            rows = np.where(token >= 0, token // f.tensor.unit, -1)[:, numbers * f.tensor.unit]
+            index = rows.reshape(len(token), *where)
+            known = known & (index >= 0) & (index < extent)
+        number = number * extent + index
+    for byte in range(f.tensor.size):
+        label = region.base + number * f.tensor.size + byte
+        spot = np.broadcast_to(f.offset + byte, number.shape[1:]).ravel()
+        page[:, spot] = np.where(known, label, PADDING).reshape(len(token), -1)
+
+
+def token_axes(tensor: BoundTensor) -> set[str]:
+    """The axes that grow with the context."""
+    return {a for a, n in tensor.axes if not n}
+
+
+def words(regions: Atlas, label: int) -> str:
+    """A label in words: `layer 3 · conv_b · group 0 · st 17`, and the byte where an element has several."""
+    if label < 0:
+        return NOT_DATA[label]
+    region = next(r for r in regions.values() if r.base <= label < r.base + prod(r.shape))
+    index = [int(i) for i in np.unravel_index(label - region.base, region.shape)]
+    axes = [f"{a} {i}" for a, i in zip(region.axes[1:], index[1:], strict=False)]
+    byte = [f"byte {index[-1]}"] if region.shape[-1] > 1 else []
+    return " · ".join([f"layer {index[0]}", f"{region.cache}.{region.tensor}", *axes, *byte])
+
+
+def table_of(tables: Mapping[str, Table], group: BoundGroup) -> Table:
+    """The table of a group; an empty one where the request has none."""
+    return tables.get(group.name, Ids(0, ()))

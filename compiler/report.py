@@ -1,0 +1,96 @@
+"""What a simulation found: how much was compared, what was wrong, and the first wrong byte in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Counts are bytes but for `workers`, `planes`, `copies` and `loose` (copies that begin or end off the data).
+
+    `bridged` bytes are padding written from padding; `outside` bytes were written though nobody asked for them.
+    """
+
+    workers: int
+    planes: int
+    copies: int
+    bytes: int
+    bridged: int = 0
+    missing: int = 0
+    double: int = 0
+    wrong: int = 0
+    outside: int = 0
+    loose: int = 0
+    first: str | None = None
+
+    @property
+    def right(self) -> bool:
+        return self.first is None and not (self.missing or self.double or self.wrong or self.outside or self.loose)
+
+    def text(self) -> str:
+        """What was compared, and what was found."""
+        what = f"{self.bytes:,} bytes in {self.planes:,} planes of {self.workers:,} decode workers"
+        said = f"compared {what}, written by {self.copies:,} copies"
+        if self.right:
+            return f"{said}: each written once, from its own coordinate"
+        faults = ("missing", "double", "wrong", "outside", "loose")
+        counts = ", ".join(f"{getattr(self, f):,} {f}" for f in faults if getattr(self, f))
+        return f"{said}: {counts}\n{self.first}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """A report being counted."""
+
+    workers: set[int] = field(default_factory=set)
+    planes: int = 0
+    copies: int = 0
+    bytes: int = 0
+    bridged: int = 0
+    missing: int = 0
+    double: int = 0
+    wrong: int = 0
+    outside: int = 0
+    loose: int = 0
+    first: str | None = None
+
+    def seen(self, worker: int) -> None:
+        self.workers.add(worker)
+
+    def stray(self, where: str, count: int) -> None:
+        """Count bytes written where the request has nothing."""
+        self.outside += count
+        self.first = self.first or (f"{where}: {count:,} bytes written where none are needed" if count else None)
+
+    def compare(
+        self, got: Labels, writes: Labels, need: Labels, full: Labels, words: Callable[[int], str], who: str
+    ) -> None:
+        """Compare pages: `need` labels the bytes asked for, `full` all data; below 0 is padding."""
+        asked, written = need >= 0, writes > 0
+        bridged = ~asked & written & (full < 0) & (got == full)
+        outside = ~asked & written & ~bridged
+        wrong = asked & written & (got != need)
+        double = asked & (writes > 1)
+        missing = asked & ~written
+        self.bytes += int(asked.sum())
+        for name, bad in {"bridged": bridged, "missing": missing, "double": double, "wrong": wrong}.items():
+            setattr(self, name, getattr(self, name) + int(bad.sum()))
+        self.outside += int(outside.sum())
+        faults = np.flatnonzero(missing | double | wrong | outside)
+        if faults.size and self.first is None:
+            at = int(faults[0])
+            label, holds, times = (int(a.reshape(-1)[at]) for a in (full, got, writes))
+            self.first = f"{who} · {words(label)}: holds {words(holds)}, written {times} times"
+
+    def report(self) -> Report:
+        """The counts as they stand."""
+        counts = (self.bytes, self.bridged, self.missing, self.double, self.wrong, self.outside, self.loose)
+        first = self.first or ("a copy begins or ends in padding" if self.loose else None)
+        return Report(len(self.workers), self.planes, self.copies, *counts, first)

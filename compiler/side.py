@@ -1,0 +1,55 @@
+"""The text of a side, `tp=4,order=nhd`: `/` between values makes a product of sides, `+` joins a list value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import product
+
+from kvplan.compiler.errors import BadInput
+
+
+def sides(text: str) -> list[str]:
+    """Every side that a text with products stands for, first key outermost: `tp=1/2,pp=1` gives two."""
+    pairs = _pairs(text)
+    choices = [[f"{key}={value}" for value in values.split("/")] for key, values in pairs]
+    return [",".join(choice) for choice in product(*choices)]
+
+
+def parse_side(text: str) -> dict[str, str]:
+    """One side as key -> value, both as written. Raises BadInput (S001..S003)."""
+    found: dict[str, str] = {}
+    for key, value in _pairs(text):
+        if "/" in value:
+            raise BadInput("S003", f"{key}={value} stands for several sides where one is needed", "give one value")
+        if key in found:
+            raise BadInput("S002", f"{key!r} is given twice in side {text!r}", "give it once")
+        found[key] = value
+    return found
+
+
+def whole(key: str, text: str, least: int = 0) -> int:
+    """A decimal whole number of a side. Raises BadInput (S004)."""
+    if not text.isascii() or not text.isdigit() or len(text) > 12 or int(text) < least:
+        raise BadInput("S004", f"{key}={text} is not a whole number from {least} up", f"write {key}=N")
+    return int(text)
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> BadInput:
+    """The error for a key that nothing knows, with the nearest name or the allowed set."""
+    return BadInput("S005", f"unknown {what} {name!r}", nearest(name, sorted(known)))
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(known)}"
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    pairs = []
+    for item in (piece.strip() for piece in text.split(",") if piece.strip()):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip() or not value.strip() or any(not v.strip() for v in value.split("/")):
+            raise BadInput("S001", f"{item!r} in side {text!r} is not key=value", "write for example tp=4,order=nhd")
+        pairs.append((key.strip(), value.strip()))
+    return pairs

@@ -1,0 +1,135 @@
+"""Every error the runtime raises on purpose: one base, a permanent code, a sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class KvplanError(Exception):
+    """Base of all runtime errors. `code` is permanent and listed in docs/errors.md."""
+
+    code = "R000"
+
+
+class PlanFormatError(KvplanError):
+    """The plan was written for another format version, or its digest does not match its tables."""
+
+    code = "R001"
+
+
+class BlockTableError(KvplanError):
+    """A block table does not hold what a request needs: too short, null where tokens are, or out of range."""
+
+    code = "R002"
+
+
+class PlanLoadError(KvplanError):
+    """A file is no plan module, or fails while it is imported."""
+
+    code = "R003"
+
+
+class DigestError(KvplanError):
+    """Two peers, or a peer and a plan, do not mean the same model, side or plan."""
+
+    code = "R004"
+
+
+class CacheMemoryError(KvplanError):
+    """Cache memory cannot be used as it is: no address, strides that cannot be read, read-only where it is written."""
+
+    code = "R010"
+
+
+class RegisterError(KvplanError):
+    """Cache memory is not as the plan's side says: a plane is missing, or its shape or stride differs."""
+
+    code = "R011"
+
+
+class AddressError(KvplanError):
+    """An address or a length would leave its registered memory or the address space."""
+
+    code = "R012"
+
+
+class LimitError(KvplanError):
+    """More descriptors than an int32 counts."""
+
+    code = "R013"
+
+
+class CardError(KvplanError):
+    """What a peer sent is truncated, corrupt, too large, or not of this protocol."""
+
+    code = "R020"
+
+
+class HandshakeError(KvplanError):
+    """A peer did not answer before the deadline, or is not the worker that the plan names."""
+
+    code = "R021"
+
+
+class NixlMissingError(KvplanError):
+    """No usable NIXL could be imported; the message lists what was tried."""
+
+    code = "R030"
+
+
+class TransportError(KvplanError):
+    """The transport refused or failed an operation."""
+
+    code = "R031"
+
+
+class PeerLostError(TransportError):
+    """The connection to a peer is gone: connect again, its memory must be met anew."""
+
+    code = "R032"
+
+
+class HandleError(TransportError):
+    """A transfer handle is used after its release, twice, or with another agent than its own."""
+
+    code = "R033"
+
+
+class RequestError(KvplanError):
+    """Base of what ends one request. `untrusted` are the decode block ids, by group, that may hold anything."""
+
+    code = "R040"
+
+    def __init__(self, message: str, untrusted: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        super().__init__(message)
+        self.untrusted = dict(untrusted or {})
+
+
+class BadRequestError(RequestError):
+    """The request does not fit the plan: unknown or missing group, ids out of range or repeated, unlike states."""
+
+    code = "R041"
+
+
+class QuarantinedError(RequestError):
+    """A block of the request may still be written by another transfer."""
+
+    code = "R042"
+
+
+class DeadlineError(RequestError):
+    """The transfer did not end before its deadline."""
+
+    code = "R043"
+
+
+class TransferError(RequestError):
+    """A read of the transfer failed; the cause is chained."""
+
+    code = "R044"
+
+
+class CancelledTransferError(RequestError):
+    """The caller cancelled the transfer."""
+
+    code = "R045"

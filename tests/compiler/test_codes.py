@@ -1,0 +1,25 @@
+"""Codes that are used are listed, and the other way round."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kvplan.compiler.codes import CODES
+
+ROOT = Path(__file__).parents[2]
+USED = {
+    code
+    for folder in ("compiler", "cli")
+    for path in (ROOT / folder).glob("*.py")
+    if path.name != "codes.py"
+    for code in re.findall(r'"([SQCP]\d{3})"', path.read_text())
+}
+
+
+def test_every_code_is_listed_and_used() -> None:
+    assert set(CODES) == USED
+
+
+def test_titles_are_short_and_texts_are_sentences() -> None:
+    assert all(title and len(title) < 70 and text.endswith(".") for title, text in CODES.values())

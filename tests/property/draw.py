@@ -1,0 +1,179 @@
+"""Random pairs of sides: random kinds, storage expressions, meshes, blocks and groups, nothing of any real engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from hypothesis import strategies as st
+
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor
+from kvplan.compiler.oracle import planes
+from kvplan.compiler.request import Request
+from kvplan.compiler.sample import sample_request
+from tests.property.sides import cache, group, side, tensor
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pair of sides and a request that fits both. `texts` has the storage expressions, for a failing test to show."""
+
+    prefill: BoundSide
+    decode: BoundSide
+    request: Request
+    texts: tuple[str, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is stored: `extents` of every axis, `tensors` with their axes; `shared` is the axis split over workers."""
+
+    name: str
+    extents: dict[str, int]
+    tensors: tuple[BoundTensor, ...]
+    layers: tuple[int, ...]
+    tokens: bool
+
+
+def cases() -> st.SearchStrategy[Case]:
+    """Random cases, by the seed that each stands for. A failing test shrinks to a small seed, not to a small case."""
+    return st.integers(0, 10**6).map(lambda seed: case(Random(seed), seed))
+
+
+def case(random: Random, seed: int = 0) -> Case:
+    """The case that a source of random numbers stands for."""
+    depth = random.randint(1, 4)
+    kinds = [kind(random, "a", depth, True)]
+    kinds += [kind(random, "s", depth, False)] if random.random() < 0.4 else []
+    whole = not any(t.split for t in kinds[0].tensors)
+    texts: list[str] = []
+    sides = [bound(random, kinds, depth, whole, texts) for _ in range(2)]
+    first = random.randint(0, 20) if random.random() < 0.5 else 0
+    tokens = (first, first + random.randint(1, 40))
+    request = sample_request(sides[0], sides[1], tokens, random.randint(0, 99))
+    return Case(sides[0], sides[1], request, tuple(texts), seed)
+
+
+def kind(random: Random, name: str, depth: int, tokens: bool) -> Kind:
+    """One to four tensors over some of four axes; at most one axis of a tensor is shared over workers."""
+    extents = {
+        "head": random.randint(1, 6),
+        "group": random.randint(1, 4),
+        "dim": random.choice((1, 2, 3, 4, 8)),
+        "tap": 3,
+    }
+    split = {a: "tp" for a in ("head", "group") if random.random() < 0.7}
+    found = []
+    for number in range(random.randint(1, 4)):
+        axes = [a for a in extents if random.random() < 0.6]
+        if "head" in axes and "group" in axes:
+            axes.remove("group")
+        axes += ["token"] if tokens else []
+        random.shuffle(axes)
+        sized = {a: extents.get(a, 0) for a in axes}
+        mine = {a: m for a, m in split.items() if a in axes}
+        found.append(tensor(f"{name}{number}", random.choice((1, 2, 4)), mine, **sized))
+    layers = tuple(sorted(random.sample(range(depth), random.randint(1, depth))))
+    return Kind(name, extents, tuple(found), layers, tokens)
+
+
+def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts: list[str]) -> BoundSide:
+    """A side that stores `kinds` its own way; where tensors of tokens are `whole`, workers may take turns of tokens."""
+    tp = random.randint(1, 6)
+    dcp = random.choice([d for d in range(1, tp + 1) if tp % d == 0]) if whole else 1
+    kernel, ratio = random.choice((1, 2, 3, 4, 6, 8)), random.choice((1, 1, 2, 3))
+    caches = [stored(random, k, kernel if k.tokens else 0, texts) for k in kinds]
+    cut = random.randint(1, depth - 1) if depth > 1 and random.random() < 0.3 else depth
+    stages = (range(cut), range(cut, depth)) if cut < depth else (range(depth),)
+    chunk = random.choice([n for n in range(1, kernel + 1) if kernel % n == 0]) if dcp > 1 else 1
+    arenas = random.choice(((0, 0), (0, 1)))
+    groups = [
+        g
+        for c, a, t in zip(caches, arenas, texts[-len(caches) :], strict=False)
+        for g in tables(random, c, ratio, a, t)
+    ]
+    plain = side(caches, groups, tp, stages, dcp, chunk, random.choice(("consecutive", "round_robin")))
+    return replace(plain, caches=tuple(spread(random, plain, c) for c in plain.caches))
+
+
+def stored(random: Random, kind: Kind, kernel: int, texts: list[str]) -> BoundCache:
+    """A cache of `kind` in a random storage expression, in one allocation or one for each half of its tensors."""
+    tiles = tiled(random, kind)
+    parts = {"": list(kind.tensors)}
+    if len(kind.tensors) > 1 and random.random() < 0.2:
+        at = random.randint(1, len(kind.tensors) - 1)
+        parts = {"one": list(kind.tensors[:at]), "two": list(kind.tensors[at:])}
+    text = {name: expression(random, [(t, loops(t, tiles)) for t in some], False) for name, some in parts.items()}
+    texts.append(" | ".join(text.values()))
+    return cache(text.get("", text), *kind.tensors, name=kind.name, layers=kind.layers, kernel=kernel)
+
+
+def tiled(random: Random, kind: Kind) -> dict[str, Axes]:
+    """Axes that are not shared out and are stored in tiles here, with the loops that take their place."""
+    free = [a for a, n in kind.extents.items() if n in (4, 8) and not any(a in dict(t.split) for t in kind.tensors)]
+    ways = {a: [(f"{a}/2", f"{a}%2"), (f"{a}/4", f"{a}%4/2", f"{a}%2")] for a in free}
+    return {a: random.choice(found) for a, found in ways.items() if random.random() < 0.4}
+
+
+def loops(t: BoundTensor, tiles: dict[str, Axes]) -> Axes:
+    """All loops that a tensor has to lie under."""
+    return ("layer", "block", *(loop for a, _ in t.axes for loop in tiles.get(a, (a,))))
+
+
+def expression(random: Random, items: list[tuple[BoundTensor, Axes]], inside: bool) -> str:
+    """Items side by side, or under a loop that all of them still need; padding only under `block`."""
+    if len(items) > 1 and random.random() < 0.35:
+        at = random.randint(1, len(items) - 1)
+        before, after = (expression(random, some, inside) for some in (items[:at], items[at:]))
+        return f"{before}{padding(random, inside)} {after}"
+    common = [a for a in items[0][1] if all(a in axes for _, axes in items)]
+    common = common if inside else [a for a in common if a in ("layer", "block", "head")]
+    common = common if inside or "block" not in common or random.random() < 0.8 else ["block"]
+    if not common:
+        if len(items) == 1:
+            return items[0][0].name
+        half = random.randint(1, len(items) - 1)
+        return f"{expression(random, items[:half], inside)} {expression(random, items[half:], inside)}"
+    axis = random.choice(common)
+    rest = [(t, tuple(a for a in axes if a != axis)) for t, axes in items]
+    now = inside or axis == "block"
+    more = "+1" if inside and axis in ("tap", "dim", "head") and random.random() < 0.15 else ""
+    return f"{axis}{more} {{ {expression(random, rest, now)}{padding(random, now)} }}"
+
+
+def padding(random: Random, inside: bool) -> str:
+    """Nothing mostly; a pad or an align."""
+    if not inside or random.random() < 0.8:
+        return ""
+    return random.choice((f" pad({random.randint(1, 9)})", f" align({random.choice((2, 4, 16))})"))
+
+
+def tables(random: Random, c: BoundCache, ratio: int, arena: int, text: str) -> list[BoundGroup]:
+    """One block table for the cache, or two that take its layers in turns where every layer has planes of its own."""
+    count = 2 if len(c.layers) > 1 and layer_planes(text) and random.random() < 0.3 else 1
+    names = [f"{c.name}.{i}" for i in range(count)] if count > 1 else [c.name]
+    ratio = ratio if c.kernel else 1
+    return [group((c, c.layers[i::count]), name=n, ratio=ratio, arena=arena) for i, n in enumerate(names)]
+
+
+def layer_planes(text: str) -> bool:
+    """Whether `layer` lies outside `block` everywhere: no `block {` has a `layer {` in it."""
+    depth, under = 0, [-1]
+    for word in text.replace("{", " { ").replace("}", " } ").split():
+        depth += {"{": 1, "}": -1}.get(word, 0)
+        under = [u for u in under if u <= depth] if word == "}" else under
+        if word == "block":
+            under.append(depth + 1)
+        if word == "layer" and len(under) > 1 and depth >= under[-1]:
+            return False
+    return True
+
+
+def spread(random: Random, plain: BoundSide, c: BoundCache) -> BoundCache:
+    """The cache with blocks further apart than a page is long, sometimes."""
+    pages = [p.page for w in plain.workers for p in planes(plain, w).values() if p.cache == c.name]
+    return replace(c, stride=max(pages) + random.choice((0, 8))) if random.random() < 0.3 else c
