@@ -109,15 +109,25 @@ class _Ends:
 
 def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int]:
     ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
+    reach = _reach(read.table)
     ends = _Ends(
         replace(group(plan.prefill, pair.prefill), name=""),
         replace(group(plan.decode, pair.decode), name=""),
         (theirs.shard, ours.shard),
         pair.page,
-        _sizes(theirs.planes),
-        _sizes(ours.planes),
+        _sizes(theirs.planes)[read.first[0] : read.first[0] + reach[0]],
+        _sizes(ours.planes)[read.first[1] : read.first[1] + reach[1]],
     )
     return _count(read.table, ends)
+
+
+@lru_cache(maxsize=1024)
+def _reach(table: Table) -> Place:
+    """How many planes from its first one a table reaches, on either side."""
+    nests = (*table.page, *table.token)
+    prefill = (nest.prefill[0] + sum((loop.count - 1) * loop.prefill[0] for loop in nest.loops) for nest in nests)
+    decode = (nest.decode[0] + sum((loop.count - 1) * loop.decode[0] for loop in nest.loops) for nest in nests)
+    return 1 + max(prefill, default=0), 1 + max(decode, default=0)
 
 
 @lru_cache(maxsize=256)

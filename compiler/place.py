@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.own import holding
 from kvplan.dsl.expr import evaluate
@@ -107,12 +107,15 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[Unit, ...]:
     """All units of a worker in plane order: group by group, cache by cache."""
     caches = {cache.name: cache for cache in side.caches}
     units: list[Unit] = []
+    known: dict[tuple[str, int], tuple[Part, ...]] = {}
     for group in side.groups:
         for name in dict.fromkeys(cache for cache, _ in group.members):
             layers = tuple(n for cache, n in group.members if cache == name and n in worker.layers)
             if layers:
                 first = units[-1].first + units[-1].planes if units else 0
-                units.append(_unit(side, worker, caches[name], group, layers, first))
+                if (name, len(layers)) not in known:
+                    known[name, len(layers)] = _parts(local_sizes(side, worker, caches[name], len(layers)))
+                units.append(_unit(name, group.name, layers, first, known[name, len(layers)]))
     return tuple(units)
 
 
@@ -157,12 +160,9 @@ def _extents(
     return {**extents, **token, "layer": layers, "block": 1}
 
 
-def _unit(
-    side: BoundSide, worker: BoundWorker, cache: BoundCache, group: BoundGroup, layers: tuple[int, ...], first: int
-) -> Unit:
-    parts = _parts(local_sizes(side, worker, cache, len(layers)))
+def _unit(cache: str, group: str, layers: tuple[int, ...], first: int, parts: tuple[Part, ...]) -> Unit:
     planes = sum(_volume(part.outer) for part in parts)
-    return Unit(cache.name, group.name, layers, first, planes, parts)
+    return Unit(cache, group, layers, first, planes, parts)
 
 
 def _volume(digits: tuple[Digit, ...]) -> int:

@@ -16,9 +16,9 @@ from kvplan.compiler.cover import Region, check_cover
 from kvplan.compiler.elect import classes, held, overlap
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.match import regions
-from kvplan.compiler.own import holding, meet, token_share
+from kvplan.compiler.own import meet, token_share
 from kvplan.compiler.place import Unit
-from kvplan.compiler.relative import relative, shifted
+from kvplan.compiler.relative import relative, shape
 from kvplan.compiler.route import Placed, pair_name
 from kvplan.compiler.sides import plan_side
 from kvplan.runtime.plan import Plan, Read
@@ -115,12 +115,11 @@ def _check_share(
 ) -> None:
     cache = next(c for c in decode.side.caches if c.name == unit.cache)
     parts = [_regions(prefill, decode, number, unit, read, memo) for read in reads]
-    key = (unit.parts, len(unit.layers), tuple(sorted(id(part) for part in parts)))
+    key = (id(unit.parts), len(unit.layers), tuple(sorted(id(part) for part in parts)))
     if key in done:
         return
     extents = {
-        t.name: {a: e - s for a, (s, e) in holding(decode.side, t, decode.side.workers[number]).items()}
-        for t in cache.tensors
+        t.name: {a: e - s for a, (s, e) in decode.holds[number][cache.name, t.name].items()} for t in cache.tensors
     }
     same = next(c for c in prefill.side.caches if c.name == unit.cache).kernel == cache.kernel
     tables = ["token"] if cache.store == "tokens" else ["page"]
@@ -152,16 +151,16 @@ def _regions(
             "P005", f"decode worker {number} reads {read.pair!r} from worker {read.worker}, which has none of it"
         )
     cache = next(c for c in decode.side.caches if c.name == unit.cache)
-    there, here = prefill.side.workers[read.worker], decode.side.workers[number]
     shift: dict[str, tuple[tuple[str, int], ...]] = {}
     for tensor in cache.tensors:
-        p, d = holding(prefill.side, tensor, there), holding(decode.side, tensor, here)
+        p, d = (s.holds[n][cache.name, tensor.name] for s, n in ((prefill, read.worker), (decode, number)))
         shift[tensor.name] = tuple((axis, p[axis][0] - d[axis][0]) for axis in d)
     there_unit, here_unit = relative(source, unit)
-    table = shifted(read.table, -source.first, -unit.first)
-    key = (there_unit, here_unit, table, str(shift))
+    if read.first != (source.first, unit.first):
+        raise ProofFailed("P005", f"decode worker {number} reads {read.pair!r} from planes {read.first}, not its own")
+    key = (*shape(there_unit, here_unit), read.table, str(shift))
     if key not in memo:
-        memo[key] = regions(table, there_unit, here_unit, {tensor: dict(moved) for tensor, moved in shift.items()})
+        memo[key] = regions(read.table, there_unit, here_unit, {tensor: dict(moved) for tensor, moved in shift.items()})
     return memo[key]
 
 
@@ -179,8 +178,10 @@ def _check_read(plan: Plan, prefill: Placed, decode: Placed, number: int, read: 
     named = {t for nests in (read.table.page, read.table.token) for nest in nests for t in nest.tensors}
     expected: dict[str, tuple[int, int]] = {}
     for tensor in (t for t in cache.tensors if t.name in named):
-        theirs = holding(prefill.side, tensor, prefill.side.workers[read.worker])
-        ours = holding(decode.side, tensor, decode.side.workers[number])
+        theirs, ours = (
+            prefill.holds[read.worker][cache.name, tensor.name],
+            decode.holds[number][cache.name, tensor.name],
+        )
         expected |= {a: (max(theirs[a][0], ours[a][0]), min(theirs[a][1], ours[a][1])) for a, _ in tensor.split}
     if tuple(sorted(expected.items())) != read.holds:
         raise ProofFailed(

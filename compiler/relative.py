@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvplan.compiler.place import Unit
-from kvplan.runtime.plan import Nest, Table
 
 
 def relative(source: Unit, target: Unit) -> tuple[Unit, Unit]:
@@ -16,14 +15,7 @@ def relative(source: Unit, target: Unit) -> tuple[Unit, Unit]:
     return replace(source, group="", first=0, layers=layers), replace(target, group="", first=0, layers=own)
 
 
-def shifted(table: Table, prefill: int, decode: int) -> Table:
-    """The table with plane numbers moved on by so many on either side."""
-    return Table(
-        tuple(_moved(nest, prefill, decode) for nest in table.page),
-        tuple(_moved(nest, prefill, decode) for nest in table.token),
-    )
-
-
-def _moved(nest: Nest, prefill: int, decode: int) -> Nest:
-    p, d = nest.prefill, nest.decode
-    return replace(nest, prefill=(p[0] + prefill, p[1]), decode=(d[0] + decode, d[1]))
+def shape(source: Unit, target: Unit) -> tuple[object, ...]:
+    """A key that two pairs of relative units share only if they are equal. Parts are known by identity: place makes
+    equal ones once per worker, and they live as long as the placements."""
+    return id(source.parts), id(target.parts), source.layers, len(target.layers)

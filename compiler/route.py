@@ -12,16 +12,17 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.intersect import Range, Span, common, runs, spans
 from kvplan.compiler.own import Interval, holding
 from kvplan.compiler.place import PLANE, SHIFT, Digit, Spot, Unit, place, spots
-from kvplan.compiler.relative import relative, shifted
+from kvplan.compiler.relative import relative, shape
 from kvplan.runtime.plan import Loop, Nest, Read, Table
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A side with the units of every worker, and what coalescing asks of them."""
+    """A side with the units of every worker, and what it holds by (cache, tensor)."""
 
     side: BoundSide
     units: tuple[tuple[Unit, ...], ...]
+    holds: tuple[Mapping[tuple[str, str], Mapping[str, Interval]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,17 @@ class Job:
 
 
 def placed(side: BoundSide) -> Placed:
-    return Placed(side, tuple(place(side, worker) for worker in side.workers))
+    """A side with its workers placed; those that hold equally much of everything are placed once."""
+    alike: dict[object, tuple[Unit, ...]] = {}
+    units, holds = [], []
+    for worker in side.workers:
+        held = {(c.name, t.name): holding(side, t, worker) for c in side.caches for t in c.tensors}
+        key = (worker.layers, tuple(stop - start for each in held.values() for start, stop in each.values()))
+        if key not in alike:
+            alike[key] = place(side, worker)
+        units.append(alike[key])
+        holds.append(held)
+    return Placed(side, tuple(units), tuple(holds))
 
 
 def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[Choice]]:
@@ -110,20 +121,20 @@ def _read(prefill: Placed, decode: Placed, job: Job, memo: dict[object, Table]) 
     ranges: dict[str, dict[str, Range]] = {}
     holds: dict[str, Interval] = {}
     for tensor in job.tensors:
-        mine = holding(decode.side, tensor, decode.side.workers[job.decode])
-        theirs = holding(prefill.side, tensor, prefill.side.workers[job.prefill])
+        mine = decode.holds[job.decode][job.cache.name, tensor.name]
+        theirs = prefill.holds[job.prefill][job.cache.name, tensor.name]
         ranges[tensor.name] = {axis: common(theirs[axis], mine[axis]) for axis in mine}
         split = dict(tensor.split)
         holds |= {a: (max(theirs[a][0], b), min(theirs[a][1], e)) for a, (b, e) in mine.items() if a in split}
     from_unit, to_unit = relative(job.from_unit, job.to_unit)
     layers = tuple(job.to_unit.layers.index(layer) for layer in job.layers)
-    key = (from_unit, to_unit, layers, job.tensors, str(ranges))
+    key = (*shape(from_unit, to_unit), layers, tuple(t.name for t in job.tensors), str(ranges))
     if key not in memo:
         same = replace(job, from_unit=from_unit, to_unit=to_unit, layers=layers)
         memo[key] = _table(prefill, decode, same, ranges)
-    table = shifted(memo[key], job.from_unit.first, job.to_unit.first)
+    first = job.from_unit.first, job.to_unit.first
     pair = pair_name(job.from_unit, job.to_unit)
-    return Read(job.prefill, pair, job.cache.name, job.layers, tuple(sorted(holds.items())), table)
+    return Read(job.prefill, pair, job.cache.name, job.layers, tuple(sorted(holds.items())), memo[key], first)
 
 
 def _table(prefill: Placed, decode: Placed, job: Job, ranges: Mapping[str, Mapping[str, Range]]) -> Table:

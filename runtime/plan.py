@@ -106,7 +106,7 @@ class Loop:
 class Nest:
     """Spans of `bytes` bytes that lie together on both sides, repeated by `loops`, outermost first.
 
-    `prefill` and `decode` are (plane number of that worker, offset in the page). In a table of tokens `token` is
+    `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In a table of tokens `token` is
     how many bytes one token further lies, on either side; in a table of pages it is None.
     """
 
@@ -134,6 +134,8 @@ class Read:
     """What one decode worker takes from prefill worker `worker` for the groups of `pair`.
 
     `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers.
+    The table counts planes from `first`, (plane of the prefill worker, plane of the decode worker), so that groups
+    and workers that are alike share one.
     """
 
     worker: int
@@ -142,6 +144,7 @@ class Read:
     layers: tuple[int, ...]
     holds: tuple[tuple[str, Interval], ...]
     table: Table
+    first: Place = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from kvplan.runtime.plan import Ints, Nest
+from kvplan.runtime.plan import Ints, Nest, Read
 
 P_PLANE, P_OFFSET, D_PLANE, D_OFFSET, BYTES, P_TOKEN, D_TOKEN = range(7)
 
@@ -19,6 +19,12 @@ def expand(nests: tuple[Nest, ...]) -> Ints:
 def expand_tokens(nests: tuple[Nest, ...]) -> Ints:
     """As `expand`, with two more columns: how many bytes one token further lies on either side, 0 in a page table."""
     return np.concatenate([_rows(nest) for nest in nests]) if nests else np.empty((0, 7), np.int64)
+
+
+def of_read(read: Read, nests: tuple[Nest, ...]) -> Ints:
+    """As `expand_tokens`, with the plane numbers of the read's two workers."""
+    found = expand_tokens(nests)
+    return found + np.array([read.first[0], 0, read.first[1], 0, 0, 0, 0], np.int64)
 
 
 def size(nests: tuple[Nest, ...]) -> int:

@@ -18,8 +18,10 @@ def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
     strides = names.strides(plan.prefill.workers[read.worker]), names.strides(plan.decode.workers[decode_worker])
     whole = whole_pages(pair, read, runs)
     table = read.table
-    paged = page_spans(rows.expand(table.page), _pick(runs, whole), *strides)
-    return np.concatenate([paged, token_spans(rows.expand_tokens(table.token), _pick(runs, ~whole), *strides)])
+    page, token = rows.of_read(read, table.page)[:, : rows.P_TOKEN], rows.of_read(read, table.token)
+    return np.concatenate(
+        [page_spans(page, _pick(runs, whole), *strides), token_spans(token, _pick(runs, ~whole), *strides)]
+    )
 
 
 def pair_named(plan: Plan, name: str) -> Pair:
