@@ -1,0 +1,66 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PACKAGES := dsl compiler runtime layouts cli
+TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
+PYTEST_ARGS ?= -n 2 -q
+
+.PHONY: help demo test lint bench goldens fmt install clean
+
+help:  ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(VENV)/.core $(VENV)/.nixl  ## compile two plans, move a request between processes, check every byte (ARGS='--transport memory')
+	@$(BIN)/kvplan demo $(ARGS)
+
+test: lint  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(TEST_SETS) .typing  ## linters and type checks only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy --config-file pyproject.toml tests bench
+	cd examples/plans && ../../$(BIN)/mypy --config-file ../../pyproject.toml .
+
+bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as ratios
+	@$(BIN)/kvplan bench $(ARGS)
+
+goldens: $(VENV)/.dev  ## write examples/plans, the table of digests and the README's excerpts again
+	$(BIN)/kvplan compile examples/gallery.yaml -o examples/plans
+	$(BIN)/python tests/golden/digests.py > examples/digests.txt
+	$(BIN)/python tests/golden/readme.py
+	git status --short examples README.md
+
+fmt: $(VENV)/.dev  ## format and sort imports
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+install: $(VENV)/.core $(VENV)/.nixl  ## the environment only
+
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) .typing build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.typing:
+	@mkdir -p .typing/kvplan && for d in $(PACKAGES); do ln -sfn ../../$$d .typing/kvplan/$$d; done
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvplan needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
+	@echo "making $(VENV)" && $(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing kvplan" && $(PIP) --editable '.[net]' && touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "installing the test tools" && $(PIP) --editable '.[dev]' && touch $@
+
+# The small set: the usual dependencies of these wheels are several gigabytes that a CPU does not need.
+$(VENV)/.nixl: $(VENV)/.core
+	@if ! $(BIN)/python -c 'import platform, sys; sys.exit((sys.platform, platform.machine()) not in [("linux", "x86_64"), ("linux", "aarch64")])'; \
+	then echo "NIXL has no wheels for this platform: going on without"; \
+	elif $(PIP) --no-deps nixl nixl-cu12; then touch $@; \
+	else echo "NIXL could not be installed: going on without"; fi
+
+$(VENV)/.torch: $(VENV)/.dev
+	@echo "installing torch" && $(PIP) torch && touch $@

@@ -1,0 +1,19 @@
+"""Every measurement by name, and how to run some of them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+
+from bench.report import Row
+
+MEASUREMENTS = ("hot", "preparing", "requests", "homogeneous", "compiling")
+
+
+def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:
+    """The rows of the measurements in `names`, each module told to `tell` before it starts."""
+    rows: list[Row] = []
+    for name in names:
+        tell(name)
+        rows += importlib.import_module(f"bench.{name}").measure(pairs)
+    return rows

@@ -1,0 +1,97 @@
+"""Compile one pair, import its plan, compile every pair of the shipped models: times on one core."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
+
+from bench.report import Row
+from bench.sample import clock
+
+if TYPE_CHECKING:
+    from kvplan.compiler.api import Compiled
+
+AREA = "compiling"
+SIZES = (1, 2, 4, 8)
+ONE, IMPORT, ALL = 0.050, 0.005, 10.0
+
+
+def measure(pairs: int) -> list[Row]:
+    """One compile under 50 ms, importing a plan under 5 ms, all models x 16 pairs under 10 s."""
+    from kvplan.compiler.api import compile_pair
+    from kvplan.dsl.library import load
+
+    library = load()
+    made = {name: compile_pair(library, name, "tp=4", "tp=2") for name in library.models}
+    singles = {
+        name: [clock(partial(compile_pair, library, name, "tp=4", "tp=2")) for _ in range(pairs)] for name in made
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        imports = {name: _imports(Path(folder), name, found, pairs) for name, found in made.items()}
+    rows = [
+        _row("one compile, the slowest model", singles, ONE),
+        _row("importing a plan, the slowest", imports, IMPORT),
+    ]
+    return [*rows, _all(library)]
+
+
+def _imports(folder: Path, name: str, made: Compiled, pairs: int) -> list[float]:
+    """Times of importing the plan as Python does: source compiled anew each time, no cache of byte code."""
+    path = folder / f"{Path(made.path).stem}_{len(name)}.py"
+    path.write_text(made.text)
+    return [clock(lambda: _import(path)) for _ in range(pairs)]
+
+
+def _import(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("bench_plan", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    spec.loader.exec_module(module)
+    sys.dont_write_bytecode = kept
+    return module
+
+
+def _row(name: str, times: Mapping[str, list[float]], budget: float) -> Row:
+    model = max(times, key=lambda key: median(times[key]))
+    low, middle, high = (1000 * value for value in quantiles(times[model], n=4, method="inclusive"))
+    details: dict[str, object] = {key: 1000 * median(values) for key, values in times.items()}
+    spread, count = f"{low:.2f}..{high:.2f}", len(times[model])
+    met = middle <= 1000 * budget
+    return Row(
+        AREA, f"{name} ({model})", f"{middle:.2f} ms", f"under {1000 * budget:g} ms", met, spread, count, details
+    )
+
+
+def _all(library: Any) -> Row:
+    from kvplan.compiler.api import compile_pair
+    from kvplan.compiler.errors import CompileError
+
+    done, refused = 0, 0
+
+    def every() -> None:
+        nonlocal done, refused
+        for model, prefill, decode in _pairs(library.models):
+            try:
+                compile_pair(library, model, prefill, decode)
+                done += 1
+            except CompileError:
+                refused += 1
+
+    taken = clock(every)
+    name = f"all {len(library.models)} models x {len(SIZES) ** 2} pairs"
+    details: dict[str, object] = {"compiled": done, "refused": refused, "seconds": taken}
+    return Row(AREA, name, f"{taken:.2f} s, {refused} refused", f"under {ALL:g} s", taken <= ALL, "", 1, details)
+
+
+def _pairs(models: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    for model, prefill, decode in product(models, SIZES, SIZES):
+        yield model, f"tp={prefill}", f"tp={decode}"

@@ -1,0 +1,53 @@
+"""A homogeneous pair, contiguous blocks, one reader, 256 MiB: against the same bytes as one merged NIXL request."""
+
+from __future__ import annotations
+
+from itertools import count
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.peer import SECONDS, met
+from bench.report import Row, skipped, within
+from bench.sample import interleave
+from bench.stage import library, nixl_missing, write_plan
+
+if TYPE_CHECKING:
+    from kvplan.runtime import Request
+    from kvplan.runtime.plan import Plan
+
+AREA = "equal sides, one reader"
+MODEL, SIDE, BYTES, MOST = "llama-3.1-8b", "tp=1", 256 << 20, 1.05
+
+
+def measure(pairs: int) -> list[Row]:
+    """Submit to done, everything that a caller of the runtime waits for, against make + post + poll + release."""
+    if why := nixl_missing():
+        return [skipped(AREA, why)]
+    with TemporaryDirectory() as folder:
+        path, plan = write_plan(library(), folder, MODEL, SIDE, SIDE)
+        blocks = BYTES // sum(planes.page * len(planes.loops[0][1]) for planes in plan.decode.workers[0].planes)
+        with met(path, blocks) as pair:
+            names = count()
+
+            def ours() -> object:
+                return pair.puller.submit(request(plan, blocks, f"request-{next(names)}"), SECONDS).wait()
+
+            pair.by_hand.read()
+            expected = pair.memory.copy()
+            pair.memory[:] = 0
+            ours()
+            assert np.array_equal(pair.memory, expected), "the runtime reads other bytes than NIXL by hand"
+            row = within(AREA, f"{BYTES >> 20} MiB", interleave(ours, pair.by_hand.read, pairs), MOST)
+            row.details["predicted"] = sum(pair.puller.predict(request(plan, blocks, "one more")).values())
+    return [row]
+
+
+def request(plan: Plan, blocks: int, name: str) -> Request:
+    """The first `blocks` blocks on both sides, in order."""
+    from kvplan.runtime import Blocks, Request
+
+    (group,) = plan.decode.groups
+    tables = {group.name: Blocks(0, np.arange(blocks, dtype=np.int64))}
+    return Request(name, (0, blocks * group.tokens), tables, tables)

@@ -1,0 +1,60 @@
+"""Preparing both sides of a pair: the same time and memory for a thousand blocks and for a million."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bench.report import Row, skipped, within
+from bench.sample import interleave
+from bench.stage import library, nixl_missing, plan_of, pool, reserve, room
+
+if TYPE_CHECKING:
+    from kvplan.runtime.plan import Plan
+    from kvplan.runtime.prepare import Source
+
+AREA = "preparing a peer"
+MODEL, SIDES = "llama-3.3-70b", ("tp=8", "tp=4")
+FEW, MANY = 1_000, 1_000_000
+ALIKE = 1.25
+
+
+def measure(pairs: int) -> list[Row]:
+    """A million blocks against a thousand, through NIXL, on address space that is reserved and never touched."""
+    if why := nixl_missing():
+        return [skipped(AREA, why)]
+    plan = plan_of(library(), MODEL, *SIDES)
+    few, many = preparer(plan, FEW), preparer(plan, MANY)
+    row = within(AREA, f"{MANY:,} blocks against {FEW:,}", interleave(many, few, pairs), ALIKE)
+    row.details["peak_bytes"] = {FEW: peak(few), MANY: peak(many)}
+    return [row]
+
+
+def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
+    """What prepares decode worker 0's reads from prefill worker 0 and gives them back, pools of `blocks` blocks."""
+    from kvplan.runtime import prepare
+    from kvplan.runtime.nixl import Nixl
+
+    ends = plan.prefill, plan.decode
+    spaces = [reserve(room(side, 0, blocks)) for side in ends]
+    pools = [pool(side, 0, blocks, space.base) for side, space in zip(ends, spaces, strict=True)]
+    theirs, ours = Nixl("prefill"), Nixl("decode")
+    for agent, memory in zip((theirs, ours), pools, strict=True):
+        agent.register(memory.geometry.regions, "DRAM")
+    peer = ours.add_peer(theirs.metadata())
+
+    def once(keep: object = (spaces, theirs)) -> None:
+        made: Source = prepare.source(plan, 0, 0, peer, ours, pools[0].geometry, pools[1].geometry)
+        made.release()
+
+    return once
+
+
+def peak(action: Callable[[], None]) -> int:
+    """The most bytes that Python and numpy held at once during `action`."""
+    tracemalloc.start()
+    action()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most

@@ -1,0 +1,76 @@
+"""Rows of the benchmark's report, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bench.sample import Ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured figure: `value` against `target` in words; `met` is None where nothing was asked for.
+
+    `spread` are the quartiles of `value` over `pairs` pairs; `details` are the figures it was made of.
+    """
+
+    area: str
+    name: str
+    value: str
+    target: str = ""
+    met: bool | None = None
+    spread: str = ""
+    pairs: int = 0
+    details: dict[str, object] = field(default_factory=dict)
+
+
+def faster(area: str, name: str, ratio: Ratio, least: float | None = None) -> Row:
+    """How many times faster than the other one; `least` is what is asked for."""
+    target = "" if least is None else f"at least {least:g}x"
+    met = None if least is None else 1 / ratio.ratio >= least
+    spread = f"{1 / ratio.high:.2f}..{1 / ratio.low:.2f}"
+    return Row(area, name, f"{1 / ratio.ratio:.2f}x faster", target, met, spread, ratio.pairs, asdict(ratio))
+
+
+def within(area: str, name: str, ratio: Ratio, most: float | None = None) -> Row:
+    """Time over the other one's time; `most` is what is allowed."""
+    target = "" if most is None else f"at most {most:g}x"
+    met = None if most is None else ratio.ratio <= most
+    spread = f"{ratio.low:.3f}..{ratio.high:.3f}"
+    return Row(area, name, f"{ratio.ratio:.3f}x the time", target, met, spread, ratio.pairs, asdict(ratio))
+
+
+def skipped(area: str, why: str) -> Row:
+    """A measurement that this machine cannot make, and why."""
+    return Row(area, "not measured", why)
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """All rows with their details and the machine, as JSON text."""
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    return json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2)
+
+
+def as_table(rows: Sequence[Row]) -> Table:
+    """All rows as a rich table."""
+    from rich.table import Table
+
+    table = Table(title="kvplan bench", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column in ("what", "measured", "quartiles", "pairs", "asked for", "met"):
+        table.add_column(column, no_wrap=column != "what")
+    area = ""
+    for row in rows:
+        if row.area != area:
+            area = row.area
+            table.add_row(f"[bold]{area}")
+        met = {True: "[green]yes", False: "[red]no", None: ""}[row.met]
+        table.add_row(f"  {row.name}", row.value, row.spread, str(row.pairs or ""), row.target, met)
+    return table

@@ -1,0 +1,121 @@
+"""Requests that NIXL posted, by its own telemetry, against the runtime's prediction and the fewest possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.peer import SECONDS, met
+from bench.report import Row, skipped
+from bench.stage import TOP, library, nixl_missing, pool, write_plan
+
+if TYPE_CHECKING:
+    from bench.peer import Pair
+    from kvplan.runtime import Blocks, Request, Slot
+    from kvplan.runtime.plan import Group, Ints, Plan, Side
+
+AREA = "requests posted"
+BLOCKS = 12
+PAIRS = (
+    ("qwen3-0.6b", "tp=1", "tp=1"),
+    ("qwen3-0.6b", "tp=1", "tp=2"),
+    ("qwen3-0.6b", "tp=1", "tp=1,block=32"),
+    ("nemotron-3-nano-30b", "tp=1", "tp=1"),
+)
+Order = Callable[[int], "Ints"]
+
+
+def in_order(count: int) -> Ints:
+    """Ids that go up by one."""
+    return np.arange(count, dtype=np.int64)
+
+
+def halves(count: int) -> Ints:
+    """Two runs of neighbours, the second one first."""
+    return np.roll(in_order(count), count // 2)
+
+
+def shuffled(count: int) -> Ints:
+    """Ids in no order."""
+    return np.random.default_rng(3).permutation(count).astype(np.int64)
+
+
+ORDERS: tuple[tuple[str, Order, Order], ...] = (
+    ("in order", in_order, in_order),
+    ("two runs", in_order, halves),
+    ("shuffled", shuffled, in_order),
+)
+
+
+def measure(pairs: int) -> list[Row]:
+    """One request for every pair of sides and every order of blocks; ragged at both ends."""
+    if why := nixl_missing():
+        return [skipped(AREA, why)]
+    return [row for model, prefill, decode in PAIRS for row in _sides(model, prefill, decode)]
+
+
+def _sides(model: str, prefill: str, decode: str) -> list[Row]:
+    with TemporaryDirectory() as folder:
+        path, plan = write_plan(library(), folder, model, prefill, decode)
+        with met(path, BLOCKS) as pair:
+            return [_row(plan, pair, f"{model} {prefill} -> {decode}, {name}", *order) for name, *order in ORDERS]
+
+
+def _row(plan: Plan, pair: Pair, name: str, prefill: Order, decode: Order) -> Row:
+    wanted = request(plan, name, prefill, decode)
+    done = pair.puller.submit(wanted, SECONDS).wait()
+    fewest = minimum(plan, wanted)
+    details: dict[str, object] = {"posted": done.posted, "predicted": done.requests, "fewest": fewest}
+    met_ = done.posted == done.requests == fewest
+    return Row(AREA, name, f"{done.posted:,}", f"{done.requests:,} predicted, {fewest:,} fewest", met_, details=details)
+
+
+def request(plan: Plan, name: str, prefill: Order, decode: Order) -> Request:
+    """As many tokens as the smaller side's pool holds, but for a few at both ends; states take the last blocks."""
+    from kvplan.runtime import Request
+
+    states = max(sum(group.store == "state" for group in side.groups) for side in (plan.prefill, plan.decode))
+    room = min(g.tokens * (BLOCKS - states) for side in (plan.prefill, plan.decode) for g in side.groups if g.tokens)
+    tokens = (5, room - 3)
+    return Request(
+        name, tokens, _tables(plan.prefill.groups, prefill, tokens), _tables(plan.decode.groups, decode, tokens)
+    )
+
+
+def _tables(groups: tuple[Group, ...], order: Order, tokens: tuple[int, int]) -> dict[str, Blocks | Slot]:
+    from kvplan.runtime import Blocks, Slot
+
+    states = [group.name for group in groups if group.store == "state"]
+    slots: dict[str, Blocks | Slot] = {name: Slot(BLOCKS - 1 - i, tokens[1]) for i, name in enumerate(states)}
+    counts = {group.name: -(-tokens[1] // group.tokens) for group in groups if group.tokens}
+    return slots | {name: Blocks(0, order(count)) for name, count in counts.items()}
+
+
+def minimum(plan: Plan, wanted: Request) -> int:
+    """Runs of bytes that are contiguous on both sides, from the compiler's trace and by the simplest loop there is."""
+    from kvplan.compiler import request as traced
+    from kvplan.compiler.trace import copies
+
+    def told(tables: Mapping[str, Any]) -> dict[str, traced.Table]:
+        slots = {name: traced.Slot(t.slot, t.at) for name, t in tables.items() if hasattr(t, "slot")}
+        return slots | {n: traced.Ids(t.first, tuple(t.ids.tolist())) for n, t in tables.items() if n not in slots}
+
+    asked = traced.Request(wanted.tokens, told(wanted.prefill), told(wanted.decode))
+    found = [copy for copy in copies(plan, asked) if (copy.from_worker, copy.to_worker) == (0, 0)]
+    theirs, ours = _bases(plan.prefill), _bases(plan.decode)
+    spans = [(ours[c.to_plane] + c.to_offset, theirs[c.from_plane] + c.from_offset, c.bytes) for c in found]
+    runs, end = 0, (-1, -1)
+    for to, source, size in sorted(spans):
+        runs += (to, source) != end
+        end = to + size, source + size
+    return runs
+
+
+def _bases(side: Side) -> dict[str, int]:
+    from kvplan.runtime import names
+
+    bases = pool(side, 0, BLOCKS, TOP).geometry.base.tolist()
+    return {plane.name: base for plane, base in zip(names.planes(side.workers[0]), bases, strict=True)}

@@ -1,0 +1,117 @@
+"""Plans and peers for the measurements: no memory is touched where only addresses matter."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+    from kvplan.runtime.plan import Plan, Side
+    from kvplan.runtime.prepare import Source
+    from kvplan.runtime.register import Pool
+    from kvplan.runtime.transport import Transport
+
+TOP, GAP = 1 << 40, 1 << 30
+
+
+@cache
+def library() -> Library:
+    """The shipped layouts."""
+    from kvplan.dsl.library import load
+
+    return load()
+
+
+def plan_of(found: Library, model: str, prefill: str, decode: str) -> Plan:
+    """The plan of a pair, loaded from its text as an engine would."""
+    with TemporaryDirectory() as folder:
+        return write_plan(found, folder, model, prefill, decode)[1]
+
+
+def write_plan(found: Library, folder: str, model: str, prefill: str, decode: str) -> tuple[str, Plan]:
+    """Compile a pair into a file of `folder`; its path and the plan."""
+    from kvplan.compiler.api import compile_pair
+    from kvplan.runtime import load_plan
+
+    path = Path(folder) / "plan.py"
+    path.write_text(compile_pair(found, model, prefill, decode).text)
+    return str(path), load_plan(path)
+
+
+def nixl_missing() -> str:
+    """Why NIXL cannot be used here, empty where it can."""
+    from kvplan.runtime.errors import NixlMissingError
+    from kvplan.runtime.nixl import api
+
+    try:
+        api()
+    except NixlMissingError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Address space that is reserved and never touched, `size` bytes from `base`; `owner` keeps it."""
+
+    base: int
+    size: int
+    owner: object
+
+
+def reserve(size: int) -> Reserved:
+    """Reserve `size` bytes of address space without memory behind them."""
+    import numpy as np
+
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
+    area = mmap.mmap(-1, size, flags=flags)
+    return Reserved(np.frombuffer(area, np.uint8).ctypes.data, size, area)
+
+
+def pool(side: Side, worker: int, blocks: int, base: int) -> Pool:
+    """A pool of `blocks` logical blocks whose planes follow each other from address `base`."""
+    from kvplan.runtime import names
+    from kvplan.runtime.memory import Memory
+    from kvplan.runtime.register import views
+
+    ratios = {group.name: group.ratio for group in side.groups}
+    whole, at = (base, room(side, worker, blocks)), base
+    arrays: dict[str | tuple[str, str], Memory] = {}
+    for plane in names.planes(side.workers[worker]):
+        size = blocks * ratios[plane.group] * plane.stride
+        arrays[plane.name] = Memory(at, plane.stride, size // plane.stride, size, allocation=whole)
+        at += size
+    return views(side, worker, arrays)
+
+
+def room(side: Side, worker: int, blocks: int) -> int:
+    """Bytes that `pool` takes."""
+    from kvplan.runtime import names
+
+    ratios = {group.name: group.ratio for group in side.groups}
+    return sum(blocks * ratios[plane.group] * plane.stride for plane in names.planes(side.workers[worker]))
+
+
+def here(plan: Plan, blocks: int) -> Source:
+    """Decode worker 0's prepared reads from prefill worker 0, over made-up addresses that nothing is read from."""
+    from kvplan.runtime.inmemory import Hub, InMemory
+
+    prefill = pool(plan.prefill, 0, blocks, TOP)
+    decode = pool(plan.decode, 0, blocks, TOP + room(plan.prefill, 0, blocks) + GAP)
+    hub = Hub()
+    return between(plan, prefill, decode, InMemory(hub), InMemory(hub))
+
+
+def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Transport) -> Source:
+    """Register both pools and prepare the reads, all in this process."""
+    from kvplan.runtime import prepare
+
+    theirs.register(prefill.geometry.regions, "DRAM")
+    ours.register(decode.geometry.regions, "DRAM")
+    peer = ours.add_peer(theirs.metadata())
+    return prepare.source(plan, 0, 0, peer, ours, prefill.geometry, decode.geometry)

@@ -1,0 +1,91 @@
+"""kvplan compile: plans for pairs of sides, or for a whole deployment file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kvplan.cli import failure, files, jobs
+from kvplan.cli.options import compile_options, format_option, is_file, layouts_option, libraries, side_options
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+
+@click.command("compile")
+@click.argument("models", metavar="MODEL…|DEPLOYMENT", nargs=-1, required=True)
+@side_options(required=False)
+@compile_options
+@click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("plans"), show_default=True)
+@click.option("--check", is_flag=True, help="Write nothing; fail, and show the diff, where a plan on disk is stale.")
+@layouts_option
+@format_option("text", "json")
+def command(
+    models: tuple[str, ...], prefill: str | None, decode: str | None, options: Mapping[str, str], out: Path,
+    check: bool, layouts: tuple[Path, ...], form: str,
+) -> None:  # fmt: skip
+    """Compile plans, one for each pair of sides.
+
+    Either those of MODELs for every pair of --prefill and --decode, or all of a DEPLOYMENT file.
+
+    A refused pair does not stop the others; the exit code is then 3.
+    """
+    found, wanted, whole = _wanted(models, prefill, decode, options, layouts)
+    outcome = jobs.run(found, wanted)
+    texts = {path: compiled.text for path, compiled in outcome.plans.items()}
+    changed = files.stale(out, texts)
+    left = files.orphans(out, texts) if whole else []
+    if not check:
+        files.write(out, texts, changed)
+    _say(form, out, texts, changed, left, check, outcome)
+    if outcome.refused:
+        sys.exit(failure.REFUSED)
+    sys.exit(failure.WRONG if check and (changed or left) else 0)
+
+
+def _wanted(
+    models: Sequence[str], prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: Sequence[Path]
+) -> tuple[Library, list[jobs.Job], bool]:
+    """The layout files, the pairs, and whether they are all of a deployment."""
+    if prefill and decode:
+        found, names = libraries(models, layouts)
+        return found, jobs.product(names, prefill, decode, options), False
+    if prefill or decode or not all(is_file(model) for model in models):
+        raise click.UsageError("give --prefill SIDE and --decode SIDE, or a deployment file without them")
+    found, _ = libraries([], layouts)
+    wanted = [job for model in models for job in jobs.deployed(found.deployment(Path(model)), options)]
+    return found, wanted, True
+
+
+def _say(
+    form: str, out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool,
+    outcome: jobs.Outcome,
+) -> None:  # fmt: skip
+    if form == "json":
+        click.echo(json.dumps(_answer(out, changed, left, outcome), indent=2))
+        return
+    for path in changed:
+        click.echo(files.unified(out, path, texts[path]) if check else f"wrote {out / path}", nl=not check)
+    for path in left:
+        click.echo(f"{out / path}: nothing asks for this plan any more; remove it", err=True)
+    for job, error in outcome.refused:
+        told = failure.as_dict(error)
+        click.echo(f"refused {job}\n   error[{told['code']}]: {told['message']}\n   = {told['help']}", err=True)
+    word, same = "stale" if check else "written", len(texts) - len(changed)
+    click.echo(f"{len(texts)} plan{'s'[: len(texts) != 1]}: {len(changed)} {word}, {same} up to date", err=True)
+
+
+def _answer(out: Path, changed: Sequence[str], left: Sequence[str], outcome: jobs.Outcome) -> dict[str, object]:
+    plans = [
+        {"path": str(out / path), "digest": compiled.plan.digest, "changed": path in changed}
+        for path, compiled in outcome.plans.items()
+    ]
+    refused = [{"pair": str(job), **failure.as_dict(error)} for job, error in outcome.refused]
+    answer: dict[str, object] = {"plans": plans, "orphans": [str(out / path) for path in left], "refused": refused}
+    first = failure.as_dict(outcome.refused[0][1]) if outcome.refused else None
+    return {"error": first, **answer} if first else answer

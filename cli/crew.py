@@ -1,0 +1,136 @@
+"""Workers, processes or threads, that report to their parent over a pipe; every wait has a deadline."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from threading import Thread
+from typing import Any
+
+GRACE = 1.5
+
+
+class CrewError(Exception):
+    """A worker failed, died or stayed silent. The text says which one and what it said last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One worker and the parent's end of its pipe."""
+
+    name: str
+    runner: BaseProcess | Thread
+    pipe: Connection
+
+    def tell(self, message: object) -> None:
+        """Send one message. Raises CrewError when the worker is gone."""
+        try:
+            self.pipe.send(message)
+        except OSError as gone:
+            raise CrewError(f"{self.name} is gone{self._ending()}") from gone
+
+    def hear(self, until: float) -> Any:
+        """The next message, waiting until time.monotonic() is `until`. Raises CrewError when there is none."""
+        if not self.pipe.poll(max(0.0, until - time.monotonic())):
+            raise CrewError(f"{self.name} said nothing before the deadline; stopped")
+        try:
+            kind, value = self.pipe.recv()
+        except (EOFError, OSError) as gone:
+            self.runner.join(GRACE)
+            raise CrewError(f"{self.name} died{self._ending()}") from gone
+        if kind == "error":
+            raise CrewError(f"{self.name}: {value}")
+        return value
+
+    def _ending(self) -> str:
+        return f" with exit code {self.runner.exitcode}" if isinstance(self.runner, BaseProcess) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The worker's end: `say` a value, `listen` for one, `waiting` without blocking."""
+
+    pipe: Connection
+
+    def say(self, value: object) -> None:
+        """Send a value to the parent."""
+        self.pipe.send(("value", value))
+
+    def listen(self, seconds: float) -> Any:
+        """The parent's next message. Raises CrewError after `seconds`, EOFError when the parent is gone."""
+        if not self.pipe.poll(seconds):
+            raise CrewError(f"heard nothing for {seconds:.0f} s")
+        return self.pipe.recv()
+
+    def waiting(self) -> bool:
+        """Whether the parent has said something or is gone."""
+        return self.pipe.poll(0)
+
+
+class Crew:
+    """Workers that never outlive this object: `with Crew() as crew`. With `threads`, all in this process."""
+
+    def __init__(self, threads: bool = False) -> None:
+        self._threads = threads
+        self._members: list[Member] = []
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self._members:
+            member.pipe.close()
+        end = time.monotonic() + GRACE
+        for member in self._members:
+            _stop(member.runner, end)
+
+    def start(self, name: str, work: Callable[..., None], *args: object) -> Member:
+        """Start `work(Line, *args)` in a process (or thread) of its own; it ends when its pipe closes."""
+        mine, theirs = multiprocessing.Pipe()
+        member = Member(name, self._run(name, work, theirs, args), mine)
+        self._members.append(member)
+        return member
+
+    def _run(
+        self, name: str, work: Callable[..., None], pipe: Connection, args: tuple[object, ...]
+    ) -> BaseProcess | Thread:
+        if self._threads:
+            thread = Thread(target=_main, args=(work, pipe, args), name=name, daemon=True)
+            thread.start()
+            return thread
+        # fork would copy the parent's threads' locks and NIXL's state; spawn starts clean
+        process = multiprocessing.get_context("spawn").Process(
+            target=_main, args=(work, pipe, args), name=name, daemon=True
+        )
+        process.start()
+        pipe.close()
+        return process
+
+
+def _main(work: Callable[..., None], pipe: Connection, args: tuple[object, ...]) -> None:
+    with pipe:
+        try:
+            work(Line(pipe), *args)
+        except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+            return
+        except Exception as error:
+            with suppress(OSError):
+                pipe.send(("error", f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}"))
+
+
+def _stop(runner: BaseProcess | Thread, end: float) -> None:
+    runner.join(max(0.0, end - time.monotonic()))
+    if isinstance(runner, Thread):
+        return
+    if runner.is_alive():
+        runner.terminate()
+        runner.join(GRACE)
+    if runner.is_alive():
+        runner.kill()
+        runner.join(GRACE)

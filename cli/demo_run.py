@@ -1,0 +1,81 @@
+"""One pair of the demo: start its workers, let every decode worker fetch a request, gather what they report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvplan.cli.crew import Crew, CrewError, Member
+from kvplan.cli.demo_show import Outcome
+from kvplan.cli.demo_worker import Job, fetch, serve
+
+if TYPE_CHECKING:
+    from kvplan.compiler.api import Compiled
+    from kvplan.compiler.bound import BoundSide
+    from kvplan.runtime.inmemory import Hub
+
+LEAST_TOKENS = 1000
+NOTIFIED = 10.0
+
+
+def tokens(compiled: Compiled) -> tuple[int, int]:
+    """The range that the demo moves: a ragged beginning and end, and more than one of the larger blocks."""
+    groups = (*compiled.plan.prefill.groups, *compiled.plan.decode.groups)
+    return 24, max(LEAST_TOKENS, max(group.tokens * group.shards for group in groups) * 6 // 5)
+
+
+def steps(compiled: Compiled) -> int:
+    """How often `run` calls `advance`."""
+    return len(compiled.prefill.workers) + 3 * len(compiled.decode.workers)
+
+
+def run(compiled: Compiled, plan: Path, transport: str, until: float, advance: Callable[[str], None]) -> list[Outcome]:
+    """Move one request from every prefill worker to every decode worker; time.monotonic() never passes `until` by much.
+
+    Raises CrewError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
+    """
+    hub = _hub() if transport == "memory" else None
+    wanted, left = tokens(compiled), until - time.monotonic()
+    with Crew(threads=hub is not None) as crew:
+
+        def start(name: str, side: BoundSide, work: Callable[..., None], number: int) -> Member:
+            return crew.start(f"{name} worker {number}", work, Job(str(plan), side, number, wanted, left), hub)
+
+        prefill = [start("prefill", compiled.prefill, serve, w.number) for w in compiled.prefill.workers]
+        decode = [start("decode", compiled.decode, fetch, w.number) for w in compiled.decode.workers]
+        addresses = [_hear(member, until, advance, "filled") for member in prefill]
+        _tell(prefill, addresses)
+        for member in decode:
+            _hear(member, until, advance, "ready")
+        _tell(decode, addresses)
+        checked = [_hear(member, until, advance, "checked") for member in decode]
+        _tell(decode, "again, all at once")
+        moved = [_hear(member, until, advance, "moved") for member in decode]
+        for member in prefill:
+            _complete(member, member.hear(min(until, time.monotonic() + NOTIFIED)))
+        return [Outcome(one, *two) for one, two in zip(moved, checked, strict=True)]
+
+
+def _hear(member: Member, until: float, advance: Callable[[str], None], what: str) -> Any:
+    said = member.hear(until)
+    advance(f"{member.name} {what}")
+    return said
+
+
+def _tell(members: list[Member], message: object) -> None:
+    for member in members:
+        member.tell(message)
+
+
+def _complete(member: Member, missing: set[str]) -> None:
+    """Every prefill worker that the plan has readers tell must know that all of them are done."""
+    if missing:
+        raise CrewError(f"{member.name} was not told that these requests are done: {', '.join(sorted(missing))}")
+
+
+def _hub() -> Hub:
+    from kvplan.runtime import Hub
+
+    return Hub()

@@ -1,0 +1,117 @@
+"""kvplan explain: a model, a pair of sides, a plan on disk, or the code of an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvplan.cli import explain_text
+from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+CODE = re.compile(r"[A-Za-z]\d{3}")
+
+
+@click.command("explain")
+@click.argument("what", metavar="MODEL|PLAN|CODE")
+@side_options(required=False)
+@compile_options
+@layouts_option
+@format_option("text", "json")
+def command(
+    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: tuple[Path, ...], form: str
+) -> None:
+    """Explain a model, a pair, a plan or an error.
+
+    A MODEL alone: its caches. With one side: its groups and pages; with both: what moves. Or a PLAN file, or an
+    error's CODE.
+    """
+    said = _explain(what, prefill, decode, options, layouts)
+    show = explain_text.text(said)
+    click.echo(json.dumps(said, indent=2) if form == "json" else show)
+
+
+def _explain(
+    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: tuple[Path, ...]
+) -> dict[str, Any]:
+    if CODE.fullmatch(what):
+        return explain_code(what.upper())
+    if what.endswith(".py"):
+        return explain_plan(Path(what))
+    found, name = library(what, layouts)
+    if not prefill and not decode:
+        from kvplan.compiler.describe import describe_model
+
+        model = found.model(name)
+        return describe_model(model, {cache.kind: found.kind(cache.kind) for cache in model.caches.values()})
+    if not prefill or not decode:
+        return explain_side(found, name, str(prefill or decode))
+    return explain_pair(found, name, prefill, decode, options)
+
+
+def explain_pair(found: Library, model: str, prefill: str, decode: str, options: Mapping[str, str]) -> dict[str, Any]:
+    from kvplan.compiler.api import compile_pair
+    from kvplan.compiler.describe import describe_plan
+
+    compiled = compile_pair(found, model, prefill, decode, options)
+    return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts)}
+
+
+def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
+    """One side alone: its groups, its workers and its pages."""
+    from kvplan.compiler import digest
+    from kvplan.compiler.bind import bind
+    from kvplan.compiler.describe import describe_side
+    from kvplan.compiler.route import placed
+    from kvplan.compiler.sides import plan_side
+
+    bound = bind(found, found.model(model), text)
+    side = plan_side(placed(bound))
+    return {"model": model, "notes": list(bound.notes), **describe_side(side), "digest": digest.side(side)}
+
+
+def explain_plan(path: Path) -> dict[str, Any]:
+    """A plan as it lies on disk. What was proved is what its header says, checked when it was compiled."""
+    import ast
+
+    from kvplan.compiler.describe import describe_plan
+    from kvplan.compiler.errors import BadInput
+    from kvplan.compiler.facts import facts
+    from kvplan.compiler.parse import parse
+
+    if not path.is_file():
+        raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    plan = parse(text, path.stem)
+    proved = re.search(r"^Proved.*?(?=\n\n|\Z)", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE | re.DOTALL)
+    about = facts(plan, proved=" ".join(proved[0].split()) if proved else "")
+    return {"path": str(path), **describe_plan(plan, about)}
+
+
+def explain_code(code: str) -> dict[str, Any]:
+    """The long text of an error's code. Raises BadInput."""
+    from kvplan.compiler.codes import CODES as COMPILER
+    from kvplan.compiler.errors import BadInput
+    from kvplan.compiler.side import nearest
+    from kvplan.dsl.codes import CODES as LAYOUTS
+
+    known = {**LAYOUTS, **COMPILER, **_runtime_codes()}
+    if code not in known:
+        raise BadInput("S022", f"there is no code {code!r}", nearest(code, sorted(known)))
+    title, text = known[code]
+    return {"code": code, "title": title, "text": text}
+
+
+def _runtime_codes() -> dict[str, tuple[str, str]]:
+    """Code -> (title, text) of every error of the runtime: its class and what the class says of itself."""
+    from kvplan.runtime import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.KvplanError)]
+    return {kind.code: (kind.__name__, kind.__doc__ or "") for kind in reversed(kinds)}

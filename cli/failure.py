@@ -1,0 +1,67 @@
+"""How a failure leaves the program: text on stderr or JSON on stdout, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+
+import click
+
+WRONG, BAD_INPUT, REFUSED = 1, 2, 3
+
+
+def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> object:
+    """Run a command; every error that kvplan raises on purpose ends in its exit code, anything else is a fault."""
+    from kvplan.compiler.errors import CompileError
+    from kvplan.dsl.diagnostics import DslError
+    from kvplan.runtime.errors import KvplanError
+
+    try:
+        return run(ctx)
+    except (CompileError, DslError, KvplanError) as error:
+        _report(error, ctx.meta.get("format", "text"))
+        sys.exit(exit_code(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        click.echo(f"error: {error.filename or 'file'}: {error.strerror}", err=True)
+        sys.exit(BAD_INPUT)
+
+
+def exit_code(error: Exception) -> int:
+    """1 for a plan that is wrong, 3 for a pair that cannot be done, 2 for everything else that is badly put."""
+    from kvplan.compiler.errors import ProofFailed, Refused
+
+    if isinstance(error, Refused):
+        return REFUSED
+    return WRONG if isinstance(error, ProofFailed) else BAD_INPUT
+
+
+def as_dict(error: Exception) -> dict[str, object]:
+    """{"code", "message", "help"}; an error in layout files is its first diagnostic, all of them beside it."""
+    from kvplan.dsl.diagnostics import DslError, render
+
+    if isinstance(error, DslError):
+        first = error.diagnostics[0]
+        every = json.loads(render(error.diagnostics, "json"))
+        return {"code": first.code, "message": first.message, "help": first.help or "", "diagnostics": every}
+    message = getattr(error, "message", str(error))
+    return {"code": getattr(error, "code", ""), "message": message, "help": getattr(error, "help", "")}
+
+
+def _report(error: Exception, form: str) -> None:
+    from kvplan.dsl.diagnostics import DslError, render
+
+    if form == "json":
+        click.echo(json.dumps({"error": as_dict(error)}, indent=2))
+        return
+    if isinstance(error, DslError):
+        click.echo(render(error.diagnostics, "github" if form == "github" else "text"), err=True)
+        return
+    told = as_dict(error)
+    click.echo(f"error[{told['code']}]: {told['message']}", err=True)
+    if told["help"]:
+        click.echo(f"   = {told['help']}", err=True)

@@ -1,0 +1,96 @@
+"""What a command line or a deployment file asks to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from kvplan.compiler.api import Compiled
+    from kvplan.dsl.library import Library
+    from kvplan.dsl.model import Deployment
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One pair of one model."""
+
+    model: str
+    prefill: str
+    decode: str
+    options: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.model}: {self.prefill} -> {self.decode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Plans by path, and the pairs that were refused with the reason."""
+
+    plans: Mapping[str, Compiled]
+    refused: Sequence[tuple[Job, Exception]]
+
+
+def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[Job]:
+    """Models × prefill sides × decode sides. Raises BadInput."""
+    from kvplan.compiler.side import sides
+
+    readers = sides(decode)
+    return [Job(model, p, d, options) for model in models for p in sides(prefill) for d in readers]
+
+
+def deployed(deployment: Deployment, options: Mapping[str, str]) -> list[Job]:
+    """Every job of a deployment file; options of the command line come before the file's."""
+    return [
+        job
+        for spec in deployment.plans
+        for prefill in spec.prefill
+        for decode in spec.decode
+        for job in product(spec.models, prefill, decode, {**spec.options, **options})
+    ]
+
+
+def run(library: Library, jobs: Sequence[Job]) -> Outcome:
+    """Compile all jobs; a refused pair does not stop the others. Raises BadInput, DslError, ProofFailed."""
+    from kvplan.compiler.api import compile_pair
+    from kvplan.compiler.errors import Refused
+
+    plans: dict[str, Compiled] = {}
+    refused: list[tuple[Job, Exception]] = []
+    for job in watched(jobs):
+        try:
+            compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
+        except Refused as error:
+            refused.append((job, error))
+            continue
+        plans[_path(plans, compiled)] = compiled
+    return Outcome(plans, refused)
+
+
+def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterable[T]:
+    """Each item, with a progress bar on a terminal's stderr where there are several."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=len(items) < 2 or not console.is_terminal) as bar:
+        task = bar.add_task("", total=len(items))
+        for item in items:
+            bar.update(task, description=say(item))
+            yield item
+            bar.advance(task)
+
+
+def _path(taken: Mapping[str, Compiled], compiled: Compiled) -> str:
+    """The plan's path; part of its digest follows where another plan has that path."""
+    other = taken.get(compiled.path)
+    if other is None or other.plan.digest == compiled.plan.digest:
+        return compiled.path
+    path = Path(compiled.path)
+    return str(path.with_name(f"{path.stem}_{compiled.plan.digest[:8]}.py"))

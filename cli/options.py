@@ -1,0 +1,89 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+F = TypeVar("F", bound=Callable[..., Any])
+DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    ctx.meta["format"] = value
+    return value
+
+
+def format_option(*forms: str) -> Callable[[F], F]:
+    """`--format`, the first of `forms` by default; errors are reported in the same form."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        callback=_remember,
+        is_eager=True,
+        help="How to answer, errors included.",
+    )
+
+
+layouts_option = click.option(
+    "--layouts", type=DIRECTORY, multiple=True, help="A directory with more layout files; may be given again."
+)
+
+
+def side_options(required: bool) -> Callable[[F], F]:
+    """`--prefill SIDE` and `--decode SIDE`."""
+
+    def add(function: F) -> F:
+        decode = click.option("--decode", metavar="SIDE", required=required, help="The engine that needs the cache.")
+        prefill = click.option("--prefill", metavar="SIDE", required=required, help="The engine that has the cache.")
+        return prefill(decode(function))
+
+    return add
+
+
+def compile_options(function: F) -> F:
+    """`--elect` and `--strategy`, handed over as one mapping `options` of those that were given."""
+
+    @click.option("--elect", metavar="RULE", help="How readers are spread over equal holders: one, spread.")
+    @click.option("--strategy", metavar="NAME", help="How bytes travel: direct.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, elect: str | None, strategy: str | None, **rest: Any) -> Any:
+        given = {"elect": elect, "strategy": strategy}
+        return function(*args, options={name: value for name, value in given.items() if value}, **rest)
+
+    return cast(F, wrapped)
+
+
+def library(model: str, layouts: Sequence[Path] = ()) -> tuple[Library, str]:
+    """The layout files with `model`'s own, where it is a file, and the model's name. Raises DslError."""
+    found, names = libraries([model], layouts)
+    return found, (names or [Path(model).stem])[0]
+
+
+def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Library, list[str]]:
+    """The layout files, with those named by path among `models`, and the names of the models.
+
+    A path may also name a kind or an engine, which is loaded and not compiled. Raises DslError.
+    """
+    from kvplan.dsl.library import load
+
+    paths = [Path(model) for model in models if is_file(model)]
+    found = load(paths, layouts)
+    names = [Path(model).stem if is_file(model) else model for model in models]
+    others = {path.stem for path in paths} - set(found.models)
+    return found, [name for name in names if name not in others]
+
+
+def is_file(text: str) -> bool:
+    """Whether a word on the command line names a layout file and not what a layout file describes."""
+    return text.endswith((".yaml", ".yml"))

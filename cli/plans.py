@@ -1,0 +1,59 @@
+"""Plans as a user names them: a file, a directory, or either of them at a git revision."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def read(text: str, like: str | None = None) -> Mapping[str, str]:
+    """Texts of plans by path relative to what was named; a single file has the path ''.
+
+    `text` is a path, or `REVISION:PATH`, or a bare git revision, which stands for `like` at that revision.
+    Raises BadInput.
+    """
+    path = Path(text)
+    if path.is_file():
+        return {"": path.read_text(encoding="utf-8", errors="replace")}
+    if path.is_dir():
+        return {
+            str(file.relative_to(path)): file.read_text(encoding="utf-8", errors="replace") for file in plan_files(path)
+        }
+    return _revision(text, like)
+
+
+def plan_files(folder: Path) -> list[Path]:
+    """The plans under a directory, sorted."""
+    return sorted(file for file in folder.rglob("*.py") if file.name != "__init__.py")
+
+
+def _revision(text: str, like: str | None) -> Mapping[str, str]:
+    from kvplan.compiler.errors import BadInput
+
+    revision, colon, path = text.partition(":")
+    path = path if colon else like or ""
+    help = "give a plan, a directory of plans, or a git revision of the other one"
+    if not path or not revision or revision.startswith("-"):
+        raise BadInput("S021", f"there is no plan or directory {text!r}", help)
+    try:
+        if texts := _listed(revision, path):
+            return texts
+        raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", help)
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        said = str(getattr(error, "stderr", "") or error).strip().splitlines()
+        raise BadInput("S021", f"there is no plan, directory or git revision {text!r}: {said[-1]}", help) from None
+
+
+def _listed(revision: str, path: str) -> Mapping[str, str]:
+    """Plans under `path`, a file or a directory that need not be there now, at a revision."""
+    named = Path(path).resolve()
+    top, name = (named, ".") if named.is_dir() else (named.parent, named.name)
+    listed = git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", name).split("\0")
+    texts = {file: git(top, "show", f"{revision}:./{file}") for file in sorted(listed) if file.endswith(".py")}
+    return {file.removeprefix(name).removeprefix("/"): text for file, text in texts.items()}
+
+
+def git(folder: Path, *words: str) -> str:
+    run = subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True)
+    return run.stdout

@@ -1,0 +1,158 @@
+"""Llama 3.1 8B: prefill tp=1,pp=2 -> decode tp=2.
+
+Emitted by kvplan from llama-3.1-8b, do not edit:
+    kvplan compile llama-3.1-8b --prefill tp=1,pp=2 --decode tp=2
+
+attention, a page of the first worker that has one:
+    prefill  |head 0 |head 1 |head 2 |head 3 |head 4 |head 5 |head 6 |head 7 |      65,536 B
+             16 tokens; a plane for each of 16 layers
+             8 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+    decode   |head 0 |head 1 |head 2 |head 3 |                                      32,768 B
+             16 tokens; a plane for each of 32 layers
+             4 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+
+What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
+    decode workers 0-1, attention: 2 reads, 32 spans a kernel block; 2,048 requests and 67,108,864 B per 1,024
+        tokens
+
+Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
+Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
+written whole.
+Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
+(layer, head, token, dim).
+"""
+
+from __future__ import annotations
+
+from kvplan.runtime.plan import (
+    Blocks,
+    Group,
+    Loop,
+    Nest,
+    Pair,
+    Plan,
+    Planes,
+    Read,
+    Runs,
+    Side,
+    Table,
+    View,
+    Worker,
+    cuts,
+)
+
+MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
+PREFILL_DIGEST = "694d5ebd15bb0d5e60d8baf2792817f2"
+DECODE_DIGEST = "3e364c484bc30c7dc9d3956f3d0ba381"
+PLAN_DIGEST = "957320d92f28a1d795c0fffbdfc9ac7f"
+
+# What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
+PREFILL_ATTENTION_VIEWS = (
+    View("k", "bf16", 0, (("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
+    View("v", "bf16", 256, (("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
+)
+DECODE_ATTENTION_VIEWS = (
+    View("k", "bf16", 0, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
+    View("v", "bf16", 256, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
+)
+
+# The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
+# step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
+ATTENTION_LOOPS_0 = (("layer", tuple(range(16)), 1),)
+ATTENTION_LOOPS_1 = (("layer", tuple(range(16, 32)), 1),)
+ATTENTION_LOOPS_2 = (("layer", tuple(range(32)), 1),)
+PREFILL_PLANES_0 = (
+    Planes("attention", "attention", None, 0, ATTENTION_LOOPS_0, 65_536, 65_536, PREFILL_ATTENTION_VIEWS),
+)
+PREFILL_PLANES_1 = (
+    Planes("attention", "attention", None, 0, ATTENTION_LOOPS_1, 65_536, 65_536, PREFILL_ATTENTION_VIEWS),
+)
+DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_2, 32_768, 32_768, DECODE_ATTENTION_VIEWS),)
+
+PREFILL = Side(
+    key="tp=1,pp=2",
+    digest=PREFILL_DIGEST,
+    groups=(Group("attention", "tokens", tokens=16, kernel=16, ratio=1, arena=0),),
+    workers=(
+        Worker(PREFILL_PLANES_0, holds=(("attention", "head", (0, 8)),)),
+        Worker(PREFILL_PLANES_1, holds=(("attention", "head", (0, 8)),)),
+    ),
+)
+
+DECODE = Side(
+    key="tp=2",
+    digest=DECODE_DIGEST,
+    groups=(Group("attention", "tokens", tokens=16, kernel=16, ratio=1, arena=0),),
+    workers=(
+        Worker(DECODE_PLANES, holds=(("attention", "head", (0, 4)),)),
+        Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)),)),
+    ),
+)
+
+# What is read for one block, or for one token of a run: Nest(tensors, prefill place, decode place, bytes of a span,
+# loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
+# step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
+EACH_16_LAYERS = (Loop("layer", 16, (1, 0), (1, 0)),)
+EACH_16_LAYERS_4_HEADS = (Loop("layer", 16, (1, 0), (1, 0)), Loop("head", 4, (0, 8192), (0, 8192)))
+ATTENTION_TABLE_0 = Table(
+    page=(Nest(("k", "v"), (0, 0), (0, 0), 32_768, EACH_16_LAYERS),),
+    token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_16_LAYERS_4_HEADS, (512, 512)),),
+)
+ATTENTION_TABLE_1 = Table(
+    page=(Nest(("k", "v"), (0, 0), (16, 0), 32_768, EACH_16_LAYERS),),
+    token=(Nest(("k", "v"), (0, 0), (16, 0), 512, EACH_16_LAYERS_4_HEADS, (512, 512)),),
+)
+ATTENTION_TABLE_2 = Table(
+    page=(Nest(("k", "v"), (0, 32_768), (0, 0), 32_768, EACH_16_LAYERS),),
+    token=(Nest(("k", "v"), (0, 32_768), (0, 0), 512, EACH_16_LAYERS_4_HEADS, (512, 512)),),
+)
+ATTENTION_TABLE_3 = Table(
+    page=(Nest(("k", "v"), (0, 32_768), (16, 0), 32_768, EACH_16_LAYERS),),
+    token=(Nest(("k", "v"), (0, 32_768), (16, 0), 512, EACH_16_LAYERS_4_HEADS, (512, 512)),),
+)
+
+
+def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
+    """Runs of tokens [first, end) that lie in one kernel block on both sides.
+
+    A block is one kernel block of 16 tokens on both sides.
+    """
+    token, count = cuts(first, end, 16)
+    p_block, p_token = divmod(token, 16)
+    p_block = prefill.at(p_block)
+    d_block, d_token = divmod(token, 16)
+    d_block = decode.at(d_block)
+    return Runs(p_block, p_token, d_block, d_token, count)
+
+
+# What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
+# first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
+READS: tuple[tuple[Read, ...], ...] = (
+    # decode worker 0
+    (
+        Read(0, "attention", "attention", tuple(range(16)), (("head", (0, 4)),), ATTENTION_TABLE_0),
+        Read(1, "attention", "attention", tuple(range(16, 32)), (("head", (0, 4)),), ATTENTION_TABLE_1),
+    ),
+    # decode worker 1
+    (
+        Read(0, "attention", "attention", tuple(range(16)), (("head", (4, 8)),), ATTENTION_TABLE_2),
+        Read(1, "attention", "attention", tuple(range(16, 32)), (("head", (4, 8)),), ATTENTION_TABLE_3),
+    ),
+)
+
+# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
+NOTIFY: tuple[tuple[int, ...], ...] = ((), ())
+
+PLAN = Plan(
+    format=1,
+    title="Llama 3.1 8B",
+    model="llama-3.1-8b",
+    model_digest=MODEL_DIGEST,
+    digest=PLAN_DIGEST,
+    options=(("elect", "one"), ("strategy", "direct")),
+    prefill=PREFILL,
+    decode=DECODE,
+    pairs=(Pair("attention", "attention", "attention", 16, attention),),
+    reads=READS,
+    notify=NOTIFY,
+)

@@ -1,0 +1,198 @@
+"""The commands as a user runs them: answers, exit codes, errors in the form that was asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvplan.cli.main import main
+
+PAIR = ["llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2"]
+
+
+def run(*words: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(main, list(words), input=text)
+
+
+def request() -> dict[str, object]:
+    ids = [7, 3, 5, 0]
+    return {
+        "tokens": [5, 60],
+        "prefill": {"attention": {"first": 0, "ids": ids}},
+        "decode": {"attention": {"first": 0, "ids": ids[::-1]}},
+    }
+
+
+def test_compile_writes_once_then_has_nothing_to_do(tmp_path: Path) -> None:
+    first = run("compile", *PAIR, "-o", str(tmp_path))
+    path = tmp_path / "llama_3_1_8b/p_tp4__d_tp2.py"
+    assert (first.exit_code, path.is_file()) == (0, True)
+    assert str(path) in first.stdout
+    stamp = path.stat().st_mtime_ns
+    assert run("compile", *PAIR, "-o", str(tmp_path)).exit_code == 0
+    assert path.stat().st_mtime_ns == stamp
+
+
+def test_check_fails_on_a_stale_plan_and_writes_nothing(tmp_path: Path) -> None:
+    run("compile", *PAIR, "-o", str(tmp_path))
+    path = tmp_path / "llama_3_1_8b/p_tp4__d_tp2.py"
+    assert run("compile", *PAIR, "-o", str(tmp_path), "--check").exit_code == 0
+    path.write_text(path.read_text().replace("tp=4", "tp=5", 1))
+    stale = run("compile", *PAIR, "-o", str(tmp_path), "--check")
+    assert stale.exit_code == 1
+    assert "-" in stale.stdout
+    assert "+" in stale.stdout
+    assert "tp=5" in path.read_text()
+
+
+def test_products_are_compiled_and_refused_pairs_do_not_stop_them(tmp_path: Path) -> None:
+    done = run("compile", "llama-3.1-8b", "--prefill", "tp=1/3", "--decode", "tp=2", "-o", str(tmp_path))
+    assert done.exit_code == 3
+    assert (tmp_path / "llama_3_1_8b/p_tp1__d_tp2.py").is_file()
+    assert "refused" in done.stderr
+
+
+def test_a_deployment_checks_for_orphans(tmp_path: Path) -> None:
+    deploy = tmp_path / "deploy.yaml"
+    entry = "  - {models: [qwen3-0.6b], prefill: [tp=1], decode: [tp=2]}"
+    deploy.write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n{entry}\n")
+    out = ["-o", str(tmp_path / "plans")]
+    assert run("compile", str(deploy), *out).exit_code == 0
+    assert run("compile", str(deploy), *out, "--check").exit_code == 0
+    (tmp_path / "plans/qwen3_0_6b/p_old__d_old.py").write_text("")
+    assert run("compile", str(deploy), *out, "--check").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["explain", "llama-3.1-8b", "--prefill", "tp=3", "--decode", "tp=1"], 3),
+        (["explain", "nemotron-3-nano-30b", "--prefill", "tp=1,kernel_block=37", "--decode", "tp=1"], 3),
+        (["explain", "llama-3.1-8b", "--prefill", "tpp=3", "--decode", "tp=1"], 2),
+        (["explain", "llama-3.1-8b", "--prefill", "tp=x", "--decode", "tp=1"], 2),
+        (["explain", "llama-3.1-8b", "--prefill", "tp=1,order=hdn", "--decode", "tp=1"], 2),
+        (["explain", "lama-3.1-8b", "--prefill", "tp=1", "--decode", "tp=1"], 2),
+        (["explain", "X999"], 2),
+        (["explain", "nothing/here.py"], 2),
+        (["compile", "llama-3.1-8b"], 2),
+        (["diff", "nothing-here", "nor-here"], 2),
+    ],
+)
+def test_exit_codes(words: list[str], code: int) -> None:
+    assert run(*words).exit_code == code
+
+
+def test_refusal_as_json() -> None:
+    said = run("explain", "llama-3.1-8b", "--prefill", "tp=3", "--decode", "tp=1", "--format", "json")
+    error = json.loads(said.stdout)["error"]
+    assert said.exit_code == 3
+    assert {"code", "message", "help"} <= set(error)
+    assert error["help"]
+
+
+def test_trace_answers_json_alone(tmp_path: Path) -> None:
+    said = run("trace", *PAIR, "--request", "-", "--format", "json", text=json.dumps(request()))
+    answer = json.loads(said.stdout)
+    assert (said.exit_code, set(answer)) == (0, {"copies", "prefill", "decode"})
+    assert sum(copy["bytes"] for copy in answer["copies"]) == 55 * 8 * 256 * 2 * 32
+    assert len(answer["decode"]["workers"]) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "1", '{"tokens": [0, 5]}', '{"tokens": [5, 0], "prefill": {}, "decode": {}}']
+)
+def test_bad_requests(text: str) -> None:
+    said = run("trace", *PAIR, "--request", "-", "--format", "json", text=text)
+    assert said.exit_code == 2
+    assert json.loads(said.stdout)["error"]["code"]
+
+
+def test_simulate_says_what_was_compared() -> None:
+    said = run("simulate", *PAIR, "--tokens", "5:60")
+    assert said.exit_code == 0
+    assert f"{55 * 8 * 256 * 2 * 32:,} bytes" in said.stdout
+    assert run("simulate", *PAIR, "--tokens", "60:5").exit_code == 2
+
+
+def test_diff_by_meaning(tmp_path: Path) -> None:
+    for name, side in (("old", "tp=2"), ("new", "tp=2,order=nhd")):
+        run("compile", *PAIR[:4], side, "-o", str(tmp_path / name))
+    old, new = sorted((tmp_path / "old").rglob("*.py"))[0], sorted((tmp_path / "new").rglob("*.py"))[0]
+    assert run("diff", str(old), str(old)).exit_code == 0
+    said = run("diff", str(old), str(new))
+    assert said.exit_code == 1
+    for word in ("pages", "spans", "cost", "peers", "refuse each other"):
+        assert word in said.stdout
+    assert json.loads(run("diff", str(tmp_path / "old"), str(tmp_path / "new"), "--format", "json").stdout)
+
+
+def test_diff_against_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
+    run("compile", *PAIR)
+    for words in (["init", "-q"], ["add", "plans"], ["commit", "-qm", "plans"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    assert run("diff", "HEAD", "plans").exit_code == 0
+    run("compile", *PAIR[:4], "tp=8")
+    assert run("diff", "HEAD", "plans").exit_code == 1
+    assert run("diff", "HEAD", "plans/llama_3_1_8b/p_tp4__d_tp2.py").exit_code == 0
+    assert run("diff", "no-such-revision", "plans").exit_code == 2
+
+
+def test_explain_shows_pages_groups_and_what_moves() -> None:
+    said = run("explain", *PAIR)
+    assert said.exit_code == 0, said.output
+    for word in (
+        "attention",
+        "page",
+        "head 0",
+        "WHAT MOVES",
+        "decode 0 <- prefill 1",
+        "waits for 1 notification",
+        "Proved",
+    ):
+        assert word in said.stdout
+
+
+@pytest.mark.parametrize(("side", "ratio"), [("tp=4", "131 x 16 tokens"), ("tp=1", "261 x 16 tokens")])
+def test_explain_one_side_shows_the_derived_ratio(side: str, ratio: str) -> None:
+    said = run("explain", "nemotron-3-nano-30b", "--decode", f"{side},kv_dtype=fp8,kernel_block=16")
+    assert ratio in said.stdout
+
+
+def test_explain_a_plan_on_disk_says_the_same(tmp_path: Path) -> None:
+    run("compile", *PAIR, "-o", str(tmp_path))
+    path = str(tmp_path / "llama_3_1_8b/p_tp4__d_tp2.py")
+    (disk, fresh) = (json.loads(run("explain", *words, "--format", "json").stdout) for words in ([path], PAIR))
+    assert {**disk, "path": ""} == {**fresh, "path": ""}
+
+
+def test_explain_model_and_list() -> None:
+    assert "23 layers: 0, 2, 4" in run("explain", "nemotron-3-nano-30b").stdout
+    known = json.loads(run("list", "--format", "json").stdout)
+    assert {"models", "kinds", "engines"} == set(known)
+    assert "llama-3.1-8b" in known["models"]
+    for name in known["models"]:
+        assert run("explain", name).exit_code == 0
+
+
+def test_every_code_has_a_long_text() -> None:
+    from kvplan.compiler.codes import CODES as COMPILER
+    from kvplan.dsl.codes import CODES as LAYOUTS
+
+    for code in (*LAYOUTS, *COMPILER, "R001"):
+        assert run("explain", code).exit_code == 0, code
+
+
+def test_check_reports_and_exits(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kvplan: 1\nmodel: bad\nlayer: 3\n")
+    said = run("check", str(bad))
+    assert said.exit_code == 2
+    assert f"{bad}:3:1" in said.output
+    assert json.loads(run("check", str(bad), "--format", "json").stdout)
+    assert run("check", str(bad), "--format", "github").stdout.startswith("::error ")

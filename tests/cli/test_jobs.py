@@ -1,0 +1,32 @@
+"""What is compiled: products in the order of their keys, options of the command line before the file's."""
+
+from __future__ import annotations
+
+from kvplan.cli.jobs import Job, deployed, product
+from kvplan.dsl.model import Deployment, PlanSpec
+from kvplan.dsl.source import Span
+
+HERE = Span("deploy.yaml", 1, 1, 1)
+
+
+def test_product_of_sides() -> None:
+    jobs = product(["m"], "tp=1/2", "tp=4,order=a/b", {})
+    assert [(job.prefill, job.decode) for job in jobs] == [
+        (p, d) for p in ("tp=1", "tp=2") for d in ("tp=4,order=a", "tp=4,order=b")
+    ]
+
+
+def test_deployment_is_the_sum_of_its_entries() -> None:
+    specs = (
+        PlanSpec(("m", "n"), ("tp=1", "tp=2"), ("tp=4",), {"elect": "spread"}, HERE),
+        PlanSpec(("o",), ("tp=1/2",), ("tp=1",), {}, HERE),
+    )
+    jobs = deployed(Deployment("d", "", specs, HERE), {})
+    assert len(jobs) == 6
+    assert Job("n", "tp=2", "tp=4", {"elect": "spread"}) in jobs
+    assert Job("o", "tp=2", "tp=1", {}) in jobs
+
+
+def test_command_line_wins() -> None:
+    spec = PlanSpec(("m",), ("tp=1",), ("tp=4",), {"elect": "spread"}, HERE)
+    assert deployed(Deployment("d", "", (spec,), HERE), {"elect": "one"})[0].options == {"elect": "one"}

@@ -1,0 +1,30 @@
+"""The layout file and the plan that README shows, as they are now. Run as a program it writes them into README."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LAYOUT = ROOT / "layouts/models/llama-3.1-8b.yaml"
+PLAN = ROOT / "examples/plans/llama_3_1_8b/p_tp4__d_tp2.py"
+LEFT_OUT = "\n\n# […]\n\n"
+
+
+def fresh(readme: str) -> str:
+    """`readme` with its first yaml block and its first python block written again."""
+    for language, shown in (("yaml", LAYOUT.read_text().rstrip()), ("python", excerpt(PLAN.read_text()))):
+        before, fence, rest = readme.partition(f"```{language}\n")
+        readme = before + fence + shown + rest[rest.index("\n```") :]
+    return readme
+
+
+def excerpt(plan: str) -> str:
+    """A page of a plan: what its header says, and its tables of reads."""
+    header = plan[: plan.index("from __future__")].rstrip()
+    tables = plan[plan.index("# What is read for one block") : plan.index("PLAN = Plan(")].rstrip()
+    return f"{header}{LEFT_OUT}{tables}{LEFT_OUT.rstrip()}"
+
+
+if __name__ == "__main__":
+    page = ROOT / "README.md"
+    page.write_text(fresh(page.read_text()))

@@ -1,0 +1,169 @@
+"""Laws of the repository: what imports what, which words code may not contain, how large a file gets."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CODE = ("dsl", "compiler", "runtime", "cli")
+PACKAGES = (*CODE, "layouts")
+ALLOWED = {
+    "dsl": {"dsl", "layouts"},
+    "compiler": {"compiler", "dsl", "runtime"},
+    "runtime": {"runtime"},
+    "cli": {"cli", "dsl", "compiler", "runtime", "layouts"},
+    "layouts": set(),
+}
+# Words of an architecture's or engine's family that no file's name shows; their numbered forms are caught, too.
+FAMILIES = ("llama", "deepseek", "gemma", "nemotron", "qwen", "mamba", "jamba", "granite", "kimi", "sglang", "gaudi")
+TEXT = {".py", ".j2", ".lark"}
+
+
+def sources(folder: str, suffixes: set[str] = TEXT) -> Iterator[Path]:
+    return (path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in suffixes and path.is_file())
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+CODE_FILES = [pytest.param(path, id=name_of(path)) for folder in CODE for path in sources(folder)]
+PYTHON_FILES = [pytest.param(p, id=name_of(p)) for folder in PACKAGES for p in sources(folder, {".py"})]
+
+
+def test_packages_equal_folders() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {f"kvplan.{'.'.join(path.parent.relative_to(ROOT).parts)}" for path in ROOT.glob("*/__init__.py")}
+    nested = {name_of(path) for folder in PACKAGES for path in (ROOT / folder).glob("*/**/*.py")}
+    assert folders - {"kvplan.tests", "kvplan.bench"} == set(settings["packages"]) == set(settings["package-dir"])
+    assert not nested, "the packages are flat: only data in sub-folders"
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES)
+def test_imports_go_one_way(path: Path) -> None:
+    home = path.relative_to(ROOT).parts[0]
+    for module in imported(path):
+        target = module.split(".")[1]
+        assert target in ALLOWED[home], f"{home} imports {module}"
+        if home == "compiler" and target == "runtime":
+            assert module.split(".")[2] in COMPILER_SEES, f"the compiler needs the plan's own types only, not {module}"
+
+
+# What of the runtime a plan means: its types, and how names, rows and digests follow from them.
+COMPILER_SEES = {"plan", "errors", "names", "rows", "spans", "digest", "load"}
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("kvplan."))
+        elif isinstance(node, ast.ImportFrom) and node.module == "kvplan":
+            yield from (f"kvplan.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvplan."):
+            package = node.module or ""
+            yield from (f"{package}.{alias.name}" if package.count(".") == 1 else package for alias in node.names)
+
+
+def forbidden() -> re.Pattern[str]:
+    """Every name of a kind, an engine or a model in layouts/, architectures included, and their families."""
+    stems = {path.stem for path in (ROOT / "layouts").glob("*/*.yaml")}
+    texts = [path.read_text() for path in (ROOT / "layouts" / "models").glob("*.yaml")]
+    architectures = {name for text in texts for name in re.findall(r"architectures:\s*(\w+)", text)}
+    words = {re.escape(word) for word in stems | architectures} | {rf"{word}[-_.\d]*" for word in FAMILIES}
+    return re.compile(rf"(?<![a-z0-9])({'|'.join(sorted(words, key=len, reverse=True))})(?![a-z0-9])", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", CODE_FILES)
+def test_code_names_no_model_kind_or_engine(path: Path) -> None:
+    found = [
+        f"{number}: {hit[0]}"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (hit := forbidden().search(line))
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("name", ["llama", "GQA", "mla", "mamba_0", "Mamba2", "vllm", "LlamaForCausalLM", "qwen3-0.6b"])
+def test_the_search_for_names_can_fail(name: str) -> None:
+    assert forbidden().search(f"if kind == '{name}':")
+
+
+@pytest.mark.parametrize("path", CODE_FILES)
+def test_no_file_above_300_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 300
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES)
+def test_no_promises_left(path: Path) -> None:
+    assert not re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", path.read_text())
+
+
+def test_no_path_of_a_machine_in_tracked_files() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    paths = [ROOT / name for name in tracked.split("\0") if name]
+    texts = {name_of(path): path.read_text(errors="replace") for path in paths if path.is_file()}
+    pattern = re.compile(r"(?<![.\w])/(?:work|root|farm|home)/")
+    assert not [name for name, text in texts.items() if pattern.search(text)]
+
+
+def python(code: str, **environment: str) -> str:
+    run = [sys.executable, "-c", code]
+    return subprocess.run(
+        run, cwd=ROOT / "docs", env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    ).stdout
+
+
+HELP = """
+import sys
+from kvplan.cli.main import main
+sys.argv = ["kvplan", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+import json
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    modules = json.loads(python(HELP).splitlines()[-1])
+    assert {"torch", "nixl", "nixl_cu12", "jinja2", "numpy", "lark", "yaml", "zmq"}.isdisjoint(modules)
+
+
+def test_plan_types_import_numpy_only() -> None:
+    code = "import sys, json, kvplan.runtime.plan; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    top = set(json.loads(python(code)))
+    assert {"torch", "nixl", "nixl_cu12", "zmq", "msgspec", "jinja2", "lark", "yaml", "click"}.isdisjoint(top)
+
+
+PLAN = """
+from kvplan.dsl.library import load
+from kvplan.compiler.api import compile_pair
+fp8 = "kv_dtype=fp8,kernel_block=16"
+print(compile_pair(load(), "nemotron-3-nano-30b", f"tp=4,{fp8}", f"tp=1,{fp8}").text)
+print(compile_pair(load(), "llama-3.1-8b", "tp=1", "tp=2,order=nhd").text)
+"""
+
+
+def test_hash_seeds_do_not_matter() -> None:
+    assert len({python(PLAN, PYTHONHASHSEED=seed) for seed in ("0", "1", "4711")}) == 1
+
+
+def test_every_code_that_is_raised_is_listed() -> None:
+    from kvplan.compiler.codes import CODES as COMPILER
+    from kvplan.dsl.codes import CODES as LAYOUTS
+
+    files = [path for folder in ("dsl", "compiler", "cli") for path in sources(folder, {".py"})]
+    raised = {code for path in files for code in re.findall(r'"([A-Z]\d{3})"', path.read_text())}
+    assert raised - {*LAYOUTS, *COMPILER} == set()
