@@ -17,6 +17,7 @@ from kvplan.compiler.own import holding
 from kvplan.compiler.place import check_chains, local_sizes, page_bytes
 from kvplan.compiler.require import check_requirements
 from kvplan.compiler.side import nearest, parse_side, unknown, whole
+from kvplan.dsl.dtypes import SIZES, canonical
 from kvplan.dsl.dtypes import size as dtype_size
 from kvplan.dsl.expr import evaluate
 from kvplan.dsl.model import Cache, Engine, Kind, Model, Sizes, Storage, TensorSpec, Value
@@ -39,9 +40,11 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     grid = workers(engine, sizes, model.layers, given.get("layers"))
     env = split_options(engine.options, given, {**model.values, **sizes})
     side = BoundSide("", engine.name, model.name, tuple(sizes.items()), engine.copies, (), (), grid)
-    caches = tuple(_cache(library.kind(cache.kind), cache, engine, env) for cache in model.caches.values())
+    caches = tuple(_cache(library.kind(c.kind), c, engine, env) for _, c in sorted(model.caches.items()))
     check_requirements(engine, model, caches, env)
-    return _page(replace(side, caches=caches), engine, model, env, given)
+    prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
+    bound = _page(replace(side, caches=caches), engine, model, env, given)
+    return replace(bound, key=",".join((*prefix, bound.key)))
 
 
 def _page(side: BoundSide, engine: Engine, model: Model, env: Env, given: Mapping[str, str]) -> BoundSide:
@@ -51,13 +54,16 @@ def _page(side: BoundSide, engine: Engine, model: Model, env: Env, given: Mappin
     full = settle(engine.derive, {**measured, **overrides})
     derived = {name: settle(engine.derive, {**measured, **_without(overrides, name)})[name] for name in overrides}
     changed = {name: value for name, value in overrides.items() if value != derived[name]}
-    tokens, kernel, ratio = (_count(full, name) for name in ("tokens", "kernel_block", "ratio"))
-    if tokens % kernel or tokens // kernel != ratio:
+    tokens, kernel = _count(full, "tokens"), _count(full, "kernel_block")
+    if tokens % kernel:
         raise Refused(
             "C113",
             f"kernel_block={kernel} does not divide the logical block of {tokens} tokens",
             f"use a divisor of {tokens}",
         )
+    ratio = _count(full, "ratio")
+    if tokens != ratio * kernel:
+        raise Refused("C113", f"ratio={ratio} of {kernel} tokens is not the logical block of {tokens}", "leave it out")
     check_requirements(engine, model, side.caches, full)
     caches = tuple(_paged(cache, engine, full, kernel) for cache in side.caches)
     rule = replace(engine.groups, form=given["groups"]) if "groups" in given else engine.groups
@@ -110,6 +116,10 @@ def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
     dtype = evaluate(spec.dtype, env)
     if not isinstance(dtype, str):
         raise BadInput("S012", f"tensor {spec.name!r}: {spec.dtype.text!r} gives {dtype!r}, not an element type")
+    if canonical(dtype) not in SIZES:
+        raise BadInput(
+            "S012", f"tensor {spec.name!r} cannot store {dtype!r}, no element type", nearest(dtype, sorted(SIZES))
+        )
     axes = tuple(
         (name, 0 if expr is None else _extent(spec.name, name, evaluate(expr, env))) for name, expr in spec.axes
     )
@@ -190,20 +200,19 @@ def _checked(side: BoundSide, tokens: int, kernel: int) -> BoundSide:
             "C115", f"turns of {side.chunk} tokens do not fit blocks of {tokens} in kernel blocks of {kernel}"
         )
     for cache in side.caches:
-        _check_units(cache, kernel)
+        _check_units(cache)
         for worker in _kinds_of(side):
             check_chains(local_sizes(side, worker, cache, 1))
     return side
 
 
-def _check_units(cache: BoundCache, kernel: int) -> None:
+def _check_units(cache: BoundCache) -> None:
     for tensor in cache.tensors:
-        if cache.store == "tokens" and kernel % tensor.unit:
+        if tensor.unit > 1:
             raise Refused(
                 "C116",
-                f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens: "
-                f"a kernel block of {kernel} is not whole rows",
-                f"use a multiple of {tensor.unit}",
+                f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens: a range of tokens may cut it",
+                "only rows of one token can be moved by token so far",
             )
 
 

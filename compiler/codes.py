@@ -67,6 +67,7 @@ REQUESTS: Codes = {
 
 REFUSED: Codes = {
     "C101": ("a size in a storage expression is none", "Tiles, pads and extra iterations are whole numbers."),
+    "C106": ("a page is beyond what a plan can address", "A page must be smaller than 2^44 bytes."),
     "C102": ("a page is larger than its block stride", "Blocks would overlap; the engine's stride rule is wrong."),
     "C103": (
         "a loop over tensors of unlike extents",
@@ -89,7 +90,7 @@ REFUSED: Codes = {
         "Tokens, blocks and strides are whole numbers; look at the derive rules.",
     ),
     "C115": ("turns of tokens do not fit the blocks", "Turns divide a kernel block, or a kernel block divides them."),
-    "C116": ("a kernel block is not whole rows", "The tensor has one row per several tokens; use a multiple of them."),
+    "C116": ("rows of several tokens", "The tensor has one row per several tokens: a range of tokens may cut one."),
     "C120": ("the token axis is tiled", "Tables step from token to token; a tile makes the step uneven."),
     "C130": ("the sides run different models", "Compile one model at a time."),
     "C131": ("only one side has a cache", "Mark the cache optional in the model to skip it."),
@@ -107,6 +108,7 @@ PROOFS: Codes = {
     "P006": ("a read names an unknown pair", "Pairs of groups stand in the plan once, by name."),
     "P007": ("a read says it holds what it does not", "The intervals of a read are those that both workers hold."),
     "P008": ("readers are spread unevenly", "Holders of the same interval get the same number of readers, within one."),
+    "P019": ("the plan's frame is not the pair's", "Its model, its digests or what it skips are not what was bound."),
     "P009": ("a prefill worker is never told", "Every worker is read or named as notify-only, or it keeps its blocks."),
     "P010": ("something is written outside its tensor", "A nest runs beyond an axis, or over one that is not there."),
     "P011": ("bytes are written twice", "Every byte that is needed is written exactly once."),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.options import Env, settle
+from kvplan.compiler.pipeline import stages
 from kvplan.dsl.model import Engine, Sizes, Value
 
 
@@ -20,9 +21,17 @@ def side_key(engine: Engine, side: BoundSide, env: Env, changed: Mapping[str, in
     )
     words += [f"{n}={show(env[n])}" for n in engine.options if env[n] != defaults.get(n)]
     words += [f"{name}={value}" for name, value in changed.items()]
-    words += [f"layers={given['layers']}"] if "layers" in given else []
+    words += _cut(engine, side)
     words += [f"groups={given['groups']}"] if given.get("groups", engine.groups.form) != engine.groups.form else []
     return ",".join(words)
+
+
+def _cut(engine: Engine, side: BoundSide) -> list[str]:
+    """`layers=31+30` where the pipeline is cut otherwise than by the engine's rule."""
+    cut = tuple(dict.fromkeys(worker.layers for worker in side.workers))
+    if cut == stages(engine.mesh.layers, cut[-1].stop, len(cut)):
+        return []
+    return ["layers=" + "+".join(str(len(layers)) for layers in cut)]
 
 
 def show(value: Value | Sizes) -> str:

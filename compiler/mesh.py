@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
+from math import prod
 
 from kvplan.compiler.bound import BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
@@ -25,9 +26,10 @@ def mesh_sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
 
 def workers(engine: Engine, sizes: Mapping[str, int], layers: int, listed: str | None) -> tuple[BoundWorker, ...]:
     """All workers, numbered with the first axis outermost. Raises Refused (C112) for odd coordinates."""
+    count = prod(sizes[axis] for axis in engine.mesh.workers)
+    if count > MOST_WORKERS:
+        raise BadInput("S011", f"{count} workers on one side", f"at most {MOST_WORKERS}")
     grid = list(product(*(range(sizes[axis]) for axis in engine.mesh.workers)))
-    if len(grid) > MOST_WORKERS:
-        raise BadInput("S011", f"{len(grid)} workers on one side", f"at most {MOST_WORKERS}")
     if listed and PIPELINE not in engine.mesh.workers:
         raise BadInput("S005", "unknown side key 'layers'", f"the engine has no {PIPELINE} axis")
     cut = stages(engine.mesh.layers, layers, sizes.get(PIPELINE, 1), listed)

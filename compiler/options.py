@@ -49,7 +49,7 @@ def read_option(param: Param, text: str) -> Value | Sizes:
     if param.type == "int":
         return whole(param.name, word)
     if param.type == "sizes":
-        return Sizes(only=tuple(whole(param.name, piece, 1) for piece in word.split("+")))
+        return Sizes(only=tuple(sorted({whole(param.name, piece, 1) for piece in word.split("+")})))
     if word in ("true", "false"):
         return word == "true"
     return word

@@ -207,6 +207,10 @@ def _blocks(sizes: Sizes, items: tuple[Item, ...], outer: tuple[Digit, ...], fir
 
 def _stride(sizes: Sizes, page: int) -> int:
     stride = page if sizes.cache.stride is None else sizes.cache.stride
+    if stride >= PLANE:
+        raise Refused(
+            "C106", f"a page of {sizes.cache.name!r} has {stride} B, more than a plan can address", "shrink it"
+        )
     if stride < page:
         cache = sizes.cache.name
         raise Refused("C102", f"a page of {cache!r} has {page} B, more than its block stride of {stride} B")

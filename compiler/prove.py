@@ -7,20 +7,18 @@ an element; readers are spread evenly over the holders of an interval; everyone 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cover import Region, check_cover
-from kvplan.compiler.elect import classes, held, overlap
 from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.frame import check_balance, check_contract, check_frame
 from kvplan.compiler.match import regions
 from kvplan.compiler.own import meet, token_share
 from kvplan.compiler.place import Unit
 from kvplan.compiler.relative import relative, shape
 from kvplan.compiler.route import Placed, pair_name
-from kvplan.compiler.sides import plan_side
 from kvplan.runtime.plan import Plan, Read
 
 
@@ -34,14 +32,15 @@ class Proof:
 
 def prove(plan: Plan, prefill: Placed, decode: Placed) -> Proof:
     """Check all of it. Raises ProofFailed (P001..P012) with what is wrong and where."""
-    _check_sides(plan, prefill, decode)
+    check_frame(plan, prefill, decode)
     memo: dict[object, dict[str, list[Region]]] = {}
     done: set[object] = set()
     for worker in decode.side.workers:
+        _check_strays(plan, decode, worker.number)
         for unit in decode.units[worker.number]:
             _check_unit(plan, prefill, decode, worker.number, unit, memo, done)
-    _check_balance(plan, prefill.side, decode.side)
-    _check_contract(plan, prefill)
+    check_balance(plan, prefill.side, decode.side)
+    check_contract(plan, prefill)
     return Proof(claim(decode), len(done))
 
 
@@ -66,13 +65,14 @@ def _bytes(side: BoundSide, cache: str, tensor: str) -> int:
     return product // found.unit
 
 
-def _check_sides(plan: Plan, prefill: Placed, decode: Placed) -> None:
-    for name, said, truth in (("prefill", plan.prefill, prefill), ("decode", plan.decode, decode)):
-        expected = plan_side(truth)
-        if (said.groups, said.workers) != (expected.groups, expected.workers):
-            raise ProofFailed("P002", f"the plan's {name} side is not the side that was bound")
-    if len(plan.reads) != len(decode.side.workers) or len(plan.notify) != len(decode.side.workers):
-        raise ProofFailed("P003", f"reads for {len(plan.reads)} decode workers, there are {len(decode.side.workers)}")
+def _check_strays(plan: Plan, decode: Placed, number: int) -> None:
+    """Every read goes into a unit that this worker has, so that none escapes what is checked unit by unit."""
+    own = {(unit.cache, unit.group) for unit in decode.units[number] if unit.cache not in plan.skipped}
+    for read in plan.reads[number]:
+        if (read.cache, _into(plan, read)) not in own:
+            raise ProofFailed(
+                "P005", f"decode worker {number} reads {read.cache!r} of {read.pair!r}, which it does not have"
+            )
 
 
 def _check_unit(
@@ -161,7 +161,19 @@ def _regions(
     key = (*shape(there_unit, here_unit), read.table, str(shift))
     if key not in memo:
         memo[key] = regions(read.table, there_unit, here_unit, {tensor: dict(moved) for tensor, moved in shift.items()})
+    _check_layers(number, unit, read, memo[key])
     return memo[key]
+
+
+def _check_layers(number: int, unit: Unit, read: Read, found: dict[str, list[Region]]) -> None:
+    mask = 0
+    for region in found["page"] + found["token"]:
+        mask |= dict(region.axes)["layer"]
+    moved = tuple(layer for i, layer in enumerate(unit.layers) if mask >> i & 1)
+    if moved != read.layers:
+        raise ProofFailed(
+            "P007", f"decode worker {number} from {read.worker}: moves layers {moved}, says {read.layers}"
+        )
 
 
 def _into(plan: Plan, read: Read) -> str:
@@ -187,47 +199,3 @@ def _check_read(plan: Plan, prefill: Placed, decode: Placed, number: int, read: 
         raise ProofFailed(
             "P007", f"decode worker {number} from {read.worker}: says it holds {read.holds}, not {expected}"
         )
-
-
-def _check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
-    """Per tensor and interval: layer reads per holder differ by at most one reader's worth."""
-    for cache in (c for c in decode.caches if c.name not in plan.skipped):
-        theirs = next(c for c in prefill.caches if c.name == cache.name)
-        for tensor, source in zip(cache.tensors, theirs.tensors, strict=True):
-            for what, holders in classes(prefill, theirs, source).items():
-                readers = [w.number for w in decode.workers if overlap(what, held(decode, cache, tensor, w))]
-                loads = Counter(dict.fromkeys(holders, 0))
-                for reader in readers:
-                    loads.update(
-                        {
-                            r.worker
-                            for r in plan.reads[reader]
-                            if r.worker in loads and _moves(r, cache.name, tensor.name)
-                        }
-                    )
-                most = max(1, len(cache.layers)) if dict(plan.options).get("elect") == "spread" else 1
-                if max(loads.values()) - min(loads.values()) > most or sum(loads.values()) < len(readers):
-                    raise ProofFailed(
-                        "P008", f"{tensor.name!r} of {cache.name!r}: readers per holder {dict(loads)} are uneven"
-                    )
-
-
-def _moves(read: Read, cache: str, tensor: str) -> bool:
-    nests = read.table.page + read.table.token
-    return read.cache == cache and any(tensor in nest.tensors for nest in nests)
-
-
-def _check_contract(plan: Plan, prefill: Placed) -> None:
-    """Everyone who holds something that is read, or a copy of it, is told by somebody."""
-    told = {read.worker for reads in plan.reads for read in reads} | {w for workers in plan.notify for w in workers}
-    moved = {cache.name for cache in prefill.side.caches} - set(plan.skipped)
-    holding_some = {n for n, units in enumerate(prefill.units) if any(_holds(plan, n, u, moved) for u in units)}
-    forgotten = sorted(holding_some - told)
-    if forgotten:
-        raise ProofFailed("P009", f"nobody tells prefill workers {forgotten} that they are done")
-
-
-def _holds(plan: Plan, worker: int, unit: Unit, moved: set[str]) -> bool:
-    """Whether a worker holds something of a unit: an empty share of an axis is nothing."""
-    held = plan.prefill.workers[worker].holds
-    return unit.cache in moved and all(start < stop for cache, _, (start, stop) in held if cache == unit.cache)

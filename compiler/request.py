@@ -63,7 +63,7 @@ def parse_text(text: str) -> Request:
     """A request from JSON text. Raises BadInput (Q001..Q006)."""
     try:
         value = json.loads(text, object_pairs_hook=_unique)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput("Q001", f"the request is not JSON: {error}", "see docs for the format of a request") from None
     return parse(value)
 
@@ -89,7 +89,8 @@ def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
             if name not in tables:
                 raise BadInput("Q008", f"{word} group {name!r} has no table", "give its block ids or its slot")
             _fits(f"{word} group {name!r}", side, groups[name], tables[name], asked.tokens)
-    _repeated(decode, asked.decode)
+    _repeated("prefill", prefill, asked.prefill)
+    _repeated("decode", decode, asked.decode)
 
 
 def _meet(prefill: BoundSide, decode: BoundSide) -> list[tuple[str, str]]:
@@ -135,8 +136,8 @@ def _in_pool(who: str, side: BoundSide, ids: Iterable[int | None]) -> None:
             raise BadInput("Q012", f"{who} names block {block}, the pool has {side.blocks or LARGEST}", "raise blocks=")
 
 
-def _repeated(side: BoundSide, tables: Mapping[str, Table]) -> None:
-    """One decode block is written by one position of one group; groups of an arena overlay the same memory."""
+def _repeated(who: str, side: BoundSide, tables: Mapping[str, Table]) -> None:
+    """A block holds one position of one group; groups of an arena overlay the same memory."""
     seen: dict[tuple[int, int], str] = {}
     for group in side.groups:
         table = tables.get(group.name)
@@ -144,7 +145,7 @@ def _repeated(side: BoundSide, tables: Mapping[str, Table]) -> None:
         for block in (b for b in ids if b is not None):
             if (group.arena, block) in seen:
                 both = f"{seen[group.arena, block]!r} and {group.name!r}"
-                raise BadInput("Q013", f"decode block {block} is given twice, in groups {both}", "give it once")
+                raise BadInput("Q013", f"{who} block {block} is given twice, in groups {both}", "give it once")
             seen[group.arena, block] = group.name
 
 

@@ -179,3 +179,23 @@ def test_a_side_that_was_not_bound_is_refused(plans: dict[str, Plan]) -> None:
     planes = plan.decode.workers[0].planes[0]
     worker = replace(plan.decode.workers[0], planes=(replace(planes, stride=planes.stride + 1),))
     refused("heads 4 to 2", replace(plan, decode=replace(plan.decode, workers=(worker, *plan.decode.workers[1:]))))
+
+
+FRAME: dict[str, Callable[[Plan], Plan]] = {
+    "everything skipped": lambda plan: replace(plan, skipped=("kv",), reads=((),) * len(plan.reads)),
+    "another common page": lambda plan: replace(plan, pairs=(replace(plan.pairs[0], page=8),)),
+    "no such worker told": lambda plan: replace(plan, notify=((99,), *plan.notify[1:])),
+    "a reader told twice": lambda plan: replace(plan, notify=((plan.reads[0][0].worker,), *plan.notify[1:])),
+    "another model": lambda plan: replace(plan, model_digest="0" * 32),
+    "another key": lambda plan: replace(plan, prefill=replace(plan.prefill, key="tp=7")),
+    "another side's digest": lambda plan: replace(plan, decode=replace(plan.decode, digest="0" * 32)),
+    "other layers": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], layers=(0,)), *reads[1:])),
+    "other first planes": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], first=(1, 0)), *reads[1:])),
+    "a stray read": lambda plan: with_reads(plan, lambda reads: (*reads, replace(reads[0], cache="nobody"))),
+}
+
+
+@pytest.mark.parametrize("damage", FRAME)
+@pytest.mark.parametrize("pair", ["heads 4 to 2", "copies 8 to 1"])
+def test_a_damaged_frame_is_refused(plans: dict[str, Plan], pair: str, damage: str) -> None:
+    refused(pair, FRAME[damage](plans[pair]))
