@@ -106,8 +106,8 @@ class Loop:
 class Nest:
     """Spans of `bytes` bytes that lie together on both sides, repeated by `loops`, outermost first.
 
-    `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In a table of tokens `token` is
-    how many bytes one token further lies, on either side; in a table of pages it is None.
+    `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In a table of tokens
+    `token` is how many bytes one token further lies, on either side; in a table of pages it is None.
     """
 
     tensors: tuple[str, ...]

@@ -51,12 +51,17 @@ def test_no_process_outlives_its_crew() -> None:
     assert not member.runner.is_alive()
 
 
+def tell_often(member) -> None:
+    for _ in range(100):
+        member.tell(b"x" * 100_000)
+
+
 def test_telling_a_dead_worker_is_an_error() -> None:
     with Crew() as crew:
         member = crew.start("dead", die)
         member.runner.join(SOON)
         with pytest.raises(CrewError, match="gone"):
-            [member.tell(b"x" * 100_000) for _ in range(100)]
+            tell_often(member)
 
 
 def test_threads_speak_the_same_way() -> None:

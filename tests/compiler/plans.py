@@ -34,7 +34,7 @@ def state_planes(heads: int) -> Planes:
 
 def side(key: str, workers: int, groups: tuple[Group, ...], kernel: int = 16) -> Side:
     heads = 8 // workers
-    planes = (attention_planes(heads, kernel),)
+    planes: tuple[Planes, ...] = (attention_planes(heads, kernel),)
     if len(groups) > 1:
         planes += (state_planes(heads),)
     holds = [(("attention", "head", (i * heads, (i + 1) * heads)),) for i in range(workers)]

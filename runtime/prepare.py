@@ -1,0 +1,154 @@
+"""What is prepared once per peer: every read's rows, and the strided descriptor lists of both sides.
+
+Time and memory follow the number of rows, never the number of blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.runtime import geometry as shape
+from kvplan.runtime import rows, spans
+from kvplan.runtime.errors import AddressError
+from kvplan.runtime.geometry import Geometry
+from kvplan.runtime.plan import Ints, Pair, Plan, Read
+from kvplan.runtime.transport import Prepared, Transport
+
+INT32 = (1 << 31) - 1
+# Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
+# and more transfers, of some microseconds each.
+BANK = 16
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """Some page rows of a read, prepared on both sides: descriptor number = row x blocks of the pool + block."""
+
+    rows: int
+    joinable: bool
+    local: Prepared
+    remote: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One read, expanded. The first `joinable` rows of `page` run on from one block into the next on both sides.
+
+    `places` are, by page row, (prefill address, decode address, bytes, prefill stride, decode stride, prefill region,
+    decode region) of block 0. `blocks` are those of the pools (prefill, decode). Without `banks`, blocks that an int32 does not index, all goes
+    by address.
+    """
+
+    read: Read
+    pair: Pair
+    page: Ints
+    token: Ints
+    places: Ints
+    joinable: int
+    blocks: tuple[int, int]
+    banks: tuple[Bank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One prefill worker as a decode worker reads it: geometry of both, the reads, the prepared lists."""
+
+    worker: int
+    peer: str
+    prefill: Geometry
+    decode: Geometry
+    entries: tuple[Entry, ...]
+
+    def release(self) -> None:
+        """Give the prepared lists back."""
+        for bank in (bank for entry in self.entries for bank in entry.banks):
+            bank.local.release()
+            bank.remote.release()
+
+
+def source(
+    plan: Plan, decode_worker: int, worker: int, peer: str, transport: Transport, prefill: Geometry, decode: Geometry
+) -> Source:
+    """Prepare all reads of a decode worker from prefill worker `worker`, whose transport name is `peer`."""
+    bridges = shape.bridgeable(prefill, plan.prefill, worker), shape.bridgeable(decode, plan.decode, decode_worker)
+    found = []
+    for read in plan.reads[decode_worker]:
+        if read.worker == worker:
+            entry = _entry(plan, read, (prefill, decode), bridges)
+            found.append(replace(entry, banks=_banks(entry, transport, peer, (prefill, decode))))
+    return Source(worker, peer, prefill, decode, tuple(found))
+
+
+def strided(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> Ints:
+    """Rows (address, bytes, device, stride, count) of spans in pages. Raises AddressError where one leaves its page."""
+    if ((offset < 0) | (size < 1) | (size > geometry.page[plane] - offset)).any():
+        raise AddressError("a span of the plan leaves its page: compile the plan again")
+    columns = (
+        geometry.base[plane] + offset,
+        size,
+        geometry.device[plane],
+        geometry.stride[plane],
+        geometry.count[plane],
+    )
+    return np.stack(columns, axis=1)
+
+
+def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Mask:
+    """Which rows may run on from one block into the next: dense on both sides, or with padding facing padding."""
+    p, d, size = table[:, rows.P_PLANE], table[:, rows.D_PLANE], table[:, rows.BYTES]
+    prefill, decode = sides
+    same = prefill.stride[p] == decode.stride[d]
+    dense = size == decode.stride[d]
+    page = (size == prefill.page[p]) & (size == decode.page[d])
+    start = (table[:, rows.P_OFFSET] == 0) & (table[:, rows.D_OFFSET] == 0)
+    found: Mask = same & (dense | (page & start & bridges[0][p] & bridges[1][d]))
+    return found
+
+
+def _entry(plan: Plan, read: Read, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Entry:
+    page, token = rows.of_read(read, read.table.page)[:, : rows.P_TOKEN], rows.of_read(read, read.table.token)
+    join = joinable(page, sides, bridges)
+    every = page if len(page) else token
+    blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
+    ordered = np.concatenate([page[join], page[~join]])
+    pair = spans.pair_named(plan, read.pair)
+    return Entry(read, pair, ordered, token, _places(ordered, sides), int(join.sum()), blocks, ())
+
+
+def _places(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
+    prefill, decode = sides
+    p, d = page[:, rows.P_PLANE], page[:, rows.D_PLANE]
+    address = prefill.base[p] + page[:, rows.P_OFFSET], decode.base[d] + page[:, rows.D_OFFSET]
+    strides, regions = (prefill.stride[p], decode.stride[d]), (prefill.region[p], decode.region[d])
+    return np.stack((*address, page[:, rows.BYTES], *strides, *regions), axis=1)
+
+
+def _banks(entry: Entry, transport: Transport, peer: str, sides: tuple[Geometry, Geometry]) -> tuple[Bank, ...]:
+    prefill, decode = sides
+    page, size = entry.page, INT32 // max(entry.blocks)
+    mine = strided(decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
+    theirs = strided(prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
+    if not size:
+        return ()
+    # A state has one block: the fewest transfers are best.
+    size = min(size, BANK) if entry.read.table.token else size
+    return tuple(
+        Bank(
+            stop - start,
+            stop <= entry.joinable,
+            transport.prepare(None, mine[start:stop], decode.mem_type),
+            transport.prepare(peer, theirs[start:stop], prefill.mem_type),
+        )
+        for start, stop in _cut(entry.joinable, len(page), size)
+    )
+
+
+def _cut(joinable: int, total: int, size: int) -> list[tuple[int, int]]:
+    """Row intervals of at most `size` rows, cut where joinable rows end."""
+    edges = sorted({*range(0, joinable, size), *range(joinable, total, size), joinable, total} - {0})
+    return list(pairwise([0, *edges])) if total else []

@@ -1,0 +1,76 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kvplan.runtime
+from kvplan.runtime import choose, errors
+from kvplan.runtime.load import load
+from tests.runtime.plans import Shape, plan
+
+TEXT = """
+from dataclasses import replace
+from tests.runtime.plans import Shape, plan
+
+PLAN = plan(Shape(2), Shape(1))
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "plan.py").write_text(text)
+    return folder / "plan.py"
+
+
+def test_a_plan(tmp_path: Path) -> None:
+    assert load(write(tmp_path, TEXT)).digest == plan(Shape(2), Shape(1)).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "match"),
+    [
+        ("", errors.PlanLoadError, "has no PLAN"),
+        ("PLAN = 3", errors.PlanLoadError, "has no PLAN"),
+        ("PLAN = ", errors.PlanLoadError, "SyntaxError"),
+        ("1 / 0", errors.PlanLoadError, "ZeroDivisionError"),
+        (TEXT + "PLAN = replace(PLAN, digest='0')", errors.PlanFormatError, "plan digest"),
+        (TEXT + "PLAN = replace(PLAN, reads=())", errors.PlanFormatError, "plan digest"),
+        (TEXT + "PLAN = replace(PLAN, format=99)", errors.PlanFormatError, "plan format 99"),
+    ],
+)
+def test_what_is_no_plan(tmp_path: Path, text: str, error: type, match: str) -> None:
+    with pytest.raises(error, match=match):
+        load(write(tmp_path, text))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(errors.PlanLoadError, match="is no Python file"):
+        load(tmp_path / "absent.py")
+
+
+def test_choose_goes_by_digests() -> None:
+    plans = [plan(Shape(2), Shape(1)), plan(Shape(1), Shape(1))]
+    one = plans[1]
+    assert choose(plans, one.model_digest, one.prefill.digest, one.decode.digest) is one
+    with pytest.raises(errors.DigestError, match="p -> d"):
+        choose(plans, "x", one.prefill.digest, one.decode.digest)
+    with pytest.raises(errors.DigestError, match="none"):
+        choose([], "x", "y", "z")
+    assert replace(one, title="another").digest == one.digest
+
+
+def test_the_public_api() -> None:
+    assert kvplan.runtime.__all__ == [
+        "Blocks", "Event", "Hub", "InMemory", "Memory", "Nixl", "Plan", "Pool", "PrefillWorker", "Puller", "Request",
+        "Slot", "Transfer", "choose", "load_plan", "views",
+    ]  # fmt: skip
+    assert all(getattr(kvplan.runtime, name) for name in kvplan.runtime.__all__)
+    with pytest.raises(AttributeError):
+        _ = kvplan.runtime.absent
+
+
+def test_codes_are_permanent_and_unlike() -> None:
+    kinds = [
+        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.KvplanError)
+    ]
+    codes = [kind.code for kind in kinds]
+    assert len(set(codes)) == len(codes)
