@@ -94,7 +94,10 @@ def merge(found: Ints) -> Ints:
     gap = after[:, 1] - before[:, 1] - before[:, 2]
     if (gap < 0).any():
         raise AddressError(f"two spans write byte {after[gap.argmin(), 1]:#x}: the block table or the plan is wrong")
-    joined = (gap == 0) & (after[:, 0] - before[:, 0] == before[:, 2]) & (after[:, 3:] == before[:, 3:]).all(axis=1)
+    joined = (gap == 0) & (after[:, 0] - before[:, 0] == before[:, 2])
+    if not joined.any():
+        return found
+    joined &= (after[:, 3:] == before[:, 3:]).all(axis=1)
     first = np.flatnonzero(np.concatenate(([True], ~joined)))
     merged = found[first]
     merged[:, 2] = np.add.reduceat(found[:, 2], first)
@@ -103,8 +106,6 @@ def merge(found: Ints) -> Ints:
 
 def by_decode(p: Ints, d: Ints) -> tuple[Ints, Ints]:
     """Block pairs in the order of the decode blocks, in which neighbours are found."""
-    if (d[1:] >= d[:-1]).all():
-        return p, d
     # One number per pair sorts eight times as fast as an index does; block ids are below 2^31.
     both = np.sort((d << 32) | p)
     return both & 0xFFFF_FFFF, both >> 32

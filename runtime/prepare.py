@@ -40,8 +40,8 @@ class Entry:
     """One read, expanded. The first `joinable` rows of `page` run on from one block into the next on both sides.
 
     `places` are, by page row, (prefill address, decode address, bytes, prefill stride, decode stride, prefill region,
-    decode region) of block 0. `blocks` are those of the pools (prefill, decode). Without `banks`, blocks that an int32 does not index, all goes
-    by address.
+    decode region) of block 0. `blocks` are those of the pools (prefill, decode). Without `banks`, where an int32 does
+    not index the blocks, all goes by address.
     """
 
     read: Read

@@ -35,7 +35,8 @@ def whole_pages(pair: Pair, read: Read, runs: Runs) -> npt.NDArray[np.bool_]:
         return np.ones(len(runs.count), np.bool_)
     if not pair.page or not read.table.page:
         return np.zeros(len(runs.count), np.bool_)
-    whole: npt.NDArray[np.bool_] = (runs.count == pair.page) & (runs.prefill_token == 0) & (runs.decode_token == 0)
+    # A run lies in one block on either side: one of as many tokens as a page has begins at the page's first.
+    whole: npt.NDArray[np.bool_] = runs.count == pair.page
     return whole
 
 
