@@ -97,16 +97,22 @@ def explain_plan(path: Path) -> dict[str, Any]:
 
 def explain_code(code: str) -> dict[str, Any]:
     """The long text of an error's code. Raises BadInput."""
-    from kvplan.compiler.codes import CODES as COMPILER
     from kvplan.compiler.errors import BadInput
     from kvplan.compiler.side import nearest
-    from kvplan.dsl.codes import CODES as LAYOUTS
 
-    known = {**LAYOUTS, **COMPILER, **_runtime_codes()}
+    known = all_codes()
     if code not in known:
         raise BadInput("S022", f"there is no code {code!r}", nearest(code, sorted(known)))
     title, text = known[code]
     return {"code": code, "title": title, "text": text}
+
+
+def all_codes() -> dict[str, tuple[str, str]]:
+    """Title and text of every code: of layout files, of the compiler and the command line, of the runtime."""
+    from kvplan.compiler.codes import CODES as COMPILER
+    from kvplan.dsl.codes import CODES as LAYOUTS
+
+    return {**LAYOUTS, **COMPILER, **_runtime_codes()}
 
 
 def _runtime_codes() -> dict[str, tuple[str, str]]:
