@@ -54,21 +54,11 @@ def _page(side: BoundSide, engine: Engine, model: Model, env: Env, given: Mappin
     full = settle(engine.derive, {**measured, **overrides})
     derived = {name: settle(engine.derive, {**measured, **_without(overrides, name)})[name] for name in overrides}
     changed = {name: value for name, value in overrides.items() if value != derived[name]}
-    tokens, kernel = _count(full, "tokens"), _count(full, "kernel_block")
-    if tokens % kernel:
-        raise Refused(
-            "C113",
-            f"kernel_block={kernel} does not divide the logical block of {tokens} tokens",
-            f"use a divisor of {tokens}",
-        )
-    ratio = _count(full, "ratio")
-    if tokens != ratio * kernel:
-        raise Refused("C113", f"ratio={ratio} of {kernel} tokens is not the logical block of {tokens}", "leave it out")
+    tokens, kernel, ratio = _blocks(full)
     check_requirements(engine, model, side.caches, full)
     caches = tuple(_paged(cache, engine, full, kernel) for cache in side.caches)
-    rule = replace(engine.groups, form=given["groups"]) if "groups" in given else engine.groups
-    shared = engine.mesh.tokens if dict(side.sizes).get(engine.mesh.tokens or "", 1) > 1 else None
-    chunk = evaluate(engine.mesh.chunk, full) if shared and engine.mesh.chunk else 1
+    rule = replace(engine.groups, form=given.get("groups", engine.groups.form))
+    shared, chunk = _turns(engine, side, full)
     bound = replace(
         side,
         key=side_key(engine, side, full, changed, given),
@@ -76,10 +66,33 @@ def _page(side: BoundSide, engine: Engine, model: Model, env: Env, given: Mappin
         groups=form(rule, caches, tokens, ratio),
         notes=tuple(f"{name}={value} given; derived {derived[name]}" for name, value in changed.items()),
         tokens_over=shared,
-        chunk=chunk if isinstance(chunk, int) else 1,
+        chunk=chunk,
         blocks=whole("blocks", given["blocks"], 1) if "blocks" in given else None,
     )
     return _checked(bound, tokens, kernel)
+
+
+def _blocks(env: Env) -> tuple[int, int, int]:
+    """(tokens of a logical block, tokens of a kernel block, kernel blocks in a logical one)."""
+    tokens, kernel = _count(env, "tokens"), _count(env, "kernel_block")
+    if tokens % kernel:
+        said = f"kernel_block={kernel} does not divide the logical block of {tokens} tokens"
+        raise Refused("C113", said, f"use a divisor of {tokens}")
+    ratio = _count(env, "ratio")
+    if tokens != ratio * kernel:
+        raise Refused("C113", f"ratio={ratio} of {kernel} tokens is not the logical block of {tokens}", "leave it out")
+    return tokens, kernel, ratio
+
+
+def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[str | None, int]:
+    """The mesh axis that tokens are shared out over, if they are, and how many make a turn."""
+    axis = engine.mesh.tokens
+    if axis is None or dict(side.sizes).get(axis, 1) == 1:
+        return None, 1
+    chunk = evaluate(engine.mesh.chunk, env) if engine.mesh.chunk else 1
+    if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
+        raise Refused("C114", f"a turn of the tokens comes out as {chunk!r}, not a number of tokens")
+    return axis, chunk
 
 
 def _without(overrides: Mapping[str, int], name: str) -> Env:
