@@ -48,7 +48,7 @@ REQUESTS: Codes = {
     "Q001": ("the request is not JSON", "docs/trace.md shows a request."),
     "Q002": ("a request's mapping has wrong keys", "A key is unknown, missing or given twice, or it is no mapping."),
     "Q003": ("a side's tables are not a mapping", "prefill and decode map the names of groups to their tables."),
-    "Q004": ("the token range is wrong", "tokens is [first needed, end], and not empty."),
+    "Q004": ("the token range is wrong", "tokens is [first needed, end], which may be equal: nothing is copied then."),
     "Q005": ("ids are not a list", "A block table lists block ids by position, null where there is no block."),
     "Q006": ("not a whole number from 0 up", "Ids, slots, positions and tokens are whole numbers below 2^31."),
     "Q007": ("an unknown group", "`kvplan explain MODEL` lists the groups of a side; sides may group differently."),
@@ -60,7 +60,10 @@ REQUESTS: Codes = {
         "Every position that holds a token of the range needs a block that is there.",
     ),
     "Q012": ("a block beyond the pool", "The side's blocks= says how many logical blocks there are."),
-    "Q013": ("a decode block is given twice", "Groups that overlay the same memory cannot hold the same block either."),
+    "Q013": (
+        "a block is given twice",
+        "A block holds one position, also among groups that overlay the same memory.",
+    ),
     "Q020": ("the tables do not fit the plan", "A block table ends before the tokens that are asked for."),
     "Q021": ("an id beyond the pool", "The side's blocks= says how many logical blocks there are."),
 }

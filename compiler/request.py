@@ -175,8 +175,8 @@ def _range(value: object) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
         raise BadInput("Q004", f"tokens is {_name(value)}, not [first needed, end]", "write for example [0, 5000]")
     first, end = (_whole(f"tokens[{i}]", v) for i, v in enumerate(value))
-    if first >= end:
-        raise BadInput("Q004", f"tokens [{first}, {end}) is empty", "the end lies after the first token needed")
+    if first > end:
+        raise BadInput("Q004", f"tokens [{first}, {end}) ends before it begins", "write [first needed, end]")
     return first, end
 
 

@@ -17,7 +17,12 @@ from kvplan.runtime.spans import copies as span_copies
 
 
 def copies(plan: Plan, request: Request) -> list[Copy]:
-    """All copies, sorted by destination. Raises BadInput (Q…) where the request's tables do not fit the plan."""
+    """All copies, sorted by destination; none where no token is needed (decode has them all).
+
+    Raises BadInput (Q…) where the request's tables do not fit the plan.
+    """
+    if request.tokens[0] == request.tokens[1]:
+        return []
     found = [
         copy
         for number, reads in enumerate(plan.reads)

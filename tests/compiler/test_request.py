@@ -36,7 +36,7 @@ def test_a_request_as_json() -> None:
         ("Q002", '{"tokens": [0, 1], "decode": {}}'),
         ("Q003", '{"tokens": [0, 1], "prefill": [], "decode": {}}'),
         ("Q004", '{"tokens": 5, "prefill": {}, "decode": {}}'),
-        ("Q004", '{"tokens": [5, 5], "prefill": {}, "decode": {}}'),
+        ("Q004", '{"tokens": [6, 5], "prefill": {}, "decode": {}}'),
         ("Q006", '{"tokens": [-1, 5], "prefill": {}, "decode": {}}'),
         ("Q006", '{"tokens": [0, 1e3], "prefill": {}, "decode": {}}'),
         ("Q006", '{"tokens": [false, 5], "prefill": {}, "decode": {}}'),
