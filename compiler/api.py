@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,24 +47,36 @@ def compile_pair(
 ) -> Compiled:
     """The plan of one pair of sides of a model. Raises DslError, BadInput, Refused, ProofFailed."""
     found = library.model(model)
-    return compile_bound(bind(library, found, prefill), bind(library, found, decode), options, found.title)
+    sides_of = bind(library, found, prefill), bind(library, found, decode)
+    return compile_bound(*sides_of, options, found.title, _own_layouts(library, *sides_of))
 
 
 def compile_bound(
-    prefill: BoundSide, decode: BoundSide, options: Mapping[str, str] | None = None, title: str = ""
+    prefill: BoundSide,
+    decode: BoundSide,
+    options: Mapping[str, str] | None = None,
+    title: str = "",
+    extra: Sequence[str] = (),
 ) -> Compiled:
-    """The plan of two bound sides."""
+    """The plan of two bound sides; `extra` are words that the command which makes it again needs, too."""
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
     notes = tuple(f"{name}: {note}" for name, side in (("prefill", prefill), ("decode", decode)) for note in side.notes)
     about = facts(plan, proved=claim(there), notes=notes)
-    text = emit(plan, about, command=command(plan))
+    text = emit(plan, about, command=" ".join([command(plan), *extra]))
     parsed = parse(text, plan.model)
     if claim(there) not in " ".join(text.split()):
         raise ProofFailed("P018", "the plan does not say what was proved")
     return Compiled(path(plan), text, parsed, prefill, decode, about, prove(parsed, here, there))
+
+
+def _own_layouts(library: Library, *both: BoundSide) -> tuple[str, ...]:
+    """A place holder for the user's own folder of layouts, if a file of it is used. Where it lies is not the plan's."""
+    used = {("model", side.model) for side in both} | {("engine", side.engine) for side in both}
+    used |= {("kind", cache.kind) for side in both for cache in side.caches}
+    return () if all(library.shipped(sort, name) for sort, name in used) else ("--layouts LAYOUTS",)
 
 
 def settled(options: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from kvplan.compiler.own import holding
 from kvplan.compiler.place import check_chains, local_sizes, page_bytes
 from kvplan.compiler.require import check_requirements
 from kvplan.compiler.side import nearest, parse_side, unknown, whole
+from kvplan.dsl.diagnostics import DslError
 from kvplan.dsl.dtypes import SIZES, canonical
 from kvplan.dsl.dtypes import size as dtype_size
 from kvplan.dsl.expr import evaluate
@@ -51,8 +52,8 @@ def _page(side: BoundSide, engine: Engine, model: Model, env: Env, given: Mappin
     """The side with blocks, kernel blocks, strides and groups, from the engine's derived values."""
     measured = {**env, **_measures(side)}
     overrides = {name: whole(name, given[name], 1) for name in engine.derive if name in given}
-    full = settle(engine.derive, {**measured, **overrides})
-    derived = {name: settle(engine.derive, {**measured, **_without(overrides, name)})[name] for name in overrides}
+    full = _derived(engine, {**measured, **overrides})
+    derived = {name: _derived(engine, {**measured, **_without(overrides, name)})[name] for name in overrides}
     changed = {name: value for name, value in overrides.items() if value != derived[name]}
     tokens, kernel, ratio = _blocks(full)
     check_requirements(engine, model, side.caches, full)
@@ -93,6 +94,17 @@ def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[str | None, int]:
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
         raise Refused("C114", f"a turn of the tokens comes out as {chunk!r}, not a number of tokens")
     return axis, chunk
+
+
+def _derived(engine: Engine, env: Env) -> Env:
+    """`env` with the engine's derived values. Raises Refused (C118) where one has no value for this side."""
+    try:
+        return settle(engine.derive, env)
+    except DslError as error:
+        first = error.diagnostics[0]
+        played = ", ".join(f"{name} = {value}" for name, value in first.values)
+        said = f"{engine.name} cannot derive its blocks: {first.message}"
+        raise Refused("C118", said, " with ".join(word for word in (first.help, played) if word)) from None
 
 
 def _without(overrides: Mapping[str, int], name: str) -> Env:

@@ -93,6 +93,7 @@ REFUSED: Codes = {
         "Tokens, blocks and strides are whole numbers; look at the derive rules.",
     ),
     "C115": ("turns of tokens do not fit the blocks", "Turns divide a kernel block, or a kernel block divides them."),
+    "C118": ("the engine cannot derive its blocks", "An expression of the engine file has no value for this side."),
     "C116": ("rows of several tokens", "The tensor has one row per several tokens: a range of tokens may cut one."),
     "C120": ("the token axis is tiled", "Tables step from token to token; a tile makes the step uneven."),
     "C130": ("the sides run different models", "Compile one model at a time."),

@@ -56,6 +56,11 @@ class Library:
     def model(self, name: str) -> Model:
         return self.models.find(name)
 
+    def shipped(self, sort: str, name: str) -> bool:
+        """Whether the file of that name comes with kvplan."""
+        with as_file(files("kvplan.layouts")) as folder:
+            return self.paths[sort][name].resolve().is_relative_to(folder.resolve())
+
     @cached_property
     def default_engine(self) -> str:
         """The engine whose file says `default: true`. Raises DslError (K014) unless there is exactly one."""

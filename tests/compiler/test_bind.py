@@ -69,6 +69,7 @@ def test_keys_are_canonical(library: Library, text: str, key: str) -> None:
         ("llama-3.1-8b", "tp=999999999999", "S011"),
         ("llama-3.1-8b", "tp=3", "C110"),
         ("llama-3.1-8b", "block=0", "C110"),
+        ("llama-3.1-8b", "block=24", "C118"),
         ("llama-3.1-8b", "kernel_block=7", "C113"),
         ("llama-3.1-8b", "kernel_block=32", "C113"),
         ("llama-3.1-8b", "ratio=2", "C113"),

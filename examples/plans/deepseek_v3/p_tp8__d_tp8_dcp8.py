@@ -55,6 +55,8 @@ ATTENTION_VIEWS = (
 ATTENTION_LOOPS = (("layer", tuple(range(61)), 1),)
 PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 18_432, 18_432, ATTENTION_VIEWS),)
 
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# (cache, axis, global interval).
 PREFILL = Side(
     key="tp=8",
     digest=PREFILL_DIGEST,
@@ -97,6 +99,7 @@ ATTENTION_TABLE = Table(
 )
 
 
+# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
 def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
     """Runs of tokens [first, end) that lie in one kernel block on both sides.
 

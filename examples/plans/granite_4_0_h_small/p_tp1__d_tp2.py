@@ -122,6 +122,8 @@ DECODE_PLANES = (
     Planes("mamba", "mamba.8", None, 36, MAMBA_LOOPS_8, 1_074_688, 1_081_344, DECODE_MAMBA_VIEWS),
 )
 
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# (cache, axis, global interval).
 PREFILL = Side(
     key="tp=1",
     digest=PREFILL_DIGEST,
@@ -202,6 +204,7 @@ MAMBA_TABLE_1 = Table(
 )
 
 
+# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
 def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
     """Runs of tokens [first, end) that lie in one kernel block on both sides.
 

@@ -69,6 +69,8 @@ PREFILL_PLANES_1 = (
 )
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_2, 32_768, 32_768, DECODE_ATTENTION_VIEWS),)
 
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# (cache, axis, global interval).
 PREFILL = Side(
     key="tp=1,pp=2",
     digest=PREFILL_DIGEST,
@@ -112,6 +114,7 @@ ATTENTION_TABLE_3 = Table(
 )
 
 
+# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
 def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
     """Runs of tokens [first, end) that lie in one kernel block on both sides.
 

@@ -62,6 +62,8 @@ ATTENTION_LOOPS = (("layer", tuple(range(32)), 1),)
 PREFILL_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 65_536, 65_536, PREFILL_ATTENTION_VIEWS),)
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 32_768, 32_768, DECODE_ATTENTION_VIEWS),)
 
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# (cache, axis, global interval).
 PREFILL = Side(
     key="tp=2,block=32",
     digest=PREFILL_DIGEST,
@@ -89,6 +91,7 @@ EACH_32_LAYERS_4_HEADS = (Loop("layer", 32, (1, 0), (1, 0)), Loop("head", 4, (0,
 ATTENTION_TABLE = Table(token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_32_LAYERS_4_HEADS, (512, 512)),))
 
 
+# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
 def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
     """Runs of tokens [first, end) that lie in one kernel block on both sides.
 

@@ -112,6 +112,8 @@ DECODE_PLANES = (
     Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_3, 2_158_592, 2_162_688, DECODE_MAMBA_VIEWS),
 )
 
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4",
     digest=PREFILL_DIGEST,
@@ -258,6 +260,7 @@ MAMBA_TABLE_7 = Table(
 )
 
 
+# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
 def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
     """Runs of tokens [first, end) that lie in one kernel block on both sides.
 

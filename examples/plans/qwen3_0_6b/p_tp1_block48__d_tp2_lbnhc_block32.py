@@ -64,6 +64,8 @@ PREFILL_PLANES = (
 )
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 65_536, 65_536, DECODE_ATTENTION_VIEWS),)
 
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# (cache, axis, global interval).
 PREFILL = Side(
     key="tp=1,block=48",
     digest=PREFILL_DIGEST,
@@ -89,6 +91,7 @@ ATTENTION_TABLE_0 = Table(token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_28_L
 ATTENTION_TABLE_1 = Table(token=(Nest(("k", "v"), (0, 98_304), (0, 0), 512, EACH_28_LAYERS_4_HEADS, (512, 2048)),))
 
 
+# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
 def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
     """Runs of tokens [first, end) that lie in one kernel block on both sides.
 
