@@ -57,7 +57,7 @@ ATTENTION_VIEWS = (
 ATTENTION_LOOPS = (("layer", tuple(range(61)), 1),)
 PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 10_496, 10_496, ATTENTION_VIEWS),)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
 # (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4,kv_dtype=fp8_ds_mla",

@@ -60,7 +60,7 @@ PREFILL_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_0, 1
 DECODE_PLANES_0 = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_1, 18_432, 18_432, ATTENTION_VIEWS),)
 DECODE_PLANES_1 = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_2, 18_432, 18_432, ATTENTION_VIEWS),)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
 # (cache, axis, global interval).
 PREFILL = Side(
     key="tp=8",

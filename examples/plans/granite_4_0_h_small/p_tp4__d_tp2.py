@@ -122,7 +122,7 @@ DECODE_PLANES = (
     Planes("mamba", "mamba.8", None, 36, MAMBA_LOOPS_8, 1_074_688, 1_081_344, DECODE_MAMBA_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
 # (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4",

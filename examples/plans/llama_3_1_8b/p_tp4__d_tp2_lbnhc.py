@@ -62,7 +62,7 @@ ATTENTION_LOOPS = (("layer", tuple(range(32)), 1),)
 PREFILL_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 16_384, 16_384, PREFILL_ATTENTION_VIEWS),)
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 32_768, 32_768, DECODE_ATTENTION_VIEWS),)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
 # (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4",

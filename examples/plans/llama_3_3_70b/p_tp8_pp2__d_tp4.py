@@ -65,7 +65,7 @@ PREFILL_PLANES_0 = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_0,
 PREFILL_PLANES_1 = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_1, 8192, 8192, PREFILL_ATTENTION_VIEWS),)
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS_2, 16_384, 16_384, DECODE_ATTENTION_VIEWS),)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
 # (cache, axis, global interval).
 PREFILL = Side(
     key="tp=8,pp=2",

@@ -112,7 +112,7 @@ DECODE_PLANES = (
     Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_3, 2_158_592, 2_162_688, DECODE_MAMBA_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
 # (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4",

@@ -64,7 +64,7 @@ PREFILL_PLANES = (
 )
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 65_536, 65_536, DECODE_ATTENTION_VIEWS),)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is said as
+# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
 # (cache, axis, global interval).
 PREFILL = Side(
     key="tp=1,block=48",
