@@ -12,7 +12,7 @@ from kvplan.cli.options import format_option, layouts_option
 
 
 @click.command("check")
-@click.argument("paths", metavar="FILE…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @layouts_option
 @format_option("text", "json", "github")
 def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> None:
@@ -20,11 +20,12 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
 
     A FILE may be a directory, which stands for all layout files in it.
     """
+    from kvplan.cli.check_sides import check_deployments
     from kvplan.dsl.check import check
     from kvplan.dsl.diagnostics import render
 
     files = [file for path in paths for file in (sorted(path.rglob("*.yaml")) if path.is_dir() else [path])]
-    found = check(files, layouts)
+    found = [*check(files, layouts), *check_deployments(files, layouts)]
     if found or form != "text":
         click.echo(render(found, form))
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvplan.cli import failure, files, jobs
-from kvplan.cli.options import compile_options, format_option, is_file, layouts_option, libraries, side_options
+from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, libraries, side_options
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -55,11 +55,9 @@ def _wanted(
     if prefill and decode:
         found, names = libraries(models, layouts)
         return found, jobs.product(names, prefill, decode, options), False
-    if prefill or decode or not all(is_file(model) for model in models):
+    if prefill or decode or not all(is_path(model) for model in models):
         raise click.UsageError("give --prefill SIDE and --decode SIDE, or a deployment file without them")
-    found, _ = libraries([], layouts)
-    wanted = [job for model in models for job in jobs.deployed(found.deployment(Path(model)), options)]
-    return found, wanted, True
+    return *jobs.opened(map(Path, models), options, layouts), True
 
 
 def _say(

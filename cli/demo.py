@@ -61,9 +61,8 @@ def play(deployment: Path, output: Path, transport: str, until: float, console: 
 def compiled(deployment: Path) -> Mapping[str, Compiled]:
     """Every pair of a deployment file, compiled, by the plan's path. Raises DslError, BadInput, Refused."""
     from kvplan.cli import jobs
-    from kvplan.dsl.library import load, load_deployment
 
-    outcome = jobs.run(load(), jobs.deployed(load_deployment(deployment), {}))
+    outcome = jobs.run(*jobs.opened([deployment], {}))
     for _, error in outcome.refused:
         raise error
     return outcome.plans

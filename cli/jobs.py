@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from kvplan.cli.options import libraries, name_of
+
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
     from kvplan.dsl.library import Library
@@ -51,8 +53,19 @@ def deployed(deployment: Deployment, options: Mapping[str, str]) -> list[Job]:
         for spec in deployment.plans
         for prefill in spec.prefill
         for decode in spec.decode
-        for job in product(spec.models, prefill, decode, {**spec.options, **options})
+        for job in product(map(name_of, spec.models), prefill, decode, {**spec.options, **options})
     ]
+
+
+def opened(
+    paths: Iterable[Path], options: Mapping[str, str], layouts: Sequence[Path] = ()
+) -> tuple[Library, list[Job]]:
+    """Deployment files: all layout files, those named by path too, and every job. Raises DslError, BadInput."""
+    plain, _ = libraries([], layouts)
+    found = [plain.deployment(path) for path in paths]
+    named = dict.fromkeys(model for one in found for spec in one.plans for model in spec.models)
+    library, _ = libraries(list(named), layouts)
+    return library, [job for one in found for job in deployed(one, options)]
 
 
 def run(library: Library, jobs: Sequence[Job]) -> Outcome:

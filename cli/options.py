@@ -77,13 +77,36 @@ def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Libr
     """
     from kvplan.dsl.library import load
 
-    paths = [Path(model) for model in models if is_file(model)]
+    paths = [_file(model) for model in models if is_path(model)]
     found = load(paths, layouts)
-    names = [Path(model).stem if is_file(model) else model for model in models]
+    names = [name_of(model) for model in models]
+    for name in names:
+        if name not in found.models and Path(name).exists():
+            _file(name)
     others = {path.stem for path in paths} - set(found.models)
     return found, [name for name in names if name not in others]
 
 
-def is_file(text: str) -> bool:
+def name_of(model: str) -> str:
+    """A model's name, from itself or from the path of its file."""
+    return Path(model).stem if is_path(model) else model
+
+
+def is_path(word: str) -> bool:
     """Whether a word on the command line names a layout file and not what a layout file describes."""
-    return text.endswith((".yaml", ".yml"))
+    from kvplan.dsl import deployment
+
+    return deployment.is_path(word)
+
+
+def _file(word: str) -> Path:
+    """A word as the path of a file that is there. Raises DslError (Y012)."""
+    from kvplan.dsl.diagnostics import Diagnostic, DslError
+    from kvplan.dsl.source import inline
+
+    if Path(word).is_file() and is_path(word):
+        return Path(word)
+    said = "is no layout file" if Path(word).exists() else ""
+    message = f"'{word}' {said}" if said else f"no such file '{word}'"
+    help = "give the path of a model file, FILE.yaml, or a name of `kvplan list`"
+    raise DslError(Diagnostic("Y012", message, inline(word, "<argument>"), (), help))

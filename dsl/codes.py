@@ -284,6 +284,11 @@ VALUES: Mapping[str, Code] = {
         "largest(sizes, n) gives the largest of the sizes that divides n, and none does. Choose another block, or name "
         "a size that the kernel takes." + _pair("block=24 with sizes(16, 32)", "block=32"),
     ),
+    "B004": Code(
+        "a size is less than 1",
+        "The numbers that a model gives make an axis of a tensor empty or negative, whatever the side."
+        + _pair("{heads: 0, dim: 128}", "{heads: 8, dim: 128}"),
+    ),
 }
 CODES: Mapping[str, Code] = {**YAML, **KEYS, **EXPRESSIONS, **VALUES}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kvplan.dsl.diagnostics import Sink, nearest
 from kvplan.dsl.fields import entries, fields, items, scalar, shape, text
 from kvplan.dsl.model import Deployment, PlanSpec
@@ -10,6 +12,7 @@ from kvplan.dsl.source import Span
 
 KEYS = ("kvplan", "deployment", "title", "doc", "plans")
 PLAN_KEYS = ("models", "prefill", "decode", "options")
+SUFFIXES = (".yaml", ".yml", ".yam")
 
 
 def parse_deployment(sink: Sink, root: Table, name: str, span: Span, models: set[str]) -> Deployment:
@@ -22,17 +25,39 @@ def parse_deployment(sink: Sink, root: Table, name: str, span: Span, models: set
 
 def _plan(sink: Sink, tree: Tree, models: set[str]) -> PlanSpec:
     found = fields(sink, tree, "a plan", PLAN_KEYS, ("models", "prefill", "decode"))
-    wanted = _texts(sink, found.get("models"), "models")
-    for model in wanted:
-        if model.text not in models and not model.text.endswith((".yaml", ".yml")):
-            sink.add("K008", f"unknown model '{model.text}'", model.span, nearest(model.text, models))
-    sides = [tuple(s.text for s in _texts(sink, found.get(side), side)) for side in ("prefill", "decode")]
-    given = {
-        key.text: scalar(sink, value, f"'{key.text}'")
+    named = {_model(sink, model, models): model.span for model in _texts(sink, found.get("models"), "models")}
+    sides = {side: _texts(sink, found.get(side), side) for side in ("prefill", "decode")}
+    given = [
+        (key, scalar(sink, value, f"'{key.text}'"))
         for key, value in entries(sink, found.get("options"), "options").items()
+    ]
+    options = {key.text: value.text for key, value in given if value}
+    places = {
+        **{("model", name): span for name, span in named.items()},
+        **{(side, text.text): text.span for side, texts in sides.items() for text in texts},
+        **{("option", key.text): key.span for key, _ in given},
+        **{("value", key.text): value.span for key, value in given if value},
     }
-    options = {key: value.text for key, value in given.items() if value}
-    return PlanSpec(tuple(model.text for model in wanted), sides[0], sides[1], options, tree.span)
+    prefill, decode = (tuple(text.text for text in texts) for texts in sides.values())
+    return PlanSpec(tuple(named), prefill, decode, options, tree.span, places)
+
+
+def is_path(word: str) -> bool:
+    """Whether a word names a file and not what a layout file describes."""
+    return word.endswith(SUFFIXES) or "/" in word
+
+
+def _model(sink: Sink, model: Scalar, models: set[str]) -> str:
+    """A model's name, or the path of its file: relative ones begin at the deployment file's folder."""
+    if not is_path(model.text):
+        if model.text not in models:
+            sink.add("K008", f"unknown model '{model.text}'", model.span, nearest(model.text, models))
+        return model.text
+    path = Path(model.span.path).parent / model.text
+    if not path.is_file():
+        help = "relative paths begin at the deployment file's folder"
+        sink.add("Y012", f"no such file '{path.as_posix()}'", model.span, help=help)
+    return str(path)
 
 
 def _texts(sink: Sink, tree: Tree | None, what: str) -> list[Scalar]:

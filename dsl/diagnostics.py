@@ -93,8 +93,13 @@ def _text(d: Diagnostic) -> str:
     if d.span.text.strip():
         lines += [rail, f"{d.span.line:>{width}} | {d.span.text}", f"{rail} {_caret(d.span)}"]
     if d.values:
-        lines.append(f"{rail} {', '.join(f'{name} = {value}' for name, value in d.values)}")
+        lines.append(f"{rail} {', '.join(f'{name} = {_shown(value)}' for name, value in d.values)}")
     return "\n".join([*lines, *(f"{'':{width}} = {note}" for note in (*d.notes, d.help) if note)])
+
+
+def _shown(value: object) -> str:
+    """A value as layout files and sides write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _caret(span: Span) -> str:
@@ -105,7 +110,7 @@ def _caret(span: Span) -> str:
 
 def _record(d: Diagnostic) -> dict[str, object]:
     place = {"path": d.span.path, "line": d.span.line, "column": d.span.column, "length": d.span.length}
-    values = {name: str(value) for name, value in d.values}
+    values = {name: _shown(value) for name, value in d.values}
     return {"code": d.code, "message": d.message, **place, "notes": list(d.notes), "help": d.help, "values": values}
 
 

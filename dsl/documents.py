@@ -42,7 +42,7 @@ def identify(sink: Sink, document: Document) -> tuple[str | None, str]:
     if sort is None:
         keys = [entry.key.text for entry in entries if entry.key.text != "kvplan"]
         hint = nearest(keys[0], SORTS) if keys else ""
-        sink.add("K005", f"the file does not say what it is: it has none of {listed(SORTS)}", first.key.span, hint)
+        sink.add("K005", f"the file does not say what it is: it has none of {listed(SORTS)}", first.key.span, help=hint)
         return None, ""
     if not isinstance(sort.value, Scalar) or not sort.value.text:
         sink.add("K003", f"{sort.key.text} must be a name", sort.value.span)

@@ -108,7 +108,7 @@ def _require(sink: Sink, tree: Tree, known: set[str], around: Around) -> Require
     about = scalar(sink, found.get("for"), "for")
     names = set(known)
     if about and about.text not in around.kinds:
-        sink.add("K008", f"unknown kind '{about.text}'", about.span, nearest(about.text, around.kinds))
+        sink.add("K008", f"unknown kind '{about.text}'", about.span, help=nearest(about.text, around.kinds))
     elif about:
         names |= set(kind.params) if (kind := _kind(sink, around, about.text)) else set()
     that = expression(sink, found.get("that"), "that")
@@ -133,7 +133,10 @@ def _storage(sink: Sink, tree: Tree | None, options: Mapping[str, Param], around
         rule = scalar(sink, value, f"storage of '{key.text}'")
         if key.text not in allowed:
             sink.add(
-                "K008", f"'{key.text}' is neither a kind, a store nor default", key.span, nearest(key.text, allowed)
+                "K008",
+                f"'{key.text}' is neither a kind, a store nor default",
+                key.span,
+                help=nearest(key.text, allowed),
             )
         elif rule:
             check_sentence(sink, rule, options)
@@ -147,7 +150,7 @@ def _storage(sink: Sink, tree: Tree | None, options: Mapping[str, Param], around
 
 def _check_stored(sink: Sink, name: str, span: Span, kind: Kind | None) -> None:
     if kind is not None and name not in kind.storage:
-        sink.add("K008", f"kind '{kind.name}' has no storage '{name}'", span, nearest(name, kind.storage))
+        sink.add("K008", f"kind '{kind.name}' has no storage '{name}'", span, help=nearest(name, kind.storage))
 
 
 def _own(sink: Sink, tree: Tree | None, known: set[str], around: Around) -> dict[str, dict[str, Storage]]:
@@ -155,7 +158,7 @@ def _own(sink: Sink, tree: Tree | None, known: set[str], around: Around) -> dict
     found = {}
     for name, (value, span) in named(sink, tree, "own", LABEL).items():
         if name not in around.kinds:
-            sink.add("K008", f"unknown kind '{name}'", span, nearest(name, around.kinds))
+            sink.add("K008", f"unknown kind '{name}'", span, help=nearest(name, around.kinds))
             continue
         kind = _kind(sink, around, name)
         if kind is not None:
@@ -190,7 +193,7 @@ def _mesh(sink: Sink, tree: Tree | None, span: Span) -> Mesh:
     axes = {*workers, *derived}
     tokens = scalar(sink, found.get("tokens"), "tokens")
     if tokens and tokens.text not in axes:
-        sink.add("K008", f"unknown mesh axis '{tokens.text}'", tokens.span, nearest(tokens.text, axes))
+        sink.add("K008", f"unknown mesh axis '{tokens.text}'", tokens.span, help=nearest(tokens.text, axes))
     layers = word(sink, found.get("layers"), "layers", LAYERS, LAYERS[0])
     chunk = expression(sink, found.get("chunk"), "chunk")
     if tokens and chunk is None and tree:

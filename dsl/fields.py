@@ -44,7 +44,7 @@ def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: It
         if key.text in allowed:
             found[key.text] = value
         else:
-            sink.add("K001", f"unknown key '{key.text}' in {what}", key.span, nearest(key.text, allowed))
+            sink.add("K001", f"unknown key '{key.text}' in {what}", key.span, help=nearest(key.text, allowed))
     meant = {hit for key in entries(Sink(), tree, what) if key.text not in found for hit in close(key.text, allowed)}
     missing = [name for name in required if name not in found and name not in meant]
     if missing and isinstance(tree, Table):
@@ -72,7 +72,7 @@ def word(sink: Sink, tree: Tree | None, what: str, allowed: Sequence[str], defau
     found = scalar(sink, tree, what)
     if found is None or found.text in allowed:
         return found.text if found else default
-    sink.add("K010", f"{what} cannot be '{found.text}'", found.span, nearest(found.text, allowed))
+    sink.add("K010", f"{what} cannot be '{found.text}'", found.span, help=nearest(found.text, allowed))
     return default
 
 
@@ -144,12 +144,13 @@ def expressions(sink: Sink, tree: Tree | None, what: str) -> dict[str, Expr]:
     return {name: expr for name, expr in found.items() if expr is not None}
 
 
-def check_names(sink: Sink, expr: Expr | None, known: Iterable[str]) -> None:
-    """Report every name in `expr` that is not `known` (E005)."""
+def check_names(sink: Sink, expr: Expr | None, known: Iterable[str], wanted: str = "") -> None:
+    """Report every name in `expr` that is not `known` (E005); `wanted` says what a bare word should have been."""
     names = set(known)
     for name in used(expr.tree) if expr else ():
         if name.id not in names:
-            help = nearest(name.id, names) if close(name.id, names) else f"a word is written \"'{name.id}'\""
+            help = wanted or f"a word is written \"'{name.id}'\""
+            help = nearest(name.id, names) if close(name.id, names) else help
             sink.add("E005", f"unknown name '{name.id}'", name.span, help=help)
 
 
@@ -164,7 +165,7 @@ def check_sentence(sink: Sink, tree: Scalar, known: Iterable[str]) -> None:
     for name in placeholders(tree.text):
         if name not in names:
             place = tree.span.at(tree.text.index("{" + name + "}"), len(name) + 2) if tree.exact else tree.span
-            sink.add("E005", f"unknown name '{name}' in braces", place, nearest(name, names))
+            sink.add("E005", f"unknown name '{name}' in braces", place, help=nearest(name, names))
 
 
 def worded(expr: Expr | None, meanings: Mapping[str, str]) -> Expr | None:

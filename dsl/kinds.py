@@ -132,7 +132,7 @@ def _split_of(sink: Sink, tree: Tree | None, axes: Mapping[str, object], whose: 
     for key, value in entries(sink, tree, "split").items():
         over = scalar(sink, value, f"split of '{key.text}'")
         if key.text not in axes:
-            sink.add("E020", f"split over axis '{key.text}', which {whose}", key.span, nearest(key.text, axes))
+            sink.add("E020", f"split over axis '{key.text}', which {whose}", key.span, help=nearest(key.text, axes))
         elif axes[key.text] is None:
             sink.add(
                 "E020",

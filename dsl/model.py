@@ -20,6 +20,11 @@ class Sizes:
     step: int = 0
     only: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        return "+".join(map(str, self.only)) if self.only else f"multiples({self.step})"
+
+    __repr__ = __str__
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -291,3 +296,5 @@ class PlanSpec:
     decode: tuple[str, ...]
     options: Mapping[str, str]
     span: Span
+    # ("prefill", text), ("option", name), ("value", name) … -> where it is written
+    places: Mapping[tuple[str, str], Span] = field(default_factory=dict)

@@ -8,7 +8,6 @@ from itertools import pairwise
 from kvplan.dsl.diagnostics import Sink, nearest
 from kvplan.dsl.fields import (
     LABEL,
-    check_names,
     entries,
     expression,
     fields,
@@ -22,9 +21,10 @@ from kvplan.dsl.fields import (
     word,
 )
 from kvplan.dsl.model import Cache, Expr, Kind, Model, Param, Value
-from kvplan.dsl.params import checked, dtype_word
+from kvplan.dsl.params import check_value, checked, dtype_word
 from kvplan.dsl.reader import List, Scalar, Table, Tree
 from kvplan.dsl.source import Span
+from kvplan.dsl.worth import check_worth
 
 KEYS = ("kvplan", "model", "title", "doc", "doc-ref", "match", "dtype", "query_heads", "layers", "caches")
 REQUIRED = ("title", "dtype", "layers", "caches")
@@ -67,10 +67,10 @@ def _cache(
     chosen = scalar(sink, given.get("kind"), "kind")
     if chosen is None:
         if isinstance(tree, Table) and "kind" not in given:
-            sink.add("K002", f"cache '{name}' lacks 'kind'", span, nearest("", kinds), help="add kind: …")
+            sink.add("K002", f"cache '{name}' lacks 'kind'", span, help="add kind: …")
         return None
     if chosen.text not in kinds:
-        sink.add("K008", f"unknown kind '{chosen.text}'", chosen.span, nearest(chosen.text, kinds))
+        sink.add("K008", f"unknown kind '{chosen.text}'", chosen.span, help=nearest(chosen.text, kinds))
         return None
     kind = guarded(sink, lambda: kinds[chosen.text])
     if kind is None:
@@ -79,6 +79,7 @@ def _cache(
     word(sink, found.get("needs"), "needs", ("all",), "all")
     params = {key: _param(sink, kind.params[key], found[key], values) for key in kind.params if key in found}
     good = {key: expr for key, expr in params.items() if expr is not None}
+    check_worth(sink, kind, good, values, span)
     held = _layers(sink, found.get("layers"), layers)
     return Cache(name, kind.name, held, good, span, truth(sink, found.get("optional"), "optional"))
 
@@ -88,9 +89,10 @@ def _required(kind: Kind) -> list[str]:
 
 
 def _param(sink: Sink, param: Param, tree: Tree, values: Mapping[str, Value]) -> Expr | None:
+    before = len(sink.found)
     expr = checked(sink, param, expression(sink, tree, f"'{param.name}'"))
-    check_names(sink, expr, {"dtype", "query_heads"} | set(values))
-    return expr
+    check_value(sink, param, expr, {"dtype", "query_heads"} | set(values))
+    return expr if len(sink.found) == before else None
 
 
 def _layers(sink: Sink, tree: Tree | None, count: int | None) -> tuple[int, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.diagnostics import Sink, listed, nearest
+from kvplan.dsl.diagnostics import Sink, close, listed, nearest
 from kvplan.dsl.fields import check_names
 from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage, TensorSpec
+from kvplan.dsl.source import Span
 
 PLACES = {"block": "E014", "layer": "E015"}
 
@@ -26,8 +27,11 @@ def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec
     for expr in _expressions(storage):
         check_names(sink, expr, known)
     spots = [spot for _, items in storage.parts for spot in _spots(items, ())]
-    for spot in spots:
-        _check_tensor(sink, storage, spot, tensors)
+    for leaf in (spot.leaf for spot in spots if spot.leaf.tensor not in tensors):
+        help = nearest(leaf.tensor, tensors)
+        sink.add("E010", f"storage '{storage.name}' has no tensor '{leaf.tensor}'", leaf.span, help=help)
+    for place in PLACES:
+        _check_place(sink, storage, place, [spot for spot in spots if spot.leaf.tensor in tensors])
     _check_axes(sink, storage, spots, tensors)
     for _, items in storage.parts:
         _check_padding(sink, items, False)
@@ -57,43 +61,58 @@ def _all(items: tuple[Item, ...]) -> Iterator[Item]:
         yield from _all(item.body) if isinstance(item, Repeat) else ()
 
 
-def _check_tensor(sink: Sink, storage: Storage, spot: Spot, tensors: Mapping[str, TensorSpec]) -> None:
-    leaf = spot.leaf
-    if leaf.tensor not in tensors:
-        sink.add(
-            "E010", f"storage '{storage.name}' has no tensor '{leaf.tensor}'", leaf.span, nearest(leaf.tensor, tensors)
-        )
-        return
-    for place, code in PLACES.items():
+def _check_place(sink: Sink, storage: Storage, place: str, spots: list[Spot]) -> None:
+    """Every tensor under exactly one `place` (E014, E015): one error for all that miss it alike."""
+    wrong: dict[int, list[Leaf]] = {}
+    for spot in spots:
         count = sum(axis.name == place for axis in spot.loops)
         if count != 1:
-            often = f"no '{place}'" if count == 0 else f"{count} loops of '{place}'"
-            message = f"storage '{storage.name}' has tensor {leaf.tensor} under {often}"
-            sink.add(code, message, leaf.span, help=f"every tensor lies under exactly one {place} {{ … }}")
+            wrong.setdefault(count, []).append(spot.leaf)
+    for count, leaves in wrong.items():
+        often = f"no '{place}'" if count == 0 else f"{count} loops of '{place}'"
+        message = f"storage '{storage.name}' has {_tensors(leaf.tensor for leaf in leaves)} under {often}"
+        sink.add(PLACES[place], message, leaves[0].span, help=f"every tensor lies under exactly one {place} {{ … }}")
+
+
+def _tensors(names: Iterable[str]) -> str:
+    once = list(dict.fromkeys(names))
+    return f"tensor {once[0]}" if len(once) == 1 else f"tensors {listed(once, 'and')}"
 
 
 def _check_axes(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec]) -> None:
     """Each loop once, whichever tensors are under it: E012 names those that lack the axis."""
     lacking: dict[Axis, list[str]] = {}
-    for spot in (spot for spot in spots if spot.leaf.tensor in tensors):
+    known = [spot for spot in spots if spot.leaf.tensor in tensors]
+    _check_loops(sink, storage, known, tensors)
+    for spot in known:
         own = dict(tensors[spot.leaf.tensor].axes)
         for axis in spot.loops:
             if axis.name not in own and axis.name not in PLACES:
                 lacking.setdefault(axis, []).append(spot.leaf.tensor)
-        _check_loops(sink, storage, spot, tuple(own))
     for axis, names in lacking.items():
         own_axes = [name for name, _ in tensors[names[0]].axes]
-        hint = nearest(axis.name, own_axes)
+        help = f"did you mean '{near[0]}'?" if (near := close(axis.name, own_axes)) else ""
         note = f"{names[0]} has axes {', '.join(own_axes)}, besides layer and block"
         which = f"tensor {names[0]} does" if len(names) == 1 else f"tensors {listed(names, 'and')} do"
         message = f"storage '{storage.name}' uses axis '{axis.name}', which {which} not have"
-        sink.add(
-            "E012", message, axis.span.at(0, len(axis.name)), f"{note}; {hint}" if hint.startswith("did") else note
-        )
+        sink.add("E012", message, axis.span.at(0, len(axis.name)), note, help=help)
 
 
-def _check_loops(sink: Sink, storage: Storage, spot: Spot, own: tuple[str, ...]) -> None:
-    """Every axis of a tensor is looped over once, or in two or more tiles (E016)."""
+def _check_loops(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec]) -> None:
+    """Every axis of a tensor is looped over once, or in two or more tiles (E016); a loop is accused once."""
+    wrong: dict[tuple[str, str, Span | None], list[Leaf]] = {}
+    for spot in spots:
+        for name, does, place in _misused(spot, tuple(name for name, _ in tensors[spot.leaf.tensor].axes)):
+            wrong.setdefault((name, does, place), []).append(spot.leaf)
+    for (name, does, place), leaves in wrong.items():
+        whose = _tensors(leaf.tensor for leaf in leaves)
+        help = f"loop over it once, or in tiles that make up the axis: {name}/8 … {name}%8"
+        message = f"storage '{storage.name}' {does} axis '{name}' of {whose}"
+        sink.add("E016", message, place or leaves[0].span, help=help)
+
+
+def _misused(spot: Spot, own: tuple[str, ...]) -> Iterator[tuple[str, str, Span | None]]:
+    """(axis, what the storage does with it, the loop that is wrong if there is one)."""
     stray = any(axis.name not in own and axis.name not in PLACES for axis in spot.loops)
     for name in own:
         loops = [axis for axis in spot.loops if axis.name == name]
@@ -103,10 +122,7 @@ def _check_loops(sink: Sink, storage: Storage, spot: Spot, own: tuple[str, ...])
         if not loops and stray:
             continue
         does = "never loops over" if not loops else "has only one tile of" if len(loops) == 1 else "loops twice over"
-        message = f"storage '{storage.name}' {does} axis '{name}' of tensor {spot.leaf.tensor}"
-        place = loops[-1].span if loops else spot.leaf.span
-        help = f"loop over it once, or in tiles that make up the axis: {name}/8 … {name}%8"
-        sink.add("E016", message, place, help=help)
+        yield name, does, loops[-1].span if loops else None
 
 
 def _check_padding(sink: Sink, items: tuple[Item, ...], inside: bool) -> None:

@@ -14,6 +14,8 @@ from kvplan.dsl.source import Span
 
 KEYS = ("type", "default", "values", "aliases", "doc")
 TYPES = ("int", "dtype", "name", "sizes")
+# What to say of a word where such a value is expected.
+WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expected: multiples(16) or sizes(16, 32)"}
 
 
 def parse_params(sink: Sink, tree: Tree | None, what: str) -> dict[str, Param]:
@@ -44,7 +46,7 @@ def _aliases(sink: Sink, tree: Tree | None, values: tuple[str, ...]) -> dict[str
                 "K010",
                 f"alias '{alias}' stands for '{meant.text}', which is no value",
                 meant.span,
-                nearest(meant.text, values),
+                help=nearest(meant.text, values),
             )
         found[alias] = meant.text
     return found
@@ -77,28 +79,28 @@ def _check_word(sink: Sink, param: Param, tree: Text) -> None:
         wanted = {"int": "a number", "sizes": "a set of sizes"}.get(param.type, "a word")
         sink.add("T003", f"'{param.name}' is {wanted}, not '{str(tree.value).lower()}'", tree.span)
     elif param.type == "dtype" and tree.value not in dtypes.SIZES:
-        sink.add("T002", f"'{tree.value}' is not an element type", tree.span, nearest(tree.value, dtypes.NAMES))
+        sink.add("T002", f"'{tree.value}' is not an element type", tree.span, help=nearest(tree.value, dtypes.NAMES))
     elif param.values and tree.value not in param.values:
-        sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, nearest(tree.value, param.values))
+        sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=nearest(tree.value, param.values))
 
 
 def check_defaults(sink: Sink, params: Mapping[str, Param], outer: Iterable[str]) -> None:
     """Report unknown names in defaults (E005) and defaults that need each other (E007)."""
     known = {*params, *outer}
     for param in params.values():
-        if param.type == "dtype":
-            check_dtype(sink, param.default, known)
-        elif param.type == "name" and param.values and _unknown(param.default, known):
-            message = f"'{param.name}' cannot be '{param.default.text}'" if param.default else ""
-            help = nearest(param.default.text if param.default else "", param.values)
-            sink.add("K010", message, param.default.tree.span if param.default else param.span, help)
-        else:
-            check_names(sink, param.default, known)
+        check_value(sink, param, param.default, known)
     check_circles(sink, {name: p.default for name, p in params.items() if p.default is not None})
 
 
-def _unknown(expr: Expr | None, known: set[str]) -> bool:
-    return expr is not None and isinstance(expr.tree, Name) and expr.tree.id not in known
+def check_value(sink: Sink, param: Param, expr: Expr | None, known: set[str]) -> None:
+    """Report names in a value or default of `param` that are not `known` (E005, T002, K010)."""
+    if param.type == "dtype":
+        check_dtype(sink, expr, known)
+    elif expr and param.values and isinstance(expr.tree, Name) and expr.tree.id not in known:
+        help = nearest(expr.text, param.values)
+        sink.add("K010", f"'{param.name}' cannot be '{expr.text}'", expr.tree.span, help=help)
+    else:
+        check_names(sink, expr, known, WANTED.get(param.type, ""))
 
 
 def check_dtype(sink: Sink, expr: Expr | None, known: set[str]) -> None:
@@ -107,7 +109,7 @@ def check_dtype(sink: Sink, expr: Expr | None, known: set[str]) -> None:
         check_names(sink, expr, known)
     elif expr.tree.id not in known:
         name, help = expr.tree.id, nearest(expr.tree.id, {*known, *dtypes.NAMES})
-        sink.add("T002", f"'{name}' is neither an element type nor a name", expr.tree.span, help)
+        sink.add("T002", f"'{name}' is neither an element type nor a name", expr.tree.span, help=help)
 
 
 def check_circles(sink: Sink, exprs: Mapping[str, Expr]) -> None:
@@ -138,5 +140,5 @@ def dtype_word(sink: Sink, tree: Tree | None, what: str) -> str | None:
     if found is None:
         return None
     if found.text not in dtypes.NAMES:
-        sink.add("T002", f"'{found.text}' is not an element type", found.span, nearest(found.text, dtypes.NAMES))
+        sink.add("T002", f"'{found.text}' is not an element type", found.span, help=nearest(found.text, dtypes.NAMES))
     return dtypes.canonical(found.text)

@@ -92,7 +92,8 @@ def unseal(data: bytes, kind: type[T]) -> T:
         raise CardError("a message is truncated or corrupt: connect again")
     try:
         return msgspec.msgpack.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # Text that is no UTF-8 and deep nesting are no errors of msgspec's own.
         raise CardError(f"a message is not a {kind}: {error}") from error
 
 

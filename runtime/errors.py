@@ -95,6 +95,12 @@ class HandleError(TransportError):
     code = "R033"
 
 
+class NotBegunError(HandleError):
+    """The transport refused a read before it began: nothing of it moves, and its blocks are free."""
+
+    code = "R034"
+
+
 class RequestError(KvplanError):
     """Base of what ends one request. `untrusted` are the decode block ids, by group, that may hold anything."""
 

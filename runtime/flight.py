@@ -46,6 +46,7 @@ class Flight:
         self._plan, self._worker, self._transport, self._peers = plan, worker, transport, peers
         self._running: dict[str, Transfer] = {}
         self._orphans: list[Orphan] = []
+        self._ended: list[Transfer] = []
 
     def has(self, request: str) -> bool:
         return request in self._running
@@ -55,11 +56,22 @@ class Flight:
         transfer.written = wanted.written
         self._running[transfer.request.id] = transfer
         for worker in sorted({read.worker for read in self._plan.reads[self._worker]}):
-            if transfer.ended or worker not in self._peers.sources:
-                break
+            if transfer.ended:
+                return
             self._post(transfer, self._peers.sources[worker], wanted, scratch)
         if not transfer.ended:
             self._step(transfer)
+
+    def settle(self) -> None:
+        """Call back for all that ended. Last in every call from outside: a callback may ask for anything."""
+        while self._ended:
+            transfer = self._ended.pop(0)
+            callbacks, transfer.callbacks = transfer.callbacks, []
+            for callback in callbacks:
+                try:
+                    callback(transfer)
+                except Exception:
+                    LOG.exception("request=%s callback failed", transfer.request.id)
 
     def advance(self) -> None:
         """One step of everything."""
@@ -76,6 +88,8 @@ class Flight:
         error.untrusted = ids
         transfer.error = error
         reads: list[tuple[str, Handle | None]] = [(p.peer, handle) for p in transfer.parts for handle in p.handles]
+        for part in transfer.parts:
+            part.handles = []
         self.ledger.quarantine(transfer.written)
         self._orphans.append(Orphan(transfer.written, reads))
         self._sweep()
@@ -85,11 +99,15 @@ class Flight:
         """Forget a peer: transfers that read from it, or must still tell it, fail."""
         if worker not in self._peers.sources:
             return
-        if worker in named(self._plan, self._worker):
-            for transfer in list(self._running.values()):
-                self.fail(transfer, TransferError(f"prefill worker {worker} was dropped: connect, and ask again"))
         self._peers.retire(worker)
+        if worker in named(self._plan, self._worker):
+            self.stop(f"prefill worker {worker} was dropped: connect, and ask again")
         self._sweep()
+
+    def stop(self, reason: str) -> None:
+        """Fail everything that runs."""
+        for transfer in list(self._running.values()):
+            self.fail(transfer, TransferError(reason))
 
     def abandon(self) -> None:
         """After the transport is closed: nothing is under way any more."""
@@ -101,15 +119,15 @@ class Flight:
         part = Part(source.worker, source.peer, 0, [])
         transfer.parts.append(part)
         runs = wanted.of(self._plan.prefill.workers[source.worker].shard)
-        if not runs:
-            return
         try:
-            load = gather(source, runs, scratch)
-            part.requests = load.requests
-            transfer.requests += load.requests
-            self._read(part, source, load)
-        except KvplanError as error:
-            if isinstance(error, PeerLostError | HandleError) or not isinstance(error, TransportError):
+            if runs:
+                load = gather(source, runs, scratch)
+                part.requests = load.requests
+                transfer.requests += load.requests
+                self._read(part, source, load)
+            part.whole = True
+        except Exception as error:
+            if _begun_nothing(error):
                 part.handles = [handle for handle in part.handles if handle is not None]
             self._broken(transfer, part, error)
 
@@ -128,19 +146,19 @@ class Flight:
     def _step(self, transfer: Transfer) -> None:
         for part in transfer.parts:
             try:
-                self._follow(transfer, part)
-            except TransportError as error:
+                self._follow(part)
+            except Exception as error:
                 self._broken(transfer, part, error)
             if transfer.ended:
                 return
-        if all(part.told for part in transfer.parts):
+        if all(part.done for part in transfer.parts):
             self._finish(transfer)
         elif time.monotonic() > transfer.deadline:
             waiting = [part.worker for part in transfer.parts if part.handles]
             text = f"request {transfer.request.id}: reads from prefill workers {waiting} did not end in time"
             self.fail(transfer, DeadlineError(text))
 
-    def _follow(self, transfer: Transfer, part: Part) -> None:
+    def _follow(self, part: Part) -> None:
         for handle in list(part.handles):
             if handle is None or not self._poll(part, handle):
                 return
@@ -148,9 +166,6 @@ class Flight:
             part.posted = None if count is None or part.posted is None else part.posted + count
             part.handles.remove(handle)
             handle.release()
-        if not part.told:
-            part.told = True
-            self._tell(transfer, part.worker)
 
     def _poll(self, part: Part, handle: Handle) -> bool:
         try:
@@ -164,20 +179,19 @@ class Flight:
         try:
             peer = self._peers.sources[worker].peer
             self._transport.notify(peer, seal(Done(self._plan.digest, transfer.request.id, self._worker)))
-        except (TransportError, KeyError) as error:
+        except Exception as error:
             transfer.unnotified = (*transfer.unnotified, worker)
             LOG.warning("request=%s worker=%d notification=%s", transfer.request.id, worker, error)
 
     def _finish(self, transfer: Transfer) -> None:
-        read = {part.worker for part in transfer.parts}
+        # Only now: a worker that is told frees its blocks, and a request that fails is asked for again.
         for worker in named(self._plan, self._worker):
-            if worker not in read:
-                self._tell(transfer, worker)
+            self._tell(transfer, worker)
         self.ledger.free(transfer.written)
         self._end(transfer, "done")
 
-    def _broken(self, transfer: Transfer, part: Part, cause: KvplanError) -> None:
-        error = TransferError(f"request {transfer.request.id}, read from prefill worker {part.worker}: {cause}")
+    def _broken(self, transfer: Transfer, part: Part, cause: Exception) -> None:
+        error = TransferError(f"request {transfer.request.id}, read from prefill worker {part.worker}: {_said(cause)}")
         error.__cause__ = cause
         self.fail(transfer, error)
         if isinstance(cause, PeerLostError):
@@ -186,11 +200,7 @@ class Flight:
     def _end(self, transfer: Transfer, state: str) -> None:
         transfer.state = state
         self._running.pop(transfer.request.id, None)
-        for callback in transfer.callbacks:
-            try:
-                callback(transfer)
-            except Exception:
-                LOG.exception("request=%s callback failed", transfer.request.id)
+        self._ended.append(transfer)
 
     def _sweep(self) -> None:
         """Free the blocks of failed transfers that nothing writes any more, and remove peers that nobody reads from."""
@@ -200,6 +210,7 @@ class Flight:
             self.ledger.free(orphan.written)
         self._orphans = [one for one in self._orphans if one.reads]
         busy = {peer for orphan in self._orphans for peer, _ in orphan.reads}
+        busy |= {part.peer for one in self._running.values() for part in one.parts if part.handles}
         self._peers.remove_retired(busy)
 
     def _over(self, peer: str, handle: Handle | None) -> bool:
@@ -214,8 +225,22 @@ class Flight:
                 return False
         except PeerLostError as error:
             LOG.debug("peer=%s read=%s", peer, error)
-        except TransportError as error:
+        except Exception as error:
             LOG.debug("peer=%s read=%s", peer, error)
             return False
-        handle.release()
+        try:
+            handle.release()
+        except Exception as error:
+            LOG.warning("peer=%s release=%s", peer, error)
         return True
+
+
+def _begun_nothing(error: Exception) -> bool:
+    """Whether the read that raised this cannot be under way: what is not known of may be."""
+    if isinstance(error, PeerLostError | HandleError):
+        return True
+    return isinstance(error, KvplanError) and not isinstance(error, TransportError)
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, KvplanError) else f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,7 @@ def check(geometry: Geometry, side: Side, worker: int) -> None:
         raise RegisterError(f"memory type {geometry.mem_type!r} is unknown: use DRAM or VRAM")
     _check_numbers(geometry, planes)
     _check_addresses(geometry, planes)
+    _check_apart(geometry, side, planes)
     logical_blocks(geometry, side, worker)
 
 
@@ -67,18 +69,39 @@ def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bo
 
     Planes of other groups of the same arena may lie there: a block belongs to one group at a time.
     """
-    groups = {group.name: group for group in side.groups}
     planes = names.planes(side.workers[worker])
     free = np.ones(len(planes), np.bool_)
-    order, end = np.argsort(geometry.base, kind="stable").tolist(), geometry.end
-    active: list[int] = []
-    for number in order:
-        active = [other for other in active if end[other] > geometry.base[number]]
-        for other in active:
-            if not _overlaid(groups[planes[number].group], groups[planes[other].group]):
-                free[[number, other]] = False
-        active.append(number)
+    for pair in _entangled(geometry, side, planes):
+        free[list(pair)] = False
     return free
+
+
+def _entangled(geometry: Geometry, side: Side, planes: tuple[names.Plane, ...]) -> Iterator[tuple[int, int]]:
+    """Planes whose ranges of memory intersect, the one with the lower base first, groups that overlay set aside."""
+    groups = {group.name: group for group in side.groups}
+    base, end, device = geometry.base.tolist(), geometry.end.tolist(), geometry.device.tolist()
+    active: list[int] = []
+    for number in np.argsort(geometry.base, kind="stable").tolist():
+        active = [other for other in active if end[other] > base[number]]
+        for other in active:
+            overlaid = _overlaid(groups[planes[number].group], groups[planes[other].group])
+            if device[other] == device[number] and not overlaid:
+                yield other, number
+        active.append(number)
+
+
+def _check_apart(geometry: Geometry, side: Side, planes: tuple[names.Plane, ...]) -> None:
+    for low, high in _entangled(geometry, side, planes):
+        if _pages_meet(planes[low], planes[high], int(geometry.base[high]) - int(geometry.base[low])):
+            text = f"the pages of {planes[low].name} and {planes[high].name} share bytes"
+            raise RegisterError(f"{text} at {int(geometry.base[high]):#x}: give every plane memory of its own")
+
+
+def _pages_meet(low: names.Plane, high: names.Plane, distance: int) -> bool:
+    """Whether any two pages intersect, of planes whose ranges do and whose bases are `distance` apart."""
+    if low.stride != high.stride:
+        return True
+    return distance % low.stride < low.page or low.stride - distance % low.stride < high.page
 
 
 def _overlaid(one: Group, other: Group) -> bool:

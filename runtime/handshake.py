@@ -115,16 +115,14 @@ class Desk:
         """Answer everyone who has asked since the last call."""
         while self._socket.poll(0):
             peer, *rest = self._socket.recv_multipart()
-            self._socket.send_multipart([peer, b"", seal(_reply(rest[-1] if rest else b"", reply))])
+            self._socket.send_multipart([peer, b"", _reply(rest[-1] if rest else b"", reply)])
 
     def close(self) -> None:
         self._socket.close()
 
 
-def _reply(
-    data: bytes, reply: Callable[[Hello], EngineCard | WorkerCard | Refusal]
-) -> EngineCard | WorkerCard | Refusal:
+def _reply(data: bytes, reply: Callable[[Hello], EngineCard | WorkerCard | Refusal]) -> bytes:
     try:
-        return reply(unseal(data, Hello))
+        return seal(reply(unseal(data, Hello)))
     except CardError as error:
-        return Refusal(error.code, str(error))
+        return seal(Refusal(error.code, str(error)))

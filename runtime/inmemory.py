@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvplan.runtime import guard
-from kvplan.runtime.errors import AddressError, HandleError, PeerLostError, TransportError
+from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.plan import Ints
 from kvplan.runtime.transport import Index, Prepared
 
@@ -40,7 +40,7 @@ class _List:
         if self.released:
             raise HandleError("a prepared list is used after its release")
         if index.dtype != np.int32 or (index.size and (index.min() < 0 or index.max() >= self.ends[-1])):
-            raise TransportError("an index is not an int32 of the prepared list")
+            raise NotBegunError("an index is not an int32 of the prepared list")
         run = np.searchsorted(self.ends, index, side="right")
         within = index - (self.ends[run] - self.rows[run, 4])
         return np.stack([self.rows[run, 0] + within * self.rows[run, 3], self.rows[run, 1]], axis=1)
@@ -143,7 +143,7 @@ class InMemory:
     def _post(self, peer: str, local: Ints, remote: Ints) -> _Read:
         self.reach(peer)
         if len(local) != len(remote) or (local[:, 1] != remote[:, 1]).any():
-            raise TransportError("the two sides of a read differ in number or length")
+            raise NotBegunError("the two sides of a read differ in number or length")
         return _Read(self, peer, local.copy(), remote.copy())
 
     def covers(self, spans: Ints) -> None:

@@ -7,17 +7,25 @@ import importlib.metadata
 import logging
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from kvplan.runtime import guard
-from kvplan.runtime.errors import HandleError, NixlMissingError, PeerLostError, TransportError
+from kvplan.runtime.errors import (
+    HandleError,
+    KvplanError,
+    NixlMissingError,
+    NotBegunError,
+    PeerLostError,
+    TransportError,
+)
 from kvplan.runtime.plan import Ints
 from kvplan.runtime.transport import Index, Prepared
 
+LOG = logging.getLogger("kvplan.runtime")
 MODULES = ("nixl._api", "nixl_cu13._api", "nixl_cu12._api", "nixl_rocm._api", "rixl._api")
 OLDEST = (1, 5)
 # Set before the import, where the user has not: otherwise every expected error writes to stderr, one line per request.
@@ -76,20 +84,21 @@ class _Read:
     def post(self) -> None:
         if self.state != "made":
             raise HandleError(f"a transfer that is {self.state} cannot be posted: make a new one")
-        self._follow(self.owner.agent.transfer)
+        self._follow("transfer")
 
     def poll(self) -> bool:
         if self.state in ("failed", "released"):
             raise HandleError(f"a transfer that is {self.state} cannot be polled")
         if self.state == "posted":
-            self._follow(self.owner.agent.check_xfer_state)
+            self._follow("check_xfer_state")
         return self.state == "done"
 
-    def _follow(self, call: Any) -> None:
+    def _follow(self, call: str) -> None:
+        agent = self.owner.agent
         # Failed until NIXL says otherwise: an error that is raised here leaves the handle unusable.
         self.state = "failed"
         with _errors(self.owner.bindings):
-            answer = call(self.value)
+            answer = getattr(agent, call)(self.value)
         if answer not in ("DONE", "PROC"):
             raise TransportError(f"NIXL says {answer} about a transfer from {self.peer}")
         self.state = "done" if answer == "DONE" else "posted"
@@ -106,8 +115,8 @@ class _Read:
         if self.state == "posted" and not self.owner.closed:
             raise HandleError("a transfer that may still write cannot be released: wait, or close the transport")
         self.state = "released"
-        with _errors(self.owner.bindings):
-            self.value.release()
+        # Nothing can be written any more: what NIXL says now must not keep the blocks from their owner.
+        _attempt(f"release of a read from {self.peer}", self.value.release)
 
 
 class Nixl:
@@ -133,7 +142,14 @@ class Nixl:
             sync_mode=module.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT,
         )
         with _errors(self.bindings):
-            self.agent = module.nixl_agent(self.name, config)
+            self._agent: Any = module.nixl_agent(self.name, config)
+
+    @property
+    def agent(self) -> Any:
+        """NIXL's agent. Raises TransportError after `close`."""
+        if self._agent is None:
+            raise TransportError(f"the transport {self.name} is closed: make a new one")
+        return self._agent
 
     def register(self, regions: Ints, mem_type: str) -> None:
         guard.check_spans(regions)
@@ -171,8 +187,8 @@ class Nixl:
     def read(self, peer: str, local: Prepared, local_at: Index, remote: Prepared, remote_at: Index) -> _Read:
         mine, theirs = self._own(local, None), self._own(remote, peer)
         if local_at.dtype != np.int32 or remote_at.dtype != np.int32:
-            raise TransportError("indices are not int32: NIXL would cut them off in silence")
-        with _errors(self.bindings):
+            raise NotBegunError("indices are not int32: NIXL would cut them off in silence")
+        with _errors(self.bindings, NotBegunError):
             value = self.agent.make_prepped_xfer("READ", mine, local_at, theirs, remote_at)
         return self._post(peer, value)
 
@@ -186,7 +202,7 @@ class Nixl:
     def read_spans(self, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str) -> _Read:
         guard.check_spans(local)
         guard.check_spans(remote)
-        with _errors(self.bindings):
+        with _errors(self.bindings, NotBegunError):
             mine = self.agent.get_xfer_descs(_rows(local), local_type)
             theirs = self.agent.get_xfer_descs(_rows(remote), remote_type)
             value = self.agent.initialize_xfer("READ", mine, theirs, peer)
@@ -210,12 +226,22 @@ class Nixl:
         if self.closed:
             return
         self.closed = True
-        for peer in sorted(self.peers):
-            self.remove_peer(peer)
-        with _errors(self.bindings):
+        try:
+            for peer in sorted(self.peers):
+                _attempt(f"removal of {peer}", self.agent.remove_remote_agent, peer)
             for registered in self._registered:
-                self.agent.deregister_memory(registered)
-        del self.agent
+                _attempt("deregistration", self.agent.deregister_memory, registered)
+        finally:
+            self._agent, self._registered, self._met = None, [], {}
+            self.peers.clear()
+
+
+def _attempt(what: str, call: Callable[..., Any], *arguments: Any) -> None:
+    """Call NIXL to give something back; a failure is logged, and what comes next goes on."""
+    try:
+        call(*arguments)
+    except Exception as error:
+        LOG.warning("NIXL %s failed: %s: %s", what, type(error).__name__, error)
 
 
 def _rows(rows: Ints) -> Ints:
@@ -223,12 +249,14 @@ def _rows(rows: Ints) -> Ints:
 
 
 @contextmanager
-def _errors(bindings: Any) -> Iterator[None]:
-    """NIXL's exceptions, which have no common base, as ours."""
+def _errors(bindings: Any, other: type[TransportError] = TransportError) -> Iterator[None]:
+    """NIXL's exceptions, which have no common base, as ours: `other`, or PeerLostError."""
     try:
         yield
+    except KvplanError as error:
+        raise error if isinstance(error, other) else other(str(error)) from error
     except Exception as error:
         name = type(error).__name__
         known = getattr(bindings, name, None) is type(error)
-        kind = PeerLostError if known and name == LOST else TransportError
+        kind = PeerLostError if known and name == LOST else other
         raise kind(f"NIXL: {name}: {error}") from error

@@ -22,25 +22,36 @@ class Peers:
     def __init__(self, plan: Plan, worker: int, decode: Geometry, transport: Transport) -> None:
         self.sources: dict[int, Source] = {}
         self.retired: set[str] = set()
+        self._cards: dict[int, WorkerCard] = {}
         self._plan, self._worker, self._decode, self._transport = plan, worker, decode, transport
 
+    def keeps(self, card: WorkerCard) -> bool:
+        """Whether a worker is connected and this is the card it was met with, generation and metadata included."""
+        return card.worker in self.sources and self._cards.get(card.worker) == card
+
     def add(self, met: Met) -> None:
-        """Prepare for all workers that were met, or for none. Raises what any of them raises."""
-        lies = {card.worker: geometry(card) for card in met.workers}
+        """Prepare for all workers that were met, or for none of the new. Raises what any raises.
+
+        What is prepared for a worker that is met again, unchanged, stays as it is.
+        """
+        new = [card for card in met.workers if not self.keeps(card)]
+        lies = {card.worker: geometry(card) for card in new}
         for worker, lie in lies.items():
             shape.check(lie, self._plan.prefill, worker)
         try:
-            for card in met.workers:
+            for card in new:
                 self.sources[card.worker] = self._source(card, lies[card.worker])
+                self._cards[card.worker] = card
                 self._log(met.engine.key, self.sources[card.worker])
         except KvplanError:
-            for card in met.workers:
+            for card in new:
                 self.retire(card.worker)
             raise
 
     def retire(self, worker: int) -> None:
         """Forget a worker. The transport keeps it while reads from it are under way."""
         found = self.sources.pop(worker, None)
+        self._cards.pop(worker, None)
         if found is None:
             return
         self.retired.add(found.peer)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from kvplan.runtime import request as requests
 from kvplan.runtime.demand import Demand, demand, pools
@@ -23,7 +25,7 @@ from kvplan.runtime.peers import Peers
 from kvplan.runtime.plan import Plan
 from kvplan.runtime.register import Pool
 from kvplan.runtime.request import Request
-from kvplan.runtime.transfer import Transfer
+from kvplan.runtime.transfer import Transfer, seconds
 from kvplan.runtime.transport import Transport
 
 LOG = logging.getLogger("kvplan.runtime")
@@ -50,10 +52,13 @@ class Puller:
         A peer that was met before is dropped first. Raises HandshakeError, CardError, DigestError, RegisterError,
         AddressError or TransportError; then no peer is connected.
         """
-        met = meet(self.plan, self.worker, address, timeout)
-        with self._lock:
+        limit = seconds(timeout, HandshakeError)
+        self._check_open()
+        met = meet(self.plan, self.worker, address, limit)
+        with self._settled():
+            self._check_open()
             for card in met.workers:
-                self.drop(card.worker)
+                self._flight.drop(card.worker)
             self._peers.add(met)
 
     def submit(self, request: Request, timeout: float) -> Transfer:
@@ -62,9 +67,10 @@ class Puller:
         Never raises for what the request holds: the transfer that comes back has then failed, with a typed error,
         and nothing has moved.
         """
-        transfer = Transfer(request, time.monotonic() + timeout, self)
-        with self._lock:
+        transfer = Transfer(request, time.monotonic(), self)
+        with self._settled():
             try:
+                transfer.deadline += seconds(timeout, BadRequestError)
                 wanted = self._accept(request)
             except KvplanError as error:
                 transfer.state, transfer.error = "failed", error
@@ -83,7 +89,7 @@ class Puller:
 
     def poll(self) -> None:
         """Progress the transport and every transfer. Callbacks of those that end are called from here."""
-        with self._lock:
+        with self._settled():
             if self._closed:
                 return
             try:
@@ -97,13 +103,21 @@ class Puller:
 
         Blocks that a read under way may still write stay in quarantine until it ends, or this puller is closed.
         """
-        with self._lock:
+        with self._settled():
             self._flight.drop(worker)
 
     def fail(self, transfer: Transfer, error: RequestError) -> None:
         """End a running transfer with `error`."""
-        with self._lock:
+        with self._settled():
             self._flight.fail(transfer, error)
+
+    def watch(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> bool:
+        """Call `callback` when the transfer ends; False where it has ended."""
+        with self._lock:
+            if not transfer.ended:
+                transfer.callbacks.append(callback)
+                return True
+            return False
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
         """Decode block ids that a read may still write, by arena."""
@@ -115,24 +129,44 @@ class Puller:
 
     def close(self) -> None:
         """Drop every peer and end the transport; running transfers fail."""
-        with self._lock:
+        with self._settled():
+            if self._closed:
+                return
+            self._closed = True
             for worker in self.connected():
-                self.drop(worker)
-            if not self._closed:
-                self._closed = True
-                self._transport.close()
-                self._flight.abandon()
+                self._flight.drop(worker)
+            self._flight.stop("the puller was closed")
+            self._transport.close()
+            self._flight.abandon()
+
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._flight.settle()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HandshakeError("the puller is closed: make another")
 
     def _accept(self, request: Request) -> Demand:
+        wanted = self._demand(request)
         if self._flight.has(request.id):
             raise BadRequestError(f"request {request.id} is already under way: use one id per request")
-        wanted = self._demand(request)
         self._flight.ledger.take(wanted.written)
         return wanted
 
     def _demand(self, request: Request) -> Demand:
+        self._check_open()
         missing = [worker for worker in named(self.plan, self.worker) if worker not in self._peers.sources]
-        if missing or self._closed:
+        if missing:
             raise HandshakeError(f"prefill workers {missing} are not connected: call connect")
-        requests.check(self.plan, request, pools(self.plan, self._peers.sources), self.pool.blocks)
-        return demand(self.plan, self.worker, request)
+        try:
+            sizes = pools(self.plan, self._peers.sources)
+            return demand(self.plan, self.worker, requests.check(self.plan, request, sizes, self.pool.blocks))
+        except KvplanError:
+            raise
+        except Exception as error:
+            raise BadRequestError(f"the request cannot be read: {type(error).__name__}: {error}") from error

@@ -31,7 +31,9 @@ class Ledger:
             if state.any():
                 block, kind = ids[state.argmax()], "in quarantine" if state.max() == QUARANTINED else "being written"
                 advice = (
-                    "drop the peer whose read did not end" if state.max() == QUARANTINED else "wait for its transfer"
+                    "use others until its read ends, or close this puller"
+                    if state.max() == QUARANTINED
+                    else "wait for its transfer"
                 )
                 raise QuarantinedError(f"decode block {block} of group {group!r} is {kind}: {advice}")
         self._set(written, BUSY)

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ def views(side: Side, worker: int, arrays: Arrays) -> Pool:
     """A pool from arrays by plane name, or by (plane name, tensor) with the tensor's own axes behind the block.
 
     A plane's array is one page per kernel block (or slot): axis 0 is the block, `stride` bytes apart, with the
-    page's bytes behind each other in it, or flat, blocks x stride bytes. Raises RegisterError, CacheMemoryError or
+    page's bytes behind each other in it, or flat, blocks x stride bytes. Axes and items within a page are those of
+    its tensors, the last axis packing what is left, or bytes. Raises RegisterError, CacheMemoryError or
     AddressError where anything is missing, unknown, or not exactly as the plan says.
     """
     planes, entries = names.planes(side.workers[worker]), names.entries(side.workers[worker])
@@ -78,10 +80,11 @@ def _plane(plane: names.Plane, entry: Planes, given: Mapping[str | None, Array])
         raise RegisterError(f"plane {plane.name} is not covered: hand over its memory")
     if None in given and len(given) > 1:
         raise RegisterError(f"plane {plane.name} is given as pages and by tensor: give one of them")
-    return _pages(plane, given[None]) if None in given else _tensors(plane, entry, given)
+    return _pages(plane, entry, given[None]) if None in given else _tensors(plane, entry, given)
 
 
-def _pages(plane: names.Plane, array: Array) -> _Found:
+def _pages(plane: names.Plane, entry: Planes, array: Array) -> _Found:
+    _check_items(plane, entry, array)
     if len(array.shape) == 1:
         return _flat(plane, array)
     count, inner = array.shape[0] if array.shape else 0, span(array.shape[1:], array.strides[1:], array.itemsize)
@@ -96,7 +99,39 @@ def _pages(plane: names.Plane, array: Array) -> _Found:
     enough = isinstance(array.owner, Memory) and plane.page <= inner <= plane.stride
     if inner not in (plane.page, plane.stride) and not enough:
         raise RegisterError(f"{plane.name}: a page has {inner} bytes, the plan says {plane.page}")
+    _check_axes(plane, entry, array)
     return _Found(array.address, count, (array,))
+
+
+def _check_items(plane: names.Plane, entry: Planes, array: Array) -> None:
+    """Items are bytes, or as large as those of every tensor of the page."""
+    sizes = {element(view.dtype) for view in entry.views}
+    if array.itemsize != 1 and sizes != {array.itemsize}:
+        dtypes = ", ".join(sorted({view.dtype for view in entry.views}))
+        text = f"{plane.name}: elements of {array.itemsize} bytes, the plan says {dtypes}"
+        raise RegisterError(f"{text}: pass the engine's own dtype, or bytes")
+
+
+def _check_axes(plane: names.Plane, entry: Planes, array: Array) -> None:
+    """The axes of a page are those of its tensors, outermost first; the last one may pack all that is left."""
+    inner = zip(array.shape[1:-1], array.strides[1:-1], strict=True)
+    given = [axis for axis in inner if axis[0] > 1]
+    orders = _orders(entry.views)
+    if not any(given == order[: len(given)] for order in orders):
+        said = " or ".join(str(order) for order in orders)
+        text = f"{plane.name}: a page has the axes (count, bytes apart) {given}, the plan says {said}"
+        raise RegisterError(f"{text}: compile with the engine's order of axes")
+
+
+def _orders(views: tuple[View, ...]) -> list[list[tuple[int, int]]]:
+    """The (count, step) of axes that all tensors of a page have, and the same with the tensors as one axis more."""
+    axes = [[(count, step) for _, count, step in view.axes if count > 1] for view in views]
+    common = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*axes, strict=False))]
+    steps = set(np.diff(sorted(view.offset for view in views)).tolist())
+    if len(steps) != 1:
+        return [common]
+    tensors = len(views), steps.pop()
+    return [common, *([*common[:at], tensors, *common[at:]] for at in range(len(common) + 1))]
 
 
 def _flat(plane: names.Plane, array: Array) -> _Found:

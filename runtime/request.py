@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from kvplan.runtime.errors import BadRequestError, BlockTableError
-from kvplan.runtime.plan import Blocks, Group, Pair, Plan, Runs, Side
+from kvplan.runtime.plan import Blocks, Group, Ints, Pair, Plan, Runs, Side
+
+TOP = 1 << 63
+LONGEST_ID = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +37,18 @@ class Request:
     decode: Tables
 
 
-def check(plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int]) -> None:
-    """Raises BadRequestError where a request does not fit; `prefill` and `decode` are pool sizes by group.
+def check(plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int]) -> Request:
+    """The request with every number an int and every block id an int64, copied, so that nobody changes it later.
 
-    A pool that is not known (a group that this worker holds nothing of) bounds nothing.
+    Raises BadRequestError where it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
+    known (a group that this worker holds nothing of) bounds nothing.
     """
-    first, end = request.tokens
-    if not 0 <= first <= end:
-        raise BadRequestError(f"tokens [{first}, {end}) are no range")
-    _check_side(plan, plan.prefill, "prefill", request.prefill, end, prefill)
-    _check_side(plan, plan.decode, "decode", request.decode, end, decode)
-    _check_repeats(plan.decode, request.decode)
+    _check_id(request.id)
+    tokens = _range(request.tokens)
+    theirs = _side(plan, plan.prefill, "prefill", request.prefill, tokens[1], prefill)
+    ours = _side(plan, plan.decode, "decode", request.decode, tokens[1], decode)
+    _check_repeats(plan.decode, ours)
+    return Request(request.id, tokens, theirs, ours)
 
 
 def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> Runs:
@@ -51,6 +56,7 @@ def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> R
     first, end = request.tokens
     prefill, decode = blocks(request.prefill[pair.prefill]), blocks(request.decode[pair.decode])
     try:
+        _check_covers(plan, pair, request)
         return pair.match(first, end, prefill, decode, *shards)
     except BlockTableError as error:
         raise BadRequestError(f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}") from error
@@ -61,43 +67,109 @@ def blocks(table: Blocks | Slot) -> Blocks:
     return Blocks(0, np.array([table.slot], np.int64)) if isinstance(table, Slot) else table
 
 
-def _check_side(plan: Plan, side: Side, name: str, tables: Tables, end: int, pools: Mapping[str, int]) -> None:
+def _check_id(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise BadRequestError("a request's id is a text that is not empty")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise BadRequestError(f"the request's id {name!a} is no UTF-8: {error.reason}") from error
+    if size > LONGEST_ID:
+        raise BadRequestError(f"the request's id has {size} bytes, at most {LONGEST_ID}")
+
+
+def _range(tokens: object) -> tuple[int, int]:
+    if not isinstance(tokens, tuple | list) or len(tokens) != 2:
+        raise BadRequestError("tokens are two whole numbers: the first, and the one behind the last")
+    first, end = (_whole(token, "a token") for token in tokens)
+    if not 0 <= first <= end:
+        raise BadRequestError(f"tokens [{first}, {end}) are no range")
+    return first, end
+
+
+def _whole(value: object, what: str) -> int:
+    try:
+        found = TOP if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        found = TOP
+    if not -TOP <= found < TOP:
+        raise BadRequestError(f"{what} is no whole number below 2^63, but of type {type(value).__name__}")
+    return found
+
+
+def _side(plan: Plan, side: Side, name: str, tables: object, end: int, pools: Mapping[str, int]) -> Tables:
     groups = {group.name: group for group in side.groups}
-    for key in tables:
-        if key not in groups:
-            near = difflib.get_close_matches(key, groups, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {sorted(groups)}"
-            raise BadRequestError(f"the {name} side has no group {key!r}{hint}")
+    if not isinstance(tables, Mapping):
+        raise BadRequestError(f"the {name} side is a mapping by group, not {type(tables).__name__}")
+    given = dict(tables)
+    for key in given:
+        _check_group(groups, key, name)
     for needed in sorted({getattr(pair, name) for pair in plan.pairs}):
-        if needed not in tables:
+        if needed not in given:
             raise BadRequestError(f"group {needed!r} of the {name} side is missing from the request")
-    for key, table in tables.items():
-        where = f"{name} group {key!r}"
-        _check_kind(groups[key], table, end, where)
-        _check_ids(table, pools.get(key), where)
+    return {
+        key: _table(groups[key], table, end, pools.get(key), f"{name} group {key!r}") for key, table in given.items()
+    }
 
 
-def _check_kind(group: Group, table: Blocks | Slot, end: int, where: str) -> None:
-    if isinstance(table, Slot) != (group.store == "state"):
-        want = "a Slot" if group.store == "state" else "Blocks"
-        raise BadRequestError(f"{where} holds {group.store}: give {want}, not {type(table).__name__}")
-    if isinstance(table, Slot) and table.at != end:
-        raise BadRequestError(f"{where} stands after {table.at} tokens, the request ends at {end}: a state is whole")
+def _check_group(groups: Mapping[str, Group], key: object, name: str) -> None:
+    if not isinstance(key, str):
+        raise BadRequestError(f"a group of the {name} side is a name, not {type(key).__name__}")
+    if key not in groups:
+        near = difflib.get_close_matches(key, groups, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; it has {sorted(groups)}"
+        raise BadRequestError(f"the {name} side has no group {key!r}{hint}")
 
 
-def _check_ids(table: Blocks | Slot, pool: int | None, where: str) -> None:
-    ids = blocks(table).ids
-    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+def _table(group: Group, table: object, end: int, pool: int | None, where: str) -> Blocks | Slot:
+    want = Slot if group.store == "state" else Blocks
+    if not isinstance(table, want):
+        text = "a Slot" if want is Slot else "Blocks"
+        raise BadRequestError(f"{where} holds {group.store}: give {text}, not {type(table).__name__}")
+    if isinstance(table, Slot):
+        return _slot(table, end, pool, where)
+    first = _whole(table.first, f"{where}: the first position")
+    if first < 0:
+        raise BadRequestError(f"{where}: the first position is {first}")
+    return Blocks(first, _ids(table.ids, -1, pool, where))
+
+
+def _slot(table: Slot, end: int, pool: int | None, where: str) -> Slot:
+    slot, at = _whole(table.slot, f"{where}: the slot"), _whole(table.at, f"{where}: its number of tokens")
+    if at != end:
+        raise BadRequestError(f"{where} stands after {at} tokens, the request ends at {end}: a state is whole")
+    _ids(np.array([slot], np.int64), 0, pool, where)
+    return Slot(slot, at)
+
+
+def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
+    # Narrow ids wrap where they are multiplied and shifted later, so they are widened here, after the check.
+    ids = np.array(given) if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray) else None
+    if ids is None or ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
-    lowest = 0 if isinstance(table, Slot) else -1
-    if ids.size and (ids.min() < lowest or (pool is not None and ids.max() >= pool)):
-        raise BadRequestError(f"{where}: ids from {ids.min()} to {ids.max()}, the pool has {pool} from 0")
-    if isinstance(table, Blocks) and table.first < 0:
-        raise BadRequestError(f"{where}: the first position is {table.first}")
+    least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
+    if least < lowest or most >= (TOP if pool is None else pool):
+        raise BadRequestError(f"{where}: ids from {least} to {most}, the pool has {pool} from 0")
+    return ids.astype(np.int64, copy=False)
+
+
+def _check_covers(plan: Plan, pair: Pair, request: Request) -> None:
+    """Before anything as long as the range is made. A share of the tokens may end a block before the whole does."""
+    theirs = next(group for group in plan.prefill.groups if group.name == pair.prefill)
+    ours = next(group for group in plan.decode.groups if group.name == pair.decode)
+    slack = int(theirs.shards > 1 or ours.shards > 1)
+    for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
+        if isinstance(table, Slot):
+            continue
+        span = group.tokens * group.shards
+        low, high = request.tokens[0] // span, (request.tokens[1] - 1) // span
+        if low + slack < table.first or high - slack >= table.first + table.ids.size:
+            have = f"[{table.first}, {table.first + table.ids.size})"
+            raise BlockTableError(f"the block table holds positions {have}, asked for {low}..{high}")
 
 
 def _check_repeats(side: Side, tables: Tables) -> None:
-    arenas: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
+    arenas: dict[int, list[Ints]] = {}
     for group in side.groups:
         if group.name in tables:
             arenas.setdefault(group.arena, []).append(blocks(tables[group.name]).ids)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kvplan.runtime import card
 from kvplan.runtime.card import Done, EngineCard, Hello, Refusal, WorkerCard
-from kvplan.runtime.errors import CardError, DigestError, HandshakeError, RegisterError, TransportError
+from kvplan.runtime.errors import CardError, DigestError, HandleError, HandshakeError, RegisterError, TransportError
 from kvplan.runtime.handshake import Desk, named
 from kvplan.runtime.plan import Plan
 from kvplan.runtime.register import Pool
@@ -90,6 +90,7 @@ class PrefillWorker:
         if any(plan.prefill.digest != pool.side.digest for plan in every) or pool.worker != worker:
             raise RegisterError(f"the pool is not that of prefill worker {worker} of these plans: call views again")
         self.worker, self.pool, self.generation = worker, pool, generation or uuid.uuid4().hex
+        self._shared = bool(generation)
         self._contracts = {plan.digest: Contract(plan, worker) for plan in every}
         self._transport, self._addresses, self._finished = transport, tuple[str, ...](), list[str]()
         self._lock, self._stop = threading.RLock(), threading.Event()
@@ -103,14 +104,21 @@ class PrefillWorker:
         """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait."""
         with self._lock:
             self._addresses = tuple(addresses)
+            self._shared = self._shared or bool(generation) or len(self._addresses) == 1
             self.generation = generation or self.generation
 
     def poll(self) -> tuple[Event, ...]:
-        """Answer handshakes, progress the transport, count notifications. Never blocks."""
+        """Answer handshakes, progress the transport, count notifications. Never blocks.
+
+        Raises HandleError after `close`.
+        """
         with self._lock:
+            self._check_open()
             self._desk.answer(self._reply)
             events = tuple(self._event(message) for message in self._messages())
-            self._finished += [event.request for event in events if event.kind == "finished" and event.request]
+            self._finished += [
+                event.request for event in events if event.kind == "finished" and event.request is not None
+            ]
             return events
 
     def finished(self) -> list[str]:
@@ -120,12 +128,16 @@ class PrefillWorker:
             return found
 
     def start(self) -> None:
-        """Poll from a thread of its own until `close`."""
-        self._thread = threading.Thread(target=self._loop, name=f"kvplan-prefill-{self.worker}", daemon=True)
-        self._thread.start()
+        """Poll from a thread of its own until `close`. Raises HandleError after `close`, or where it runs already."""
+        with self._lock:
+            self._check_open()
+            if self._thread is not None:
+                raise HandleError(f"prefill worker {self.worker} was started before: start it once")
+            self._thread = threading.Thread(target=self._loop, name=f"kvplan-prefill-{self.worker}", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
-        """Stop answering and end the transport: readers lose this worker."""
+        """Stop answering and end the transport: readers lose this worker. Once more does nothing."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -133,9 +145,22 @@ class PrefillWorker:
             self._desk.close()
             self._transport.close()
 
+    def _check_open(self) -> None:
+        if self._stop.is_set():
+            raise HandleError(f"prefill worker {self.worker} is closed: make a new one")
+
     def _loop(self) -> None:
         while not self._stop.wait(PAUSE):
+            self._round()
+
+    def _round(self) -> None:
+        """One poll, whose failure ends neither the thread nor the answers to other peers."""
+        try:
             self.poll()
+        except Exception:
+            if self._stop.is_set():
+                return
+            LOG.exception("prefill_worker=%d poll failed", self.worker)
 
     def _messages(self) -> list[bytes]:
         try:
@@ -159,6 +184,9 @@ class PrefillWorker:
             text = f"plan digest {hello.plan} is not served here, only {served}: compile both sides from one layout"
             return Refusal(DigestError.code, text)
         plan = self._contracts[hello.plan].plan
+        if not self._shared and (self._addresses or hello.want == "worker"):
+            text = f"worker {self.worker} has no generation yet: give all workers one, or announce it"
+            return Refusal(HandshakeError.code, text, again=True)
         if hello.want == "worker":
             return card.describe(self.worker, plan, self.generation, self.pool.geometry, self._metadata)
         if not self._addresses:

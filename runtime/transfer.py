@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kvplan.runtime.errors import CancelledTransferError, KvplanError, RequestError
 from kvplan.runtime.quarantine import Written
 from kvplan.runtime.request import Request
@@ -16,13 +18,26 @@ if TYPE_CHECKING:
     from kvplan.runtime.pull import Puller
 
 SHORTEST, LONGEST = 20e-6, 1e-3
+LONGEST_TIMEOUT = 1e9
+
+
+def seconds(timeout: object, error: type[KvplanError]) -> float:
+    """A timeout as a number that can be added to the time. Raises `error`."""
+    if (
+        not isinstance(timeout, float | int | np.integer | np.floating)
+        or isinstance(timeout, bool)
+        or not 0 <= timeout < LONGEST_TIMEOUT
+    ):
+        raise error(f"a timeout is a number of seconds from 0 to below {LONGEST_TIMEOUT:.0f}")
+    return float(timeout)
 
 
 @dataclass(slots=True, eq=False)
 class Part:
     """What one source was asked for. `handles` are the reads not done yet, None for one that failed when posted.
 
-    `requests` were predicted; `posted` are those that the transport counted, None where it does not count.
+    `requests` were predicted; `posted` are those that the transport counted, None where it does not count. `whole`
+    says that every read was posted: before that, no handles mean nothing.
     """
 
     worker: int
@@ -30,7 +45,11 @@ class Part:
     requests: int
     handles: list[Handle | None]
     posted: int | None = 0
-    told: bool = False
+    whole: bool = False
+
+    @property
+    def done(self) -> bool:
+        return self.whole and not self.handles
 
 
 @dataclass(slots=True, eq=False)
@@ -90,10 +109,8 @@ class Transfer:
 
     def on_end(self, callback: Callable[[Transfer], None]) -> None:
         """Call `callback` with this transfer when it ends, from within a poll; at once if it has ended."""
-        if self.ended:
+        if not self.puller.watch(self, callback):
             callback(self)
-            return
-        self.callbacks.append(callback)
 
     def cancel(self) -> None:
         """Give the request up. Its blocks stay in quarantine while a write may still land."""

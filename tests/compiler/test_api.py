@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import load

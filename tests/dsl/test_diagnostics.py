@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.dsl.check import check
 from kvplan.dsl.codes import CODES, page
 from kvplan.dsl.diagnostics import Diagnostic, DslError, listed, nearest, render
+from kvplan.dsl.model import Sizes
 from kvplan.dsl.source import Span
 
 ROOT = Path(__file__).parents[2]
 LINE = "  LBHNC:     layer { block { head { tokens { k[dim] v[dim] } } } }"
 MESSAGE = "storage 'LBHNC' uses axis 'tokens', which tensor k does not have"
-NOTE = "k has axes head, token, dim, besides layer and block; did you mean 'token'?"
-ONE = Diagnostic("E012", MESSAGE, Span("layouts/kinds/gqa.yaml", 18, 37, 6, LINE), (NOTE,))
+NOTE = "k has axes head, token, dim, besides layer and block"
+GUESS = "did you mean 'token'?"
+ONE = Diagnostic("E012", MESSAGE, Span("layouts/kinds/gqa.yaml", 18, 37, 6, LINE), (NOTE,), GUESS)
 
 
 def test_text() -> None:
@@ -28,6 +31,7 @@ def test_text() -> None:
             f"18 | {LINE}",
             "   |                                     ^^^^^^",
             f"   = {NOTE}",
+            f"   = {GUESS}",
             "1 error",
         ]
     )
@@ -53,6 +57,23 @@ def test_json_and_github() -> None:
     head = "::error file=layouts/kinds/gqa.yaml,line=18,col=37,endColumn=43,title=E012::storage"
     assert render([ONE], "github").startswith(head)
     assert "\n" not in render([ONE], "github")
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "bad").glob("[!d]*.yaml")), ids=lambda path: path.stem)
+def test_guesses_are_help_and_facts_are_notes(path: Path) -> None:
+    notes = [note for diagnostic in check([path]) for note in diagnostic.notes]
+    assert not [note for note in notes if "did you mean" in note or note.startswith("expected ")]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_values_are_written_as_in_a_side(form: str) -> None:
+    values = (("a", Sizes(step=16)), ("b", Sizes(only=(16, 32))), ("c", True))
+    text = render([Diagnostic("B001", "x", Span("f", 1, 1, 1, "a"), values=values)], form)
+    if form == "json":
+        assert json.loads(text)[0]["values"] == {"a": "multiples(16)", "b": "16+32", "c": "true"}
+    else:
+        assert "a = multiples(16), b = 16+32, c = true" in text
+    assert f"{Sizes(step=16)!r}" == "multiples(16)"
 
 
 def test_error_shows_itself() -> None:

@@ -121,6 +121,23 @@ def test_an_engine_extends_another(write: Write) -> None:
     assert library.default_engine == "vllm"
 
 
+def test_an_engine_does_not_inherit_being_the_default(write: Write) -> None:
+    base = write("base.yaml", (ROOT / "layouts/engines/vllm.yaml").read_text().replace("engine: vllm", "engine: base"))
+    with pytest.raises(DslError, match="base and vllm marked"):
+        _ = load([base]).default_engine
+    name = load().default_engine
+    path = write("ours.yaml", f"kvplan: 1\nengine: ours\nextends: {name}\ntitle: Ours\n")
+    assert load([path]).default_engine == name
+    assert check([path]) == []
+
+
+def test_a_model_is_judged_as_far_as_no_side_is_needed(write: Write) -> None:
+    text = MODEL.format(name="tiny", kind="gqa").replace("dim: 128", "dim: 128, dim_v: ")
+    for value, codes in (("64", []), ("dim", ["E005"]), ("query_heads", []), ("bytes(dtype) - 2", ["B004"])):
+        found = check([write("tiny.yaml", text.replace("dim_v: ", f"dim_v: {value}") + "query_heads: 4\n")])
+        assert [d.code for d in found] == codes, value
+
+
 def test_two_defaults_are_refused(write: Write) -> None:
     path = write("ours.yaml", "kvplan: 1\nengine: ours\nextends: vllm\ntitle: Ours\ndefault: true\n")
     with pytest.raises(DslError, match="K014"):

@@ -11,10 +11,23 @@ import msgspec
 import pytest
 
 from kvplan.runtime import InMemory, PrefillWorker, Puller, errors, views
-from kvplan.runtime.card import Done, Hello, Refusal, WorkerCard, describe, geometry, seal, unseal
+from kvplan.runtime.card import (
+    MAGIC,
+    Done,
+    EngineCard,
+    Hello,
+    Refusal,
+    WorkerCard,
+    checksum,
+    describe,
+    geometry,
+    seal,
+    unseal,
+)
 from kvplan.runtime.digest import sealed
-from kvplan.runtime.handshake import Desk, meet, named
+from kvplan.runtime.handshake import Desk, _reply, meet, named
 from kvplan.runtime.inmemory import Hub
+from kvplan.runtime.peers import Peers
 from tests.runtime.plans import Model, Shape, plan
 from tests.runtime.worlds import memory
 
@@ -148,10 +161,10 @@ def altered(card: Any, change: dict) -> WorkerCard:
 @pytest.mark.parametrize(
     ("column", "value"),
     [("base", -1), ("base", 0), ("base", 1 << 62), ("base", 1 << 63), ("stride", 33), ("page", 31), ("count", 41),
-     ("count", 0), ("count", 1 << 60), ("region", 9), ("region", -1), ("device", 1)],
+     ("count", 0), ("count", 1 << 60), ("region", 9), ("region", -1), ("device", 1), ("base", "next")],
 )  # fmt: skip
 def test_absurd_numbers_are_refused_before_the_transport_hears_of_them(
-    workers: list[PrefillWorker], column: str, value: int, monkeypatch: pytest.MonkeyPatch
+    workers: list[PrefillWorker], column: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, real = up(workers), workers[1]._reply
     puller = Puller(PLAN, 0, views(PLAN.decode, 0, memory(Shape(1), Model(), 0)), InMemory(Hub()))
@@ -159,7 +172,10 @@ def test_absurd_numbers_are_refused_before_the_transport_hears_of_them(
 
     def reply(hello: Hello) -> object:
         card = real(hello)
-        return altered(card, {column: (value, *getattr(card, column)[1:])}) if hello.want == "worker" else card
+        if hello.want != "worker":
+            return card
+        numbers = getattr(card, column)
+        return altered(card, {column: (numbers[1] if value == "next" else value, *numbers[1:])})
 
     monkeypatch.setattr(workers[1], "_reply", reply)
     with pytest.raises((errors.RegisterError, errors.AddressError, errors.CardError)):
@@ -204,3 +220,39 @@ def test_the_pool_is_that_of_the_worker_and_writable() -> None:
     arrays["kv.3"].flags.writeable = False
     with pytest.raises(errors.RegisterError, match="read-only"):
         Puller(PLAN, 0, views(PLAN.decode, 0, arrays), InMemory(Hub()))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x85\xa4type\xa5hello\xa4want\xa6engine\xa6worker\x00\xa4plan\xa1x\xa1z" + b"\x91" * 3500 + b"\x00",
+        b"\x84\xa4type\xa5hello\xa4want\xa6engine\xa6worker\x00\xa4plan\xa2\xff\xfe",
+    ],
+)
+def test_hostile_messages_are_card_errors(body: bytes) -> None:
+    with pytest.raises(errors.CardError, match="is not a"):
+        unseal(MAGIC + checksum(body) + body, Hello)
+
+
+def test_a_card_too_large_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    hello = seal(Hello("engine", "p", 1))
+    monkeypatch.setattr("kvplan.runtime.card.LARGEST", 200)
+    card = EngineCard("m", "s", "p", "k" * 400, (), "g")
+    answer = unseal(_reply(hello, lambda hello: card), Refusal)
+    assert (answer.code, answer.again) == (errors.CardError.code, False)
+
+
+def test_an_unchanged_peer_is_not_prepared_again(workers: list[PrefillWorker], monkeypatch: pytest.MonkeyPatch) -> None:
+    met = meet(PLAN, 0, up(workers), 5)
+    assert isinstance(workers[0]._transport, InMemory)
+    pool, reader = views(PLAN.decode, 0, memory(Shape(1), Model(), 0)), InMemory(workers[0]._transport.hub)
+    reader.register(pool.geometry.regions, "DRAM")
+    peers = Peers(PLAN, 0, pool.geometry, reader)
+    peers.add(met)
+    before = dict(peers.sources)
+    monkeypatch.setattr(reader, "prepare", lambda *rest: pytest.fail("prepared again"))
+    peers.add(met)
+    assert all(peers.sources[worker] is source for worker, source in before.items())
+    assert not peers.keeps(msgspec.structs.replace(met.workers[0], generation="h"))
+    peers.retire(0)
+    assert [peers.keeps(card) for card in met.workers] == [False, True]

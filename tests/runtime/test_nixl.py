@@ -211,3 +211,82 @@ def test_an_old_nixl_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda _: "1.4.9")
     with pytest.raises(errors.NixlMissingError, match=r"version 1\.4"):
         api()
+
+
+def test_a_failing_release_of_a_read_that_ended_is_logged(two: Two, caplog: pytest.LogCaptureFixture) -> None:
+    handle = two.read(index(1))
+    two.until_done(handle)
+    real, handle.value = handle.value, Failing()
+    handle.release()
+    assert handle.state == "released"
+    assert "release of a read" in caplog.text
+    real.release()
+
+
+class Failing:
+    """Stands for NIXL where every call that gives something back fails."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: object) -> None:
+            self.calls.append(name)
+            raise RuntimeError(name)
+
+        return call
+
+
+def test_close_tries_every_step(two: Two) -> None:
+    handle, real, failing = two.read(index(1)), two.reader._agent, Failing()
+    two.until_done(handle)
+    handle.release()
+    two.reader._agent = failing
+    two.reader.close()
+    two.reader.close()
+    assert failing.calls == ["remove_remote_agent", "deregister_memory"]
+    assert two.reader._agent is None
+    del real
+
+
+def test_calls_after_close_are_typed_errors(two: Two) -> None:
+    local, remote = two.lists()
+    two.reader.close()
+    spans = region(two.mine)
+    for call in (
+        two.reader.metadata,
+        two.reader.notifications,
+        lambda: two.reader.notify(two.peer, b""),
+        lambda: two.reader.add_peer(b"x"),
+        lambda: two.reader.register(spans, "DRAM"),
+        lambda: two.reader.prepare(None, np.array([[8, 64, 0, 64, 1]]), "DRAM"),
+        lambda: two.reader.read(two.peer, local, index(0), remote, index(0)),
+        lambda: two.reader.read_spans(two.peer, spans, "DRAM", spans, "DRAM"),
+    ):
+        with pytest.raises(errors.TransportError, match="is closed"):
+            call()
+
+
+def test_a_read_that_did_not_begin_is_told_from_one_that_failed(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, remote = two.lists()
+    far, near = np.array([[8, 64, 0]]), region(two.mine[:64])
+    with pytest.raises(errors.NotBegunError):
+        two.reader.read(two.peer, local, index(1 << 20), remote, index(0))
+    with pytest.raises(errors.NotBegunError):
+        two.reader.read_spans(two.peer, near, "DRAM", far, "DRAM")
+    monkeypatch.setattr(two.reader.agent, "transfer", lambda handle: "ERR")
+    with pytest.raises(errors.TransportError) as caught:
+        two.reader.read(two.peer, local, index(0), remote, index(0))
+    assert not isinstance(caught.value, errors.HandleError)
+
+
+def test_a_read_that_did_not_begin_leaves_no_quarantine() -> None:
+    made = world(Shape(1), Shape(1), nixl=True)
+    try:
+        agent = made.decode[0]._transport.agent  # type: ignore[attr-defined]
+        agent.make_prepped_xfer = agent.initialize_xfer = Failing().refuse
+        transfer = made.decode[0].submit(ask(made, (0, 12)), 5)
+        assert isinstance(transfer.error, errors.TransferError)
+        assert made.decode[0].quarantined() == {}
+    finally:
+        made.close()

@@ -9,6 +9,7 @@ import pytest
 
 from kvplan.runtime import Memory, errors, views
 from kvplan.runtime.geometry import bridgeable
+from kvplan.runtime.plan import Group, Planes, Side, View, Worker
 from kvplan.runtime.register import element
 from tests.runtime.plans import ROW, STATE, Model, Shape, plan
 from tests.runtime.worlds import memory
@@ -156,6 +157,75 @@ def test_planes_of_one_arena_may_overlay() -> None:
     pool = views(side, 0, given)
     assert bridgeable(pool.geometry, side, 0).all()
     assert len(pool.geometry.regions) == 1
+
+
+def shifted(by: int, tail: int = 0) -> dict[str, Any]:
+    """Two layers, the second `by` bytes behind the first."""
+    stride = PAGE + tail
+    flat = np.zeros(10 * stride + 2 * by, np.uint8)
+    return {
+        name: np.lib.stride_tricks.as_strided(flat[at:], (10, PAGE), (stride, 1))
+        for name, at in (("kv.3", 0), ("kv.7", by))
+    }
+
+
+@pytest.mark.parametrize(("by", "tail"), [(0, 0), (32, 0), (PAGE, 0), (PAGE - 1, PAGE), (PAGE + 1, PAGE), (PAGE, 63)])
+def test_planes_that_share_bytes_are_refused(by: int, tail: int) -> None:
+    side = plan(Shape(1, tail=tail), Shape(1), Model(state=False)).prefill
+    with pytest.raises(errors.RegisterError, match=r"kv\.3 and kv\.7 share bytes"):
+        views(side, 0, shifted(by, tail))
+    for apart in (10 * (PAGE + tail), 9 * (PAGE + tail) + PAGE):
+        assert views(side, 0, shifted(apart, tail)).blocks == {"kv": 10}
+
+
+def test_planes_of_unlike_strides_are_compared_by_range() -> None:
+    given = arrays()
+    states = np.zeros((40, 2 * STATE), np.uint8)
+    flat = np.zeros(80 * STRIDE, np.uint8)
+    views(SIDE, 0, given | {"kv.3": flat, "state.3": states})
+    with pytest.raises(errors.RegisterError, match="share bytes"):
+        views(SIDE, 0, given | {"kv.3": flat, "state.3": flat[STRIDE : STRIDE + states.size].reshape(states.shape)})
+
+
+@pytest.mark.parametrize(("kind", "shape"), [
+    (np.uint16, (2, 4, 4)), (np.uint16, (2, 16)), (np.uint16, (32,)), (np.uint16, (2, 1, 4, 4)),
+    (np.uint8, (2, 4, 8)), (np.uint8, (64,)),
+])  # fmt: skip
+def test_pages_of_the_plans_axes(kind: type, shape: tuple[int, ...]) -> None:
+    side = plan(Shape(1), Shape(1), Model(state=False)).prefill
+    given = memory(Shape(1), Model(state=False), 0)
+    assert views(side, 0, given | {"kv.3": given["kv.3"].view(kind).reshape(40, *shape)}).blocks == {"kv": 40}
+
+
+@pytest.mark.parametrize(("kind", "shape", "text"), [
+    (np.uint16, (4, 2, 4), "a page has the axes"), (np.uint8, (4, 16), "a page has the axes"),
+    (np.float32, (16,), "elements of 4 bytes"), (np.float32, (2, 4, 2), "elements of 4 bytes"),
+])  # fmt: skip
+def test_pages_of_other_axes_or_items(kind: type, shape: tuple[int, ...], text: str) -> None:
+    side = plan(Shape(1), Shape(1), Model(state=False)).prefill
+    given = memory(Shape(1), Model(state=False), 0)
+    with pytest.raises(errors.RegisterError, match=text):
+        views(side, 0, given | {"kv.3": given["kv.3"].view(kind).reshape(40, *shape)})
+    if kind is np.float32:
+        with pytest.raises(errors.RegisterError, match=text):
+            views(side, 0, given | {"kv.3": given["kv.3"].view(kind).reshape(-1)})
+
+
+def test_tensors_that_share_a_page() -> None:
+    """Side by side in the last axis, or one behind the other as an axis of their own."""
+    axes = (("token", 4, 16), ("dim", 4, 2))
+    packed = (View("k", "bf16", 0, axes), View("v", "bf16", 8, axes))
+    behind = tuple(View(name, "bf16", at, (("token", 4, 8), ("dim", 4, 2))) for name, at in (("k", 0), ("v", 32)))
+    unlike = View("c", "bf16", 0, (("token", 4, 16), ("dim", 6, 2))), View("r", "bf16", 12, (("token", 4, 16),))
+    cases = [(packed, (4, 8), (8, 4)), (packed, (4, 2, 4), (2, 4, 4)), (behind, (2, 4, 4), (4, 2, 4)),
+             (unlike, (4, 8), (8, 4))]  # fmt: skip
+    for found, good, bad in cases:
+        loops = (("layer", (0,), 1),)
+        worker = Worker((Planes("kv", "kv", None, 0, loops, 64, 64, found),))
+        side = Side("s", "", (Group("kv", "tokens", 4, 4, 1, 0),), (worker,))
+        assert views(side, 0, {"kv.0": np.zeros((9, *good), np.uint16)}).blocks == {"kv": 9}
+        with pytest.raises(errors.RegisterError, match="a page has the axes"):
+            views(side, 0, {"kv.0": np.zeros((9, *bad), np.uint16)})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""What a model's numbers come to without a side: a cache whose sizes cannot be is refused when its file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from kvplan.dsl.diagnostics import Diagnostic, DslError, Sink
+from kvplan.dsl.evaluate import evaluate, in_play
+from kvplan.dsl.expr import names
+from kvplan.dsl.fields import guarded
+from kvplan.dsl.model import Expr, Kind, Sizes, TensorSpec, Value
+from kvplan.dsl.source import Span
+
+Env = Mapping[str, Value | Sizes]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A cache's parameters as its file gives them, the kind's defaults for the others, and where the cache is named."""
+
+    exprs: Mapping[str, Expr]
+    defaults: Mapping[str, Expr]
+    span: Span
+
+    def behind(self, name: str) -> tuple[str, ...]:
+        """The given parameters that `name` comes from."""
+        if name in self.exprs:
+            return (name,)
+        return tuple(g for other in sorted(_names(self.defaults.get(name))) for g in self.behind(other))
+
+    def blamed(self, expr: Expr, env: Env) -> tuple[str, ...]:
+        """The given parameters that make the worth of `expr`: those below 1 where there are any, else all."""
+        found = tuple(dict.fromkeys(given for name in sorted(names(expr)) for given in self.behind(name)))
+        return tuple(name for name in found if _small(env.get(name))) or found
+
+    def place(self, blamed: tuple[str, ...]) -> Span:
+        return self.exprs[blamed[0]].tree.span if blamed else self.span
+
+
+def check_worth(sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: Span) -> None:
+    """Report what no side can mend: a parameter without a value (T…, B…), a size below 1 (B004), each mistake once."""
+    defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
+    given = Given(params, defaults, span)
+    ready = {name: expr for name, expr in params.items() if _ready(expr, values)}
+    found = {name: guarded(sink, partial(evaluate, expr, values)) for name, expr in ready.items()}
+    env = {name: value for name, value in values.items() if name not in kind.params}
+    env |= {name: value for name, value in found.items() if value is not None}
+    accused: set[Span] = set()
+    for fault in (*_settled(given, env), *_sizes(kind, given, env)):
+        if fault.span not in accused:
+            sink.found.append(fault)
+        accused.add(fault.span)
+
+
+def _settled(given: Given, env: dict[str, Value | Sizes]) -> list[Diagnostic]:
+    """Put the worth of every default that no side changes into `env`, in whatever order they need each other."""
+    faults, waiting = [], dict(given.defaults)
+    while ready := [name for name, expr in waiting.items() if _ready(expr, env)]:
+        for name in ready:
+            expr = waiting.pop(name)
+            try:
+                env[name] = evaluate(expr, env)
+            except DslError as error:
+                faults.append(_mended(error, f"the default of '{name}'", expr, given, env))
+    return faults
+
+
+def _sizes(kind: Kind, given: Given, env: Env) -> Iterator[Diagnostic]:
+    for spec in kind.tensors.values():
+        if not _exists(spec, env):
+            continue
+        units = (("a row of its token axis", spec.unit),)
+        for what, expr in (*((f"axis '{axis}'", expr) for axis, expr in spec.axes), *units):
+            if expr is not None and _ready(expr, env):
+                yield from _size(f"{what} of tensor {spec.name}", expr, given, env)
+
+
+def _size(what: str, expr: Expr, given: Given, env: Env) -> Iterator[Diagnostic]:
+    try:
+        value = evaluate(expr, env)
+    except DslError as error:
+        yield _mended(error, what, expr, given, env)
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        blamed = given.blamed(expr, env)
+        yield Diagnostic("T001", f"{what} is {value}, not a number", given.place(blamed), values=in_play(expr, env))
+    elif value < 1:
+        yield from _too_small(what, expr, value, given, env)
+
+
+def _too_small(what: str, expr: Expr, value: int, given: Given, env: Env) -> Iterator[Diagnostic]:
+    """One error for each parameter below 1, or one for the first of those that make the size."""
+    blamed = given.blamed(expr, env)
+    notes = (f"its size is {expr.text}",) if expr.text not in blamed else ()
+    small = tuple(name for name in blamed if _small(env.get(name)))
+    for name in small or blamed[:1] or ("",):
+        place = given.place((name,) if name else ())
+        help = "sizes are whole numbers from 1"
+        yield Diagnostic("B004", f"{what} comes out as {value}", place, notes, help, in_play(expr, env))
+
+
+def _mended(error: DslError, what: str, expr: Expr, given: Given, env: Env) -> Diagnostic:
+    """An error in a kind's expression, told where the model gives the numbers that cause it."""
+    first = error.diagnostics[0]
+    place = given.place(given.blamed(expr, env))
+    return Diagnostic(
+        first.code, f"{what}: {first.message}", place, (f"it is {expr.text}",), first.help, in_play(expr, env)
+    )
+
+
+def _exists(spec: TensorSpec, env: Env) -> bool:
+    """Whether a tensor exists on every side: a condition that waits for a side says nothing."""
+    if spec.when is None:
+        return True
+    try:
+        return _ready(spec.when, env) and evaluate(spec.when, env) is True
+    except DslError:
+        return False
+
+
+def _ready(expr: Expr, env: Env) -> bool:
+    return names(expr) <= env.keys()
+
+
+def _names(expr: Expr | None) -> frozenset[str]:
+    return names(expr) if expr else frozenset()
+
+
+def _small(value: Value | Sizes | None) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < 1

@@ -1,0 +1,166 @@
+"""Requests that hold anything at all, and failures at awkward moments: typed errors, right bytes, no early word."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvplan.runtime import Request, Slot, errors
+from kvplan.runtime.plan import Blocks
+from tests.runtime.plans import Model, Shape
+from tests.runtime.test_pull import ask, finished, pull
+from tests.runtime.worlds import World, tables, world
+
+DTYPES = ["int64", "int32", "uint32", "uint64", "int16", "uint8", "int8", ">i4"]
+
+
+@pytest.fixture
+def pair() -> Iterator[World]:
+    made = world(Shape(2), Shape(1))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("ours", DTYPES)
+@pytest.mark.parametrize("theirs", DTYPES)
+def test_ids_of_every_dtype(theirs: str, ours: str) -> None:
+    made = world(Shape(1, ratio=8), Shape(1, ratio=8), Model(state=False))
+    sides = {"kv": Blocks(0, np.array([30, 31, 7], theirs))}, {"kv": Blocks(0, np.array([35, 36, 5], ours))}
+    pull(made, Request("r", (0, 96), *sides))
+    made.close()
+
+
+def kv(request: Request, first: Any, ids: Any) -> Request:
+    return replace(request, prefill={**request.prefill, "kv": Blocks(first, ids)})
+
+
+def state(request: Request, slot: Any) -> Request:
+    return replace(request, prefill={**request.prefill, "state": Slot(slot, 12)})
+
+
+def huge(end: int) -> Callable[[World, Request], Request]:
+    def made(world: World, request: Request) -> Request:
+        sides = [tables(shape, world.model, [1, 2, 3], 0, 4, end) for shape in world.shapes]
+        return Request("r", (0, end), *sides)
+
+    return made
+
+
+IDS = np.arange(3)
+HOSTILE: dict[str, Callable[[World, Any], Any]] = {
+    "two rows": lambda _, r: kv(r, 0, np.ones((2, 3), int)),
+    "uint64 beyond int64": lambda _, r: kv(r, 0, np.array([1, 2, 2**64 - 1], np.uint64)),
+    "bools": lambda _, r: kv(r, 0, np.ones(3, bool)),
+    "objects": lambda _, r: kv(r, 0, np.array([1, 2, 3], object)),
+    "a list": lambda _, r: kv(r, 0, [1, 2, 3]),
+    "first float": lambda _, r: kv(r, 0.0, IDS),
+    "first huge": lambda _, r: kv(r, 2**63, IDS),
+    "first far": lambda _, r: kv(r, 2**62, IDS),
+    "float tokens": lambda _, r: replace(r, tokens=(0.0, 12.0)),
+    "bool tokens": lambda _, r: replace(r, tokens=(False, 12)),
+    "three tokens": lambda _, r: replace(r, tokens=(0, 1, 12)),
+    "no tokens": lambda _, r: replace(r, tokens=None),
+    "far tokens": huge(2**45),
+    "farther tokens": huge(2**63 - 1),
+    "too far tokens": huge(2**70),
+    "slot huge": lambda _, r: state(r, 2**63),
+    "slot text": lambda _, r: state(r, "x"),
+    "slot bool": lambda _, r: state(r, True),
+    "slot negative": lambda _, r: state(r, -(2**70)),
+    "no tables": lambda _, r: replace(r, prefill=None),
+    "a table of None": lambda _, r: replace(r, decode={"kv": None, "state": None}),
+    "group 5": lambda _, r: replace(r, decode={**r.decode, 5: None}),
+    "id number": lambda _, r: replace(r, id=5),
+    "id list": lambda _, r: replace(r, id=[]),
+    "id empty": lambda _, r: replace(r, id=""),
+    "id surrogate": lambda _, r: replace(r, id="\udc80"),
+    "id long": lambda _, r: replace(r, id="é" * 129),
+    "no request": lambda _, r: None,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_a_request_holds_fails_it_alone(pair: World, name: str) -> None:
+    failed = pair.decode[0].submit(HOSTILE[name](pair, ask(pair, (0, 12))), 5)
+    assert (failed.state, type(failed.error)) == ("failed", errors.BadRequestError)
+    pull(pair, ask(pair, (0, 12), name="é" * 128))
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, "5", None, 10**400])
+def test_timeouts(pair: World, timeout: Any) -> None:
+    assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), timeout).error, errors.BadRequestError)
+    with pytest.raises(errors.HandshakeError, match="timeout"):
+        pair.decode[0].connect(pair.prefill[0].address, timeout)
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_nobody_is_told_of_a_request_that_fails(pair: World, cancel: bool) -> None:
+    pair.hub.frozen.add(pair.prefill[1]._transport.name)
+    late = pair.decode[0].submit(ask(pair, (0, 12)), 0.05)
+    if cancel:
+        late.cancel()
+    with pytest.raises(errors.RequestError):
+        late.wait()
+    assert not any(part.handles for part in late.parts)
+    pair.hub.frozen.clear()
+    assert finished(pair, 0.1) == [[], []]
+    pair.decode[0].poll()
+    pull(pair, ask(pair, (0, 12)))
+    assert finished(pair) == [["r"], ["r"]]
+
+
+def test_an_error_while_posting_fails_the_request(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kvplan.runtime.flight.gather", fails)
+        failed = pair.decode[0].submit(ask(pair, (0, 12)), 5)
+    assert isinstance(failed.error, errors.TransferError)
+    pair.decode[0].poll()
+    assert finished(pair, 0.1) == [[], []]
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_callback_that_asks_again_while_all_ends(pair: World, end: str) -> None:
+    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
+    puller, again = pair.decode[0], []
+    running = puller.submit(ask(pair, (0, 12)), 5)
+    running.on_end(lambda _: again.append(puller.submit(ask(pair, (0, 12), name="again"), 5)))
+    puller.close() if end == "close" else puller.drop(0)
+    assert isinstance(again[0].error, errors.HandshakeError)
+    assert 0 not in puller.connected()
+
+
+def test_a_peer_is_kept_while_a_running_transfer_reads_from_it(pair: World) -> None:
+    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
+    puller, peer = pair.decode[0], pair.decode[0]._peers.sources[0].peer
+    for number in range(2):
+        ids = {"kv": Blocks(0, IDS + 4 * number), "state": Slot(number, 12)}
+        puller.submit(replace(ask(pair, (0, 12), name=str(number)), decode=ids), 5)
+    puller.drop(0)
+    assert peer in puller._transport.peers  # type: ignore[attr-defined]
+    pair.hub.frozen.clear()
+    puller.poll()
+    assert peer not in puller._transport.peers  # type: ignore[attr-defined]
+    assert puller.quarantined() == {}
+
+
+def test_a_callback_waits_for_the_lock(pair: World) -> None:
+    from threading import Thread
+
+    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
+    running, seen = pair.decode[0].submit(ask(pair, (0, 12)), 5), []
+    with pair.decode[0]._lock:
+        thread = Thread(target=lambda: running.on_end(seen.append))
+        thread.start()
+        time.sleep(0.05)
+        assert not running.callbacks
+        running.cancel()
+    thread.join()
+    assert seen == [running]
