@@ -49,8 +49,9 @@ class Puller:
     def connect(self, address: str, timeout: float) -> None:
         """Meet the prefill engine that answers at `address` within `timeout` seconds, and prepare its reads.
 
-        A peer that was met before is dropped first. Raises HandshakeError, CardError, DigestError, RegisterError,
-        AddressError or TransportError; then no peer is connected.
+        A peer that was met before stays as it is where its card is the same; otherwise it is dropped first. Raises
+        HandshakeError, CardError, DigestError, RegisterError, AddressError or TransportError; then no new peer is
+        connected.
         """
         limit = seconds(timeout, HandshakeError)
         self._check_open()
@@ -58,7 +59,8 @@ class Puller:
         with self._settled():
             self._check_open()
             for card in met.workers:
-                self._flight.drop(card.worker)
+                if not self._peers.keeps(card):
+                    self._flight.drop(card.worker)
             self._peers.add(met)
 
     def submit(self, request: Request, timeout: float) -> Transfer:

@@ -141,7 +141,7 @@ def test_a_peer_is_kept_while_a_running_transfer_reads_from_it(pair: World) -> N
     pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
     puller, peer = pair.decode[0], pair.decode[0]._peers.sources[0].peer
     for number in range(2):
-        ids = {"kv": Blocks(0, IDS + 4 * number), "state": Slot(number, 12)}
+        ids: dict[str, Blocks | Slot] = {"kv": Blocks(0, IDS + 4 * number), "state": Slot(number, 12)}
         puller.submit(replace(ask(pair, (0, 12), name=str(number)), decode=ids), 5)
     puller.drop(0)
     assert peer in puller._transport.peers  # type: ignore[attr-defined]
@@ -155,7 +155,8 @@ def test_a_callback_waits_for_the_lock(pair: World) -> None:
     from threading import Thread
 
     pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
-    running, seen = pair.decode[0].submit(ask(pair, (0, 12)), 5), []
+    seen: list[object] = []
+    running = pair.decode[0].submit(ask(pair, (0, 12)), 5)
     with pair.decode[0]._lock:
         thread = Thread(target=lambda: running.on_end(seen.append))
         thread.start()
