@@ -52,22 +52,16 @@ def as_dict(error: Exception) -> dict[str, object]:
     return {"code": getattr(error, "code", ""), "message": message, "help": getattr(error, "help", "")}
 
 
-def refusal(what: object, error: Exception) -> str:
-    """A refused pair in words."""
-    told = as_dict(error)
-    return f"refused {what}\n   error[{told['code']}]: {told['message']}\n   = {told['help']}"
-
-
 def _report(error: Exception, form: str) -> None:
     from kvplan.dsl.diagnostics import DslError, render
 
     if form == "json":
         click.echo(json.dumps({"error": as_dict(error)}, indent=2))
         return
-    told = as_dict(error)
-    if isinstance(error, DslError) and error.diagnostics[0].span.path != "<argument>":
+    if isinstance(error, DslError):
         click.echo(render(error.diagnostics, "github" if form == "github" else "text"), err=True)
         return
+    told = as_dict(error)
     click.echo(f"error[{told['code']}]: {told['message']}", err=True)
     if told["help"]:
         click.echo(f"   = {told['help']}", err=True)

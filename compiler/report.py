@@ -36,7 +36,7 @@ class Report:
 
     def text(self) -> str:
         """What was compared, and what was found."""
-        what = f"{self.bytes:,} bytes in {self.planes:,} planes of {self.workers:,} decode worker{'s' if self.workers != 1 else ''}"
+        what = f"{self.bytes:,} bytes in {self.planes:,} planes of {self.workers:,} decode workers"
         said = f"compared {what}, written by {self.copies:,} copies"
         if self.right:
             return f"{said}: each written once, from its own coordinate"

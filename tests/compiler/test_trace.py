@@ -17,10 +17,10 @@ def hybrid() -> Compiled:
 
 
 def request(first: int, end: int, ids=(3, 1)):
-    states = {f"mamba.{i}": {"slot": 20 + i, "at": end} for i in range(4)}
+    states: dict[str, dict[str, object]] = {f"mamba.{i}": {"slot": 20 + i, "at": end} for i in range(4)}
     prefill = {"attention": {"first": 0, "ids": [4, 11, 7]}, **states}
-    decode: dict[str, object] = {"attention": {"first": 0, "ids": list(ids)}}
-    return parse({"tokens": [first, end], "prefill": prefill, "decode": {**decode, **states}})
+    decode = {"attention": {"first": 0, "ids": list(ids)}, **states}
+    return parse({"tokens": [first, end], "prefill": prefill, "decode": decode})
 
 
 def test_kernel_blocks_are_counted_by_the_owners_ratio(hybrid: Compiled) -> None:
