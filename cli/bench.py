@@ -18,8 +18,9 @@ FEWEST, WIDE = 15, 130
 @click.argument("names", nargs=-1, metavar="[WHAT]...")
 @click.option("--pairs", type=click.IntRange(min=2), default=FEWEST, show_default=True, help="How often each is timed.")
 @click.option("--json", "as_json", is_flag=True, help="Figures and their parts as JSON on stdout.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="json is --json.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
-def command(names: Sequence[str], pairs: int, as_json: bool, output: Path | None) -> None:
+def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: Path | None) -> None:
     """Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.
 
     WHAT is any of hot, preparing, requests, homogeneous, compiling; all of them by default. A figure that
@@ -32,7 +33,7 @@ def command(names: Sequence[str], pairs: int, as_json: bool, output: Path | None
     rows = run.measure(names or run.MEASUREMENTS, pairs, lambda name: click.echo(f"measuring {name} …", err=True))
     if output:
         output.write_text(report.as_json(rows) + "\n")
-    if as_json:
+    if as_json or form == "json":
         click.echo(report.as_json(rows))
         return
     from rich.console import Console

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from kvplan.cli.options import name_of
+from kvplan.cli.options import is_path, name_of
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind import bind
 from kvplan.compiler.errors import CompileError
@@ -24,6 +24,8 @@ def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> li
     """The compiler's errors in those of `files` that are deployments, at the values they are about."""
     library = _with(load((), layouts), files, layouts)
     read = [one for path in files if (one := _deployment(library, path))]
+    named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
+    library = _with(library, [*files, *dict.fromkeys(named)], layouts)
     found = [error for one in read for spec in one.plans for error in _check(library, spec)]
     # One side is bound for every model; the same words at the same place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}

@@ -65,25 +65,49 @@ def _say(
     outcome: jobs.Outcome,
 ) -> None:  # fmt: skip
     if form == "json":
-        click.echo(json.dumps(_answer(out, changed, left, outcome), indent=2))
+        click.echo(json.dumps(_answer(out, changed, left, check, outcome), indent=2))
         return
     for path in changed:
-        click.echo(files.unified(out, path, texts[path]) if check else f"wrote {out / path}", nl=not check)
+        click.echo(_difference(out, path, texts[path]) if check else f"wrote {out / path}")
     for path in left:
         click.echo(f"{out / path}: nothing asks for this plan any more; remove it", err=True)
     for job, error in outcome.refused:
-        told = failure.as_dict(error)
-        click.echo(f"refused {job}\n   error[{told['code']}]: {told['message']}\n   = {told['help']}", err=True)
-    word, same = "stale" if check else "written", len(texts) - len(changed)
-    click.echo(f"{len(texts)} plan{'s'[: len(texts) != 1]}: {len(changed)} {word}, {same} up to date", err=True)
+        click.echo(failure.refusal(job, error), err=True)
+    click.echo(_summary(out, texts, changed, check, len(outcome.refused)), err=True)
 
 
-def _answer(out: Path, changed: Sequence[str], left: Sequence[str], outcome: jobs.Outcome) -> dict[str, object]:
+def _difference(out: Path, path: str, text: str) -> str:
+    if files.state(out, path, text) == "missing":
+        return f"missing: {out / path}"
+    return files.unified(out, path, text).rstrip("\n")
+
+
+def _summary(out: Path, texts: Mapping[str, str], changed: Sequence[str], check: bool, refused: int) -> str:
+    missing = [path for path in changed if files.state(out, path, texts[path]) == "missing"] if check else []
+    counts = {"stale" if check else "written": len(changed) - len(missing), "missing": len(missing)}
+    counts = {word: n for word, n in counts.items() if n or word != "missing"}
+    counts |= {"up to date": len(texts) - len(changed), **({"refused": refused} if refused else {})}
+    said = ", ".join(f"{n} {word}" for word, n in counts.items())
+    return f"{len(texts)} plan{'s'[: len(texts) != 1]}: {said}"
+
+
+def _answer(
+    out: Path, changed: Sequence[str], left: Sequence[str], check: bool, outcome: jobs.Outcome
+) -> dict[str, object]:
     plans = [
-        {"path": str(out / path), "digest": compiled.plan.digest, "changed": path in changed}
+        {
+            "path": str(out / path),
+            "digest": compiled.plan.digest,
+            "changed": path in changed,
+            **(_checked(out, path, compiled.text) if check else {}),
+        }
         for path, compiled in outcome.plans.items()
     ]
     refused = [{"pair": str(job), **failure.as_dict(error)} for job, error in outcome.refused]
     answer: dict[str, object] = {"plans": plans, "orphans": [str(out / path) for path in left], "refused": refused}
     first = failure.as_dict(outcome.refused[0][1]) if outcome.refused else None
     return {"error": first, **answer} if first else answer
+
+
+def _checked(out: Path, path: str, text: str) -> dict[str, str]:
+    return {"state": files.state(out, path, text), "diff": files.unified(out, path, text)}

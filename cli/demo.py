@@ -24,7 +24,8 @@ Tick = Callable[[str], None]
 @click.argument("deployment", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--transport", type=click.Choice(["auto", "nixl", "memory"]), default="auto", show_default=True,
               help="What moves the bytes; auto is nixl where it can be imported.")  # fmt: skip
-@click.option("--output", "-o", default="plans", show_default=True, type=click.Path(file_okay=False, path_type=Path),
+@click.option("--output", "--out", "-o", "output", default="plans", show_default=True,
+              type=click.Path(file_okay=False, path_type=Path),
               help="Where the plans go.")  # fmt: skip
 @click.option("--seconds", type=click.IntRange(min=1), default=100, show_default=True, help="Give up after that long.")
 def command(deployment: Path | None, transport: str, output: Path, seconds: int) -> None:

@@ -30,7 +30,10 @@ def command(old: str, new: str, form: str) -> None:
     The exit code is 1 where they differ.
     """
     before, after = plans.read(old, new), plans.read(new, old)
-    found = {path: _compare(path, before.get(path), after.get(path)) for path in sorted({*before, *after})}
+    found = {
+        path: _compare((path or old, before.get(path)), (path or new, after.get(path)))
+        for path in sorted({*before, *after})
+    }
     unlike = {path: changes for path, changes in found.items() if changes}
     if form == "json":
         click.echo(
@@ -41,16 +44,16 @@ def command(old: str, new: str, form: str) -> None:
     sys.exit(WRONG if unlike else 0)
 
 
-def _compare(path: str, old: str | None, new: str | None) -> list[Change]:
+def _compare(old: tuple[str, str | None], new: tuple[str, str | None]) -> list[Change]:
+    """What differs between two plans, each its name and its text, None where it is not there."""
     from kvplan.compiler.diff import Change, diff
-    from kvplan.compiler.parse import parse
 
-    if old == new:
+    if old[1] == new[1]:
         return []
-    if old is None or new is None:
-        texts = [None if text is None else parse(text, path or "plan").title for text in (old, new)]
-        return [Change("plan", "the plan", *texts)]
-    return diff(parse(old, path or "old"), parse(new, path or "new"))
+    before, after = (None if text is None else plans.parsed(text, name) for name, text in (old, new))
+    if before is None or after is None:
+        return [Change("plan", "the plan", *(plan.title if plan else None for plan in (before, after)))]
+    return diff(before, after)
 
 
 def _text(unlike: Mapping[str, list[Change]], count: int) -> str:

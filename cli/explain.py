@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvplan.cli import explain_text
+from kvplan.cli import explain_text, plans
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 
 if TYPE_CHECKING:
@@ -84,12 +84,11 @@ def explain_plan(path: Path) -> dict[str, Any]:
     from kvplan.compiler.describe import describe_plan
     from kvplan.compiler.errors import BadInput
     from kvplan.compiler.facts import facts
-    from kvplan.compiler.parse import parse
 
     if not path.is_file():
         raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
     text = path.read_text(encoding="utf-8", errors="replace")
-    plan = parse(text, path.stem)
+    plan = plans.parsed(text, str(path))
     proved = re.search(r"^Proved.*?(?=\n\n|\Z)", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE | re.DOTALL)
     about = facts(plan, proved=" ".join(proved[0].split()) if proved else "")
     return {"path": str(path), **describe_plan(plan, about)}

@@ -125,7 +125,10 @@ def _reads(said: Plain) -> list[str]:
         waits.setdefault(count, []).append(int(worker))
     return [
         *lines,
-        *(f"prefill {workers(w)} waits for {_count(n, 'notification')} a request" for n, w in waits.items()),
+        *(
+            f"prefill {workers(w)} wait{'s' if len(w) == 1 else ''} for {_count(n, 'notification')} a request"
+            for n, w in waits.items()
+        ),
     ]
 
 

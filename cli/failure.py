@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 
 import click
 
@@ -31,6 +33,24 @@ def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> objec
         sys.exit(BAD_INPUT)
 
 
+@contextmanager
+def usage_as_json(words: Sequence[str]) -> Iterator[None]:
+    """Errors in the words of a command line, as JSON where they ask for it; otherwise click shows them."""
+    try:
+        yield
+    except click.UsageError as error:
+        if not _asks_for_json(words):
+            raise
+        path = error.ctx.command_path if error.ctx else "kvplan"
+        told = {"code": "S023", "message": error.format_message(), "help": f"try: {path} --help"}
+        click.echo(json.dumps({"error": told}, indent=2))
+        sys.exit(BAD_INPUT)
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    return "--format=json" in words or ("--format", "json") in pairwise(words)
+
+
 def exit_code(error: Exception) -> int:
     """1 for a plan that is wrong, 3 for a pair that cannot be done, 2 for everything else that is badly put."""
     from kvplan.compiler.errors import ProofFailed, Refused
@@ -52,16 +72,22 @@ def as_dict(error: Exception) -> dict[str, object]:
     return {"code": getattr(error, "code", ""), "message": message, "help": getattr(error, "help", "")}
 
 
+def refusal(what: object, error: Exception) -> str:
+    """A refused pair in words."""
+    told = as_dict(error)
+    return f"refused {what}\n   error[{told['code']}]: {told['message']}\n   = {told['help']}"
+
+
 def _report(error: Exception, form: str) -> None:
     from kvplan.dsl.diagnostics import DslError, render
 
     if form == "json":
         click.echo(json.dumps({"error": as_dict(error)}, indent=2))
         return
-    if isinstance(error, DslError):
+    told = as_dict(error)
+    if isinstance(error, DslError) and error.diagnostics[0].span.path != "<argument>":
         click.echo(render(error.diagnostics, "github" if form == "github" else "text"), err=True)
         return
-    told = as_dict(error)
     click.echo(f"error[{told['code']}]: {told['message']}", err=True)
     if told["help"]:
         click.echo(f"   = {told['help']}", err=True)

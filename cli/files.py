@@ -21,6 +21,13 @@ def stale(out: Path, texts: Mapping[str, str]) -> list[str]:
     return [path for path in sorted(texts) if on_disk(out / path) != texts[path]]
 
 
+def state(out: Path, path: str, text: str) -> str:
+    """`missing`, `stale` or `current`: how the file on disk stands to `text`."""
+    if not (out / path).is_file():
+        return "missing"
+    return "current" if on_disk(out / path) == text else "stale"
+
+
 def orphans(out: Path, texts: Mapping[str, str]) -> list[str]:
     """Plans beside those of `texts`, in the same folders, that nothing asks for any more."""
     folders = {Path(path).parent for path in texts}
@@ -32,7 +39,8 @@ def unified(out: Path, path: str, text: str) -> str:
     """The unified diff from the file on disk to `text`."""
     old = on_disk(out / path).splitlines(keepends=True)
     name = str(out / path)
-    return "".join(difflib.unified_diff(old, text.splitlines(keepends=True), f"{name} (on disk)", f"{name} (compiled)"))
+    before = f"{name} (on disk)" if (out / path).is_file() else "/dev/null"
+    return "".join(difflib.unified_diff(old, text.splitlines(keepends=True), before, f"{name} (compiled)"))
 
 
 def write(out: Path, texts: Mapping[str, str], paths: Iterable[str]) -> None:

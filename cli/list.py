@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kvplan.cli.options import format_option, layouts_option
+
+if TYPE_CHECKING:
+    from kvplan.dsl.model import Engine
 
 
 @click.command("list")
@@ -19,7 +23,7 @@ def command(layouts: tuple[Path, ...], form: str) -> None:
     from kvplan.dsl.library import load
 
     library = load((), layouts)
-    sections: Mapping[str, Mapping[str, str]] = {
+    sections: dict[str, Mapping[str, str]] = {
         "models": {name: library.models[name].title for name in sorted(library.models)},
         "kinds": {name: library.kinds[name].title for name in sorted(library.kinds)},
         "engines": {
@@ -27,9 +31,32 @@ def command(layouts: tuple[Path, ...], form: str) -> None:
             for name in sorted(library.engines)
         },
     }
-    click.echo(
-        json.dumps(sections, indent=2) if form == "json" else "\n\n".join(_section(*item) for item in sections.items())
-    )
+    if form == "json":
+        engines = {name: _described(library.engines[name]) for name in sorted(library.engines)}
+        click.echo(json.dumps({**sections, "engines": engines}, indent=2))
+        return
+    click.echo("\n\n".join(_section(*item) for item in sections.items()))
+
+
+def _described(engine: Engine) -> dict[str, object]:
+    """An engine with all keys that a side of it may have."""
+    options = {
+        name: {
+            "type": option.type,
+            "default": option.default.text if option.default else None,
+            "values": list(option.values),
+            "aliases": dict(option.aliases),
+            "doc": option.doc,
+        }
+        for name, option in engine.options.items()
+    }
+    mesh = [*engine.mesh.workers, *engine.mesh.derived]
+    return {
+        "title": _engine(engine.title, engine.versions),
+        "mesh": mesh,
+        "options": options,
+        "derived": [*engine.derive],
+    }
 
 
 def _engine(title: str, versions: str) -> str:

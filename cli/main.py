@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from importlib.metadata import version
+from typing import Any
 
 import click
 
-from kvplan.cli.failure import guarded
+from kvplan.cli.failure import guarded, usage_as_json
 
 VERBS = ("check", "compile", "explain", "diff", "trace", "simulate", "list", "demo", "bench")
 
@@ -24,8 +25,18 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"kvplan.cli.{cmd_name}").command
         return command
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        words = tuple(args)
+        with usage_as_json(words):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta["words"] = words
+        return context
+
     def invoke(self, ctx: click.Context) -> object:
-        return guarded(ctx, super().invoke)
+        with usage_as_json(ctx.meta["words"]):
+            return guarded(ctx, super().invoke)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvplan.runtime.plan import Plan
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
@@ -40,9 +44,19 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
         if texts := _listed(revision, path):
             return texts
         raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", help)
-    except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        said = str(getattr(error, "stderr", "") or error).strip().splitlines()
-        raise BadInput("S021", f"there is no plan, directory or git revision {text!r}: {said[-1]}", help) from None
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        raise BadInput("S021", f"there is no plan, directory or git revision {text!r}", help) from None
+
+
+def parsed(text: str, name: str) -> Plan:
+    """The plan of a text; what is wrong with it begins with `name`. Raises PlanFormatError."""
+    from kvplan.compiler.parse import parse
+    from kvplan.runtime.errors import PlanFormatError
+
+    try:
+        return parse(text, name)
+    except PlanFormatError as error:
+        raise error if name in str(error) else PlanFormatError(f"{name}: {error}") from None
 
 
 def _listed(revision: str, path: str) -> Mapping[str, str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from kvplan.cli import jobs
-from kvplan.cli.failure import WRONG
+from kvplan.cli import failure, jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, libraries, side_options
 
 if TYPE_CHECKING:
@@ -42,12 +41,36 @@ def command(
     found, names = libraries(models, layouts)
     text = request.read() if request else None
     wanted = jobs.product(names, prefill, decode, options)
-    reports = {str(job): _simulate(found, job, text, tokens, seed) for job in jobs.watched(wanted)}
+    reports, refused = _run(wanted, lambda job: _simulate(found, job, text, tokens, seed))
     if form == "json":
-        click.echo(json.dumps({name: _json(report) for name, report in reports.items()}, indent=2))
+        click.echo(json.dumps(_answer(reports, refused), indent=2))
     else:
-        click.echo("\n".join(f"{name}\n  {report.text()}" for name, report in reports.items()))
-    sys.exit(0 if all(report.right for report in reports.values()) else WRONG)
+        click.echo("".join(f"{name}\n  {report.text()}\n" for name, report in reports.items()), nl=False)
+        click.echo("".join(f"{failure.refusal(*pair)}\n" for pair in refused.items()), nl=False, err=True)
+    right = all(report.right for report in reports.values())
+    sys.exit(failure.WRONG if not right else failure.REFUSED if refused else 0)
+
+
+def _run(
+    wanted: Sequence[jobs.Job], simulated: Callable[[jobs.Job], Report]
+) -> tuple[dict[str, Report], dict[str, Exception]]:
+    """Reports by pair, and the pairs that were refused, which do not stop the others."""
+    from kvplan.compiler.errors import Refused
+
+    reports: dict[str, Report] = {}
+    refused: dict[str, Exception] = {}
+    for job in jobs.watched(wanted):
+        try:
+            reports[str(job)] = simulated(job)
+        except Refused as error:
+            refused[str(job)] = error
+    return reports, refused
+
+
+def _answer(reports: Mapping[str, Report], refused: Mapping[str, Exception]) -> dict[str, object]:
+    pairs = {name: _json(report) for name, report in reports.items()}
+    said = {name: {"error": failure.as_dict(error)} for name, error in refused.items()}
+    return {**next(iter(said.values()), {}), **pairs, **said}
 
 
 def _simulate(library: Library, job: jobs.Job, text: str | None, tokens: str | None, seed: int) -> Report:

@@ -42,6 +42,7 @@ SIDES: Codes = {
         "Give the path of a plan, a folder of plans or REVISION:PATH.",
     ),
     "S022": ("no code of that name", "docs/errors.md lists all codes."),
+    "S023": ("a command line that cannot be read", "`kvplan COMMAND --help` shows the options and what they take."),
 }
 
 REQUESTS: Codes = {

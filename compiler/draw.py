@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kvplan.compiler.pages import Gap, Leaf, Piece, Rows, legend, pieces
+from kvplan.compiler.pages import Gap, Leaf, Piece, Rows, legend, many, pieces
 from kvplan.runtime.plan import Planes
 
 WIDTH = 72
@@ -48,7 +48,7 @@ def levels(title: str, body: Sequence[Piece], bytes: int, starts: Mapping[str, i
     found = [Level(title, bytes, tuple(segments), said)]
     for piece in body:
         if isinstance(piece, Rows):
-            found += levels(f"each of {piece.count:,} {piece.axis}", piece.body, piece.step, starts)
+            found += levels(f"each of {many(piece.count, piece.axis)}", piece.body, piece.step, starts)
     return found
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.compiler.pages import many
+
 Labels = npt.NDArray[np.int64]
 
 
@@ -36,7 +38,8 @@ class Report:
 
     def text(self) -> str:
         """What was compared, and what was found."""
-        what = f"{self.bytes:,} bytes in {self.planes:,} planes of {self.workers:,} decode workers"
+        workers = many(self.workers, "decode worker")
+        what = f"{self.bytes:,} bytes in {self.planes:,} planes of {workers}"
         said = f"compared {what}, written by {self.copies:,} copies"
         if self.right:
             return f"{said}: each written once, from its own coordinate"

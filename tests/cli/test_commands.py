@@ -152,7 +152,7 @@ def test_explain_shows_pages_groups_and_what_moves() -> None:
         "head 0",
         "WHAT MOVES",
         "decode 0 <- prefill 1",
-        "waits for 1 notification",
+        "prefill workers 0-3 wait for 1 notification",
         "Proved",
     ):
         assert word in said.stdout

@@ -20,9 +20,9 @@ def test_heads_then_tokens_then_vectors() -> None:
     lines = draw(PAGE, {"head": 4})
     assert lines[0] == "page, 32,768 B"
     assert [word for word in lines[1].split() if word.isdigit()] == ["4", "5", "6", "7"]
-    assert lines[2] == "each of 4 head, 8,192 B"
+    assert lines[2] == "each of 4 heads, 8,192 B"
     assert lines[3].split("|")[-2].strip() == "token 15"
-    assert lines[4] == "each of 16 token, 512 B"
+    assert lines[4] == "each of 16 tokens, 512 B"
     assert lines[6:] == ["  k 256 B (128 dim x bf16)", "  v 256 B (128 dim x bf16)"]
 
 

@@ -46,7 +46,7 @@ def test_right_copies_are_right() -> None:
     assert report.right, report.text()
     assert (report.bytes, report.planes, report.workers, report.copies) == (2 * 2 * 14 + 12, 3, 1, 9)
     assert report.text() == (
-        "compared 68 bytes in 3 planes of 1 decode workers, written by 9 copies: "
+        "compared 68 bytes in 3 planes of 1 decode worker, written by 9 copies: "
         "each written once, from its own coordinate"
     )
 

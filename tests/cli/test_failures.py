@@ -1,0 +1,152 @@
+"""What goes wrong on a command line or in a deployment file, said where it is and in the form that was asked for."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvplan.cli.main import main
+
+SIDES = ["--prefill", "tp=4", "--decode", "tp=2"]
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def deployment(folder: Path, entry: str) -> str:
+    (folder / "deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n  - {entry}\n")
+    return str(folder / "deploy.yaml")
+
+
+def own_model(path: Path) -> None:
+    text = files("kvplan.layouts").joinpath("models/qwen3-0.6b.yaml").read_text()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace("model: qwen3-0.6b", f"model: {path.stem}"))
+
+
+def test_a_model_named_by_path_is_compiled(tmp_path: Path) -> None:
+    own_model(tmp_path / "sub/mine.yaml")
+    file = deployment(tmp_path, "{models: [sub/mine.yaml], prefill: [tp=1], decode: [tp=2]}")
+    assert run("check", file).exit_code == 0
+    done = run("compile", file, "-o", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out/mine/p_tp1__d_tp2.py").is_file()
+
+
+def test_check_reports_all_of_a_deployment(tmp_path: Path) -> None:
+    own_model(tmp_path / "mine.yaml")
+    entry = '{models: [none.yaml, mine.yaml], prefill: [tpp=1, "tp=2,order=hdn"], decode: [tp=x/2, tp], '
+    file = deployment(tmp_path, entry + "options: {elect: spred, elekt: one}}")
+    said = run("check", file, "--format", "json")
+    found = {(d["code"], d["line"], d["column"]) for d in json.loads(said.stdout)}
+    line = (tmp_path / "deploy.yaml").read_text().splitlines()[4]
+    words = {"none": "Y012", "tpp": "S005", "tp=2,": "S009", "tp=x": "S004", "tp]": "S001", "spred": "S015"}
+    expected = {(code, 5, line.index(word) + 1) for word, code in words.items()}
+    assert found == expected | {("S015", 5, line.index("elekt") + 1)}
+    assert said.exit_code == 2
+
+
+def test_check_of_no_file() -> None:
+    said = run("check", "nope.yaml", "--format", "json")
+    assert (said.exit_code, json.loads(said.stdout)[0]["code"]) == (2, "Y012")
+
+
+def test_simulate_goes_on_after_a_refusal() -> None:
+    words = ["simulate", "llama-3.1-8b", "--prefill", "tp=3/1", "--decode", "tp=1"]
+    said = run(*words)
+    assert said.exit_code == 3
+    assert "tp=3 -> tp=1" in said.stderr
+    assert "tp=1 -> tp=1\n  compared" in said.stdout
+    answer = json.loads(run(*words, "--format", "json").stdout)
+    assert answer["llama-3.1-8b: tp=3 -> tp=1"]["error"] == answer["error"]
+    assert answer["llama-3.1-8b: tp=1 -> tp=1"]["right"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compile", "--format", "json"],
+        ["compile", "llama-3.1-8b", "--format=json"],
+        ["compile", "llama-3.1-8b", "--nope", "--format", "json"],
+        ["nope", "--format", "json"],
+        ["--nope", "--format", "json"],
+    ],
+)
+def test_usage_errors_as_json(words: list[str]) -> None:
+    said = run(*words)
+    assert said.exit_code == 2
+    error = json.loads(said.stdout)["error"]
+    assert set(error) == {"code", "message", "help"}
+    assert all(error.values())
+
+
+def test_usage_errors_as_text() -> None:
+    said = run("compile", "llama-3.1-8b")
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert "Usage:" in said.stderr
+
+
+def test_check_says_missing_stale_and_current(tmp_path: Path) -> None:
+    words = ["compile", "llama-3.1-8b", *SIDES, "-o", str(tmp_path), "--check"]
+    missing = run(*words)
+    assert (missing.exit_code, missing.stdout.count("\n")) == (1, 1)
+    assert "missing" in missing.stdout
+    assert state(words) == ("missing", True)
+    run(*words[:-1])
+    assert state(words) == ("current", False)
+    path = tmp_path / "llama_3_1_8b/p_tp4__d_tp2.py"
+    path.write_text(path.read_text() + "\n")
+    assert state(words) == ("stale", True)
+
+
+def state(words: list[str]) -> tuple[str, bool]:
+    (plan,) = json.loads(run(*words, "--format", "json").stdout)["plans"]
+    return plan["state"], bool(plan["diff"])
+
+
+def test_the_summary_counts_refusals(tmp_path: Path) -> None:
+    said = run("compile", "llama-3.1-8b", "--prefill", "tp=1/3", "--decode", "tp=2", "-o", str(tmp_path))
+    assert "1 plan: 1 written, 0 up to date, 1 refused" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [("no/such.yaml", "no such file"), ("such.yam", "no such file"), ("no/such", "no such file"), ("lama", "unknown")],
+)
+def test_names_on_the_command_line(model: str, expected: str) -> None:
+    said = run("compile", model, *SIDES)
+    assert said.exit_code == 2
+    assert expected in said.stderr
+    assert "<argument>" not in said.stderr
+
+
+@pytest.mark.parametrize("words", [["explain"], ["diff", "{old}"]])
+def test_a_bad_plan_is_named(tmp_path: Path, words: list[str]) -> None:
+    old, bad = tmp_path / "old.py", tmp_path / "bad.py"
+    old.write_text("x = ")
+    bad.write_text("y = ")
+    said = run(*(word.format(old=bad) for word in words), str(bad if words == ["explain"] else old))
+    assert said.exit_code == 2
+    assert str(bad) in said.stderr
+
+
+def test_git_is_not_quoted() -> None:
+    said = run("diff", "no-such-revision", "plans")
+    assert (said.exit_code, "fatal" in said.stderr) == (2, False)
+    assert "S021" in said.stderr
+
+
+def test_list_names_the_options_of_engines() -> None:
+    engines = json.loads(run("list", "--format", "json").stdout)["engines"]
+    assert "hnd" in engines["vllm"]["options"]["order"]["aliases"]
+    assert "tp" in engines["vllm"]["mesh"]
+
+
+@pytest.mark.parametrize(("verb", "option"), [("demo", "--out"), ("bench", "--format")])
+def test_options_by_their_common_names(verb: str, option: str) -> None:
+    assert option in run(verb, "--help").stdout
