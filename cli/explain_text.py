@@ -167,6 +167,6 @@ def span(where: Sequence[int]) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """`0-3, 7` for 0, 1, 2, 3, 7."""
-    from kvplan.compiler.diff import ranges
+    from kvplan.compiler.header import ranges
 
     return ranges(numbers)

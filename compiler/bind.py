@@ -11,7 +11,7 @@ from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorke
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.groups import form
 from kvplan.compiler.key import side_key
-from kvplan.compiler.mesh import PIPELINE, mesh_sizes, workers
+from kvplan.compiler.mesh import mesh_sizes, workers
 from kvplan.compiler.options import Env, settle, split_options
 from kvplan.compiler.own import holding
 from kvplan.compiler.place import check_chains, local_sizes, page_bytes
@@ -239,6 +239,3 @@ def _check_units(cache: BoundCache) -> None:
                 f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens: a range of tokens may cut it",
                 "only rows of one token can be moved by token so far",
             )
-
-
-__all__ = ["OTHER_KEYS", "PIPELINE", "bind"]

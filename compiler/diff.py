@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 from kvplan.compiler.facts import facts
+from kvplan.compiler.header import ranges
 from kvplan.runtime.names import planes
 from kvplan.runtime.plan import Interval, Nest, Plan, Read, Side
 from kvplan.runtime.rows import BYTES, D_OFFSET, P_OFFSET, expand_tokens
@@ -90,17 +91,6 @@ def _union(old: Iterable[V], new: Iterable[V]) -> list[V]:
 def _where(word: str, name: str, numbers: list[int]) -> str:
     who = word if numbers == [-1] else f"{word}{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
     return " · ".join(part for part in (who.strip(), name) if part)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number, number])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def _model(plan: Plan) -> dict[str, str]:

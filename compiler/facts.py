@@ -9,7 +9,6 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from kvplan.compiler.functions import build
 from kvplan.runtime import names, rows, spans
@@ -141,10 +140,10 @@ def _count(table: Table, ends: _Ends) -> tuple[int, int]:
     """(requests, bytes) of one read of 1024 tokens, or of one state."""
     runs = _runs(ends)
     page, token, repeat = _one_plane(table)
-    whole = _whole(table, ends, runs)
+    whole = spans.whole_pages(ends.page, table, runs)
     strides = np.array(ends.prefill_planes)[:, 0], np.array(ends.decode_planes)[:, 0]
-    paged = spans.page_spans(rows.expand(page), _pick(runs, whole), *strides)
-    short = spans.token_spans(rows.expand_tokens(token), _pick(runs, ~whole), *strides)
+    paged = spans.page_spans(rows.expand(page), spans.pick(runs, whole), *strides)
+    short = spans.token_spans(rows.expand_tokens(token), spans.pick(runs, ~whole), *strides)
     found = np.concatenate([paged, short])
     return _requests(found, ends) * repeat, int(found[:, rows.BYTES].sum()) * repeat
 
@@ -154,19 +153,6 @@ def _runs(ends: _Ends) -> Runs:
     blocks = 1 if ends.decode.store == "state" else TOKENS
     table = Blocks(0, 2 * np.arange(blocks, dtype=np.int64))
     return build(ends.prefill, ends.decode)(0, TOKENS, table, table, *ends.shards)
-
-
-def _whole(table: Table, ends: _Ends, runs: Runs) -> npt.NDArray[np.bool_]:
-    if not table.token:
-        return np.ones(len(runs.count), np.bool_)
-    if not table.page or not ends.page:
-        return np.zeros(len(runs.count), np.bool_)
-    whole: npt.NDArray[np.bool_] = (runs.prefill_token == 0) & (runs.decode_token == 0) & (runs.count == ends.page)
-    return whole
-
-
-def _pick(runs: Runs, chosen: npt.NDArray[np.bool_]) -> Runs:
-    return Runs(*(column[chosen] for column in runs))
 
 
 def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:

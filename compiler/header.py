@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from textwrap import wrap
 
@@ -110,13 +111,18 @@ def workers(numbers: tuple[int, ...]) -> str:
     """`decode worker 3`, `decode workers 0-3`, `decode workers 0, 2, 5`."""
     if len(numbers) == 1:
         return f"decode worker {numbers[0]}"
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
+    return f"decode workers {ranges(numbers)}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1] = [runs[-1][0], number]
         else:
-            ranges.append([number, number])
-    return "decode workers " + ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in ranges)
+            runs.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def _closing(plan: Plan, facts: Facts) -> list[str]:

@@ -73,7 +73,7 @@ def gather(source: Source, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
     total = 0
     for entry in source.entries:
         one = runs[entry.pair.name]
-        whole = spans.whole_pages(entry.pair, entry.read, one)
+        whole = spans.whole_pages(entry.pair.page, entry.read.table, one)
         if (total := total + _most(entry, one, int(whole.sum()))) > INT32:
             text = f"{total} descriptors from worker {source.worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")

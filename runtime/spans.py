@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.runtime import names, rows
-from kvplan.runtime.plan import Ints, Pair, Plan, Read, Runs
+from kvplan.runtime.plan import Ints, Pair, Plan, Read, Runs, Table
 
 
 def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
@@ -16,11 +16,11 @@ def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
     """
     pair = pair_named(plan, read.pair)
     strides = names.strides(plan.prefill.workers[read.worker]), names.strides(plan.decode.workers[decode_worker])
-    whole = whole_pages(pair, read, runs)
+    whole = whole_pages(pair.page, read.table, runs)
     table = read.table
     page, token = rows.of_read(read, table.page)[:, : rows.P_TOKEN], rows.of_read(read, table.token)
     return np.concatenate(
-        [page_spans(page, _pick(runs, whole), *strides), token_spans(token, _pick(runs, ~whole), *strides)]
+        [page_spans(page, pick(runs, whole), *strides), token_spans(token, pick(runs, ~whole), *strides)]
     )
 
 
@@ -29,14 +29,14 @@ def pair_named(plan: Plan, name: str) -> Pair:
     return next(pair for pair in plan.pairs if pair.name == name)
 
 
-def whole_pages(pair: Pair, read: Read, runs: Runs) -> npt.NDArray[np.bool_]:
+def whole_pages(page: int, table: Table, runs: Runs) -> npt.NDArray[np.bool_]:
     """Which runs go by the page table: pages full on both sides, and states, which have no tokens to cut."""
-    if not read.table.token:
+    if not table.token:
         return np.ones(len(runs.count), np.bool_)
-    if not pair.page or not read.table.page:
+    if not page or not table.page:
         return np.zeros(len(runs.count), np.bool_)
     # A run lies in one block on either side: one of as many tokens as a page has begins at the page's first.
-    whole: npt.NDArray[np.bool_] = runs.count == pair.page
+    whole: npt.NDArray[np.bool_] = runs.count == page
     return whole
 
 
@@ -74,5 +74,6 @@ def _at_tokens(table: Ints, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
     return span
 
 
-def _pick(runs: Runs, chosen: npt.NDArray[np.bool_]) -> Runs:
+def pick(runs: Runs, chosen: npt.NDArray[np.bool_]) -> Runs:
+    """The runs where `chosen` is true."""
     return Runs(*(column[chosen] for column in runs))
