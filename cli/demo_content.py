@@ -50,13 +50,12 @@ def spot(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Blocks,
     if group.store == "state":
         zero = np.zeros(1, np.int64)
         return Spot(table.ids.astype(np.int64), zero, zero)
-    over = side.tokens_over
-    shards, rank = (dict(side.sizes)[over], dict(worker.at)[over]) if over else (1, 0)
     token = np.arange(*tokens, dtype=np.int64)
-    token = token[token // side.chunk % shards == rank]
-    turn, within = np.divmod(token, group.tokens * shards)
-    local = within // (shards * side.chunk) * side.chunk + token % side.chunk
-    return Spot(table.ids[turn - table.first] * group.ratio + local // group.kernel, local % group.kernel, token)
+    token = token[token // side.chunk % side.ways == worker.turn]
+    local = token // (side.ways * side.chunk) * side.chunk + token % side.chunk
+    position, within = np.divmod(local, group.tokens)
+    block = table.ids[position - table.first] * group.ratio + within // group.kernel
+    return Spot(block, within % group.kernel, token)
 
 
 def stamp_plane(plane_bytes: Bytes, plane: Plane, at: Spot) -> int:

@@ -23,28 +23,48 @@ CODE = re.compile(r"[A-Za-z]\d{3}")
 @click.argument("what", metavar="MODEL|PLAN|CODE")
 @side_options(required=False)
 @compile_options
+@click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
 @layouts_option
 @format_option("text", "json")
 def command(
-    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: tuple[Path, ...], form: str
+    what: str,
+    prefill: str | None,
+    decode: str | None,
+    worker: int | None,
+    options: Mapping[str, str],
+    layouts: tuple[Path, ...],
+    form: str,
 ) -> None:
     """Explain a model, a pair, a plan or an error.
 
-    A MODEL alone: its caches. With one side: its groups and pages; with both: what moves. Or a PLAN file, or an
-    error's CODE.
+    A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
+    where on one decode worker. Or a PLAN file, or an error's CODE.
     """
-    said = _explain(what, prefill, decode, options, layouts)
+    said = _explain(what, prefill, decode, worker, options, layouts)
+    if worker is not None and "landing" not in said:
+        raise _no_landing(worker)
     show = explain_text.text(said)
     click.echo(json.dumps(said, indent=2) if form == "json" else show)
 
 
+def _no_landing(worker: int) -> Exception:
+    from kvplan.compiler.errors import BadInput
+
+    return BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
+
+
 def _explain(
-    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: tuple[Path, ...]
+    what: str,
+    prefill: str | None,
+    decode: str | None,
+    worker: int | None,
+    options: Mapping[str, str],
+    layouts: tuple[Path, ...],
 ) -> dict[str, Any]:
     if CODE.fullmatch(what):
         return explain_code(what.upper())
     if what.endswith(".py"):
-        return explain_plan(Path(what))
+        return explain_plan(Path(what), worker or 0)
     found, name = library(what, layouts)
     if not prefill and not decode:
         from kvplan.compiler.describe import describe_model
@@ -53,15 +73,17 @@ def _explain(
         return describe_model(model, {cache.kind: found.kind(cache.kind) for cache in model.caches.values()})
     if not prefill or not decode:
         return explain_side(found, name, str(prefill or decode))
-    return explain_pair(found, name, prefill, decode, options)
+    return explain_pair(found, name, prefill, decode, options, worker or 0)
 
 
-def explain_pair(found: Library, model: str, prefill: str, decode: str, options: Mapping[str, str]) -> dict[str, Any]:
+def explain_pair(
+    found: Library, model: str, prefill: str, decode: str, options: Mapping[str, str], worker: int = 0
+) -> dict[str, Any]:
     from kvplan.compiler.api import compile_pair
     from kvplan.compiler.describe import describe_plan
 
     compiled = compile_pair(found, model, prefill, decode, options)
-    return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts)}
+    return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts, worker)}
 
 
 def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
@@ -77,7 +99,7 @@ def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
     return {"model": model, "notes": list(bound.notes), **describe_side(side), "digest": digest.side(side)}
 
 
-def explain_plan(path: Path) -> dict[str, Any]:
+def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
     """A plan as it lies on disk. What was proved is what its header says, checked when it was compiled."""
     import ast
 
@@ -91,7 +113,7 @@ def explain_plan(path: Path) -> dict[str, Any]:
     plan = plans.parsed(text, str(path))
     proved = re.search(r"^Proved.*?(?=\n\n|\Z)", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE | re.DOTALL)
     about = facts(plan, proved=" ".join(proved[0].split()) if proved else "")
-    return {"path": str(path), **describe_plan(plan, about)}
+    return {"path": str(path), **describe_plan(plan, about, worker)}
 
 
 def explain_code(code: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kvplan.compiler.columns import columns
+
 Plain = Mapping[str, Any]
 
 
@@ -16,19 +18,6 @@ def text(said: Plain) -> str:
     if "moves" in said:
         return _pair(said)
     return _one_side(said) if "side" in said else _model(said)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Columns as wide as they need to be, two blanks apart; columns of numbers to the right."""
-    body = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
-    columns = [_column(head[index], [row[index] for row in body]) for index in range(len(head))]
-    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
-
-
-def _column(head: str, cells: Sequence[str]) -> list[str]:
-    width = max(map(len, (head, *cells)))
-    numbers = all(cell.replace(",", "").isdigit() for cell in cells)
-    return [cell.rjust(width) if numbers else cell.ljust(width) for cell in (head, *cells)]
 
 
 def _model(said: Plain) -> str:
@@ -56,7 +45,8 @@ def _pair(said: Plain) -> str:
     ]
     for name in ("prefill", "decode"):
         lines += ["", f"{name.upper()} {said[name]['side']}", "", *side_lines(said[name])]
-    lines += ["", "WHAT MOVES", "", *_moves(said), "", "WHO READS WHAT", "", *_reads(said), ""]
+    lines += ["", "WHAT MOVES", "", *_moves(said), "", "WHO READS WHAT", "", *_reads(said)]
+    lines += ["", f"WHAT LANDS WHERE, DECODE WORKER {said['worker']}", "", *said["landing_drawing"], ""]
     lines += [f"note: {note}" for note in said["notes"]]
     lines += [f"skipped, one side lacks it: {name}" for name in said["skipped"]]
     return "\n".join([*lines, f"strategy: {said['strategy']}", *([said["proof"]] if said["proof"] else [])])
@@ -65,8 +55,8 @@ def _pair(said: Plain) -> str:
 def side_lines(side: Plain) -> list[str]:
     """Groups, sharding, then pages."""
     head = ("group", "block", "ratio", "planes per worker", "layers", "memory shared with")
-    lines = table(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
-    lines += ["", *table(("worker", "holds", "layers"), _holders(side["workers"]))]
+    lines = columns(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
+    lines += ["", *columns(("worker", "holds", "layers"), _holders(side["workers"]))]
     for page in side["pages"]:
         part = f".{page['part']}" if page["part"] else ""
         who = f"{page['cache']}{part} on {workers(page['workers'])}"
@@ -78,6 +68,7 @@ def side_lines(side: Plain) -> list[str]:
 def _group(group: Plain, others: int) -> tuple[object, ...]:
     held = f"{group['tokens']:,} tokens" if group["store"] == "tokens" else "one state"
     held += f", in turns of {group['chunk']} over {group['shards']}" if group["shards"] > 1 else ""
+    held += f" of {group['length']}" if group["length"] != "context" and group["store"] == "tokens" else ""
     ratio = f"{group['ratio']} x {group['kernel']:,} tokens" if group["store"] == "tokens" else "1"
     counts = sorted(set(group["planes"]))
     per = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -105,7 +96,9 @@ def _moves(said: Plain) -> list[str]:
         (spans(m["workers"]), m["pair"], m["reads"], m["spans"], m["requests"], m["bytes"], _per(m))
         for m in said["moves"]
     ]
-    return [*table(head, rows), "spans are rows of a table; requests are counted where no two blocks are neighbours"]
+    partly = [f"{pair['pair']}: {pair['reading']}" for pair in said["pairs"] if pair["reading"]]
+    counted = "spans are rows of a table; requests are counted where no two blocks are neighbours"
+    return [*columns(head, rows), counted, *partly]
 
 
 def _per(move: Plain) -> str:

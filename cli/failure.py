@@ -75,7 +75,8 @@ def as_dict(error: Exception) -> dict[str, object]:
 def refusal(what: object, error: Exception) -> str:
     """A refused pair in words."""
     told = as_dict(error)
-    return f"refused {what}\n   error[{told['code']}]: {told['message']}\n   = {told['help']}"
+    help = f"\n   = {told['help']}" if told["help"] else ""
+    return f"refused {what}\n   error[{told['code']}]: {told['message']}{help}"
 
 
 def _report(error: Exception, form: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from kvplan.cli.failure import guarded, usage_as_json
 
-VERBS = ("check", "compile", "explain", "diff", "trace", "simulate", "list", "demo", "bench")
+VERBS = ("check", "compile", "explain", "diff", "trace", "simulate", "audit", "matrix", "list", "demo", "bench")
 
 
 class Verbs(click.Group):

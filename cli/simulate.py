@@ -75,7 +75,7 @@ def _answer(reports: Mapping[str, Report], refused: Mapping[str, Exception]) -> 
 
 def _simulate(library: Library, job: jobs.Job, text: str | None, tokens: str | None, seed: int) -> Report:
     from kvplan.compiler.api import compile_pair
-    from kvplan.compiler.request import check
+    from kvplan.compiler.fits import check
     from kvplan.compiler.simulate import simulate
     from kvplan.compiler.trace import copies
 
@@ -106,7 +106,7 @@ def _range(text: str) -> tuple[int, int]:
 def _some(compiled: Compiled) -> tuple[int, int]:
     """A range that begins and ends inside blocks of both sides and spans at least one whole one."""
     sides = (compiled.prefill, compiled.decode)
-    largest = max((g.tokens * dict(s.sizes).get(s.tokens_over or "", 1) for s in sides for g in s.groups), default=0)
+    largest = max((g.tokens * s.ways for s in sides for g in s.groups), default=0)
     return 3, max(100, largest * 5 // 2 - 3)
 
 

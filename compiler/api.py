@@ -16,6 +16,7 @@ from kvplan.compiler.emit import emit
 from kvplan.compiler.errors import BadInput, ProofFailed
 from kvplan.compiler.facts import Facts, facts
 from kvplan.compiler.functions import build
+from kvplan.compiler.meetings import meetings
 from kvplan.compiler.parse import parse
 from kvplan.compiler.prove import Proof, claim, prove
 from kvplan.compiler.route import Placed, elections, notified, placed, reads
@@ -138,17 +139,11 @@ def _plan(prefill: Placed, decode: Placed, options: Mapping[str, str], skipped: 
 def _pairs(prefill: Placed, decode: Placed, source: Side, target: Side) -> tuple[Pair, ...]:
     """Every pair of groups with layers in common, by decode group, then prefill group."""
     theirs, ours = ({group.name: group for group in side.groups} for side in (source, target))
-    members = {g.name: set(g.members) for g in prefill.side.groups}
-    found = []
-    for group in decode.side.groups:
-        for name, other in theirs.items():
-            if members[name].isdisjoint(group.members):
-                continue
-            label = group.name if name == group.name else f"{name}>{group.name}"
-            match = build(other, ours[group.name])
-            page = other.kernel if other.kernel == group.kernel else 0
-            found.append(Pair(label, name, group.name, page, match))
-    return tuple(found)
+    return tuple(
+        Pair(m.name, m.prefill, m.decode, m.page, build(theirs[m.prefill], ours[m.decode], m.needs, m.rows), m.needs,
+             m.rows)
+        for m in meetings(prefill.side, decode.side)
+    )  # fmt: skip
 
 
 __all__ = ["OPTIONS", "Compiled", "command", "compile_bound", "compile_pair", "path", "settled", "sides"]

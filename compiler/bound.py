@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.model import Sizes, Storage, Value
+from kvplan.dsl.model import Expr, Sizes, Storage, Value
+from kvplan.runtime.plan import ALL, CONTEXT, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class BoundTensor:
     """One tensor: `axes` are (name, global extent) in logical order, the token axis with extent 0.
 
     `unit` tokens make one row of the token axis; `size` is the bytes of one element; `split` maps an axis to the
-    mesh axis it is shared over.
+    mesh axis it is shared over, `shares` to the number of items of every worker on it where they are listed.
     """
 
     name: str
@@ -22,14 +23,25 @@ class BoundTensor:
     size: int
     split: tuple[tuple[str, str], ...]
     unit: int = 1
+    shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """The distance of two blocks in bytes: an expression over `env`, `page` (bytes of a page) and `row` (bytes that
+    the largest group of the worker takes in one block)."""
+
+    expr: Expr
+    env: Mapping[str, Value | Sizes]
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCache:
     """One cache: its global layers, tensors and storage expression; `env` has the values its expressions use.
 
-    `kernel` is the number of tokens per kernel block (0 for a state). `stride` is the distance of two blocks in
-    bytes, None where it is the page itself.
+    `tokens` and `kernel` are the tokens of a logical and of a kernel block (0 for a state). Without a `stride` blocks
+    are a page apart. `needs` says which tokens a reader must have; `length` names the range of tokens that a request
+    gives for it.
     """
 
     name: str
@@ -40,8 +52,11 @@ class BoundCache:
     storage: Storage
     env: Mapping[str, Value | Sizes]
     kernel: int
-    stride: int | None
+    stride: Stride | None
     optional: bool
+    tokens: int = 0
+    needs: Needs = ALL
+    length: str = CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +70,20 @@ class BoundGroup:
     kernel: int
     ratio: int
     arena: int
+    length: str = CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
 class BoundWorker:
-    """One worker: its coordinate on every mesh axis, derived ones too, and the global layers of its pipeline stage."""
+    """One worker: its coordinate on every mesh axis, derived ones too, and the global layers of its pipeline stage.
+
+    `turn` is its place among the workers that take turns of tokens, 0 where they do not.
+    """
 
     number: int
     at: tuple[tuple[str, int], ...]
     layers: range
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +92,8 @@ class BoundSide:
 
     `sizes` has the size of every mesh axis, derived ones too. `copies` says how an axis of n items lies on t > n
     workers: consecutive (worker i holds item i*n//t) or round_robin (i % n). For t <= n worker i holds
-    [i*n//t, (i+1)*n//t). `tokens_over` names the mesh axis that token caches are shared out over in turns of
-    `chunk` tokens, None where they are not. `blocks` is the pool's size in logical blocks, None if not given.
+    [i*n//t, (i+1)*n//t), unless shares are listed. `ways` workers take turns of `chunk` tokens of a token cache, 1
+    where tokens are not shared out. `blocks` is the pool's size in logical blocks, None if not given.
     """
 
     key: str
@@ -85,6 +105,6 @@ class BoundSide:
     groups: tuple[BoundGroup, ...]
     workers: tuple[BoundWorker, ...]
     notes: tuple[str, ...] = ()
-    tokens_over: str | None = None
+    ways: int = 1
     chunk: int = 1
     blocks: int | None = None

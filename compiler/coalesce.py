@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.intersect import Span, Step
-from kvplan.compiler.place import PLANE, Cell, Tree, Unit
 from kvplan.compiler.planes import locate
+from kvplan.compiler.tree import PLANE, Cell, Tree, Unit
 
 # Whether the places [start, stop) of a side hold no data.
 Vacant = Callable[[int, int], bool]

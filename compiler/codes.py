@@ -37,12 +37,16 @@ SIDES: Codes = {
         "Add the storage to the kind, or choose another order.",
     ),
     "S015": ("an unknown compile option or value", "elect and strategy belong to a compilation, not to a side."),
+    "S016": ("a cache that cannot be left out", "without= names caches that the model's file marks as optional."),
+    "S017": ("shares that do not add up", "share.CACHE.AXIS=3+5 has one number per worker, all items together."),
+    "S018": ("what a cache needs makes no sense", "A window or a chunk, and numbers of tokens from 0 up."),
     "S021": (
         "no plan, folder or revision of that name",
         "Give the path of a plan, a folder of plans or REVISION:PATH.",
     ),
     "S022": ("no code of that name", "docs/errors.md lists all codes."),
     "S023": ("a command line that cannot be read", "`kvplan COMMAND --help` shows the options and what they take."),
+    "S024": ("no worker of that number", "--worker names a decode worker of a pair of sides, counted from 0."),
 }
 
 REQUESTS: Codes = {
@@ -52,56 +56,181 @@ REQUESTS: Codes = {
     "Q004": ("the token range is wrong", "tokens is [first needed, end], which may be equal: nothing is copied then."),
     "Q005": ("ids are not a list", "A block table lists block ids by position, null where there is no block."),
     "Q006": ("not a whole number from 0 up", "Ids, slots, positions and tokens are whole numbers below 2^31."),
-    "Q007": ("an unknown group", "`kvplan explain MODEL` lists the groups of a side; sides may group differently."),
-    "Q008": ("a group has no table", "Every group that has a layer in common with the other side needs its table."),
-    "Q009": ("a table of the wrong sort", "Groups that store tokens have first and ids, states have slot and at."),
-    "Q010": ("a state stands after other tokens", "A state cannot be trimmed: `at` is the end of the token range."),
+    "Q007": (
+        "an unknown group",
+        "The request has a table for a group that this side does not have; the two sides may form groups "
+        "differently, so a name of one may be unknown on the other. `kvplan explain MODEL --decode SIDE` lists "
+        "the groups of a side.",
+    ),
+    "Q008": (
+        "a group has no table",
+        "Every group that has a layer in common with the other side needs its table, or nobody knows where its "
+        "tokens lie. Give its ids, or the slot of its state.",
+    ),
+    "Q009": (
+        "a table of the wrong sort",
+        "A group that stores tokens has a block for every position, `first` and `ids`; a state lies in one slot, "
+        "`slot` and `at`. Write the other of the two.",
+    ),
+    "Q010": (
+        "a state stands after other tokens",
+        "A state is the sum of all tokens before it and cannot be trimmed, so `at` is the end of the token range "
+        "on both sides. Ask for the tokens up to where the state stands, or give the slot that stands at the end.",
+    ),
     "Q011": (
         "a block table is too short",
-        "Every position that holds a token of the range needs a block that is there.",
+        "Every position that holds a needed token has to have a block, on both sides: what a missing block held "
+        "cannot be read, or has no place. Positions that hold nothing needed, such as those before a window, may "
+        "be null or absent. Give the missing ids, or ask for fewer tokens.",
     ),
-    "Q012": ("a block beyond the pool", "The side's blocks= says how many logical blocks there are."),
+    "Q012": (
+        "a block beyond the pool",
+        "The side's `blocks` says how many logical blocks its pool has, ids begin with 0, and behind the last "
+        "lies other memory. Give the id that is meant, or the pool's true size.",
+    ),
     "Q013": (
         "a block is given twice",
-        "A block holds one position, also among groups that overlay the same memory.",
+        "A block holds one position of one group, also among groups that overlay the same memory: of two "
+        "positions one would have the other's tokens. Give every position a block of its own, and null where "
+        "there is none.",
     ),
-    "Q020": ("the tables do not fit the plan", "A block table ends before the tokens that are asked for."),
-    "Q021": ("an id beyond the pool", "The side's blocks= says how many logical blocks there are."),
+    "Q014": (
+        "tokens for a length that no cache has",
+        "Most caches have the context's length, which `tokens` gives; only a kind that names a `length` of its "
+        "own is given tokens under `lengths`. Leave the name out, or mend it.",
+    ),
+    "Q015": (
+        "a length without tokens",
+        "A cache with a length of its own, such as a cross attention's, does not grow with the context, so "
+        "`tokens` says nothing about it. Give its range under `lengths`.",
+    ),
+    "Q020": (
+        "the tables do not fit the plan",
+        "A block table ends before the tokens that are asked for. A guard: the request is checked against both "
+        "sides first, which is Q011. Give ids for every block position of the tokens.",
+    ),
+    "Q021": (
+        "an id beyond the pool",
+        "The side's `blocks` says how many logical blocks there are. A guard: the request is checked against both "
+        "sides first, which is Q012. Give the id that is meant, or the pool's true size.",
+    ),
+    "Q030": ("a list of copies is not JSON", "Its text cannot be parsed; docs/trace.md has the format."),
+    "Q031": ("a list of copies of another shape", "Keys are unknown, missing or twice, or it is no list of copies."),
+    "Q032": ("a number of a copy is out of range", "Workers and offsets are from 0 up, bytes from 1, all within 2^48."),
+    "Q033": ("a copy names an unknown worker", "Workers are numbered from 0, in the engine's order."),
+    "Q034": ("a copy names an unknown plane", "`kvplan trace --format json` lists the planes of every worker."),
+    "Q035": ("a copy beyond the pool", "The side's blocks= says how many logical blocks there are."),
 }
 
 REFUSED: Codes = {
-    "C101": ("a size in a storage expression is none", "Tiles, pads and extra iterations are whole numbers."),
-    "C106": ("a page is beyond what a plan can address", "A page must be smaller than 2^44 bytes."),
-    "C102": ("a page is larger than its block stride", "Blocks would overlap; the engine's stride rule is wrong."),
+    "C101": (
+        "a size in a storage expression is none",
+        "A tile, a pad or a number of extra iterations comes out as something that is not a whole number from 0 "
+        "up, so that nothing has a place behind it. The message has the expression and its value: mend it in the "
+        "kind, or the size that it uses in the model.",
+    ),
+    "C106": (
+        "a page is beyond what a plan can address",
+        "A plan gives a place in a page as a number below 2^44, and a page or its block stride is longer than "
+        "that. It is most likely a slip: look at the sizes of this cache in the model, and at the options of the "
+        "side.",
+    ),
+    "C102": (
+        "a page is larger than its block stride",
+        "The engine's `stride` puts two blocks closer together than a page is long, so that one would overwrite "
+        "the other. Mend the rule: a stride is `page` and whatever padding follows it.",
+    ),
     "C103": (
         "a loop over tensors of unlike extents",
-        "All tensors under one loop have the same number of items there.",
+        "A loop of a storage expression runs as often as its axis has items, and the tensors under it have unlike "
+        "numbers of them on one worker. Give each of them a loop of its own.",
     ),
-    "C104": ("a tile does not divide its axis", "Tiles divide the number of items that one worker holds."),
-    "C105": ("the tiles of an axis do not chain", "The loops of an axis go over every item once: dim/8 with dim%8."),
+    "C104": (
+        "a tile does not divide its axis",
+        "A tile is a fixed number of items, and the part of the axis that one worker holds is no multiple of it: "
+        "the last tile would be cut. Choose a tile that divides it, or a mesh that leaves a worker a multiple of "
+        "the tile.",
+    ),
+    "C105": (
+        "the tiles of an axis do not chain",
+        "Tiles are the digits of an index, and together they reach every item once, as dim/8 with dim%8 does. "
+        "Here some item has no place, or two. Let each tile count in the whole of the next smaller one.",
+    ),
     "C110": (
         "the engine cannot run this model on this mesh",
-        "A condition of the engine file fails; its values follow.",
+        "The engine's file says under `require` what it can run, and one of its conditions does not hold: its own "
+        "sentence is the message, and the line below has the condition with its values. Choose a mesh or an "
+        "option with which it holds.",
     ),
-    "C111": ("more stages than layers", "A pipeline stage has at least one layer."),
-    "C112": ("a coordinate outside its mesh axis", "The engine's rule for a derived axis gives what is not a rank."),
+    "C111": (
+        "more stages than layers",
+        "A pipeline stage has at least one layer, so there cannot be more stages than layers. Use a smaller "
+        "number of stages.",
+    ),
+    "C112": (
+        "a coordinate outside its mesh axis",
+        "The engine's file computes a worker's rank on a derived axis, and it comes out as no rank of that axis: "
+        "what the worker holds is then unknown. Mend the rule under `derived` of the engine's `mesh`, or give the "
+        "axis the size that the rule expects.",
+    ),
     "C113": (
         "the kernel block does not divide the logical block",
-        "Use a divisor: a logical block is whole kernel blocks.",
+        "Block tables name logical blocks, the attention kernel addresses kernel blocks, and `ratio` kernel "
+        "blocks make one logical block. With any other size an id would not say where its tokens lie. Use a "
+        "`kernel_block` that divides the logical block, and leave `ratio` to the engine.",
     ),
     "C114": (
         "a derived number makes no sense",
-        "Tokens, blocks and strides are whole numbers; look at the derive rules.",
+        "The engine's rules for this side give a block, a ratio or a turn that is no whole number from 1 up, or a "
+        "stride that is no number of bytes. Choose an option with which they do, or mend the rule in the engine's "
+        "file.",
     ),
-    "C115": ("turns of tokens do not fit the blocks", "Turns divide a kernel block, or a kernel block divides them."),
-    "C118": ("the engine cannot derive its blocks", "An expression of the engine file has no value for this side."),
-    "C116": ("rows of several tokens", "The tensor has one row per several tokens: a range of tokens may cut one."),
-    "C120": ("the token axis is tiled", "Tables step from token to token; a tile makes the step uneven."),
-    "C130": ("the sides run different models", "Compile one model at a time."),
-    "C131": ("only one side has a cache", "Mark the cache optional in the model to skip it."),
-    "C132": ("a cache is not the same on both sides", "Layers, axes and their extents have to be equal."),
-    "C133": ("unlike record formats", "The sides store other tensors for the same cache; use one format on both."),
-    "C134": ("unlike element types", "kvplan moves bytes, it does not convert. Use one type on both sides."),
+    "C118": (
+        "the engine cannot derive its blocks",
+        "A rule under `derive` has no value for this side: none of the kernel's block sizes divides the block, or "
+        "something is divided by zero. The line below has what is in play. Choose a block or an option with which "
+        "the rule has a value.",
+    ),
+    "C116": (
+        "a block or a turn cuts a row of several tokens",
+        "The tensor has one row for several tokens, and a kernel block, or a worker's turn of the tokens, ends "
+        "inside a row: no block holds that row whole. Use blocks and turns of whole rows.",
+    ),
+    "C130": (
+        "the sides run different models",
+        "A plan moves the caches of one model, and the caches of two are not the same thing. A guard for "
+        "programs: on the command line both sides have one model. Bind both sides with the same model.",
+    ),
+    "C131": (
+        "only one side has a cache",
+        "What decode needs cannot be read where it is not stored, and leaving it out unsaid would be a silent "
+        "fault. A guard for programs: on the command line both sides have one model, and `without` leaves out "
+        "optional caches only. Bind both sides from the same files. A cache that is marked `optional: true` in "
+        "the model is skipped, and the plan says so.",
+    ),
+    "C132": (
+        "a cache is not the same on both sides",
+        "Layers, axes and their extents have to be equal, or a coordinate of one side does not exist on the "
+        "other. Sizes may depend on an option of the side; unlike layers are met by programs only. Give both "
+        "sides the same options, and bind them from the same files.",
+    ),
+    "C133": (
+        "unlike record formats",
+        "The sides store other tensors for the same cache, such as plain elements here, and elements with their "
+        "scales there. kvplan does not quantise, and does not restore what was quantised. Use one format on both "
+        "sides; the line below has the option.",
+    ),
+    "C135": (
+        "needed bytes that no prefill worker holds",
+        "Where tokens are shared out over the same workers as the heads, a worker holds some heads of some "
+        "tokens, and the other tokens of those heads are nowhere. What is not stored cannot be read. Share tokens "
+        "out over copies only, as many ways as each head has copies or fewer, or over an axis of their own.",
+    ),
+    "C134": (
+        "unlike element types",
+        "Both sides store the tensor, as unlike types. kvplan moves bytes, it does not convert: read as another "
+        "type they are other numbers. Use one type on both sides; the line below has the option.",
+    ),
 }
 
 PROOFS: Codes = {

@@ -2,8 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
+from kvplan.compiler.side import parse_side
+
+SAME_FILES = "bind both sides from the same layout files"
+PAGED = "kernel_block"
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """One cache as the two sides have it; `given` are the keys in the text of either side, but for mesh axes, and
+    `beside` those values that say nothing of what is stored: mesh axes and the kernel block."""
+
+    prefill: BoundCache
+    decode: BoundCache
+    given: Sequence[str]
+    beside: frozenset[str]
+
+    def values(self, name: str) -> tuple[object, object]:
+        return self.prefill.env.get(name), self.decode.env.get(name)
+
+    def unlike(self) -> list[str]:
+        """The options that differ: those that a parameter of the kind takes its value from, if there are any.
+
+        Values stand in the order in which they need each other, options before parameters.
+        """
+        both = [name for name in self.prefill.env if name in self.decode.env and name not in self.beside]
+        found = [name for name in both if len(set(self.values(name))) > 1]
+        named = [name for name in self.given if name in found]
+        sources = [n for i, n in enumerate(found) if self.values(n) in map(self.values, {*found[i + 1 :]} - {*named})]
+        return [name for name in named if name in sources] or named or sources[:1] or found
+
+    def remedy(self) -> str:
+        """What to set so that both sides store the same."""
+        names = self.unlike()
+        if len(names) != 1:
+            return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
+        one, other = (f"{names[0]}={value}" for value in self.values(names[0]))
+        return f"give both sides {one}, or both {other}"
 
 
 def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
@@ -14,33 +54,53 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
     ours = {cache.name: cache for cache in decode.caches}
     skipped = tuple(sorted(theirs.keys() ^ ours.keys()))
     for name in skipped:
-        if not (theirs.get(name) or ours[name]).optional:
-            raise Refused("C131", f"only one side has the cache {name!r}", "mark it optional to skip it")
-    for name in ours.keys() & theirs.keys():
-        _check_cache(theirs[name], ours[name])
+        _check_skipped(theirs.get(name), ours.get(name))
+    mesh = {**dict(prefill.sizes), **dict(decode.sizes)}
+    given = {**parse_side(prefill.key), **parse_side(decode.key)}
+    for name in sorted(ours.keys() & theirs.keys()):
+        _check_cache(Both(theirs[name], ours[name], sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})))
     return skipped
 
 
-def _check_cache(prefill: BoundCache, decode: BoundCache) -> None:
-    if prefill.layers != decode.layers:
-        raise Refused("C132", f"{prefill.name!r} has unlike layers on the two sides")
-    names = tuple(t.name for t in prefill.tensors), tuple(t.name for t in decode.tensors)
-    if names[0] != names[1]:
-        raise Refused(
-            "C133",
-            f"{prefill.name!r} stores {', '.join(names[0])} on prefill and {', '.join(names[1])} on decode",
-            "use one record format on both sides",
-        )
+def _check_skipped(prefill: BoundCache | None, decode: BoundCache | None) -> None:
+    cache, has, lacks = (prefill, "prefill", "decode") if prefill else (decode, "decode", "prefill")
+    if cache and not cache.optional:
+        said = f"{has} stores the cache {cache.name!r}, {lacks} does not"
+        raise Refused("C131", said, f"{SAME_FILES}; a cache that the model marks optional is skipped")
+
+
+def _check_cache(both: Both) -> None:
+    _check_layers(both)
+    prefill, decode = both.prefill, both.decode
+    names, others = (", ".join(tensor.name for tensor in cache.tensors) for cache in (prefill, decode))
+    if names != others:
+        said = f"{decode.name!r} stores {names} on prefill and {others} on decode"
+        raise Refused("C133", said, f"kvplan moves records, it does not convert them: {both.remedy()}")
     for one, other in zip(prefill.tensors, decode.tensors, strict=True):
-        _check_tensor(prefill.name, one, other)
+        _check_tensor(both, one, other)
 
 
-def _check_tensor(cache: str, prefill: BoundTensor, decode: BoundTensor) -> None:
+def _check_layers(both: Both) -> None:
+    theirs, ours = both.prefill.layers, both.decode.layers
+    if theirs != ours:
+        only = sorted(set(theirs) ^ set(ours))
+        which = f", layer {only[0]} on one side only" if only else ", in another order"
+        said = f"{both.decode.name!r} has {len(theirs)} layers on prefill and {len(ours)} on decode{which}"
+        raise Refused("C132", said, SAME_FILES)
+
+
+def _check_tensor(both: Both, prefill: BoundTensor, decode: BoundTensor) -> None:
+    what = f"{decode.name!r} of {both.decode.name!r}"
     if prefill.dtype != decode.dtype:
-        raise Refused(
-            "C134",
-            f"{prefill.name!r} of {cache!r} is {prefill.dtype} on prefill and {decode.dtype} on decode",
-            "kvplan moves bytes, it does not convert: use one element type on both sides",
-        )
+        said = f"{what} is {prefill.dtype} on prefill and {decode.dtype} on decode"
+        raise Refused("C134", said, f"kvplan moves bytes, it does not convert: {both.remedy()}")
     if (prefill.axes, prefill.unit) != (decode.axes, decode.unit):
-        raise Refused("C132", f"{prefill.name!r} of {cache!r} has unlike geometry: {prefill.axes} and {decode.axes}")
+        said = f"{what} has {_geometry(prefill, decode)} on prefill and {_geometry(decode, prefill)} on decode"
+        raise Refused("C132", said, both.remedy())
+
+
+def _geometry(tensor: BoundTensor, other: BoundTensor) -> str:
+    """Where a tensor's axes are unlike another's: `tap 3`, `a row per 4 tokens`."""
+    axes = [f"{axis} {extent}" if extent else axis for axis, extent in tensor.axes if (axis, extent) not in other.axes]
+    rows = [f"a row per {tensor.unit} tokens"] if tensor.unit != other.unit else []
+    return " and ".join([*axes, *rows]) or f"the axes {', '.join(axis for axis, _ in tensor.axes)}"

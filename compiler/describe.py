@@ -8,15 +8,22 @@ from typing import Any
 from kvplan.compiler.diff import expected
 from kvplan.compiler.draw import draw
 from kvplan.compiler.facts import Facts
+from kvplan.compiler.landing import DECODE, PREFILL, Piece, laid, pieces, worker_of
+from kvplan.compiler.landing_holds import numbered
+from kvplan.compiler.landing_text import landing
+from kvplan.compiler.wanting import reading
 from kvplan.dsl.model import Kind, Model
 from kvplan.runtime.names import planes
-from kvplan.runtime.plan import Plan, Planes, Read, Side, Worker
+from kvplan.runtime.plan import Pair, Plan, Planes, Read, Side, Worker
 
 Plain = dict[str, Any]
 
 
-def describe_plan(plan: Plan, facts: Facts) -> Plain:
-    """All that a reader asks about a pair. Requests and bytes are per 1024 tokens, or per request for a state."""
+def describe_plan(plan: Plan, facts: Facts, reader: int = 0) -> Plain:
+    """All that a reader asks about a pair. Requests and bytes are per 1024 tokens, or per request for a state.
+
+    `landing` is of decode worker `reader`. Raises BadInput (S024) where there is no such worker.
+    """
     return {
         "title": plan.title,
         "model": plan.model,
@@ -24,8 +31,12 @@ def describe_plan(plan: Plan, facts: Facts) -> Plain:
         "options": dict(plan.options),
         "prefill": describe_side(plan.prefill),
         "decode": describe_side(plan.decode),
+        "pairs": [_pair(plan, pair) for pair in plan.pairs],
         "moves": [_moves(move) for move in facts.moves],
         "reads": [_reads(plan, number) for number in range(len(plan.reads))],
+        "worker": reader,
+        "landing": [_piece(plan, piece) for piece in pieces(plan, reader)],
+        "landing_drawing": landing(plan, reader),
         "notifications": {str(number): count for number, count in enumerate(expected(plan))},
         "skipped": list(plan.skipped),
         "strategy": facts.strategy,
@@ -69,6 +80,12 @@ def describe_model(model: Model, kinds: Mapping[str, Kind]) -> Plain:
     }
 
 
+def _pair(plan: Plan, pair: Pair) -> Plain:
+    needs = {"keep": pair.needs.keep, "chunk": pair.needs.chunk, "sink": pair.needs.sink}
+    groups = {"pair": pair.name, "prefill": pair.prefill, "decode": pair.decode}
+    return {**groups, "page": pair.page, "rows": pair.rows, "needs": needs, "reading": reading(plan, pair)}
+
+
 def _tensors(kind: Kind) -> dict[str, str]:
     found = {}
     for tensor in kind.tensors.values():
@@ -100,6 +117,7 @@ def _group(side: Side, index: int) -> Plain:
         "ratio": group.ratio,
         "shards": group.shards,
         "chunk": group.chunk,
+        "length": group.length,
         "overlays": overlaid,
     }
 
@@ -152,6 +170,43 @@ def _moves(move: Any) -> Plain:
 
 def _reads(plan: Plan, number: int) -> Plain:
     return {"worker": number, "from": [_read(read) for read in plan.reads[number]], "tells": list(plan.notify[number])}
+
+
+def _piece(plan: Plan, piece: Piece) -> Plain:
+    nest, read = piece.nest, piece.read
+    return {
+        "letter": piece.letter,
+        "prefill_worker": read.worker,
+        "decode_worker": piece.reader,
+        "pair": read.pair,
+        "cache": read.cache,
+        "layers": list(read.layers),
+        "holds": {axis: list(where) for axis, where in piece.holds},
+        "tensors": list(nest.tensors),
+        "bytes": nest.bytes,
+        "prefill": _place(plan, piece, PREFILL),
+        "decode": _place(plan, piece, DECODE),
+        "repeats": [
+            {"axis": loop.axis, "count": loop.count, "prefill": list(loop.prefill), "decode": list(loop.decode)}
+            for loop in nest.loops
+        ],
+        "spans": piece.spans,
+    }
+
+
+def _place(plan: Plan, piece: Piece, side: int) -> Plain:
+    """Where the first span lies; `turns` are its repetitions in that page, (axis, how often, bytes apart)."""
+    number, where = next(laid(piece, side))
+    plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker_of(piece, side)])[number]
+    turns = [[turn.axis, turn.count, turn.step] for turn in where.turns]
+    return {
+        "plane": plane.name,
+        "number": number,
+        "page": plane.page,
+        "offset": where.offset,
+        "bytes": where.bytes,
+        "turns": turns,
+    }
 
 
 def _read(read: Read) -> Plain:

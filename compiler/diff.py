@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from kvplan.compiler.facts import facts
 from kvplan.compiler.header import ranges
+from kvplan.compiler.wanting import reading
 from kvplan.runtime.names import planes
-from kvplan.runtime.plan import Interval, Nest, Plan, Read, Side
+from kvplan.runtime.plan import Group, Interval, Nest, Plan, Read, Side
 from kvplan.runtime.rows import BYTES, D_OFFSET, P_OFFSET, expand_tokens
 
 V = TypeVar("V")
@@ -48,6 +49,7 @@ def diff(old: Plan, new: Plan) -> list[Change]:
         mine: tuple[Side, Side] = (getattr(old, name), getattr(new, name))
         found += _differences("groups", _groups(name, mine[0]), _groups(name, mine[1]))
         found += _differences("pages", _pages(name, mine[0]), _pages(name, mine[1]))
+    found += _differences("groups", _pairs(old), _pairs(new))
     for about, gather in STEPS.items():
         found += _differences(about, gather(old), gather(new))
     return [*found, peers(old, new)]
@@ -104,16 +106,19 @@ def _model(plan: Plan) -> dict[str, str]:
 
 
 def _groups(word: str, side: Side) -> Found:
-    return {
-        (word, -1): {
-            f"group {group.name}": _group(group.tokens, group.kernel, group.ratio, group.arena) for group in side.groups
-        }
-    }
+    return {(word, -1): {f"group {group.name}": _group(group) for group in side.groups}}
 
 
-def _group(tokens: int, kernel: int, ratio: int, arena: int) -> str:
-    held = f"{tokens:,} tokens in {ratio} kernel block{'s' if ratio > 1 else ''} of {kernel:,}" if tokens else "a state"
-    return f"{held}, arena {arena}"
+def _group(group: Group) -> str:
+    blocks = f"{group.ratio} kernel block{'s' if group.ratio > 1 else ''} of {group.kernel:,}"
+    held = f"{group.tokens:,} tokens in {blocks}" if group.tokens else "a state"
+    turns = f", {group.shards} shards take turns of {group.chunk:,}" if group.shards > 1 else ""
+    return f"{held}{turns}, arena {group.arena}, length {group.length}"
+
+
+def _pairs(plan: Plan) -> Found:
+    """What every pair of groups reads of a request."""
+    return {("", -1): {f"pair {pair.name}": reading(plan, pair) or "all tokens" for pair in plan.pairs}}
 
 
 def _pages(word: str, side: Side) -> Found:
@@ -181,7 +186,8 @@ def _table(nests: tuple[Nest, ...]) -> str:
     least, most = int(rows[:, BYTES].min()), int(rows[:, BYTES].max())
     lengths = f"{least:,} B" if least == most else f"{least:,} to {most:,} B"
     first = f"{rows[0, P_OFFSET]:,} -> {rows[0, D_OFFSET]:,}"
-    tag = sha256(rows.tobytes()).hexdigest()[:8]
+    hops = str(sorted({nest.hops for nest in nests} - {()}))
+    tag = sha256(rows.tobytes() + (hops.encode() if hops != "[]" else b"")).hexdigest()[:8]
     return f"{len(rows):,} spans of {lengths}, first at {first}, table {tag}"
 
 

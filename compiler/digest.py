@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.runtime.digest import check, digest, plan, sealed, side
+from kvplan.runtime.plan import CONTEXT
 
 __all__ = ["check", "model", "plan", "sealed", "side"]
 
@@ -15,4 +16,5 @@ def model(bound: BoundSide) -> str:
 
 def _stored(cache: BoundCache) -> dict[str, object]:
     tensors = [(tensor.name, tensor.axes, tensor.dtype, tensor.unit) for tensor in cache.tensors]
-    return {"store": cache.store, "layers": cache.layers, "tensors": tensors}
+    length = {} if cache.length == CONTEXT else {"length": cache.length}
+    return {"store": cache.store, "layers": cache.layers, "tensors": tensors, **length}

@@ -15,10 +15,11 @@ LEFT_OUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`bytes` bytes of a bar. Without a label they are padding."""
+    """`bytes` bytes of a bar. Without a label they are padding; the first of `shorter` that has room stands for it."""
 
     label: str
     bytes: int
+    shorter: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ def bar(level: Level, width: int = WIDTH) -> str:
     """`| head 0 | head 1 |`: columns in proportion to bytes, one at least; padding is dotted."""
     total = sum(_drawn(segment, level) for segment in level.segments)
     wide = [max(1, round(width * _drawn(segment, level) / total) - 1) for segment in level.segments]
-    return f"|{'|'.join(_cell(s.label, w) for s, w in zip(level.segments, wide, strict=True))}|"
+    for _ in range(sum(wide) + len(wide) - width):
+        wide[wide.index(max(wide))] -= max(wide) > 1
+    return f"|{'|'.join(_cell(s, w) for s, w in zip(level.segments, wide, strict=True))}|"
 
 
 def _segments(piece: Piece, starts: Mapping[str, int]) -> list[Segment]:
@@ -75,5 +78,7 @@ def _drawn(segment: Segment, level: Level) -> int:
     return min(other.bytes for other in level.segments) if segment.label == LEFT_OUT else segment.bytes
 
 
-def _cell(label: str, width: int) -> str:
-    return label[:width].center(width) if label else "." * width
+def _cell(segment: Segment, width: int) -> str:
+    known = (segment.label, *segment.shorter)
+    label = next((label for label in known if len(label) <= width), known[-1])
+    return label[:width].center(width) if segment.label else "." * width

@@ -6,13 +6,14 @@ are spread over its m holders as evenly as numbers allow (counts differ by at mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm, prod
 
-from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorker
-from kvplan.compiler.own import Interval, holding, meet, share, token_share
-
-TokenShare = tuple[int, int, int]
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.own import Interval, TokenShare, holding, in_common, meet, share, token_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +38,46 @@ class Choice:
 Rule = Callable[[Sequence[int], Sequence[int], int, tuple[int, ...]], list[tuple[int, tuple[int, ...]]]]
 
 
-def held(side: BoundSide, cache: BoundCache, tensor: BoundTensor, worker: BoundWorker) -> Held:
-    layers = tuple(layer for layer in cache.layers if layer in worker.layers)
-    return Held(tuple(holding(side, tensor, worker).items()), layers, token_share(side, cache, worker))
-
-
 def classes(side: BoundSide, cache: BoundCache, tensor: BoundTensor) -> dict[Held, list[int]]:
     """Workers by what they hold of a tensor, holders in order of worker number; nothing held is left out."""
     found: dict[Held, list[int]] = {}
+    stages = {w.layers: tuple(n for n in cache.layers if n in w.layers) for w in side.workers}
     for worker in side.workers:
-        what = held(side, cache, tensor, worker)
+        held = tuple(holding(side, tensor, worker).items())
+        what = Held(held, stages[worker.layers], token_share(side, cache, worker))
         if what.layers and all(start < stop for _, (start, stop) in what.intervals):
             found.setdefault(what, []).append(worker.number)
     return found
 
 
 def overlap(one: Held, other: Held) -> bool:
+    for (_, (a, b)), (_, (c, d)) in zip(one.intervals, other.intervals, strict=True):
+        if a >= d or c >= b:
+            return False
+    return meet(one.turn, other.turn) and not set(one.layers).isdisjoint(other.layers)
+
+
+def check_held(what: str, needs: Iterable[Held], holders: Iterable[Held]) -> None:
+    """Refuse (C135) a need that no prefill workers hold together. Holdings are equal or disjoint: volumes add up."""
+    sources = list(holders)
+    for need in needs:
+        held_of_it = sum(_volume(source, need) for source in sources if overlap(source, need))
+        if held_of_it != _volume(need, need):
+            named = ", ".join(f"{axis} {a}..{b - 1}" for axis, (a, b) in need.intervals) or "all of it"
+            layers = f"layers {need.layers[0]}..{need.layers[-1]}"
+            turn = f", turn {need.turn[2]} of {need.turn[0]}" if need.turn[0] > 1 else ""
+            part = f"{float(held_of_it / _volume(need, need)):.0%}"
+            said = f"decode needs {what}, {named}, {layers}{turn}; all prefill workers together hold {part} of it"
+            raise Refused("C135", said, "share the tokens out over copies of the heads, or over an axis of their own")
+
+
+def _volume(one: Held, other: Held) -> Fraction:
+    """How much two holdings have in common: items times layers times their part of all tokens."""
     spans = zip(one.intervals, other.intervals, strict=True)
-    meets = all(max(a, c) < min(b, d) for (_, (a, b)), (_, (c, d)) in spans)
-    return meets and not set(one.layers).isdisjoint(other.layers) and meet(one.turn, other.turn)
+    items = prod(max(0, min(b, d) - max(a, c)) for (_, (a, b)), (_, (c, d)) in spans)
+    layers = len(set(one.layers) & set(other.layers))
+    period = lcm(one.turn[0] * one.turn[1], other.turn[0] * other.turn[1])
+    return items * layers * Fraction(in_common(one.turn, other.turn), period)
 
 
 def elect(

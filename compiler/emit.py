@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -13,11 +14,11 @@ from kvplan.compiler.facts import Facts, group
 from kvplan.compiler.functions import names, render
 from kvplan.compiler.header import docstring
 from kvplan.compiler.pylit import WIDTH, Call, Ref, assign, lit
-from kvplan.runtime.plan import Nest, Plan, Planes, Read, Side, Worker
+from kvplan.runtime.plan import Nest, Pair, Plan, Planes, Read, Side, Worker
 
 IMPORTS = (
-    "Blocks", "Group", "Loop", "Nest", "Pair", "Plan", "Planes", "Read", "Runs", "Side", "Table", "View", "Worker",
-    "cuts", "slots",
+    "Blocks", "Group", "Loop", "Needs", "Nest", "Pair", "Plan", "Planes", "Read", "Runs", "Side", "Table", "View",
+    "Worker", "both", "cuts", "slots", "turns",
 )  # fmt: skip
 
 
@@ -34,6 +35,7 @@ def emit(plan: Plan, facts: Facts, command: str = "") -> str:
         planes=_constants(found, found.fields[Worker, "planes"]),
         sides="\n\n".join((_side(found, "PREFILL", plan.prefill), _side(found, "DECODE", plan.decode))),
         tables=_tables(found),
+        tiled=any(nest.hops for worker in plan.reads for read in worker for nest in read.table.token),
         functions=functions(plan).values(),
         workers=[lit(found.shown(reads), indent=4, trail=1) for reads in plan.reads],
         notify=assign("NOTIFY", found.shown(plan.notify), "tuple[tuple[int, ...], ...]"),
@@ -47,7 +49,11 @@ def functions(plan: Plan) -> dict[str, str]:
     by_pair = names(plan.pairs)
     return {
         by_pair[pair.name]: render(
-            by_pair[pair.name], group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
+            by_pair[pair.name],
+            group(plan.prefill, pair.prefill),
+            group(plan.decode, pair.decode),
+            pair.needs,
+            pair.rows,
         )
         for pair in plan.pairs
     }
@@ -56,7 +62,8 @@ def functions(plan: Plan) -> dict[str, str]:
 def imports(text: str) -> str:
     """The import of what `text` uses, sorted as isort does."""
     body = text.partition("IMPORTS")[2]
-    used = [name for name in IMPORTS if re.search(rf"\b{name}\b", body)]
+    # Types are named in annotations, too; a helper's name may be a word of a comment where it is not called.
+    used = [name for name in IMPORTS if re.search(rf"\b{name}\b" if name[0].isupper() else rf"\b{name}\(", body)]
     line = f"from kvplan.runtime.plan import {', '.join(used)}"
     if len(line) <= WIDTH:
         return line
@@ -103,9 +110,7 @@ def _side(found: Constants, name: str, side: Side) -> str:
 
 def _whole(plan: Plan) -> Call:
     by_pair = names(plan.pairs)
-    pairs = tuple(
-        Call("Pair", (pair.name, pair.prefill, pair.decode, pair.page, Ref(by_pair[pair.name]))) for pair in plan.pairs
-    )
+    pairs = tuple(_pair(pair, by_pair[pair.name]) for pair in plan.pairs)
     items = (
         ("format", plan.format),
         ("title", plan.title),
@@ -121,3 +126,11 @@ def _whole(plan: Plan) -> Call:
         *((("skipped", plan.skipped),) if plan.skipped else ()),
     )
     return Call("Plan", kwargs=items)
+
+
+def _pair(pair: Pair, match: str) -> Call:
+    needs = pair.needs
+    said = tuple((f.name, getattr(needs, f.name)) for f in fields(needs) if getattr(needs, f.name) != f.default)
+    rest: list[tuple[str, object]] = [("needs", Call("Needs", kwargs=said))] if said else []
+    rest += [("rows", pair.rows)] if pair.rows > 1 else []
+    return Call("Pair", (pair.name, pair.prefill, pair.decode, pair.page, Ref(match)), tuple(rest))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.place import Cell, Loop, Tree
+from kvplan.compiler.tree import Cell, Loop, Tree
 
 Coordinate = tuple[tuple[str, int], ...]
 

@@ -17,6 +17,7 @@ from kvplan.runtime.plan import (
     Group,
     Ints,
     Loop,
+    Needs,
     Nest,
     Pair,
     Place,
@@ -100,6 +101,8 @@ class _Ends:
 
     prefill: Group
     decode: Group
+    needs: Needs
+    rows: int
     shards: tuple[int, int]
     page: int
     prefill_planes: tuple[tuple[int, int], ...]
@@ -112,6 +115,8 @@ def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int]:
     ends = _Ends(
         replace(group(plan.prefill, pair.prefill), name=""),
         replace(group(plan.decode, pair.decode), name=""),
+        pair.needs,
+        pair.rows,
         (theirs.shard, ours.shard),
         pair.page,
         _sizes(theirs.planes)[read.first[0] : read.first[0] + reach[0]],
@@ -143,7 +148,7 @@ def _count(table: Table, ends: _Ends) -> tuple[int, int]:
     whole = spans.whole_pages(ends.page, table, runs)
     strides = np.array(ends.prefill_planes)[:, 0], np.array(ends.decode_planes)[:, 0]
     paged = spans.page_spans(rows.expand(page), spans.pick(runs, whole), *strides)
-    short = spans.token_spans(rows.expand_tokens(token), spans.pick(runs, ~whole), *strides)
+    short = spans.token_spans(rows.tokens(token), spans.pick(runs, ~whole), *strides)
     found = np.concatenate([paged, short])
     return _requests(found, ends) * repeat, int(found[:, rows.BYTES].sum()) * repeat
 
@@ -152,7 +157,8 @@ def _runs(ends: _Ends) -> Runs:
     """The runs of 1024 tokens, or of one state, whose logical blocks lie two apart."""
     blocks = 1 if ends.decode.store == "state" else TOKENS
     table = Blocks(0, 2 * np.arange(blocks, dtype=np.int64))
-    return build(ends.prefill, ends.decode)(0, TOKENS, table, table, *ends.shards)
+    match = build(ends.prefill, ends.decode, ends.needs, ends.rows)
+    return match(0, TOKENS, table, table, *ends.shards)
 
 
 def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:

@@ -7,11 +7,11 @@ from collections import Counter
 from kvplan.compiler import digest
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.compat import check_pair
-from kvplan.compiler.elect import classes, held, overlap
+from kvplan.compiler.elect import classes, overlap
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.route import Placed
 from kvplan.compiler.sides import plan_side
-from kvplan.runtime.plan import Plan, Read, Side
+from kvplan.runtime.plan import Needs, Plan, Read, Side
 
 
 def check_frame(plan: Plan, prefill: Placed, decode: Placed) -> None:
@@ -25,8 +25,9 @@ def check_frame(plan: Plan, prefill: Placed, decode: Placed) -> None:
         raise ProofFailed("P019", f"the plan skips {plan.skipped}")
     if plan.model_digest != digest.model(decode.side) or plan.model != decode.side.model:
         raise ProofFailed("P019", "the plan is of another model")
-    found = [(pair.name, pair.prefill, pair.decode, pair.page) for pair in plan.pairs]
-    if found != _pairs(prefill.side, decode.side):
+    found = [(pair.prefill, pair.decode, pair.page, pair.needs, pair.rows) for pair in plan.pairs]
+    named = {pair.name for pair in plan.pairs}
+    if sorted(map(str, found)) != sorted(map(str, _pairs(prefill.side, decode.side))) or len(named) != len(found):
         raise ProofFailed("P006", f"the plan pairs {found}")
 
 
@@ -34,16 +35,17 @@ def _said(side: Side) -> tuple[object, ...]:
     return side.key, side.groups, side.workers
 
 
-def _pairs(prefill: BoundSide, decode: BoundSide) -> list[tuple[str, str, str, int]]:
-    """Name, prefill group, decode group and common page of every two groups with a layer in common."""
-    found = []
-    for ours in decode.groups:
-        for theirs in prefill.groups:
-            if set(ours.members) & set(theirs.members):
-                name = ours.name if ours.name == theirs.name else f"{theirs.name}>{ours.name}"
-                page = ours.kernel if ours.kernel == theirs.kernel else 0
-                found.append((name, theirs.name, ours.name, page))
-    return found
+def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Needs, int]]:
+    """Groups, common page in rows, needs and tokens of a row: of every two groups with a layer in common, and of every
+    tensor of it."""
+    return {
+        (theirs.name, ours.name, ours.kernel // t.unit if ours.kernel == theirs.kernel else 0, cache.needs, t.unit)
+        for ours in decode.groups
+        for theirs in prefill.groups
+        for cache in decode.caches
+        for t in cache.tensors
+        if {n for name, n in ours.members if name == cache.name} & {n for m, n in theirs.members if m == cache.name}
+    }
 
 
 def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
@@ -51,8 +53,9 @@ def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
     for cache in (c for c in decode.caches if c.name not in plan.skipped):
         theirs = next(c for c in prefill.caches if c.name == cache.name)
         for tensor, source in zip(cache.tensors, theirs.tensors, strict=True):
+            needs = classes(decode, cache, tensor)
             for what, holders in classes(prefill, theirs, source).items():
-                readers = [w.number for w in decode.workers if overlap(what, held(decode, cache, tensor, w))]
+                readers = [n for need, workers in needs.items() if overlap(what, need) for n in workers]
                 loads = [_layers(plan.reads[reader], set(holders), cache.name, tensor.name) for reader in readers]
                 _check_loads(f"{tensor.name!r} of {cache.name!r}", holders, loads)
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cache
 
-from kvplan.runtime.plan import Blocks, Group, Match, Pair, Runs, cuts, slots
+from kvplan.runtime.plan import ALL, Blocks, Group, Match, Needs, Pair, Runs, both, cuts, slots, turns
 
 ARGUMENTS = "first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int"
+HELPERS = {"both": both, "cuts": cuts, "slots": slots, "turns": turns}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """All that a match function depends on. Groups count rows of `rows` tokens."""
+
+    prefill: Group
+    decode: Group
+    needs: Needs
+    rows: int
 
 
 def identifier(text: str) -> str:
@@ -20,7 +32,7 @@ def identifier(text: str) -> str:
 
 def names(pairs: Iterable[Pair]) -> dict[str, str]:
     """Function name of every pair, by the pair's name: `attention`, or `a__b` where the two groups differ in name."""
-    taken: set[str] = {"cuts", "slots", "divmod", "tuple", "range"}
+    taken: set[str] = {*HELPERS, "divmod", "tuple", "range", "min", "max"}
     found: dict[str, str] = {}
     for pair in pairs:
         found[pair.name] = _free(_stem(pair), taken)
@@ -28,34 +40,36 @@ def names(pairs: Iterable[Pair]) -> dict[str, str]:
     return found
 
 
-def render(name: str, prefill: Group, decode: Group) -> str:
-    """The text of function `name`, which pairs blocks of `prefill` and `decode`. Raises ValueError for odd chunks."""
+def render(name: str, prefill: Group, decode: Group, needs: Needs = ALL, rows: int = 1) -> str:
+    """The text of function `name`, which pairs rows of `rows` tokens in blocks of `prefill` and `decode`."""
     if decode.store == "state":
         return _state(name)
+    rule = Rule(_by_row(prefill, rows), _by_row(decode, rows), needs, rows)
     lines = [
         f"def {name}({ARGUMENTS}) -> Runs:",
-        *_docstring(prefill, decode),
-        f"    token, count = cuts(first, end, {', '.join(map(_number, _steps(prefill, decode)))})",
-        *_filter(prefill, decode),
-        *_side("p", "prefill", prefill),
-        *_side("d", "decode", decode),
+        *_docstring(rule, prefill, decode),
+        *_range(rule),
+        *_filter(rule.prefill, rule.decode),
+        *_side("p", "prefill", rule.prefill),
+        *_side("d", "decode", rule.decode),
         "    return Runs(p_block, p_token, d_block, d_token, count)",
     ]
     return "\n".join(lines) + "\n"
 
 
 @cache
-def build(prefill: Group, decode: Group) -> Match:
+def build(prefill: Group, decode: Group, needs: Needs = ALL, rows: int = 1) -> Match:
     """The function that `render` writes, ready to be called."""
-    space: dict[str, object] = {"Blocks": Blocks, "Runs": Runs, "cuts": cuts, "slots": slots}
+    space: dict[str, object] = {"Blocks": Blocks, "Runs": Runs, **HELPERS}
     future = "from __future__ import annotations\n"
-    exec(compile(future + render("match", prefill, decode), "<match>", "exec"), space)
+    exec(compile(future + render("match", prefill, decode, needs, rows), "<match>", "exec"), space)
     return space["match"]  # type: ignore[return-value]
 
 
 def _stem(pair: Pair) -> str:
-    prefill, decode = identifier(pair.prefill), identifier(pair.decode)
-    return decode if pair.prefill == pair.decode else f"{prefill}__{decode}"
+    groups, _, sort = pair.name.partition(":")
+    words = [pair.decode] if pair.prefill == pair.decode else [pair.prefill, pair.decode]
+    return "__".join(identifier(word) for word in (*words, *([sort] if groups and sort else [])))
 
 
 def _free(stem: str, taken: set[str]) -> str:
@@ -70,6 +84,11 @@ def _number(value: int) -> str:
     return f"{value:_}" if value >= 10_000 else str(value)
 
 
+def _by_row(group: Group, rows: int) -> Group:
+    chunk = group.chunk // rows if group.shards > 1 else 1
+    return replace(group, tokens=group.tokens // rows, kernel=group.kernel // rows, chunk=chunk)
+
+
 def _state(name: str) -> str:
     return (
         f"def {name}({ARGUMENTS}) -> Runs:\n"
@@ -78,12 +97,26 @@ def _state(name: str) -> str:
     )
 
 
-def _docstring(prefill: Group, decode: Group) -> list[str]:
+def _docstring(rule: Rule, prefill: Group, decode: Group) -> list[str]:
     theirs, ours = _block(prefill), _block(decode)
     alike = [f"    A block is {ours} on both sides."]
     unlike = [f"    A prefill block is {theirs},", f"    a decode block {ours}."]
-    first = '    """Runs of tokens [first, end) that lie in one kernel block on both sides.'
-    return [first, "", *(alike if theirs == ours else unlike), '    """']
+    what = "tokens" if rule.rows == 1 else "rows of tokens"
+    first = f'    """Runs of {what} [first, end) that lie in one kernel block on both sides.'
+    rows = [f"    A row is of {rule.rows} tokens, and moves with the last of them."] if rule.rows > 1 else []
+    return [first, "", *(alike if theirs == ours else unlike), *rows, *_needed(rule.needs), '    """']
+
+
+def _needed(needs: Needs) -> list[str]:
+    """What is read of the range, as a sentence."""
+    words = []
+    if needs.keep is not None:
+        words.append(f"the last {_number(needs.keep)}")
+    if needs.chunk is not None:
+        words.append(f"those in the last chunk of {_number(needs.chunk)}")
+    if words and needs.sink:
+        words.insert(0, f"the first {_number(needs.sink)}")
+    return [f"    Needed are {' and '.join(words)} of all tokens before end."] if words else []
 
 
 def _block(group: Group) -> str:
@@ -92,6 +125,41 @@ def _block(group: Group) -> str:
     if group.shards == 1:
         return text
     return f"{text} on each of {group.shards} shards, which take turns of {_number(group.chunk)}"
+
+
+def _range(rule: Rule) -> list[str]:
+    """The runs of the rows that are needed."""
+    needs, lines = rule.needs, []
+    lowest = [f"end - {_number(needs.keep)}"] if needs.keep is not None else []
+    lowest += [f"end // {_number(needs.chunk)} * {_number(needs.chunk)}"] if needs.chunk is not None else []
+    if not lowest:
+        return [f"    token, count = {_cuts(rule, 'first', 'end')}"]
+    lines.append(f"    low = max(first, {', '.join(lowest)})")
+    if not needs.sink:
+        return [*lines, f"    token, count = {_cuts(rule, 'low', 'end')}"]
+    sink = _number(needs.sink)
+    lines.append(f"    low = first if low <= {sink} else low")
+    lines.append(f"    sink = min(low, {sink})")
+    return [*lines, f"    token, count = both({_cuts(rule, 'first', 'sink')}, {_cuts(rule, 'low', 'end')})"]
+
+
+def _cuts(rule: Rule, first: str, end: str) -> str:
+    if rule.rows > 1:
+        first, end = f"{first} // {_number(rule.rows)}", f"{end} // {_number(rule.rows)}"
+    steps = [_number(step) for step in _steps(rule.prefill, rule.decode)]
+    uneven = [("p", rule.prefill), ("d", rule.decode)]
+    steps += [_turns(letter, group, first, end) for letter, group in uneven if _uneven(group)]
+    return f"cuts({', '.join((first, end, *steps))})"
+
+
+def _turns(letter: str, group: Group, first: str, end: str) -> str:
+    """The cuts of a side whose kernel blocks begin within a turn."""
+    sizes = ", ".join(map(_number, (group.kernel, group.chunk, group.shards)))
+    return f"turns({first}, {end}, {sizes}, {letter}_shard)"
+
+
+def _uneven(group: Group) -> bool:
+    return group.shards > 1 and group.kernel % group.chunk != 0 and group.chunk % group.kernel != 0
 
 
 def _steps(prefill: Group, decode: Group) -> list[int]:
@@ -103,11 +171,7 @@ def _steps(prefill: Group, decode: Group) -> list[int]:
 def _step(group: Group) -> int:
     if group.shards == 1:
         return group.kernel
-    if group.tokens % group.chunk or (group.kernel % group.chunk and group.chunk % group.kernel):
-        raise ValueError(
-            f"group {group.name}: turns of {group.chunk} tokens do not fit kernel blocks of {group.kernel}"
-        )
-    return min(group.kernel, group.chunk)
+    return group.chunk if _uneven(group) else min(group.kernel, group.chunk)
 
 
 def _filter(prefill: Group, decode: Group) -> list[str]:
@@ -124,29 +188,12 @@ def _filter(prefill: Group, decode: Group) -> list[str]:
 
 def _side(letter: str, side: str, group: Group) -> list[str]:
     block, token = f"{letter}_block", f"{letter}_token"
+    found, lines = "token", []
     if group.shards > 1:
-        return _shared(block, token, side, group)
-    lines = [f"    {block}, {token} = divmod(token, {_number(group.kernel)})"]
+        chunk, turn = _number(group.chunk), _number(group.chunk * group.shards)
+        lines, found = [f"    {token} = token // {turn} * {chunk} + token % {chunk}"], token
+    lines.append(f"    {block}, {token} = divmod({found}, {_number(group.kernel)})")
     if group.ratio == 1:
         return [*lines, f"    {block} = {side}.at({block})"]
     ratio = _number(group.ratio)
     return [*lines, f"    {block} = {side}.at({block} // {ratio}) * {ratio} + {block} % {ratio}"]
-
-
-def _shared(block: str, token: str, side: str, group: Group) -> list[str]:
-    chunk, turn = _number(group.chunk), _number(group.chunk * group.shards)
-    local = f"{token} % {chunk}"
-    if group.chunk < group.tokens:
-        local = f"{token} // {turn} * {chunk} + {local}"
-    lines = [
-        f"    {block}, {token} = divmod(token, {_number(group.tokens * group.shards)})",
-        f"    {token} = {local}",
-    ]
-    if group.ratio == 1:
-        return [*lines, f"    {block} = {side}.at({block})"]
-    kernel, ratio = _number(group.kernel), _number(group.ratio)
-    return [
-        *lines,
-        f"    {block} = {side}.at({block}) * {ratio} + {token} // {kernel}",
-        f"    {token} = {token} % {kernel}",
-    ]

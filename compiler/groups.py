@@ -14,7 +14,7 @@ Bucket = tuple[BoundCache, ...]
 T = TypeVar("T")
 
 
-def form(rule: Groups, caches: Sequence[BoundCache], tokens: int, ratio: int) -> tuple[BoundGroup, ...]:
+def form(rule: Groups, caches: Sequence[BoundCache]) -> tuple[BoundGroup, ...]:
     """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several."""
     buckets = _choose(FORMS, "group form", rule.form)(caches)
     size = _group_size(rule, buckets)
@@ -26,14 +26,13 @@ def form(rule: Groups, caches: Sequence[BoundCache], tokens: int, ratio: int) ->
         name = "+".join(cache.name for cache in bucket)
         for index, part in enumerate(split):
             label = f"{name}.{index}" if parts > 1 else name
-            groups.append(_group(label, bucket[0].store, part, tokens, ratio, 0 if rule.overlay else len(groups)))
+            groups.append(_group(label, bucket[0], part, 0 if rule.overlay else len(groups)))
     return tuple(groups)
 
 
-def _group(name: str, store: str, members: list[tuple[str, int]], tokens: int, ratio: int, arena: int) -> BoundGroup:
-    if store == "tokens":
-        return BoundGroup(name, store, tuple(members), tokens, tokens // ratio, ratio, arena)
-    return BoundGroup(name, store, tuple(members), 0, 0, 1, arena)
+def _group(name: str, cache: BoundCache, members: list[tuple[str, int]], arena: int) -> BoundGroup:
+    ratio = cache.tokens // cache.kernel if cache.kernel else 1
+    return BoundGroup(name, cache.store, tuple(members), cache.tokens, cache.kernel, ratio, arena, cache.length)
 
 
 def _group_size(rule: Groups, buckets: Sequence[Bucket]) -> int:
@@ -47,9 +46,21 @@ def _by_page(caches: Sequence[BoundCache]) -> list[Bucket]:
     """Caches that store the same thing per layer share a table."""
     buckets: dict[object, Bucket] = {}
     for cache in caches:
-        key = (cache.kind, cache.store, cache.tensors, cache.kernel, cache.stride)
+        key = (cache.kind, cache.tensors, cache.needs, *_paged(cache))
         buckets[key] = (*buckets.get(key, ()), cache)
     return list(buckets.values())
+
+
+def _by_tokens(caches: Sequence[BoundCache]) -> list[Bucket]:
+    """Caches whose blocks hold the same tokens share a table, whatever a token takes."""
+    buckets: dict[object, Bucket] = {}
+    for cache in caches:
+        buckets[_paged(cache)] = (*buckets.get(_paged(cache), ()), cache)
+    return list(buckets.values())
+
+
+def _paged(cache: BoundCache) -> tuple[object, ...]:
+    return cache.store, cache.tokens, cache.kernel, cache.length
 
 
 def _by_cache(caches: Sequence[BoundCache]) -> list[Bucket]:
@@ -64,7 +75,11 @@ def _blocked(members: list[tuple[str, int]], parts: int, size: int) -> list[list
     return [members] if parts == 1 else [members[i * size : (i + 1) * size] for i in range(parts)]
 
 
-FORMS: Mapping[str, Callable[[Sequence[BoundCache]], list[Bucket]]] = {"by_page": _by_page, "by_cache": _by_cache}
+FORMS: Mapping[str, Callable[[Sequence[BoundCache]], list[Bucket]]] = {
+    "by_page": _by_page,
+    "by_cache": _by_cache,
+    "by_tokens": _by_tokens,
+}
 ASSIGN = {"strided": _strided, "blocked": _blocked}
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import lcm
 
 from kvplan.compiler.own import Interval
-from kvplan.compiler.place import Digit, Spot
+from kvplan.compiler.tree import Digit, Spot
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,24 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Law:
+    """How far the next row of tokens lies: `step` bytes (prefill, decode), and by `hops` (rows, prefill bytes, decode
+    bytes) that much more every so many rows of the page."""
+
+    step: tuple[int, int]
+    hops: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
-    """`bytes` bytes at the two places, repeated by `loops`; `token` is how far one token further lies."""
+    """`bytes` bytes at the two places, repeated by `loops`; `token` says where the next row of tokens lies."""
 
     tensors: tuple[str, ...]
     prefill: int
     decode: int
     bytes: int
     loops: tuple[Step, ...]
-    token: tuple[int, int] | None = None
+    token: Law | None = None
 
 
 Piece = tuple[int, int, tuple[Step, ...]]
@@ -78,6 +87,19 @@ def spans(prefill: Spot, decode: Spot, ranges: Mapping[str, list[Range]], size: 
         p, d = sum(piece[0] for piece in combination), sum(piece[1] for piece in combination)
         loops = tuple(step for piece in combination for step in piece[2] if step.count > 1)
         yield Span((prefill.tensor,), prefill.place + p, decode.place + d, size, loops)
+
+
+def law(prefill: Spot, decode: Spot, axis: str) -> Law:
+    """The law of the token axis `axis`, which may be stored in tiles on either side."""
+    (p, p_hops), (d, d_hops) = _hops(_of(prefill, axis)), _hops(_of(decode, axis))
+    rows = sorted(p_hops.keys() | d_hops.keys())
+    return Law((p, d), tuple((n, p_hops.get(n, 0), d_hops.get(n, 0)) for n in rows))
+
+
+def _hops(digits: Digits) -> tuple[int, dict[int, int]]:
+    """The step from row to row, and what the start of every tile adds to it, by the rows of the tile."""
+    extra = {outer.weight: outer.step - outer.weight // inner.weight * inner.step for outer, inner in pairwise(digits)}
+    return digits[-1].step, {weight: more for weight, more in extra.items() if more}
 
 
 def _of(spot: Spot, axis: str) -> Digits:

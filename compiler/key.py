@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.options import Env, settle
+from kvplan.compiler.options import Env, filled, settle
 from kvplan.compiler.pipeline import stages
+from kvplan.compiler.stored import SHARE
 from kvplan.dsl.model import Engine, Sizes, Value
 
 
@@ -21,15 +22,18 @@ def side_key(engine: Engine, side: BoundSide, env: Env, changed: Mapping[str, in
     )
     words += [f"{n}={show(env[n])}" for n in engine.options if env[n] != defaults.get(n)]
     words += [f"{name}={value}" for name, value in changed.items()]
-    words += _cut(engine, side)
-    words += [f"groups={given['groups']}"] if given.get("groups", engine.groups.form) != engine.groups.form else []
+    words += [f"{name}={given[name]}" for name in sorted(given) if name.startswith(SHARE)]
+    words += _cut(filled(engine.mesh.layers, env), side)
+    form = filled(engine.groups.form, env)
+    words += [f"groups={given['groups']}"] if given.get("groups", form) != form else []
+    words += [f"without={'+'.join(sorted(given['without'].split('+')))}"] if "without" in given else []
     return ",".join(words)
 
 
-def _cut(engine: Engine, side: BoundSide) -> list[str]:
+def _cut(rule: str, side: BoundSide) -> list[str]:
     """`layers=31+30` where the pipeline is cut otherwise than by the engine's rule."""
     cut = tuple(dict.fromkeys(worker.layers for worker in side.workers))
-    if cut == stages(engine.mesh.layers, cut[-1].stop, len(cut)):
+    if cut == stages(rule, cut[-1].stop, len(cut)):
         return []
     return ["layers=" + "+".join(str(len(layers)) for layers in cut)]
 

@@ -15,8 +15,10 @@ import numpy.typing as npt
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.oracle import Field, Plane
 from kvplan.compiler.request import Ids, Slot, Table
+from kvplan.runtime.plan import Needs
 
 Labels = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 PADDING, UNWRITTEN, FOREIGN = -1, -2, -3
 NOT_DATA = {PADDING: "padding", UNWRITTEN: "nothing", FOREIGN: "a byte outside the request's blocks"}
@@ -34,6 +36,25 @@ class Region:
 
 
 Atlas = Mapping[tuple[str, str], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader of tokens [first, end) must have."""
+
+    needs: Needs
+    first: int
+    end: int
+
+    def test(self, token: Labels) -> Mask:
+        """Which tokens those are."""
+        inside: Mask = (token >= self.first) & (token < self.end)
+        if self.needs.keep is None and self.needs.chunk is None:
+            return inside
+        late = np.ones(token.shape, np.bool_)
+        late &= True if self.needs.keep is None else token >= self.end - self.needs.keep
+        late &= True if self.needs.chunk is None else token // self.needs.chunk == self.end // self.needs.chunk
+        return inside & (late | (token < self.needs.sink))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +82,14 @@ def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table)
     """Which tokens lie in which kernel block on `worker`: every token of the table is asked for its place."""
     if isinstance(table, Slot):
         return Paged(np.array([table.slot]), np.zeros((1, 0), np.int64))
-    turns = 1 if side.tokens_over is None else dict(side.sizes)[side.tokens_over]
-    rank = 0 if side.tokens_over is None else dict(worker.at)[side.tokens_over]
-    span = group.tokens * turns
-    t = np.arange(table.first * span, (table.first + len(table.ids)) * span)
-    t = t[(t // side.chunk) % turns == rank]
+    behind = (table.first + len(table.ids)) * group.tokens * side.ways + side.ways * side.chunk
+    t = np.arange(behind)
+    t = t[(t // side.chunk) % side.ways == worker.turn]
+    local = t // (side.ways * side.chunk) * side.chunk + t % side.chunk
+    position = local // group.tokens - table.first
+    inside = (position >= 0) & (position < len(table.ids))
     blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
-    block = blocks[t // span - table.first]
-    local = (t % span) // (turns * side.chunk) * side.chunk + t % side.chunk
+    t, local, block = t[inside], local[inside] % group.tokens, blocks[position[inside]]
     return _by_block(group, t[block >= 0], block[block >= 0], local[block >= 0])
 
 
@@ -80,19 +101,22 @@ def _by_block(group: BoundGroup, t: Labels, block: Labels, local: Labels) -> Pag
     return Paged(ids, token)
 
 
-def paint(plane: Plane, regions: Atlas, token: Labels) -> Labels:
-    """The labels of the pages whose tokens are `token`, one row a page: padding and tokens below 0 are PADDING."""
+def paint(plane: Plane, regions: Atlas, token: Labels, want: Wanted | None = None) -> Labels:
+    """The labels of the pages whose tokens are `token`, one row a page: padding and tokens below 0 are PADDING.
+
+    So are rows of tokens whose last one is not wanted, and a state that nobody wants.
+    """
     page = np.full((len(token), plane.page), PADDING, np.int64)
     for f in plane.fields:
         region = regions.get((plane.cache, f.tensor.name))
         if region is not None:
-            _paint_field(page, f, region, token)
+            _paint_field(page, f, region, token, want)
     return page
 
 
-def _paint_field(page: Labels, f: Field, region: Region, token: Labels) -> None:
+def _paint_field(page: Labels, f: Field, region: Region, token: Labels, want: Wanted | None) -> None:
     number = np.zeros((len(token), *f.offset.shape), np.int64)
-    known = np.ones(number.shape, np.bool_)
+    known = np.full(number.shape, want is None or want.first < want.end)
     names = [a for a, _ in f.axes]
     for (name, numbers), extent in zip(f.axes, region.shape, strict=False):
         where = [1] * len(names)
@@ -102,6 +126,7 @@ def _paint_field(page: Labels, f: Field, region: Region, token: Labels) -> None:
             rows = np.where(token >= 0, token // f.tensor.unit, -1)[:, numbers * f.tensor.unit]
             index = rows.reshape(len(token), *where)
             known = known & (index >= 0) & (index < extent)
+            known = known & want.test((index + 1) * f.tensor.unit - 1) if want else known
         number = number * extent + index
     for byte in range(f.tensor.size):
         label = region.base + number * f.tensor.size + byte

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 from kvplan.compiler.cover import Region, progression
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.explode import Box, explode
-from kvplan.compiler.place import Part, Unit, spots
+from kvplan.compiler.explode import Box, Turn, explode
 from kvplan.compiler.planes import locate
+from kvplan.compiler.tree import Part, Unit, spots
 from kvplan.runtime.plan import Nest, Place, Table
 
 MOST_ELEMENTS = 1 << 20
@@ -22,29 +24,43 @@ Coordinate = tuple[tuple[str, int], ...]
 class Ends:
     """Both units of a read, and how far a prefill coordinate is from the decode coordinate of the same element.
 
-    `seen` keeps ranges of pages that were exploded: planes of one part differ in nothing but their outer coordinate.
+    `tokens` names the token axis of every tensor that has one; `tiled` are the (tensor, axis) that either side stores
+    in tiles. `seen` keeps ranges of pages that were exploded: planes of one part differ in nothing but their outer
+    coordinate.
     """
 
     prefill: Unit
     decode: Unit
     shift: Shift
+    tokens: Mapping[str, str]
+    tiled: frozenset[tuple[str, str]]
     seen: dict[tuple[int, int, int], tuple[Box, ...]] = field(default_factory=dict)
 
 
-def regions(table: Table, prefill: Unit, decode: Unit, shift: Shift) -> dict[str, list[Region]]:
+def regions(
+    table: Table, prefill: Unit, decode: Unit, shift: Shift, tokens: Mapping[str, str]
+) -> dict[str, list[Region]]:
     """The decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
-    ends = Ends(prefill, decode, shift)
+    ends = Ends(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode))
+    if any(nest.token or nest.hops for nest in table.page):
+        raise ProofFailed("P013", "a table of pages has a nest with a token step")
     page = [region for nest in table.page for region in _nest(ends, nest)]
     for nest in table.token:
         _check_token(ends, nest)
-    return {"page": page, "token": [_tokenless(r) for nest in table.token for r in _nest(ends, nest)]}
+    return {"page": page, "token": [_tokenless(ends, r) for nest in table.token for r in _nest(ends, nest)]}
+
+
+def _tiled(unit: Unit) -> frozenset[tuple[str, str]]:
+    """The (tensor, axis) that take more than one loop of a unit."""
+    every = Counter((tensor, d.axis) for tensor, spot in spots(unit).items() for d in spot.digits if d.count > 1)
+    return frozenset(key for key, count in every.items() if count > 1)
 
 
 def _nest(ends: Ends, nest: Nest) -> list[Region]:
-    """One region per box of the span and per layer step; every other loop is checked at its second and last turn."""
+    """One region per box of the span. Raises ProofFailed where a loop moves anything else than it says."""
     first = _boxes(ends, nest, nest.prefill, nest.decode)
     deltas = [_delta(ends, nest, index, first) for index in range(len(nest.loops))]
-    for point in _points(nest):
+    for point in _points(nest, _uneven(ends, first)):
         here = _boxes(ends, nest, *_at(nest, point))
         expected = tuple(_moved(box, deltas, point) for box in first)
         if here != expected:
@@ -52,17 +68,21 @@ def _nest(ends: Ends, nest: Nest) -> list[Region]:
     found = [
         _region(box, [(loop.count, delta) for loop, delta in zip(nest.loops, deltas, strict=True)]) for box in first
     ]
-    if {box.tensor for box in first} != set(nest.tensors):
+    if sorted({box.tensor for box in first}) != sorted(nest.tensors):
         raise ProofFailed("P014", f"a span says {nest.tensors}, it moves {sorted({box.tensor for box in first})}")
     return found
 
 
-def _points(nest: Nest) -> Iterator[tuple[int, ...]]:
-    """Turns that decide all others: every corner of the loops, and each layer (layer lists need not be regular)."""
+def _uneven(ends: Ends, boxes: tuple[Box, ...]) -> set[str]:
+    """Axes whose items need not lie evenly: layers, whose lists need not be regular, and those stored in tiles."""
+    return {"layer", *(axis for tensor, axis in ends.tiled if any(box.tensor == tensor for box in boxes))}
+
+
+def _points(nest: Nest, uneven: set[str]) -> Iterator[tuple[int, ...]]:
+    """Turns that decide all others: every corner of the loops, and every turn of each axis that is `uneven`."""
     yield from product(*(sorted({0, loop.count - 1}) for loop in nest.loops))
-    for index, loop in enumerate(nest.loops):
-        if loop.axis == "layer":
-            yield from (tuple(turn if i == index else 0 for i in range(len(nest.loops))) for turn in range(loop.count))
+    for axis in sorted(uneven & {loop.axis for loop in nest.loops}):
+        yield from product(*(range(loop.count) if loop.axis == axis else (0,) for loop in nest.loops))
 
 
 def _at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
@@ -138,17 +158,18 @@ def _translate(box: Box, ends: Ends) -> Box:
     """A prefill box in decode's local coordinates; layers go through the two units' lists."""
     shift = ends.shift.get(box.tensor, {})
     start = {axis: number + shift.get(axis, 0) for axis, number in box.start}
-    layer = ends.prefill.layers[start["layer"]]
+    theirs = start["layer"]
+    layer = ends.prefill.layers[theirs]
     start["layer"] = ends.decode.layers.index(layer) if layer in ends.decode.layers else -1
-    for turn in box.turns:
-        if turn.axis == "layer":
-            _check_layers(ends, layer, turn.count)
+    _check_layers(ends, box.turns, theirs, start["layer"])
     return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
 
 
-def _check_layers(ends: Ends, layer: int, count: int) -> None:
-    p, d = ends.prefill.layers.index(layer), ends.decode.layers.index(layer)
-    if ends.prefill.layers[p : p + count] != ends.decode.layers[d : d + count]:
+def _check_layers(ends: Ends, turns: tuple[Turn, ...], theirs: int, ours: int) -> None:
+    """A span over several layers, from place `theirs` and `ours` of the two lists, has the same ones on both sides."""
+    moves = [sum(move) for move in product(*(range(0, t.count * t.delta, t.delta) for t in turns if t.axis == "layer"))]
+    wanted = [ends.prefill.layers[theirs + move] for move in moves]
+    if ours < 0 or wanted != [layer for move in moves for layer in ends.decode.layers[ours + move :][:1]]:
         raise ProofFailed("P015", "a span runs over unlike layers")
 
 
@@ -179,33 +200,46 @@ def _region(box: Box, loops: list[tuple[int, tuple[str, int]]]) -> Region:
 
 
 def _check_token(ends: Ends, nest: Nest) -> None:
-    """One token further is the same element of the next token, on either side, up to the end of its own page."""
-    if nest.token is None:
+    """One row of tokens further is the same element of the next row, on either side, up to the end of its own page."""
+    if nest.token is None or not ends.tokens or any(rows < 1 for rows, _, _ in nest.hops):
         raise ProofFailed("P013", "a table of tokens has a nest without a token step")
-    for unit, at, step in ((ends.prefill, nest.prefill, nest.token[0]), (ends.decode, nest.decode, nest.token[1])):
+    for side, unit, at in ((0, ends.prefill, nest.prefill), (1, ends.decode, nest.decode)):
         first = _side(ends, unit, at, nest.bytes)
-        rows = _rows(unit, first[0].tensor) if first else 1
-        for token in sorted({1, rows - 1} & set(range(1, rows))):
-            here = _side(ends, unit, (at[0], at[1] + token * step), nest.bytes)
-            if here != tuple(_further(box, token) for box in first):
+        for row in _decisive(ends, _rows(ends, unit, first), nest, first):
+            there = _side(ends, unit, (at[0], at[1] + _reach(nest, side, row)), nest.bytes)
+            if there != tuple(_further(ends, box, row) for box in first):
                 raise ProofFailed("P013", f"the token step of {'+'.join(nest.tensors)} is not one token")
-    if any(dict(box.start).get(TOKEN) for box in _boxes(ends, nest, nest.prefill, nest.decode)):
-        raise ProofFailed("P013", "a nest of a table of tokens does not begin at token 0")
 
 
-TOKEN = "token"
+def _reach(nest: Nest, side: int, row: int) -> int:
+    """How far row `row` of a page lies from row 0, as the nest says it."""
+    step = nest.token[side] if nest.token else 0
+    return row * step + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
 
 
-def _rows(unit: Unit, tensor: str) -> int:
+def _decisive(ends: Ends, rows: int, nest: Nest, boxes: tuple[Box, ...]) -> Iterable[int]:
+    """Rows that decide all others: the second and the last of one loop; every row where tiles make more loops."""
+    tiled = any((box.tensor, ends.tokens[box.tensor]) in ends.tiled for box in boxes)
+    return range(1, rows) if nest.hops or tiled else sorted({1, rows - 1} & set(range(1, rows)))
+
+
+def _rows(ends: Ends, unit: Unit, boxes: tuple[Box, ...]) -> int:
     """Rows of the token axis in one page of `unit`."""
-    return next((d.count for d in spots(unit)[tensor].digits if d.axis == TOKEN), 1)
+    if not boxes:
+        return 1
+    tensor = boxes[0].tensor
+    return prod(d.count for d in spots(unit)[tensor].digits if d.axis == ends.tokens[tensor])
 
 
-def _further(box: Box, token: int) -> Box:
-    start = dict(box.start)
-    start[TOKEN] = start.get(TOKEN, 0) + token
+def _further(ends: Ends, box: Box, row: int) -> Box:
+    start, axis = dict(box.start), ends.tokens[box.tensor]
+    start[axis] = start.get(axis, 0) + row
     return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
 
 
-def _tokenless(region: Region) -> Region:
-    return Region(region.tensor, tuple((axis, mask) for axis, mask in region.axes if axis != TOKEN))
+def _tokenless(ends: Ends, region: Region) -> Region:
+    """What a nest of a table of tokens writes for one row: it moves the first of a page, its steps reach the others."""
+    axis = ends.tokens[region.tensor]
+    if dict(region.axes)[axis] != 1:
+        raise ProofFailed("P013", f"a nest of a table of tokens moves more of {region.tensor} than its first row")
+    return Region(region.tensor, tuple((name, mask) for name, mask in region.axes if name != axis))

@@ -8,7 +8,7 @@ from math import prod
 
 from kvplan.compiler.bound import BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
-from kvplan.compiler.options import Env
+from kvplan.compiler.options import Env, filled
 from kvplan.compiler.pipeline import stages
 from kvplan.compiler.side import whole
 from kvplan.dsl.expr import evaluate
@@ -19,34 +19,39 @@ MOST_WORKERS = 4096
 
 
 def mesh_sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
-    """The size of every mesh axis, 1 where the side does not say."""
+    """The size of every mesh axis, 1 where the side does not say. Raises BadInput (S004, S011)."""
     axes = (*engine.mesh.workers, *engine.mesh.derived)
-    return {axis: whole(axis, given.get(axis, "1"), 1) for axis in axes}
-
-
-def workers(engine: Engine, sizes: Mapping[str, int], layers: int, listed: str | None) -> tuple[BoundWorker, ...]:
-    """All workers, numbered with the first axis outermost. Raises Refused (C112) for odd coordinates."""
+    sizes = {axis: whole(axis, given.get(axis, "1"), 1) for axis in axes}
     count = prod(sizes[axis] for axis in engine.mesh.workers)
     if count > MOST_WORKERS:
         raise BadInput("S011", f"{count} workers on one side", f"at most {MOST_WORKERS}")
+    return sizes
+
+
+def workers(
+    engine: Engine, sizes: Mapping[str, int], layers: int, env: Env, listed: str | None
+) -> tuple[BoundWorker, ...]:
+    """All workers, numbered with the first axis outermost. Raises Refused (C112) for odd coordinates."""
     grid = list(product(*(range(sizes[axis]) for axis in engine.mesh.workers)))
     if listed and PIPELINE not in engine.mesh.workers:
         raise BadInput("S005", "unknown side key 'layers'", f"the engine has no {PIPELINE} axis")
-    cut = stages(engine.mesh.layers, layers, sizes.get(PIPELINE, 1), listed)
-    return tuple(_worker(engine, sizes, number, at, cut) for number, at in enumerate(grid))
+    cut = stages(filled(engine.mesh.layers, env), layers, sizes.get(PIPELINE, 1), listed)
+    return tuple(_worker(engine, {**env, **sizes}, number, at, cut) for number, at in enumerate(grid))
 
 
-def _worker(
-    engine: Engine, sizes: Mapping[str, int], number: int, at: tuple[int, ...], cut: tuple[range, ...]
-) -> BoundWorker:
+def _worker(engine: Engine, env: Env, number: int, at: tuple[int, ...], cut: tuple[range, ...]) -> BoundWorker:
     where = dict(zip(engine.mesh.workers, at, strict=True))
-    env: Env = {**sizes, **{f"rank({axis})": index for axis, index in where.items()}}
+    known = {**env, **{f"rank({axis})": index for axis, index in where.items()}}
     for axis, expr in engine.mesh.derived.items():
-        where[axis] = _coordinate(axis, evaluate(expr, env), sizes[axis])
-    return BoundWorker(number, tuple(where.items()), cut[where.get(PIPELINE, 0)])
+        where[axis] = _coordinate(axis, evaluate(expr, known), env[axis])
+    turn = 0
+    for axis in engine.mesh.tokens:
+        turn = turn * int(str(env[axis])) + where[axis]
+    return BoundWorker(number, tuple(where.items()), cut[where.get(PIPELINE, 0)], turn)
 
 
-def _coordinate(axis: str, value: object, size: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < size:
-        raise Refused("C112", f"a worker's coordinate on {axis} comes out as {value}, outside [0, {size})")
+def _coordinate(axis: str, value: object, size: object) -> int:
+    if not isinstance(value, int) or not isinstance(size, int) or not 0 <= value < size:
+        said = f"a worker's coordinate on {axis} comes out as {value}, outside [0, {size})"
+        raise Refused("C112", said, f"mend the engine's rule for {axis}, or give {axis} another size")
     return value

@@ -62,3 +62,10 @@ def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: E
     if missing:
         raise BadInput("S010", f"option {missing[0]!r} has no default", f"give {missing[0]}=… in the side")
     return settle({name: p.default for name, p in options.items() if p.default is not None}, {**env, **read})
+
+
+def filled(rule: str, env: Env) -> str:
+    """A word of an engine file with every `{option}` replaced by its value."""
+    for name in sorted(env):
+        rule = rule.replace("{" + name + "}", str(env[name]))
+    return rule

@@ -71,11 +71,14 @@ class Found:
     base: Ints
 
 
-def share(side: BoundSide, worker: BoundWorker, mesh: str | None, n: int) -> Ints:
+def share(side: BoundSide, worker: BoundWorker, mesh: str | None, n: int, listed: tuple[int, ...] | None) -> Ints:
     """The items of an axis of `n` that `worker` holds where the axis is shared over mesh axis `mesh`."""
     if mesh is None:
         return np.arange(n)
     t, i = dict(side.sizes)[mesh], dict(worker.at)[mesh]
+    if listed is not None:
+        owner = [w for w, count in enumerate(listed) for _ in range(count)]
+        return np.array([k for k in range(n) if owner[k] == i], np.int64)
     if t <= n:
         return np.array([k for k in range(n) if i * n // t <= k < (i + 1) * n // t], np.int64)
     mine = i % n if side.copies == "round_robin" else i * n // t
@@ -84,9 +87,9 @@ def share(side: BoundSide, worker: BoundWorker, mesh: str | None, n: int) -> Int
 
 def held(side: BoundSide, worker: BoundWorker, cache: BoundCache, tensor: BoundTensor) -> dict[str, Ints]:
     """Global numbers of every axis of `tensor` on `worker`; of the token axis, the rows of one kernel block."""
-    split = dict(tensor.split)
+    split, listed = dict(tensor.split), dict(tensor.shares)
     rows = np.arange(cache.kernel // tensor.unit)
-    return {a: share(side, worker, split.get(a), n) if n else rows for a, n in tensor.axes}
+    return {a: share(side, worker, split.get(a), n, listed.get(a)) if n else rows for a, n in tensor.axes}
 
 
 def layers(worker: BoundWorker, cache: BoundCache, group: BoundGroup) -> tuple[int, ...]:
@@ -95,15 +98,34 @@ def layers(worker: BoundWorker, cache: BoundCache, group: BoundGroup) -> tuple[i
 
 
 def planes(side: BoundSide, worker: BoundWorker) -> dict[str, Plane]:
-    """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global."""
-    found: dict[str, Plane] = {}
+    """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global. Empty ones are none."""
+    every = list(_planes(side, worker))
+    used: dict[str, int] = {}
+    for plane in every:
+        used[plane.group.name] = used.get(plane.group.name, 0) + plane.page
+    caches = {cache.name: cache for cache in side.caches}
+    row = max(used.values(), default=0)
+    return {p.name: replace(p, stride=stride(caches[p.cache], p.page, row)) for p in every if p.page}
+
+
+def stride(cache: BoundCache, page: int, row: int) -> int:
+    """Bytes from a block to the next one: what the engine's rule gives, a page without one."""
+    if cache.stride is None:
+        return page
+    value = evaluate(cache.stride.expr, {**cache.stride.env, "page": page, "row": row})
+    assert isinstance(value, int)
+    return value
+
+
+def _planes(side: BoundSide, worker: BoundWorker) -> Iterator[Plane]:
+    seen: set[str] = set()
     for cache, group in product(side.caches, side.groups):
         numbers = np.array(layers(worker, cache, group), np.int64)
         names = {t.name: {"layer": numbers, **held(side, worker, cache, t)} for t in cache.tensors}
         for plane in cache_planes(Scope(cache, names), group) if numbers.size else ():
-            assert plane.name not in found, f"two planes are called {plane.name}"
-            found[plane.name] = plane
-    return found
+            assert plane.name not in seen, f"two planes are called {plane.name}"
+            seen.add(plane.name)
+            yield plane
 
 
 def cache_planes(scope: Scope, group: BoundGroup) -> Iterator[Plane]:
@@ -144,8 +166,7 @@ def block_planes(
         name = ".".join(str(w) for w in words if w is not None)
         fields = tuple(field(scope, leaf, index, seen) for leaf in leaves)
         head = others[0] if others else None
-        stride = scope.cache.stride or page
-        yield Plane(name, scope.cache.name, group, layer, head, part, page, stride, fields)
+        yield Plane(name, scope.cache.name, group, layer, head, part, page, page, fields)
 
 
 def field(scope: Scope, leaf: Found, index: tuple[int, ...], seen: dict[tuple[bytes, ...], Ints]) -> Field:

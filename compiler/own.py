@@ -1,7 +1,7 @@
 """Own: which part of every axis a worker holds.
 
-Law: for t <= n the shares of n items over t workers are disjoint and cover [0, n); for t > n every item is held,
-and holdings of two workers are equal or disjoint.
+Law: for t <= n the shares of n items over t workers are disjoint and cover [0, n), listed ones, which may be empty,
+too; for t > n every item is held. Holdings of two workers are equal or disjoint.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from math import lcm
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorker
 
 Interval = tuple[int, int]
+# (workers that take turns, tokens per turn, this worker's turn)
+TokenShare = tuple[int, int, int]
 
 
 def share(items: int, workers: int, index: int, copies: str = "consecutive") -> Interval:
@@ -28,29 +30,40 @@ def holding(side: BoundSide, tensor: BoundTensor, worker: BoundWorker) -> dict[s
     held = {}
     for axis, extent in tensor.axes:
         if extent and axis in split:
-            held[axis] = share(extent, sizes[split[axis]], at[split[axis]], side.copies)
+            held[axis] = _part(side, tensor, axis, extent, sizes[split[axis]], at[split[axis]])
         elif extent:
             held[axis] = (0, extent)
     return held
 
 
-def token_share(side: BoundSide, cache: BoundCache, worker: BoundWorker) -> tuple[int, int, int]:
-    """(workers that take turns, tokens per turn, this worker's turn) of a cache's tokens."""
-    if side.tokens_over is None or cache.store != "tokens":
-        return 1, 1, 0
-    return dict(side.sizes)[side.tokens_over], side.chunk, dict(worker.at)[side.tokens_over]
+def _part(side: BoundSide, tensor: BoundTensor, axis: str, extent: int, workers: int, index: int) -> Interval:
+    listed = dict(tensor.shares).get(axis)
+    if listed is None:
+        return share(extent, workers, index, side.copies)
+    return sum(listed[:index]), sum(listed[: index + 1])
+
+
+def token_share(side: BoundSide, cache: BoundCache, worker: BoundWorker) -> TokenShare:
+    """A worker's turn of a cache's tokens; states are whole on every worker."""
+    return (side.ways, side.chunk, worker.turn) if cache.store == "tokens" else (1, 1, 0)
 
 
 @lru_cache(maxsize=4096)
-def meet(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
-    """Whether two token shares have a token in common, over one period of both."""
+def meet(one: TokenShare, other: TokenShare) -> bool:
+    """Whether two token shares have a token in common."""
+    return in_common(one, other) > 0
+
+
+@lru_cache(maxsize=4096)
+def in_common(one: TokenShare, other: TokenShare) -> int:
+    """How many tokens two shares have in common, in one period of both."""
     (ways, chunk, turn), (ways2, chunk2, turn2) = one, other
     period = lcm(ways * chunk, ways2 * chunk2)
     starts = range(turn * chunk, period, ways * chunk)
-    return any(_touches(start, start + chunk, ways2, chunk2, turn2) for start in starts)
+    return sum(_before(start + chunk, ways2, chunk2, turn2) - _before(start, ways2, chunk2, turn2) for start in starts)
 
 
-def _touches(start: int, end: int, ways: int, chunk: int, turn: int) -> bool:
-    if end - start >= ways * chunk:
-        return True
-    return any(n % ways == turn for n in range(start // chunk, (end - 1) // chunk + 1))
+def _before(token: int, ways: int, chunk: int, turn: int) -> int:
+    """How many of the first `token` tokens a share holds."""
+    whole, rest = divmod(token, ways * chunk)
+    return whole * chunk + min(max(rest - turn * chunk, 0), chunk)

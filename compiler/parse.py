@@ -11,7 +11,7 @@ from kvplan.runtime.errors import PlanFormatError
 from kvplan.runtime.plan import Plan
 
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
-CALLS = {*IMPORTS, "tuple", "range"} - {"Blocks", "Runs", "cuts", "slots"}
+CALLS = {*IMPORTS, "tuple", "range"} - {"Blocks", "Runs", "both", "cuts", "slots", "turns"}
 
 
 def parse(text: str, name: str) -> Plan:
@@ -95,6 +95,8 @@ def _define(statement: ast.stmt, name: str, target: str, defined: set[str]) -> N
 def _check_value(node: ast.expr, name: str, defined: set[str]) -> None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | None):
         return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return _check_value(node.operand, name, defined)
     if isinstance(node, ast.Name) and node.id in defined:
         return
     if isinstance(node, ast.Tuple):

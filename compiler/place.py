@@ -8,85 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.own import holding
+from kvplan.compiler.tree import PLANE, Cell, Digit, Loop, Part, Spot, Tree, Unit, spots, volume
 from kvplan.dsl.expr import evaluate
-from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat
-
-# One number for a place: plane << SHIFT | byte. Steps are of the same kind, so planes and bytes are one sort of loop.
-SHIFT = 44
-PLANE = 1 << SHIFT
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One element at `offset` bytes from its parent's start."""
-
-    offset: int
-    tensor: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """`count` bodies `step` bytes apart; each moves `weight` items along `axis`."""
-
-    offset: int
-    axis: str
-    weight: int
-    count: int
-    step: int
-    body: tuple[Tree, ...]
-
-
-Tree = Cell | Loop
-
-
-@dataclass(frozen=True, slots=True)
-class Digit:
-    """A digit of an axis' coordinate: `count` values of `weight` items, `step` places apart."""
-
-    axis: str
-    weight: int
-    count: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One occurrence of `block`: the loops outside it as digits (in planes), the tree inside, the page in bytes.
-
-    Two blocks of a plane lie `stride` bytes apart: the page itself, unless the engine says otherwise.
-    """
-
-    name: str | None
-    first: int
-    outer: tuple[Digit, ...]
-    body: tuple[Tree, ...]
-    page: int
-    stride: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """The layers of one cache in one group on one worker: `first` is its first plane, `planes` how many it has."""
-
-    cache: str
-    group: str
-    layers: tuple[int, ...]
-    first: int
-    planes: int
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where one tensor lies: place of its first element, and its digits, outermost first."""
-
-    tensor: str
-    place: int
-    digits: tuple[Digit, ...]
+from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Value
+from kvplan.dsl.model import Sizes as Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +27,49 @@ class Sizes:
     def number(self, expr: Expr) -> int:
         value = evaluate(expr, self.cache.env)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise Refused("C101", f"storage of {self.cache.name!r}: {expr.text!r} gives {value!r}, not a size")
+            said = f"storage of {self.cache.name!r}: {expr.text!r} gives {value!r}, not a size"
+            raise Refused("C101", said, "sizes are whole numbers from 0 up: mend the expression or what it uses")
         return value
 
 
 def place(side: BoundSide, worker: BoundWorker) -> tuple[Unit, ...]:
-    """All units of a worker in plane order: group by group, cache by cache."""
+    """All units of a worker in plane order: group by group, cache by cache. One that has no bytes is left out."""
     caches = {cache.name: cache for cache in side.caches}
+    found = [(group.name, name, layers) for group in side.groups for name, layers in _members(group, worker)]
+    sizes = {(name, len(layers)): local_sizes(side, worker, caches[name], len(layers)) for _, name, layers in found}
+    parts = {key: _parts(one) for key, one in sizes.items()}
+    row = _row([(group, parts[name, len(layers)]) for group, name, layers in found])
+    parts = {key: tuple(_apart(sizes[key], part, row) for part in of) for key, of in parts.items()}
     units: list[Unit] = []
-    known: dict[tuple[str, int], tuple[Part, ...]] = {}
-    for group in side.groups:
-        for name in dict.fromkeys(cache for cache, _ in group.members):
-            layers = tuple(n for cache, n in group.members if cache == name and n in worker.layers)
-            if layers:
-                first = units[-1].first + units[-1].planes if units else 0
-                if (name, len(layers)) not in known:
-                    known[name, len(layers)] = _parts(local_sizes(side, worker, caches[name], len(layers)))
-                units.append(_unit(name, group.name, layers, first, known[name, len(layers)]))
+    for group_name, name, layers in found:
+        first = units[-1].first + units[-1].planes if units else 0
+        if parts[name, len(layers)]:
+            units.append(_unit(name, group_name, layers, first, parts[name, len(layers)]))
     return tuple(units)
+
+
+def _members(group: BoundGroup, worker: BoundWorker) -> list[tuple[str, tuple[int, ...]]]:
+    """The caches of a group with their layers on a worker, those without any left out."""
+    names = dict.fromkeys(cache for cache, _ in group.members)
+    found = [(name, tuple(n for c, n in group.members if c == name and n in worker.layers)) for name in names]
+    return [(name, layers) for name, layers in found if layers]
+
+
+def _row(found: list[tuple[str, tuple[Part, ...]]]) -> int:
+    """The bytes that the largest group takes in one block, over all its planes."""
+    rows: dict[str, int] = {}
+    for group, parts in found:
+        rows[group] = rows.get(group, 0) + sum(part.page * volume(part.outer) for part in parts)
+    return max(rows.values(), default=0)
+
+
+def _apart(sizes: Sizes, part: Part, row: int) -> Part:
+    """A part with its block stride."""
+    cache = sizes.cache
+    if cache.stride is None:
+        return replace(part, stride=_stride(cache, part.page, part.page))
+    stride = evaluate(cache.stride.expr, {**cache.stride.env, "page": part.page, "row": row})
+    return replace(part, stride=_stride(cache, part.page, stride))
 
 
 def local_sizes(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers: int) -> Sizes:
@@ -129,28 +82,6 @@ def page_bytes(sizes: Sizes) -> int:
     return sum(part.page for part in _parts(sizes))
 
 
-def spots(unit: Unit) -> dict[str, Spot]:
-    """The forward function of a unit: per tensor, where its coordinates lie."""
-    found = {}
-    for part in unit.parts:
-        base = (unit.first + part.first) * PLANE
-        outer = tuple(Digit(d.axis, d.weight, d.count, d.step * PLANE) for d in part.outer)
-        for spot in _leaves(part.body, base, outer):
-            found[spot.tensor] = spot
-    return found
-
-
-def _leaves(body: tuple[Tree, ...], at: int, digits: tuple[Digit, ...]) -> list[Spot]:
-    found: list[Spot] = []
-    for node in body:
-        if isinstance(node, Cell):
-            found.append(Spot(node.tensor, at + node.offset, digits))
-        else:
-            digit = Digit(node.axis, node.weight, node.count, node.step)
-            found += _leaves(node.body, at + node.offset, (*digits, digit))
-    return found
-
-
 def _extents(
     side: BoundSide, worker: BoundWorker, cache: BoundCache, tensor: BoundTensor, layers: int
 ) -> dict[str, int]:
@@ -161,15 +92,8 @@ def _extents(
 
 
 def _unit(cache: str, group: str, layers: tuple[int, ...], first: int, parts: tuple[Part, ...]) -> Unit:
-    planes = sum(_volume(part.outer) for part in parts)
+    planes = sum(volume(part.outer) for part in parts)
     return Unit(cache, group, layers, first, planes, parts)
-
-
-def _volume(digits: tuple[Digit, ...]) -> int:
-    product = 1
-    for digit in digits:
-        product *= digit.count
-    return product
 
 
 def _parts(sizes: Sizes) -> tuple[Part, ...]:
@@ -180,7 +104,7 @@ def _parts(sizes: Sizes) -> tuple[Part, ...]:
         several = len(found) > 1
         for number, part in enumerate(found):
             label = ".".join(word for word in (name, str(number) if several else None) if word) or None
-            parts.append(replace(part, name=label))
+            parts += [replace(part, name=label)] if part.page and volume(part.outer) else []
         first += planes
     return tuple(parts)
 
@@ -194,8 +118,9 @@ def _blocks(sizes: Sizes, items: tuple[Item, ...], outer: tuple[Digit, ...], fir
             continue
         if item.axis.name == "block":
             body, page = _resolve(sizes, item.body)
-            parts.append(Part(None, first + planes, (), body, page, _stride(sizes, page)))
-            planes += 1
+            _check_size(sizes.cache, page)
+            parts.append(Part(None, first + planes, (), body, page, page))
+            planes += 1 if page else 0
             continue
         weight, extent, _ = _digit(sizes, item)
         inner, step = _blocks(sizes, item.body, outer, first + planes)
@@ -205,16 +130,22 @@ def _blocks(sizes: Sizes, items: tuple[Item, ...], outer: tuple[Digit, ...], fir
     return parts, planes
 
 
-def _stride(sizes: Sizes, page: int) -> int:
-    stride = page if sizes.cache.stride is None else sizes.cache.stride
-    if stride >= PLANE:
-        raise Refused(
-            "C106", f"a page of {sizes.cache.name!r} has {stride} B, more than a plan can address", "shrink it"
-        )
+def _stride(cache: BoundCache, page: int, stride: Value | Values) -> int:
+    if isinstance(stride, bool) or not isinstance(stride, int):
+        said = f"the block stride of {cache.name!r} comes out as {stride!r}, not bytes"
+        raise Refused("C114", said, "mend the engine's stride: it gives a number")
+    _check_size(cache, stride)
     if stride < page:
-        cache = sizes.cache.name
-        raise Refused("C102", f"a page of {cache!r} has {page} B, more than its block stride of {stride} B")
+        said = f"a page of {cache.name!r} has {page} B, more than its block stride of {stride} B"
+        raise Refused("C102", said, "mend the engine's stride: it is at least `page`")
     return stride
+
+
+def _check_size(cache: BoundCache, size: int) -> None:
+    if size >= PLANE:
+        raise Refused(
+            "C106", f"a page of {cache.name!r} has {size} B", f"a plan can address {PLANE - 1}: look at its sizes"
+        )
 
 
 def _resolve(sizes: Sizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ...], int]:
@@ -231,7 +162,7 @@ def _resolve(sizes: Sizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ...], i
                 offset += tensor.size
         elif _tensors((item,), sizes):
             loop, size = _loop(sizes, item, offset)
-            nodes.append(loop)
+            nodes += [loop] if loop.count else []
             offset += size
     return tuple(nodes), offset
 
@@ -248,14 +179,14 @@ def _digit(sizes: Sizes, item: Repeat) -> tuple[int, int, int]:
     extents = {name: sizes.extents[name][axis.name] for name in _tensors((item,), sizes)}
     if len(set(extents.values())) > 1:
         said = ", ".join(f"{name} {extent}" for name, extent in sorted(extents.items()))
-        raise Refused("C103", f"storage of {sizes.cache.name!r}: one loop over {axis.name!r}, unlike extents: {said}")
+        said = f"storage of {sizes.cache.name!r}: one loop over {axis.name!r}, unlike extents: {said}"
+        raise Refused("C103", said, "give each of them a loop of its own")
     weight, extent = 1, next(iter(extents.values()))
     for op, expr in axis.tiles:
         tile = sizes.number(expr)
         if tile < 1 or extent % tile:
-            raise Refused(
-                "C104", f"storage of {sizes.cache.name!r}: tiles of {tile} do not divide {axis.name} = {extent}"
-            )
+            said = f"storage of {sizes.cache.name!r}: tiles of {tile} do not divide {axis.name} = {extent}"
+            raise Refused("C104", said, f"use a tile that divides {extent}, which is what one worker holds")
         weight, extent = (weight * tile, extent // tile) if op == "/" else (weight, tile)
     return weight, extent, sizes.number(axis.extra) if axis.extra else 0
 
@@ -283,9 +214,9 @@ def _check_chain(cache: str, spot: Spot, axis: str, extent: int) -> None:
     weight = 1
     for digit in sorted((d for d in spot.digits if d.axis == axis), key=lambda d: d.weight):
         if digit.weight != weight:
-            raise Refused("C105", f"storage of {cache!r}: the tiles of {spot.tensor}'s {axis} do not chain")
+            said = f"storage of {cache!r}: {spot.tensor}'s {axis} has a tile that counts in {digit.weight}s"
+            raise Refused("C105", said, f"it has to count in {weight}s, the whole of the next smaller one")
         weight *= digit.count
     if weight != extent:
-        raise Refused(
-            "C105", f"storage of {cache!r}: the loops of {spot.tensor}'s {axis} make {weight} of {extent} items"
-        )
+        said = f"storage of {cache!r}: the loops of {spot.tensor}'s {axis} make {weight} of {extent} items"
+        raise Refused("C105", said, f"let the outermost tile go on to {extent}")

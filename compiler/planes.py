@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.compiler.place import Part, Unit
+from kvplan.compiler.tree import Part, Unit
 
 
 def indices(part: Part, plane: int) -> tuple[int, ...] | None:

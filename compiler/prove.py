@@ -15,9 +15,9 @@ from kvplan.compiler.cover import Region, check_cover
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.frame import check_balance, check_contract, check_frame
 from kvplan.compiler.own import meet, token_share
-from kvplan.compiler.place import Unit
 from kvplan.compiler.reads import Case, Part, group_of, read_regions
 from kvplan.compiler.route import Placed
+from kvplan.compiler.tree import Unit
 from kvplan.runtime.plan import Plan, Read
 
 
@@ -81,7 +81,8 @@ def _check_unit(case: Case, number: int, unit: Unit, done: set[object]) -> None:
             shares.setdefault(token_share(case.prefill.side, cache, source), []).append(read)
     turn = token_share(case.decode.side, cache, case.decode.side.workers[number])
     every = {token_share(case.prefill.side, cache, worker) for worker in case.prefill.side.workers}
-    if shares.keys() != {share for share in every if meet(share, turn)}:
+    some = any(prod(_extents(case, number, unit, cache, tensor).values()) for tensor in cache.tensors)
+    if shares.keys() != {share for share in every if some and meet(share, turn)}:
         raise ProofFailed("P004", f"decode worker {number}, {unit.cache}: not every share of the tokens is read")
     for reads in shares.values():
         parts = [read_regions(case, number, unit, read) for read in reads]

@@ -9,10 +9,10 @@ from kvplan.compiler.cover import Region
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.match import regions
 from kvplan.compiler.own import Interval
-from kvplan.compiler.place import Unit
 from kvplan.compiler.relative import relative, shape
-from kvplan.compiler.route import Placed, pair_name
-from kvplan.runtime.plan import Plan, Read
+from kvplan.compiler.route import Placed
+from kvplan.compiler.tree import Unit
+from kvplan.runtime.plan import Pair, Plan, Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,17 @@ class Case:
         return next(cache for cache in self.prefill.side.caches if cache.name == name)
 
 
-def group_of(case: Case, read: Read) -> str:
-    """The decode group that a read goes into. Raises ProofFailed (P006)."""
+def pair_of(case: Case, read: Read) -> Pair:
+    """The pair of groups that a read names. Raises ProofFailed (P006)."""
     pair = next((pair for pair in case.plan.pairs if pair.name == read.pair), None)
     if pair is None:
         raise ProofFailed("P006", f"a read names the pair {read.pair!r}, which the plan does not have")
-    return pair.decode
+    return pair
+
+
+def group_of(case: Case, read: Read) -> str:
+    """The decode group that a read goes into. Raises ProofFailed (P006)."""
+    return pair_of(case, read).decode
 
 
 def read_regions(case: Case, number: int, unit: Unit, read: Read) -> Part:
@@ -55,7 +60,8 @@ def read_regions(case: Case, number: int, unit: Unit, read: Read) -> Part:
     there, here = relative(source, unit)
     key = (*shape(there, here), read.table, str(shift))
     if key not in case.seen:
-        found = regions(read.table, there, here, shift)
+        tokens = {t.name: axis for t in case.cache(read.cache).tensors for axis, extent in t.axes if not extent}
+        found = regions(read.table, there, here, shift, tokens)
         case.seen[key] = Part(tuple(found["page"]), tuple(found["token"]))
     _check_layers(number, unit, read, case.seen[key])
     return case.seen[key]
@@ -66,7 +72,12 @@ def _source(case: Case, number: int, unit: Unit, read: Read) -> Unit:
     who = f"decode worker {number} reads {read.pair!r} from worker {read.worker}"
     if not 0 <= read.worker < len(case.prefill.units):
         raise ProofFailed("P005", f"{who}, which does not exist")
-    units = (u for u in case.prefill.units[read.worker] if u.cache == unit.cache and pair_name(u, unit) == read.pair)
+    pair = pair_of(case, read)
+    cache = case.cache(unit.cache)
+    rows = {t.unit for t in cache.tensors if t.name in _moved(read)}
+    if pair.decode != unit.group or cache.needs != pair.needs or not rows <= {pair.rows}:
+        raise ProofFailed("P006", f"{who}, a pair of groups that is read otherwise")
+    units = (u for u in case.prefill.units[read.worker] if (u.cache, u.group) == (unit.cache, pair.prefill))
     source = next(units, None)
     if source is None:
         raise ProofFailed("P005", f"{who}, which has none of it")
@@ -75,15 +86,19 @@ def _source(case: Case, number: int, unit: Unit, read: Read) -> Unit:
     return source
 
 
+def _moved(read: Read) -> set[str]:
+    """The tensors that a read says it moves."""
+    return {t for nests in (read.table.page, read.table.token) for nest in nests for t in nest.tensors}
+
+
 def _overlap(one: Interval, other: Interval) -> Interval:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
 def _check_holds(case: Case, number: int, read: Read) -> None:
     """The intervals that a read names are where both workers' holdings of its tensors overlap."""
-    named = {t for nests in (read.table.page, read.table.token) for nest in nests for t in nest.tensors}
     expected: dict[str, Interval] = {}
-    for tensor in (t for t in case.cache(read.cache).tensors if t.name in named):
+    for tensor in (t for t in case.cache(read.cache).tensors if t.name in _moved(read)):
         theirs = case.prefill.holds[read.worker][read.cache, tensor.name]
         ours = case.decode.holds[number][read.cache, tensor.name]
         expected |= {axis: _overlap(theirs[axis], ours[axis]) for axis, _ in tensor.split}
@@ -106,5 +121,5 @@ def _check_layers(number: int, unit: Unit, read: Read, part: Part) -> None:
     for region in part.page + part.token:
         mask |= dict(region.axes)["layer"]
     moved = tuple(layer for i, layer in enumerate(unit.layers) if mask >> i & 1)
-    if moved != read.layers:
+    if not moved or moved != read.layers:
         raise ProofFailed("P007", f"decode worker {number} from {read.worker}: says {read.layers}, moves {moved}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvplan.compiler.place import Unit
+from kvplan.compiler.tree import Unit
 
 
 def relative(source: Unit, target: Unit) -> tuple[Unit, Unit]:

@@ -1,19 +1,19 @@
 """One request, as `trace` and `simulate` read it: a token range, and each side's block tables and state slots.
 
 Codes Q0xx. Every shape that the format does not have is refused by name; whether the tables fit a pair of sides is
-asked by `check`.
+asked by `fits.check`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kvplan.compiler.bound import BoundGroup, BoundSide
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side import nearest
+from kvplan.runtime.plan import CONTEXT
 
 WHOLE_IS = "write a whole number from 0 up"
 LARGEST = 2**31 - 1
@@ -40,11 +40,20 @@ Table = Ids | Slot
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`tokens` is [first needed, end); tables by group, of either side."""
+    """`tokens` is [first needed, end) of the context, `lengths` those of caches that have a length of their own, by its
+    name; tables by group, of either side."""
 
     tokens: tuple[int, int]
     prefill: Mapping[str, Table]
     decode: Mapping[str, Table]
+    lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def range_of(self, length: str) -> tuple[int, int]:
+        """The tokens of the context, or of another length; none of one that the request does not have."""
+        return self.tokens if length == CONTEXT else self.lengths.get(length, (0, 0))
+
+    def ranges(self) -> list[tuple[int, int]]:
+        return [self.tokens, *self.lengths.values()]
 
 
 class Copy(NamedTuple):
@@ -70,83 +79,9 @@ def parse_text(text: str) -> Request:
 
 def parse(value: object) -> Request:
     """A request from plain values, as JSON gives them. Raises BadInput (Q002..Q006)."""
-    found = _keys(value, "the request", ("tokens", "prefill", "decode"))
-    return Request(_range(found["tokens"]), _tables("prefill", found["prefill"]), _tables("decode", found["decode"]))
-
-
-def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
-    """Refuse tables that do not fit the sides. Raises BadInput (Q007..Q013)."""
-    met = _meet(prefill, decode)
-    for word, side, tables, needed in (
-        ("prefill", prefill, asked.prefill, {p for p, _ in met}),
-        ("decode", decode, asked.decode, {d for _, d in met}),
-    ):
-        groups = {g.name: g for g in side.groups}
-        for name in tables:
-            if name not in groups:
-                raise BadInput("Q007", f"{word} has no group {name!r}", nearest(name, sorted(groups)))
-        for name in sorted(needed):
-            if name not in tables:
-                raise BadInput("Q008", f"{word} group {name!r} has no table", "give its block ids or its slot")
-            _fits(f"{word} group {name!r}", side, groups[name], tables[name], asked.tokens)
-    _repeated("prefill", prefill, asked.prefill)
-    _repeated("decode", decode, asked.decode)
-
-
-def _meet(prefill: BoundSide, decode: BoundSide) -> list[tuple[str, str]]:
-    """The pairs of groups that have a layer of a cache in common."""
-    return [(p.name, d.name) for p in prefill.groups for d in decode.groups if set(p.members) & set(d.members)]
-
-
-def _fits(who: str, side: BoundSide, group: BoundGroup, table: Table, tokens: tuple[int, int]) -> None:
-    if isinstance(table, Slot) != (group.store != "tokens"):
-        need = '{"first": …, "ids": […]}' if group.store == "tokens" else '{"slot": …, "at": …}'
-        raise BadInput("Q009", f"{who} has a table of the wrong sort", f"it stores {group.store}: write {need}")
-    if isinstance(table, Slot):
-        _state_fits(who, side, table, tokens[1])
-    else:
-        _blocks_fit(who, side, group, table, tokens)
-
-
-def _state_fits(who: str, side: BoundSide, table: Slot, end: int) -> None:
-    if table.at != end:
-        raise BadInput(
-            "Q010", f"{who} stands after {table.at} tokens, asked for after {end}", "use the state at the end"
-        )
-    _in_pool(who, side, (table.slot,))
-
-
-def _blocks_fit(who: str, side: BoundSide, group: BoundGroup, table: Ids, tokens: tuple[int, int]) -> None:
-    span = group.tokens * dict(side.sizes).get(side.tokens_over or "", 1)
-    first, end = tokens
-    need = range(first // span, -(-end // span)) if end > first else range(0)
-    have = range(table.first, table.first + len(table.ids))
-    if need and (need[0] not in have or need[-1] not in have):
-        text = f"{who} holds block positions [{have.start}, {have.stop}), tokens [{first}, {end}) need"
-        raise BadInput("Q011", f"{text} [{need.start}, {need.stop})", f"a block holds {span} tokens")
-    for position in need:
-        if table.ids[position - table.first] is None:
-            raise BadInput("Q011", f"{who} has no block at position {position}, where tokens are needed", "give its id")
-    _in_pool(who, side, table.ids)
-
-
-def _in_pool(who: str, side: BoundSide, ids: Iterable[int | None]) -> None:
-    for block in ids:
-        if block is not None and block >= (LARGEST if side.blocks is None else side.blocks):
-            raise BadInput("Q012", f"{who} names block {block}, the pool has {side.blocks or LARGEST}", "raise blocks=")
-
-
-def _repeated(who: str, side: BoundSide, tables: Mapping[str, Table]) -> None:
-    """A block holds one position of one group; groups of an arena overlay the same memory."""
-    seen: dict[tuple[int, int], str] = {}
-    for group in side.groups:
-        table = tables.get(group.name)
-        ids = () if table is None else table.ids if isinstance(table, Ids) else (table.slot,)
-        for block in (b for b in ids if b is not None):
-            if (group.arena, block) in seen:
-                both = f"{seen[group.arena, block]!r} and {group.name!r}"
-                raise BadInput("Q013", f"{who} block {block} is given twice, in groups {both}", "give it once")
-            seen[group.arena, block] = group.name
+    found = _keys(value, "the request", ("tokens", "prefill", "decode"), ("lengths",))
+    tables = _tables("prefill", found["prefill"]), _tables("decode", found["decode"])
+    return Request(_range("tokens", found["tokens"]), *tables, _lengths(found.get("lengths", {})))
 
 
 def _tables(word: str, value: object) -> dict[str, Table]:
@@ -171,21 +106,28 @@ def _table(who: str, value: object) -> Table:
     )
 
 
-def _range(value: object) -> tuple[int, int]:
+def _lengths(value: object) -> dict[str, tuple[int, int]]:
+    if not isinstance(value, dict):
+        raise BadInput("Q003", f"lengths is {_name(value)}, not a mapping", 'write {"NAME": [first needed, end]}')
+    return {name: _range(f"lengths of {name!r}", tokens) for name, tokens in value.items()}
+
+
+def _range(what: str, value: object) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
-        raise BadInput("Q004", f"tokens is {_name(value)}, not [first needed, end]", "write for example [0, 5000]")
-    first, end = (_whole(f"tokens[{i}]", v) for i, v in enumerate(value))
+        raise BadInput("Q004", f"{what} is {_name(value)}, not [first needed, end]", "write for example [0, 5000]")
+    first, end = (_whole(f"{what}[{i}]", v) for i, v in enumerate(value))
     if first > end:
-        raise BadInput("Q004", f"tokens [{first}, {end}) ends before it begins", "write [first needed, end]")
+        raise BadInput("Q004", f"{what} [{first}, {end}) ends before it begins", "write [first needed, end]")
     return first, end
 
 
-def _keys(value: object, what: str, keys: tuple[str, ...]) -> dict[str, object]:
+def _keys(value: object, what: str, keys: tuple[str, ...], free: tuple[str, ...] = ()) -> dict[str, object]:
+    """A mapping that has all of `keys`, and of others at most those of `free`."""
     if not isinstance(value, dict):
         raise BadInput("Q002", f"{what} is {_name(value)}, not a mapping", f"it has the keys {', '.join(keys)}")
     for key in value:
-        if key not in keys:
-            raise BadInput("Q002", f"{what} has an unknown key {key!r}", nearest(str(key), keys))
+        if key not in (*keys, *free):
+            raise BadInput("Q002", f"{what} has an unknown key {key!r}", nearest(str(key), (*keys, *free)))
     for key in keys:
         if key not in value:
             raise BadInput("Q002", f"{what} has no {key!r}", f"it has the keys {', '.join(keys)}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.coalesce import Gaps, coalesce, vacant
-from kvplan.compiler.elect import RULES, Choice, classes, elect
-from kvplan.compiler.errors import Refused
-from kvplan.compiler.intersect import Range, Span, common, runs, spans
+from kvplan.compiler.elect import RULES, Choice, check_held, classes, elect
+from kvplan.compiler.intersect import Range, Span, common, law, runs, spans
+from kvplan.compiler.meetings import Meeting, meetings
 from kvplan.compiler.own import Interval, holding
-from kvplan.compiler.place import PLANE, SHIFT, Digit, Spot, Unit, place, spots
+from kvplan.compiler.place import place
 from kvplan.compiler.relative import relative, shape
+from kvplan.compiler.tree import PLANE, SHIFT, Unit, spots
 from kvplan.runtime.plan import Loop, Nest, Read, Table
 
 
@@ -29,6 +30,7 @@ class Placed:
 class Job:
     """One read to be: a unit of either worker, and the tensors read with the layers they share."""
 
+    meeting: Meeting
     cache: BoundCache
     prefill: int
     decode: int
@@ -53,7 +55,10 @@ def placed(side: BoundSide) -> Placed:
 
 
 def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[Choice]]:
-    """Who reads what from whom: choices by (cache, tensor), over the caches that both sides have."""
+    """Who reads what from whom: choices by (cache, tensor), over the caches that both sides have.
+
+    Raises Refused (C135) where a decode worker needs what no prefill worker holds.
+    """
     theirs = {cache.name: cache for cache in prefill.caches}
     found = {}
     for cache in decode.caches:
@@ -61,6 +66,7 @@ def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[st
             continue
         for tensor, source in zip(cache.tensors, theirs[cache.name].tensors, strict=True):
             needs, holders = classes(decode, cache, tensor), classes(prefill, theirs[cache.name], source)
+            check_held(f"{tensor.name!r} of {cache.name!r}", needs, holders)
             found[cache.name, tensor.name] = [c for part in elect(RULES[rule], holders, needs).values() for c in part]
     return found
 
@@ -70,9 +76,9 @@ def reads(
 ) -> tuple[tuple[Read, ...], ...]:
     """The reads of every decode worker, by group pair and prefill worker."""
     memo: dict[object, Table] = {}
+    every = _jobs(prefill, decode, chosen)
     return tuple(
-        tuple(_read(prefill, decode, job, memo) for job in _jobs(prefill, decode, chosen, worker.number))
-        for worker in decode.side.workers
+        tuple(_read(prefill, decode, job, memo) for job in every[worker.number]) for worker in decode.side.workers
     )
 
 
@@ -88,26 +94,39 @@ def notified(count: int, chosen: Mapping[tuple[str, str], list[Choice]]) -> tupl
     return tuple(tuple(sorted(workers)) for workers in told)
 
 
-def pair_name(from_unit: Unit, to_unit: Unit) -> str:
-    return to_unit.group if from_unit.group == to_unit.group else f"{from_unit.group}>{to_unit.group}"
-
-
-def _jobs(prefill: Placed, decode: Placed, chosen: Mapping[tuple[str, str], list[Choice]], reader: int) -> list[Job]:
+def _jobs(prefill: Placed, decode: Placed, chosen: Mapping[tuple[str, str], list[Choice]]) -> tuple[list[Job], ...]:
+    """The jobs of every decode worker, in the order of its planes."""
+    met = {(m.prefill, m.decode, *tensor): m for m in meetings(prefill.side, decode.side) for tensor in m.tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
-    jobs: dict[tuple[object, ...], list[BoundTensor]] = {}
-    for to_unit in decode.units[reader]:
-        for tensor in caches[to_unit.cache].tensors:
-            mine = (c for c in chosen.get((to_unit.cache, tensor.name), ()) if c.reader == reader)
-            for choice in mine:
-                for from_unit in prefill.units[choice.holder]:
+    jobs: tuple[dict[tuple[int, Unit, Unit, tuple[int, ...], str], Job], ...] = tuple({} for _ in decode.units)
+    for cache, tensor, choice, from_unit, to_unit, layers in _matches(prefill, decode, caches, chosen):
+        meeting = met[from_unit.group, to_unit.group, cache.name, tensor.name]
+        key = (choice.holder, from_unit, to_unit, layers, meeting.name)
+        mine = jobs[choice.reader]
+        job = mine.get(key) or Job(meeting, cache, choice.holder, choice.reader, from_unit, to_unit, layers, ())
+        mine[key] = replace(job, tensors=(*job.tensors, tensor))
+    return tuple(sorted(mine.values(), key=_order) for mine in jobs)
+
+
+def _order(job: Job) -> tuple[object, ...]:
+    return job.to_unit.first, job.from_unit.first, job.prefill, job.layers, job.meeting.name
+
+
+def _matches(
+    prefill: Placed,
+    decode: Placed,
+    caches: Mapping[str, BoundCache],
+    chosen: Mapping[tuple[str, str], list[Choice]],
+) -> Iterator[tuple[BoundCache, BoundTensor, Choice, Unit, Unit, tuple[int, ...]]]:
+    """Every choice of a tensor with the two units that have layers of it."""
+    for (name, tensor_name), choices in chosen.items():
+        tensor = next(t for t in caches[name].tensors if t.name == tensor_name)
+        for choice in choices:
+            for to_unit in decode.units[choice.reader]:
+                for from_unit in prefill.units[choice.holder] if to_unit.cache == name else ():
                     layers = _shared(from_unit, to_unit, choice.layers)
                     if layers:
-                        jobs.setdefault((choice.holder, from_unit, to_unit, layers), []).append(tensor)
-    order = sorted(jobs.items(), key=lambda job: (job[0][2].first, job[0][1].first, job[0][0], job[0][3]))  # type: ignore[attr-defined]
-    return [
-        Job(caches[to.cache], holder, reader, from_, to, layers, tuple(tensors))  # type: ignore[attr-defined, arg-type]
-        for (holder, from_, to, layers), tensors in order
-    ]
+                        yield caches[name], tensor, choice, from_unit, to_unit, layers
 
 
 def _shared(from_unit: Unit, to_unit: Unit, layers: tuple[int, ...]) -> tuple[int, ...]:
@@ -133,25 +152,21 @@ def _read(prefill: Placed, decode: Placed, job: Job, memo: dict[object, Table]) 
         same = replace(job, from_unit=from_unit, to_unit=to_unit, layers=layers)
         memo[key] = _table(prefill, decode, same, ranges)
     first = job.from_unit.first, job.to_unit.first
-    pair = pair_name(job.from_unit, job.to_unit)
-    return Read(job.prefill, pair, job.cache.name, job.layers, tuple(sorted(holds.items())), memo[key], first)
+    return Read(
+        job.prefill, job.meeting.name, job.cache.name, job.layers, tuple(sorted(holds.items())), memo[key], first
+    )
 
 
 def _table(prefill: Placed, decode: Placed, job: Job, ranges: Mapping[str, Mapping[str, Range]]) -> Table:
     gaps = Gaps(vacant((job.from_unit,)), vacant((job.to_unit,)))
-    pages = _page_tokens(prefill, job), _page_tokens(decode, job)
     stays = job.cache.store != "tokens"
-    page = coalesce(_spans(job, ranges, pages[0]), gaps) if stays or pages[0] == pages[1] else ()
+    page = coalesce(_spans(job, ranges, job.meeting.page), gaps) if stays or job.meeting.page else ()
     token = () if stays else coalesce(_spans(job, ranges, None), gaps)
     return Table(tuple(_nest(s, job) for s in page), tuple(_nest(s, job) for s in token))
 
 
-def _page_tokens(side: Placed, job: Job) -> int:
-    return next(cache.kernel for cache in side.side.caches if cache.name == job.cache.name)
-
-
 def _spans(job: Job, ranges: Mapping[str, Mapping[str, Range]], page: int | None) -> list[Span]:
-    """Every tensor's nests: over whole pages of `page` tokens, or for one token with its step where `page` is None."""
+    """Every tensor's nests: over whole pages of `page` rows, or for one row with its step where `page` is None."""
     ours, theirs = spots(job.to_unit), spots(job.from_unit)
     found: list[Span] = []
     for tensor in job.tensors:
@@ -162,26 +177,10 @@ def _spans(job: Job, ranges: Mapping[str, Mapping[str, Range]], page: int | None
         if token is None:
             found += spans(p, d, axes, tensor.size)
         elif page is not None:
-            found += spans(p, d, {**axes, token: [Range(0, 0, page // tensor.unit)]}, tensor.size)
+            found += spans(p, d, {**axes, token: [Range(0, 0, page)]}, tensor.size)
         else:
-            step = _token_step(p, token), _token_step(d, token)
-            found += [_with_token(span, step) for span in spans(p, d, axes, tensor.size)]
+            found += [replace(span, token=law(p, d, token)) for span in spans(p, d, axes, tensor.size)]
     return found
-
-
-def _with_token(span: Span, step: tuple[int, int]) -> Span:
-    return Span(span.tensors, span.prefill, span.decode, span.bytes, span.loops, step)
-
-
-def _token_step(spot: Spot, axis: str) -> int:
-    digits: list[Digit] = [d for d in spot.digits if d.axis == axis]
-    if len(digits) != 1:
-        raise Refused(
-            "C120",
-            f"the {axis} axis of {spot.tensor!r} is tiled: one token further is not one step",
-            "store tokens untiled on this side",
-        )
-    return digits[0].step
 
 
 def _nest(span: Span, job: Job) -> Nest:
@@ -193,7 +192,8 @@ def _nest(span: Span, job: Job) -> Nest:
         _split(span.decode),
         span.bytes,
         tuple(Loop(s.axis, s.count, _split(s.prefill), _split(s.decode)) for s in loops),
-        span.token,
+        span.token.step if span.token else None,
+        span.token.hops if span.token else (),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kvplan.compiler.bound import BoundSide, BoundTensor, BoundWorker
-from kvplan.compiler.own import Interval, holding, token_share
-from kvplan.compiler.place import Cell, Part, Tree, Unit
+from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.own import Interval, holding
 from kvplan.compiler.route import Placed
+from kvplan.compiler.tree import Cell, Part, Tree, Unit
 from kvplan.runtime.plan import Group, Planes, Side, View, Worker
 
 
@@ -15,23 +15,21 @@ def plan_side(side: Placed) -> Side:
 
 
 def _groups(side: BoundSide) -> tuple[Group, ...]:
-    ways = dict(side.sizes)[side.tokens_over] if side.tokens_over else 1
-    found = []
-    for g in side.groups:
-        shared = ways if g.store == "tokens" else 1
-        found.append(
-            Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, shared, side.chunk if shared > 1 else 1)
-        )
-    return tuple(found)
+    return tuple(_group(side, group) for group in side.groups)
+
+
+def _group(side: BoundSide, g: BoundGroup) -> Group:
+    ways, chunk = (side.ways, side.chunk) if g.store == "tokens" else (1, 1)
+    return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, ways, chunk, g.length)
 
 
 def _worker(side: Placed, worker: BoundWorker) -> Worker:
     planes = [p for unit in side.units[worker.number] for p in _planes(side.side, worker, unit)]
-    turns = [token_share(side.side, cache, worker)[2] for cache in side.side.caches]
     holds = {
         (c.name, a): holding(side.side, t, worker)[a] for c in side.side.caches for t in c.tensors for a, _ in t.split
     }
-    return Worker(tuple(planes), max(turns, default=0), tuple((*key, held) for key, held in sorted(holds.items())))
+    turn = worker.turn if any(cache.store == "tokens" for cache in side.side.caches) else 0
+    return Worker(tuple(planes), turn, tuple((*key, held) for key, held in sorted(holds.items())))
 
 
 def _planes(side: BoundSide, worker: BoundWorker, unit: Unit) -> list[Planes]:

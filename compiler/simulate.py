@@ -15,6 +15,7 @@ from kvplan.compiler.labels import (
     Atlas,
     Labels,
     Paged,
+    Wanted,
     atlas,
     paged,
     paint,
@@ -64,7 +65,7 @@ def simulate(plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable
     A needed byte has to be written exactly once, from its own coordinate; nothing else may be written, but
     padding from padding, and no copy may begin or end there.
     """
-    tokens = max(_end(prefill, request.prefill), _end(decode, request.decode), request.tokens[1])
+    tokens = max(room(prefill, request.prefill), room(decode, request.decode), *(end for _, end in request.ranges()))
     regions, source = atlas(decode, tokens), sources(prefill, request.prefill)
     moves, tally = _sorted(copies), Tally()
     for key, target in sources(decode, request.decode).items():
@@ -73,17 +74,28 @@ def simulate(plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable
             tally.stray(f"decode worker {key[0]} · plane {key[1]}", sum(int(m[:, 2].sum()) for m in mine.values()))
             continue
         tally.seen(key[0])
-        _plane(tally, f"decode worker {key[0]}", target, mine, source, regions, request.tokens)
+        want = wanted(decode, target.plane, request)
+        _plane(tally, f"decode worker {key[0]}", target, mine, source, regions, want)
     for (worker, plane), lost in moves.items():
         tally.stray(f"decode worker {worker} · no plane {plane}", sum(int(m[:, 2].sum()) for m in lost.values()))
     return tally.report()
 
 
-def _end(side: BoundSide, tables: Mapping[str, Table]) -> int:
+def wanted(decode: BoundSide, plane: Plane, request: Request) -> Wanted:
+    cache = next(cache for cache in decode.caches if cache.name == plane.cache)
+    return Wanted(cache.needs, *request.range_of(cache.length))
+
+
+def all_wanted(want: Wanted, token: Labels) -> bool:
+    """Whether every byte of pages with these tokens is needed."""
+    return want.first < want.end and bool(want.test(token[token >= 0]).all())
+
+
+def room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     """One past the last token that the side's tables have room for."""
-    turns = dict(side.sizes).get(side.tokens_over or "", 1)
     found = [(g, table_of(tables, g)) for g in side.groups]
-    return max((0 if isinstance(t, Slot) else (t.first + len(t.ids)) * g.tokens * turns for g, t in found), default=0)
+    ends = ((t.first + len(t.ids)) * g.tokens for g, t in found if not isinstance(t, Slot))
+    return max((end * side.ways + side.ways * side.chunk for end in ends), default=0)
 
 
 def _sorted(copies: Iterable[Copy]) -> Moves:
@@ -102,7 +114,7 @@ def _plane(
     moves: dict[tuple[int, str], Labels],
     source: dict[tuple[int, str], Source],
     regions: Atlas,
-    tokens: tuple[int, int],
+    want: Wanted,
 ) -> None:
     """Check one decode plane, a few pages at a time."""
     kept = {at: _inside(tally, f"{who} · plane {target.plane.name}", target, rows) for at, rows in moves.items()}
@@ -110,9 +122,8 @@ def _plane(
     step = max(1, BATCH // target.plane.page)
     for first in range(0, len(target.pages.ids), step):
         token = target.pages.token[first : first + step]
-        asked = np.where((token >= tokens[0]) & (token < tokens[1]), token, -1)
-        need = paint(target.plane, regions, asked)
-        full = need if np.array_equal(asked, token) else paint(target.plane, regions, token)
+        need = paint(target.plane, regions, token, want)
+        full = need if all_wanted(want, token) else paint(target.plane, regions, token)
         batch = Batch(np.full_like(need, UNWRITTEN), np.zeros_like(need), need, full)
         for at, (row, rows) in kept.items():
             now = (row >= first) & (row < first + step)

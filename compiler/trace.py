@@ -9,7 +9,8 @@ import numpy as np
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.request import Copy, Request, Slot, Table, check
+from kvplan.compiler.fits import check
+from kvplan.compiler.request import Copy, Request, Slot, Table
 from kvplan.runtime import names
 from kvplan.runtime.errors import BlockTableError
 from kvplan.runtime.plan import Blocks, Group, Plan, Read, Side
@@ -17,12 +18,10 @@ from kvplan.runtime.spans import copies as span_copies
 
 
 def copies(plan: Plan, request: Request) -> list[Copy]:
-    """All copies, sorted by destination; none where no token is needed (decode has them all).
+    """All copies, sorted by destination; none of a range that is empty (decode has all of it).
 
     Raises BadInput (Q…) where the request's tables do not fit the plan.
     """
-    if request.tokens[0] == request.tokens[1]:
-        return []
     found = [
         copy
         for number, reads in enumerate(plan.reads)
@@ -36,7 +35,10 @@ def copies(plan: Plan, request: Request) -> list[Copy]:
 def _of_read(plan: Plan, number: int, read: Read, request: Request) -> list[Copy]:
     pair = next(pair for pair in plan.pairs if pair.name == read.pair)
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[number]
-    first, end = request.tokens
+    length = next(group.length for group in plan.decode.groups if group.name == pair.decode)
+    first, end = request.range_of(length)
+    if first == end:
+        return []
     try:
         runs = pair.match(
             first,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvplan.dsl.diagnostics import Sink, nearest
@@ -22,13 +22,13 @@ from kvplan.dsl.fields import (
     scalar,
     text,
     truth,
-    word,
-    words,
 )
 from kvplan.dsl.kinds import STORES, parse_storages
-from kvplan.dsl.model import Engine, Expr, Groups, Kind, Mesh, Param, Require, Storage
+from kvplan.dsl.model import Engine, Kind, Param, Require
+from kvplan.dsl.nodes import Expr, Storage
 from kvplan.dsl.params import check_circles, check_defaults, parse_params
-from kvplan.dsl.reader import Entry, Table, Tree
+from kvplan.dsl.policy import COPIES, check_mesh, choice, parse_groups, parse_mesh
+from kvplan.dsl.reader import Entry, Scalar, Table, Tree
 from kvplan.dsl.source import Span
 
 KEYS = (
@@ -36,10 +36,10 @@ KEYS = (
     "storage", "own", "derive", "stride", "groups", "mesh",
 )  # fmt: skip
 REQUIRED = ("title", "options", "copies", "storage", "derive", "groups", "mesh")
-COPIES = ("consecutive", "round_robin")
-FORMS, ASSIGNS = ("by_page", "by_cache"), ("strided", "blocked")
-LAYERS = ("even", "remainder_before_last")
-MEASURED = ("states", "largest_state", "bytes_per_token")
+# What an engine's expressions may ask of a side; of the cache that is paged; and of the page that a stride is for.
+MEASURED = ("states", "largest_state", "bytes_per_token", "listed")
+PAGED = ("token_bytes", "window", "chunk")
+PLACED = ("page", "row")
 DERIVED = ("tokens", "kernel_block", "ratio")
 
 
@@ -68,25 +68,31 @@ def parse_engine(sink: Sink, root: Table, name: str, span: Span, around: Around)
     found = fields(sink, root, "an engine", KEYS, REQUIRED)
     options = parse_params(sink, found.get("options"), "options")
     derive = expressions(sink, found.get("derive"), "derive")
-    mesh = _mesh(sink, found.get("mesh"), span)
+    _check_measured(sink, {**{n: p.span for n, p in options.items()}, **{n: e.tree.span for n, e in derive.items()}})
+    mesh = parse_mesh(sink, found.get("mesh"), span, options)
     axes = {*mesh.workers, *mesh.derived}
     check_defaults(sink, options, {*axes, *around.words})
     known = {*options, *derive, *axes, *around.words, *MEASURED}
-    _check_derive(sink, found.get("derive"), derive, known)
-    _check_mesh(sink, mesh, known)
-    stride = expressions(sink, found.get("stride"), "stride")
-    for expr in stride.values():
-        check_names(sink, expr, known)
+    _check_derive(sink, found.get("derive"), derive, {*known, *PAGED})
+    check_mesh(sink, mesh, known)
     truth(sink, found.get("default"), "default")
     return Engine(
         name, text(sink, found.get("title"), "title"), text(sink, found.get("doc-ref"), "doc-ref"),
         text(sink, found.get("versions"), "versions"), options,
         tuple(_require(sink, item, known, around) for item in items(sink, found.get("require"), "require")),
-        word(sink, found.get("copies"), "copies", COPIES, COPIES[0]),
+        choice(sink, found.get("copies"), "copies", COPIES, options),
         _storage(sink, found.get("storage"), options, around),
         _own(sink, found.get("own"), known, around),
-        derive, _groups(sink, found.get("groups"), span), mesh, span, stride,
+        derive, parse_groups(sink, found.get("groups"), span, options), mesh, span,
+        _stride(sink, found.get("stride"), {*known, *PAGED, *PLACED}, around),
     )  # fmt: skip
+
+
+def _check_measured(sink: Sink, names: Mapping[str, Span]) -> None:
+    """Report options and derived values that a measured name would hide (E018)."""
+    for name, span in names.items():
+        if name in (*MEASURED, *PAGED, *PLACED):
+            sink.add("E018", f"'{name}' is measured by the compiler", span, help="choose another name")
 
 
 def _check_derive(sink: Sink, tree: Tree | None, derive: Mapping[str, Expr], known: set[str]) -> None:
@@ -125,20 +131,30 @@ def _kind(sink: Sink, around: Around, name: str) -> Kind | None:
     return guarded(sink, lambda: around.kinds[name])
 
 
+def _stride(sink: Sink, tree: Tree | None, known: set[str], around: Around) -> dict[str, Expr]:
+    """Kind, store or `default` to the bytes between two blocks."""
+    given = entries(sink, tree, "stride")
+    found = {k.text: expression(sink, v, f"stride of '{k.text}'") for k, v in given.items() if _whose(sink, k, around)}
+    for expr in found.values():
+        check_names(sink, expr, known, "a number of bytes is expected")
+    return {key: expr for key, expr in found.items() if expr is not None}
+
+
+def _whose(sink: Sink, key: Scalar, around: Around) -> bool:
+    """Whether a key says which caches a rule is for; else K008."""
+    allowed = [*around.kinds, *STORES, "default"]
+    if key.text not in allowed:
+        message, help = f"'{key.text}' is neither a kind, a store nor default", nearest(key.text, allowed)
+        sink.add("K008", message, key.span, help=help)
+    return key.text in allowed
+
+
 def _storage(sink: Sink, tree: Tree | None, options: Mapping[str, Param], around: Around) -> dict[str, str]:
     """Kind, store or `default` to the name of a storage expression, in which {option} stands for an option's value."""
     found = {}
-    allowed = [*around.kinds, *STORES, "default"]
     for key, value in entries(sink, tree, "storage").items():
         rule = scalar(sink, value, f"storage of '{key.text}'")
-        if key.text not in allowed:
-            sink.add(
-                "K008",
-                f"'{key.text}' is neither a kind, a store nor default",
-                key.span,
-                help=nearest(key.text, allowed),
-            )
-        elif rule:
+        if _whose(sink, key, around) and rule:
             check_sentence(sink, rule, options)
             found[key.text] = rule.text
             if key.text in around.kinds and not placeholders(rule.text):
@@ -164,45 +180,3 @@ def _own(sink: Sink, tree: Tree | None, known: set[str], around: Around) -> dict
         if kind is not None:
             found[name] = parse_storages(sink, value, kind.tensors, {*known, *kind.params})
     return found
-
-
-def _groups(sink: Sink, tree: Tree | None, span: Span) -> Groups:
-    found = fields(sink, tree, "groups", ("form", "assign", "overlay", "stretch"), ("form",)) if tree else {}
-    form = word(sink, found.get("form"), "form", FORMS, FORMS[0])
-    assign = word(sink, found.get("assign"), "assign", ASSIGNS, ASSIGNS[0])
-    overlay = truth(sink, found.get("overlay"), "overlay")
-    return Groups(form, assign, overlay, _fraction(sink, found.get("stretch")), tree.span if tree else span)
-
-
-def _fraction(sink: Sink, tree: Tree | None) -> tuple[int, int]:
-    found = scalar(sink, tree, "stretch")
-    if found is None:
-        return 1, 1
-    over, _, under = found.text.partition("/")
-    if over.isdecimal() and (under or "1").isdecimal() and int(under or 1) and int(over) >= int(under or 1):
-        return int(over), int(under or 1)
-    sink.add("K013", f"stretch must be a fraction from 1, not '{found.text}'", found.span, help="write it as 3/2")
-    return 1, 1
-
-
-def _mesh(sink: Sink, tree: Tree | None, span: Span) -> Mesh:
-    known = ("workers", "derived", "layers", "tokens", "chunk")
-    found = fields(sink, tree, "mesh", known, ("workers", "layers")) if tree else {}
-    derived = expressions(sink, found.get("derived"), "derived")
-    workers = words(sink, found.get("workers"), "workers")
-    axes = {*workers, *derived}
-    tokens = scalar(sink, found.get("tokens"), "tokens")
-    if tokens and tokens.text not in axes:
-        sink.add("K008", f"unknown mesh axis '{tokens.text}'", tokens.span, help=nearest(tokens.text, axes))
-    layers = word(sink, found.get("layers"), "layers", LAYERS, LAYERS[0])
-    chunk = expression(sink, found.get("chunk"), "chunk")
-    if tokens and chunk is None and tree:
-        sink.add("K002", "mesh lacks 'chunk'", tree.span, help="say how many tokens a worker takes per turn")
-    return Mesh(workers, derived, layers, tokens.text if tokens else None, chunk, tree.span if tree else span)
-
-
-def _check_mesh(sink: Sink, mesh: Mesh, known: Iterable[str]) -> None:
-    ranks = {f"rank({axis})" for axis in mesh.workers}
-    for expr in mesh.derived.values():
-        check_names(sink, expr, {*mesh.workers, *mesh.derived, *ranks})
-    check_names(sink, mesh.chunk, known)

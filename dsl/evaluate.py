@@ -8,7 +8,7 @@ from functools import reduce
 
 from kvplan.dsl import dtypes
 from kvplan.dsl.diagnostics import Diagnostic, DslError, nearest
-from kvplan.dsl.model import Binary, Call, Choice, Expr, Name, Node, Number, Sizes, Text, Unary, Value
+from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Sizes, Text, Unary, Value
 from kvplan.dsl.source import Span
 
 Env = Mapping[str, object]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.dsl import syntax
 from kvplan.dsl.diagnostics import Diagnostic, DslError, listed, nearest
 from kvplan.dsl.evaluate import ARITY, evaluate
-from kvplan.dsl.model import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary
+from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary
 from kvplan.dsl.source import Span, inline
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kvplan.dsl.diagnostics import DslError, Sink, close, listed, nearest
 from kvplan.dsl.expr import parse_expr, used
-from kvplan.dsl.model import Expr, Name, Text
+from kvplan.dsl.nodes import Expr, Name, Text
 from kvplan.dsl.reader import List, Scalar, Table, Tree
 from kvplan.dsl.source import Span
 

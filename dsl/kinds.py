@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from kvplan.dsl import dtypes
 from kvplan.dsl.diagnostics import Sink, nearest
 from kvplan.dsl.expr import parse_expr
 from kvplan.dsl.fields import (
+    KEYWORDS,
     LABEL,
     check_names,
     entries,
@@ -21,19 +23,25 @@ from kvplan.dsl.fields import (
     word,
     worded,
 )
-from kvplan.dsl.model import Expr, Item, Kind, Storage, TensorSpec
+from kvplan.dsl.model import Kind, TensorSpec
+from kvplan.dsl.needs import check_tokens, parse_needs
 from kvplan.dsl.nest import check_storage
+from kvplan.dsl.nodes import Expr, Item, Storage
 from kvplan.dsl.params import check_defaults, check_dtype, parse_params
 from kvplan.dsl.reader import Scalar, Table, Tree
 from kvplan.dsl.source import Span
 from kvplan.dsl.storage import parse_items
 
-KEYS = ("kvplan", "kind", "title", "doc", "doc-ref", "params", "store", "needs", "split", "tensors", "storage")
+KEYS = (
+    "kvplan", "kind", "title", "doc", "doc-ref", "params", "store", "needs", "length", "split", "tensors", "storage",
+)  # fmt: skip
 REQUIRED = ("title", "store", "tensors", "storage")
-STORES = ("tokens", "state", "ring")
+STORES = ("tokens", "state")
 TENSOR_KEYS = ("axes", "dtype", "when", "split")
 TOKEN = "~"
 RESERVED = ("pad", "align", "block", "layer")
+CONTEXT = "context"
+LENGTH = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def parse_kind(sink: Sink, root: Table, name: str, span: Span, outer: Iterable[str]) -> Kind:
@@ -43,12 +51,23 @@ def parse_kind(sink: Sink, root: Table, name: str, span: Span, outer: Iterable[s
     check_defaults(sink, params, outer)
     known = {*params, *outer}
     store = word(sink, found.get("store"), "store", STORES, "tokens")
-    word(sink, found.get("needs"), "needs", ("all",), "all")
+    check_tokens(sink, store, "the kind", found)
+    needs = parse_needs(sink, found.get("needs"), known)
     tensors = _tensors(sink, found.get("tensors"), store, known)
     tensors = _split(sink, found.get("split"), tensors)
     storage = parse_storages(sink, found.get("storage"), tensors, known)
     return Kind(name, text(sink, found.get("title"), "title"), text(sink, found.get("doc"), "doc"),
-                params, store, tensors, storage, span)  # fmt: skip
+                params, store, tensors, storage, span, needs if needs and needs.limits else None,
+                _length(sink, found.get("length")))  # fmt: skip
+
+
+def _length(sink: Sink, tree: Tree | None) -> str:
+    """The name of the range of tokens that a request gives for such caches (K009)."""
+    found = scalar(sink, tree, "length")
+    if found and (not LENGTH.fullmatch(found.text) or found.text in KEYWORDS):
+        help = "lower case letters, digits and _; no word of expressions"
+        sink.add("K009", f"'{found.text}' cannot be the name of a length", found.span, help=help)
+    return found.text if found else CONTEXT
 
 
 def _tensors(sink: Sink, tree: Tree | None, store: str, known: set[str]) -> dict[str, TensorSpec]:

@@ -18,7 +18,7 @@ from kvplan.dsl.documents import SORTS, identify, open_document
 from kvplan.dsl.engines import Around, merged, parse_engine
 from kvplan.dsl.kinds import parse_kind
 from kvplan.dsl.model import Deployment, Engine, Kind, Model
-from kvplan.dsl.models import parse_model
+from kvplan.dsl.models import Known, parse_model
 from kvplan.dsl.reader import Document, Scalar, Table
 from kvplan.dsl.shelf import Shelf
 from kvplan.dsl.source import Span, inline, shown
@@ -137,7 +137,7 @@ class Library:
         return parse_kind(sink, document.root, name, document.root.span, self.outer)
 
     def _model(self, sink: Sink, document: Document, name: str) -> Model:
-        return parse_model(sink, document.root, name, document.root.span, self.kinds)
+        return parse_model(sink, document.root, name, document.root.span, Known(self.kinds, self.outer))
 
     def _engine(self, sink: Sink, document: Document, name: str) -> Engine:
         root = self._extended(document.root, (name,))

@@ -6,146 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from kvplan.dsl.nodes import Align as Align
+from kvplan.dsl.nodes import Axis as Axis
+from kvplan.dsl.nodes import Expr as Expr
+from kvplan.dsl.nodes import Item as Item
+from kvplan.dsl.nodes import Leaf as Leaf
+from kvplan.dsl.nodes import Pad as Pad
+from kvplan.dsl.nodes import Repeat as Repeat
+from kvplan.dsl.nodes import Sizes as Sizes
+from kvplan.dsl.nodes import Storage as Storage
+from kvplan.dsl.nodes import Value as Value
 from kvplan.dsl.source import Span
 
-# What an expression may give: a number, a truth value, or a word (a dtype, an order, a name).
-Value = int | bool | str
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """A set of positive numbers: those listed in `only`, or every multiple of `step`."""
-
-    step: int = 0
-    only: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return "+".join(map(str, self.only)) if self.only else f"multiples({self.step})"
-
-    __repr__ = __str__
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    value: int
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A quoted word, 'fp8', or true / false as a bool."""
-
-    value: str | bool
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    id: str
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    """`-x` or `not x`."""
-
-    op: str
-    value: Node
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """`+ - * // %`, comparison (== != < <= > >=), `and`, `or`."""
-
-    op: str
-    left: Node
-    right: Node
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """`then if test else other`."""
-
-    test: Node
-    then: Node
-    other: Node
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function of the language: ceildiv min max gcd lcm bytes multiples least largest rank."""
-
-    function: str
-    args: tuple[Node, ...]
-    span: Span
-
-
-Node = Number | Text | Name | Unary | Binary | Choice | Call
-
-
-@dataclass(frozen=True, slots=True)
-class Expr:
-    """An expression: its text as written, its tree, its place."""
-
-    text: str
-    tree: Node
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """An axis in a storage expression: `dim`, tiled `dim//8` or `dim%8`, `tap+draft` for padding iterations.
-
-    `tiles` are applied left to right: ("/", n) keeps which tile of n, ("%", n) keeps the place in a tile of n.
-    """
-
-    name: str
-    tiles: tuple[tuple[str, Expr], ...]
-    extra: Expr | None
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    axis: Axis
-    body: tuple[Item, ...]
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One element of a tensor."""
-
-    tensor: str
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Pad:
-    size: Expr
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Align:
-    size: Expr
-    span: Span
-
-
-Item = Repeat | Leaf | Pad | Align
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """A storage expression; `parts` are separate allocations (name, items), one part named None if there is one."""
-
-    name: str
-    parts: tuple[tuple[str | None, tuple[Item, ...]], ...]
-    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +51,31 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """The tokens of [first, end) that a reader must have: all, unless `window` or `chunk` is more than 0.
+
+    Then those of the last `window` - 1 + `retain` tokens, or from `end // chunk * chunk` on, and of the first `sink`.
+    """
+
+    window: Expr | None = None
+    retain: Expr | None = None
+    chunk: Expr | None = None
+    sink: Expr | None = None
+    span: Span | None = None
+
+    @property
+    def limits(self) -> tuple[tuple[str, Expr], ...]:
+        """What is given, by name."""
+        exprs = {"window": self.window, "retain": self.retain, "chunk": self.chunk, "sink": self.sink}
+        return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
-    """A cache kind. `store` is tokens, state or ring."""
+    """A cache kind. `store` is tokens or state; `length` names the range of tokens that a request gives for it.
+
+    `needs` None: all tokens.
+    """
 
     name: str
     title: str
@@ -189,11 +85,16 @@ class Kind:
     tensors: Mapping[str, TensorSpec]
     storage: Mapping[str, Storage]
     span: Span
+    needs: Needs | None = None
+    length: str = "context"
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One kind in one model: its layers (global numbers, ascending) and the kind's parameters."""
+    """One kind in one model: its layers (global numbers, ascending) and the kind's parameters.
+
+    `needs` replaces the kind's; None: the kind's.
+    """
 
     name: str
     kind: str
@@ -201,6 +102,7 @@ class Cache:
     params: Mapping[str, Expr]
     span: Span
     optional: bool = False
+    needs: Needs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +130,10 @@ class Require:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How layers form groups: `form` (by_page, by_cache), `assign` (strided, blocked); `overlay`: groups share memory.
+    """How layers form groups: `form` (by_page, by_cache, by_tokens), `assign` (strided, blocked), or `{option}` each.
 
-    `stretch` (numerator, denominator): by_page takes the largest bucket's size where it is less than this times
-    the smallest.
+    `overlay`: groups share memory. `stretch` (numerator, denominator): by_page takes the largest bucket's size where
+    it is less than this times the smallest.
     """
 
     form: str
@@ -246,20 +148,23 @@ class Mesh:
     """The axes of the worker grid, outermost first; axes derived from a worker's coordinates; the pipeline rule.
 
     `derived` maps an axis to the worker's coordinate on it (`rank(tp) % dcp`); its size is a side's key. `tokens`
-    names the derived or worker axis that token caches are shared out over, `chunk` the tokens per turn.
+    names the derived or worker axes that token caches are shared out over, outermost first, `chunk` the tokens per
+    turn. `layers` may be `{option}`.
     """
 
     workers: tuple[str, ...]
     derived: Mapping[str, Expr]
     layers: str
-    tokens: str | None
+    tokens: tuple[str, ...]
     chunk: Expr | None
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression."""
+    """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
+    `stride` to the bytes between two blocks. `copies` may be `{option}`.
+    """
 
     name: str
     title: str

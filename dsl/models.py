@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from kvplan.dsl.diagnostics import Sink, nearest
@@ -18,9 +19,10 @@ from kvplan.dsl.fields import (
     shape,
     text,
     truth,
-    word,
 )
-from kvplan.dsl.model import Cache, Expr, Kind, Model, Param, Value
+from kvplan.dsl.model import Cache, Kind, Model, Param
+from kvplan.dsl.needs import check_tokens, parse_needs
+from kvplan.dsl.nodes import Expr, Value
 from kvplan.dsl.params import check_value, checked, dtype_word
 from kvplan.dsl.reader import List, Scalar, Table, Tree
 from kvplan.dsl.source import Span
@@ -31,7 +33,15 @@ REQUIRED = ("title", "dtype", "layers", "caches")
 CACHE_KEYS = ("kind", "layers", "optional", "needs")
 
 
-def parse_model(sink: Sink, root: Table, name: str, span: Span, kinds: Mapping[str, Kind]) -> Model:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a model file may refer to: kinds, and the names that a kind's expressions may use besides its own."""
+
+    kinds: Mapping[str, Kind]
+    outer: tuple[str, ...]
+
+
+def parse_model(sink: Sink, root: Table, name: str, span: Span, known: Known) -> Model:
     """A model, with every error in the sink."""
     found = fields(sink, root, "a model", KEYS, REQUIRED)
     layers = integer(sink, found.get("layers"), "layers", 1)
@@ -39,7 +49,7 @@ def parse_model(sink: Sink, root: Table, name: str, span: Span, kinds: Mapping[s
     values = _values(sink, found)
     caches = {}
     for cache, (value, place) in named(sink, found.get("caches"), "caches", LABEL).items():
-        caches[cache] = _cache(sink, cache, value, place, layers, kinds, values)
+        caches[cache] = _cache(sink, cache, value, place, layers, known, values)
     title, ref = text(sink, found.get("title"), "title"), text(sink, found.get("doc-ref"), "doc-ref")
     text(sink, found.get("doc"), "doc")
     good = {cache: made for cache, made in caches.items() if made is not None}
@@ -60,9 +70,10 @@ def _cache(
     tree: Tree,
     span: Span,
     layers: int | None,
-    kinds: Mapping[str, Kind],
+    known: Known,
     values: Mapping[str, Value],
 ) -> Cache | None:
+    kinds = known.kinds
     given = {key.text: value for key, value in entries(sink, tree, f"cache '{name}'").items()}
     chosen = scalar(sink, given.get("kind"), "kind")
     if chosen is None:
@@ -76,12 +87,13 @@ def _cache(
     if kind is None:
         return None
     found = fields(sink, tree, f"cache '{name}' of kind '{kind.name}'", [*CACHE_KEYS, *kind.params], _required(kind))
-    word(sink, found.get("needs"), "needs", ("all",), "all")
+    check_tokens(sink, kind.store, f"kind '{kind.name}'", found)
+    needs = parse_needs(sink, found.get("needs"), {*kind.params, *known.outer})
     params = {key: _param(sink, kind.params[key], found[key], values) for key in kind.params if key in found}
     good = {key: expr for key, expr in params.items() if expr is not None}
-    check_worth(sink, kind, good, values, span)
+    check_worth(sink, kind, good, values, span, needs)
     held = _layers(sink, found.get("layers"), layers)
-    return Cache(name, kind.name, held, good, span, truth(sink, found.get("optional"), "optional"))
+    return Cache(name, kind.name, held, good, span, truth(sink, found.get("optional"), "optional"), needs)
 
 
 def _required(kind: Kind) -> list[str]:

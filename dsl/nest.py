@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from kvplan.dsl.diagnostics import Sink, close, listed, nearest
 from kvplan.dsl.fields import check_names
-from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage, TensorSpec
+from kvplan.dsl.model import TensorSpec
+from kvplan.dsl.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage
 from kvplan.dsl.source import Span
 
 PLACES = {"block": "E014", "layer": "E015"}
@@ -152,7 +153,10 @@ def _misplaced(sink: Sink, item: Item) -> None:
 def _check_cover(
     sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec], quiet: bool
 ) -> None:
-    """Every tensor exactly once (E011, E013). A missing one is not reported beside other errors, which may hide it."""
+    """Every tensor exactly once (E011, E013). A missing one is not reported beside other errors, which may hide it.
+
+    One with a condition may be left out: a side on which it exists is refused.
+    """
     seen: set[str] = set()
     for spot in spots:
         name = spot.leaf.tensor
@@ -164,7 +168,7 @@ def _check_cover(
                 help="every tensor lies in one place",
             )
         seen.add(name)
-    for name in () if quiet else [name for name in tensors if name not in seen]:
+    for name in () if quiet else [n for n, spec in tensors.items() if n not in seen and spec.when is None]:
         sink.add(
             "E011",
             f"storage '{storage.name}' lacks tensor {name}",

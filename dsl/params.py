@@ -8,7 +8,8 @@ from kvplan.dsl import dtypes
 from kvplan.dsl.diagnostics import Sink, nearest
 from kvplan.dsl.expr import names
 from kvplan.dsl.fields import check_names, expression, fields, named, scalar, text, word, worded, words
-from kvplan.dsl.model import Expr, Name, Number, Param, Text
+from kvplan.dsl.model import Param
+from kvplan.dsl.nodes import Expr, Name, Number, Text
 from kvplan.dsl.reader import Scalar, Tree
 from kvplan.dsl.source import Span
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.dsl import syntax
 from kvplan.dsl.diagnostics import Diagnostic, DslError, nearest
 from kvplan.dsl.expr import build, place
-from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage
+from kvplan.dsl.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage
 from kvplan.dsl.source import Span, inline
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from kvplan.dsl.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.evaluate import evaluate, in_play
 from kvplan.dsl.expr import names
 from kvplan.dsl.fields import guarded
-from kvplan.dsl.model import Expr, Kind, Sizes, TensorSpec, Value
+from kvplan.dsl.model import Kind, Needs, TensorSpec
+from kvplan.dsl.nodes import Expr, Name, Sizes, Value
 from kvplan.dsl.source import Span
 
 Env = Mapping[str, Value | Sizes]
@@ -39,8 +40,12 @@ class Given:
         return self.exprs[blamed[0]].tree.span if blamed else self.span
 
 
-def check_worth(sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: Span) -> None:
-    """Report what no side can mend: a parameter without a value (T…, B…), a size below 1 (B004), each mistake once."""
+def check_worth(
+    sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: Span, needs: Needs | None = None
+) -> None:
+    """Report what no side can mend, each mistake once: a parameter without a value (T…, B…), a size below 1 (B004), a
+    number of tokens below 0 (B005) in the cache's own `needs`, or the kind's where it has none.
+    """
     defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
     given = Given(params, defaults, span)
     ready = {name: expr for name, expr in params.items() if _ready(expr, values)}
@@ -48,7 +53,7 @@ def check_worth(sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env,
     env = {name: value for name, value in values.items() if name not in kind.params}
     env |= {name: value for name, value in found.items() if value is not None}
     accused: set[Span] = set()
-    for fault in (*_settled(given, env), *_sizes(kind, given, env)):
+    for fault in (*_settled(given, env), *_sizes(kind, given, env), *_needs(kind, needs, given, env)):
         if fault.span not in accused:
             sink.found.append(fault)
         accused.add(fault.span)
@@ -69,11 +74,11 @@ def _settled(given: Given, env: dict[str, Value | Sizes]) -> list[Diagnostic]:
 
 def _sizes(kind: Kind, given: Given, env: Env) -> Iterator[Diagnostic]:
     for spec in kind.tensors.values():
-        if not _exists(spec, env):
-            continue
+        exists = _exists(spec, env)
         units = (("a row of its token axis", spec.unit),)
         for what, expr in (*((f"axis '{axis}'", expr) for axis, expr in spec.axes), *units):
-            if expr is not None and _ready(expr, env):
+            # A size that the model gives itself is wrong whatever the side says.
+            if expr is not None and _ready(expr, env) and (exists or (exists is None and isinstance(expr.tree, Name))):
                 yield from _size(f"{what} of tensor {spec.name}", expr, given, env)
 
 
@@ -88,6 +93,30 @@ def _size(what: str, expr: Expr, given: Given, env: Env) -> Iterator[Diagnostic]
         yield Diagnostic("T001", f"{what} is {value}, not a number", given.place(blamed), values=in_play(expr, env))
     elif value < 1:
         yield from _too_small(what, expr, value, given, env)
+
+
+def _needs(kind: Kind, own: Needs | None, given: Given, env: Env) -> Iterator[Diagnostic]:
+    """Errors of the cache's own needs where they are written, of the kind's where the model gives the numbers."""
+    needs = own or kind.needs
+    for name, expr in needs.limits if needs else ():
+        if not _ready(expr, env):
+            continue
+        place, note = (expr.tree.span, "") if own else (given.place(given.blamed(expr, env)), f"it is {expr.text}")
+        yield from _tokens(f"'{name}' of needs", expr, place, note, env)
+
+
+def _tokens(what: str, expr: Expr, place: Span, note: str, env: Env) -> Iterator[Diagnostic]:
+    help, played = "write a whole number of tokens, or 0 for none", in_play(expr, env)
+    try:
+        value = evaluate(expr, env)
+    except DslError as error:
+        first = error.diagnostics[0]
+        yield Diagnostic(first.code, f"{what}: {first.message}", place, (note,), first.help, played)
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        yield Diagnostic("T001", f"{what} is {value}, not a number", place, (note,), help, played)
+    elif value < 0:
+        yield Diagnostic("B005", f"{what} comes out as {value}", place, (note,), help, played)
 
 
 def _too_small(what: str, expr: Expr, value: int, given: Given, env: Env) -> Iterator[Diagnostic]:
@@ -110,12 +139,14 @@ def _mended(error: DslError, what: str, expr: Expr, given: Given, env: Env) -> D
     )
 
 
-def _exists(spec: TensorSpec, env: Env) -> bool:
-    """Whether a tensor exists on every side: a condition that waits for a side says nothing."""
+def _exists(spec: TensorSpec, env: Env) -> bool | None:
+    """Whether a tensor exists on every side; None where that waits for a side."""
     if spec.when is None:
         return True
+    if not _ready(spec.when, env):
+        return None
     try:
-        return _ready(spec.when, env) and evaluate(spec.when, env) is True
+        return evaluate(spec.when, env) is True
     except DslError:
         return False
 

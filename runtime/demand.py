@@ -29,7 +29,7 @@ class Demand:
 
 def demand(plan: Plan, worker: int, request: Request) -> Demand:
     """The demand of a checked request on a decode worker. Raises BadRequestError for tables that are too short."""
-    if request.tokens[0] == request.tokens[1]:
+    if all(first == end for first, end in (request.tokens, *request.lengths.values())):
         return Demand({}, {})
     mine = plan.decode.workers[worker].shard
     wanted = sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})

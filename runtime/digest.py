@@ -13,7 +13,10 @@ LENGTH = 32
 
 
 def digest(value: object) -> str:
-    """The first 32 hex characters of the SHA-256 of `value` as JSON: keys sorted, no spaces, dataclasses as objects."""
+    """The first 32 hex characters of the SHA-256 of `value` as JSON: keys sorted, no spaces, dataclasses as objects.
+
+    Fields that have their default are left out: one that is added later changes no digest.
+    """
     text = json.dumps(value, default=_object, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
@@ -31,7 +34,7 @@ def plan(value: Plan) -> str:
             "decode": value.decode.digest,
             "model": value.model_digest,
             "options": value.options,
-            "pairs": [(pair.name, pair.prefill, pair.decode, pair.page) for pair in value.pairs],
+            "pairs": value.pairs,
             "reads": value.reads,
             "notify": value.notify,
             "skipped": value.skipped,
@@ -64,4 +67,5 @@ def check(value: Plan) -> None:
 def _object(value: object) -> dict[str, object]:
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"no digest of a {type(value).__name__}")
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    found = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "match"}
+    return {f.name: found[f.name] for f in fields(value) if f.name in found and found[f.name] != f.default}

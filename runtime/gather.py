@@ -126,9 +126,15 @@ def _most(entry: Entry, runs: Runs, whole: int) -> int:
     """How many descriptors there are before anything is joined."""
     if whole == len(runs.count):
         return whole * len(entry.page)
-    joined = int((entry.token[:, rows.P_TOKEN :] == entry.token[:, rows.BYTES, None]).all(axis=1).sum())
-    ragged = joined * len(runs.count) + (len(entry.token) - joined) * int(runs.count.sum())
+    ragged = sum(_ragged(one, runs) for one in entry.token)
     return whole * len(entry.page) + ragged
+
+
+def _ragged(tokens: rows.Tokens, runs: Runs) -> int:
+    """How many spans partial blocks come to; where tokens lie in tiles, at most."""
+    table, every = tokens.table, int(runs.count.sum())
+    joined = int((table[:, rows.P_TOKEN :] == table[:, rows.BYTES, None]).all(axis=1).sum())
+    return joined * (every if tokens.hops else len(runs.count)) + (len(table) - joined) * every
 
 
 def _entry(source: Source, entry: Entry, runs: Runs, whole: npt.NDArray[np.bool_], out: _Out) -> None:

@@ -153,6 +153,8 @@ class Nixl:
 
     def register(self, regions: Ints, mem_type: str) -> None:
         guard.check_spans(regions)
+        if not len(regions):
+            return
         with _errors(self.bindings):
             self._registered.append(self.agent.register_memory(_rows(regions), mem_type))
 

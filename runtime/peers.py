@@ -85,7 +85,7 @@ class Peers:
             "decode_worker": self._worker,
             "plan": self._plan.digest,
             "reads": len(one.entries),
-            "rows": sum(len(entry.page) or len(entry.token) for entry in one.entries),
+            "rows": sum(len(entry.page) or sum(len(one.table) for one in entry.token) for entry in one.entries),
             "regions": len(one.prefill.regions),
         }
         LOG.info("peer %s", " ".join(f"{name}={value}" for name, value in facts.items()), extra=facts)

@@ -8,18 +8,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from kvplan.runtime.errors import PlanFormatError
+from kvplan.runtime.runs import Blocks, Ints, Runs, both, cuts, slots, turns
 
-from kvplan.runtime.errors import BlockTableError, PlanFormatError
+__all__ = [
+    "ALL",
+    "CONTEXT",
+    "FORMAT",
+    "Blocks",
+    "Group",
+    "Interval",
+    "Ints",
+    "Loop",
+    "Match",
+    "Needs",
+    "Nest",
+    "Pair",
+    "Place",
+    "Plan",
+    "Planes",
+    "Read",
+    "Runs",
+    "Side",
+    "Table",
+    "View",
+    "Worker",
+    "both",
+    "cuts",
+    "slots",
+    "turns",
+]  # fmt: skip
 
 FORMAT = 1
+CONTEXT = "context"
 
-Ints = npt.NDArray[np.int64]
 Place = tuple[int, int]
 Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Which tokens of a range that ends behind token `end` a reader must have: all, unless `keep` or `chunk` is given.
+
+    `keep`: the last `keep` tokens; `chunk`: those from the last multiple of `chunk` on; and the first `sink` tokens.
+    """
+
+    keep: int | None = None
+    chunk: int | None = None
+    sink: int = 0
+
+
+ALL = Needs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +97,8 @@ class Group:
     `store` is tokens or state. A logical block holds `tokens` tokens of one worker in `ratio` kernel blocks of
     `kernel` tokens (0, 0 and 1 for a state, whose block is its slot). `shards` workers take turns of `chunk`
     tokens (context parallelism; 1 when the tokens are not shared out). Groups of one `arena` overlay the same
-    memory: a block id belongs to one of them at a time.
+    memory: a block id belongs to one of them at a time. `length` names the range of a request that counts here:
+    context, or one of its own, such as a cross attention's.
     """
 
     name: str
@@ -68,6 +109,7 @@ class Group:
     arena: int
     shards: int = 1
     chunk: int = 1
+    length: str = CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +149,9 @@ class Nest:
     """Spans of `bytes` bytes that lie together on both sides, repeated by `loops`, outermost first.
 
     `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In a table of tokens
-    `token` is how many bytes one token further lies, on either side; in a table of pages it is None.
+    `token` is how many bytes one row of tokens further lies, on either side; in a table of pages it is None. Where
+    tokens are stored in tiles, `hops` are (rows, prefill bytes, decode bytes): every so many rows of the page the next
+    one lies that much further still.
     """
 
     tensors: tuple[str, ...]
@@ -116,6 +160,7 @@ class Nest:
     bytes: int
     loops: tuple[Loop, ...] = ()
     token: Place | None = None
+    hops: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,36 +192,6 @@ class Read:
     first: Place = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """One side's block table of a group: `ids[i]` holds block position `first + i`; -1 is a block that is not there."""
-
-    first: int
-    ids: Ints
-
-    def at(self, position: Ints) -> Ints:
-        """The block ids at `position`. Raises BlockTableError where the table has no block there."""
-        index = position - self.first
-        if index.size and (index.min() < 0 or index.max() >= self.ids.size):
-            have = f"[{self.first}, {self.first + self.ids.size})"
-            asked = f"{position.min()}..{position.max()}"
-            raise BlockTableError(f"the block table holds positions {have}, asked for {asked}")
-        found = self.ids[index]
-        if found.size and found.min() < 0:
-            raise BlockTableError(f"no block at position {position[found.argmin()]}, where tokens are needed")
-        return found
-
-
-class Runs(NamedTuple):
-    """Runs of tokens that lie in one kernel block on either side; kernel block ids, token offsets in them, lengths."""
-
-    prefill_block: Ints
-    prefill_token: Ints
-    decode_block: Ints
-    decode_token: Ints
-    count: Ints  # type: ignore[assignment]  # a tuple's own `count` is of no use here
-
-
 Match = Callable[[int, int, Blocks, Blocks, int, int], Runs]
 
 
@@ -184,7 +199,8 @@ Match = Callable[[int, int, Blocks, Blocks, int, int], Runs]
 class Pair:
     """A prefill group and a decode group with layers in common. `match` pairs their blocks for a range of tokens.
 
-    `page` is the number of tokens in a page of both sides, 0 where they differ or there are none.
+    `page` is the number of rows in a page of both sides, 0 where they differ or there are none. A row is of `rows`
+    tokens, and moves with the last of them. `needs` says which tokens of the range are read.
     """
 
     name: str
@@ -192,6 +208,8 @@ class Pair:
     decode: str
     page: int
     match: Match
+    needs: Needs = ALL
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,20 +236,3 @@ class Plan:
     def __post_init__(self) -> None:
         if self.format != FORMAT:
             raise PlanFormatError(f"plan format {self.format}, this runtime reads {FORMAT}: compile the plan again")
-
-
-def cuts(first: int, end: int, *steps: int) -> tuple[Ints, Ints]:
-    """Cut tokens [first, end) at every multiple of each step: (first token of each run, its length)."""
-    edges = [np.arange(-(-(first + 1) // step) * step, end, step, dtype=np.int64) for step in steps]
-    start = np.concatenate(([first], *edges)) if end > first else np.empty(0, np.int64)
-    start = np.unique(start) if len(steps) > 1 else start
-    return start, np.diff(start, append=end)
-
-
-def slots(prefill: Blocks, decode: Blocks) -> Runs:
-    """The one run of a state, its slot against its slot. Raises BlockTableError where a side has not exactly one."""
-    for side, table in (("prefill", prefill), ("decode", decode)):
-        if table.ids.size != 1 or table.ids[0] < 0:
-            raise BlockTableError(f"a state has one slot on the {side} side, got {table.ids.tolist()}")
-    zero = np.zeros(1, np.int64)
-    return Runs(prefill.ids, zero, decode.ids, zero, zero + 1)

@@ -47,7 +47,7 @@ class Entry:
     read: Read
     pair: Pair
     page: Ints
-    token: Ints
+    token: tuple[rows.Tokens, ...]
     places: Ints
     joinable: int
     blocks: tuple[int, int]
@@ -111,9 +111,9 @@ def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask,
 
 
 def _entry(plan: Plan, read: Read, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Entry:
-    page, token = rows.of_read(read, read.table.page)[:, : rows.P_TOKEN], rows.of_read(read, read.table.token)
+    page, token = rows.of_read(read)
     join = joinable(page, sides, bridges)
-    every = page if len(page) else token
+    every = page if len(page) else token[0].table
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
     ordered = np.concatenate([page[join], page[~join]])
     pair = spans.pair_named(plan, read.pair)

@@ -188,7 +188,8 @@ def _geometry(planes: tuple[names.Plane, ...], found: list[_Found]) -> Geometry:
     device = np.array([one.arrays[0].device for one in found], np.int64)
     ends = [one.base + (one.count - 1) * plane.stride + plane.page for one, plane in zip(found, planes, strict=True)]
     region, regions = _regions(planes, found, ends)
-    return Geometry(base, stride, page, count, device, region, regions, found[0].arrays[0].mem_type)
+    mem_type = found[0].arrays[0].mem_type if found else "DRAM"
+    return Geometry(base, stride, page, count, device, region, regions, mem_type)
 
 
 def _regions(planes: tuple[names.Plane, ...], found: list[_Found], ends: list[int]) -> tuple[Ints, Ints]:
@@ -198,7 +199,7 @@ def _regions(planes: tuple[names.Plane, ...], found: list[_Found], ends: list[in
         if not start <= one.base < end <= start + size:
             raise RegisterError(f"{plane.name} at [{one.base:#x}, {end:#x}) leaves its allocation at {start:#x}")
     clusters = _clusters([(one.arrays[0].device, *one.arrays[0].allocation) for one in found])
-    rows = np.zeros((max(clusters) + 1, 3), np.int64)
+    rows = np.zeros((max(clusters, default=-1) + 1, 3), np.int64)
     for number in range(len(rows)):
         members = [index for index, cluster in enumerate(clusters) if cluster == number]
         start = min(found[index].base for index in members)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kvplan.runtime.errors import BadRequestError, BlockTableError
-from kvplan.runtime.plan import Blocks, Group, Ints, Pair, Plan, Runs, Side
+from kvplan.runtime.plan import CONTEXT, Blocks, Group, Ints, Needs, Pair, Plan, Runs, Side
 
+NO_RUNS = Runs(*(np.empty(0, np.int64),) * 5)
 TOP = 1 << 63
 LONGEST_ID = 256
 
@@ -29,12 +30,20 @@ Tables = Mapping[str, Blocks | Slot]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Tokens [first, end) of a request, and by group the logical blocks or the slot of either side."""
+    """Tokens [first, end) of a request, and by group the logical blocks or the slot of either side.
+
+    `lengths` has the ranges of caches with a length of their own, such as a cross attention's, by the length's name.
+    """
 
     id: str
     tokens: tuple[int, int]
     prefill: Tables
     decode: Tables
+    lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def range_of(self, group: Group) -> tuple[int, int]:
+        """The tokens of this request that count for a group."""
+        return self.tokens if group.length == CONTEXT else self.lengths[group.length]
 
 
 def check(plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int]) -> Request:
@@ -48,15 +57,18 @@ def check(plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapp
     theirs = _side(plan, plan.prefill, "prefill", request.prefill, tokens[1], prefill)
     ours = _side(plan, plan.decode, "decode", request.decode, tokens[1], decode)
     _check_repeats(plan.decode, ours)
-    return Request(request.id, tokens, theirs, ours)
+    return Request(request.id, tokens, theirs, ours, _lengths(plan, request.lengths))
 
 
 def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> Runs:
     """The runs of one pair of groups. Raises BadRequestError where a table is short or null where tokens are."""
-    first, end = request.tokens
+    ours = next(group for group in plan.decode.groups if group.name == pair.decode)
+    first, end = request.range_of(ours)
+    if first == end:
+        return NO_RUNS
     prefill, decode = blocks(request.prefill[pair.prefill]), blocks(request.decode[pair.decode])
     try:
-        _check_covers(plan, pair, request)
+        _check_covers(plan, pair, request, (first, end))
         return pair.match(first, end, prefill, decode, *shards)
     except BlockTableError as error:
         raise BadRequestError(f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}") from error
@@ -153,19 +165,46 @@ def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
     return ids.astype(np.int64, copy=False)
 
 
-def _check_covers(plan: Plan, pair: Pair, request: Request) -> None:
-    """Before anything as long as the range is made. A share of the tokens may end a block before the whole does."""
+def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, int]) -> None:
+    """Before anything as long as the range is made. A share of the tokens may end before the whole does."""
     theirs = next(group for group in plan.prefill.groups if group.name == pair.prefill)
     ours = next(group for group in plan.decode.groups if group.name == pair.decode)
-    slack = int(theirs.shards > 1 or ours.shards > 1)
+    first = max(tokens[0], _lowest(pair.needs, tokens[1]))
+    slack = max(1 + group.chunk // group.tokens if group.shards > 1 else 0 for group in (theirs, ours))
     for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
-        if isinstance(table, Slot):
+        if isinstance(table, Slot) or first >= tokens[1] or not group.tokens:
             continue
-        span = group.tokens * group.shards
-        low, high = request.tokens[0] // span, (request.tokens[1] - 1) // span
+        low, high = (_position(group, token) for token in (first, tokens[1] - 1))
         if low + slack < table.first or high - slack >= table.first + table.ids.size:
             have = f"[{table.first}, {table.first + table.ids.size})"
             raise BlockTableError(f"the block table holds positions {have}, asked for {low}..{high}")
+
+
+def _lowest(needs: Needs, end: int) -> int:
+    """The first token needed, sinks set aside."""
+    window = 0 if needs.keep is None else end - needs.keep
+    return max(window, 0 if needs.chunk is None else end // needs.chunk * needs.chunk)
+
+
+def _position(group: Group, token: int) -> int:
+    """The block position of a token, to within a turn where tokens are shared out."""
+    return (
+        token // (group.chunk * group.shards) * group.chunk // group.tokens
+        if group.shards > 1
+        else token // group.tokens
+    )
+
+
+def _lengths(plan: Plan, given: object) -> dict[str, tuple[int, int]]:
+    groups = {group.name: group.length for group in plan.decode.groups}
+    known = {groups[pair.decode] for pair in plan.pairs} - {CONTEXT}
+    if not isinstance(given, Mapping):
+        raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
+    if unlike := known ^ set(given):
+        raise BadRequestError(
+            f"the request's lengths are {sorted(map(str, given))}, the plan has {sorted(known)}: {unlike}"
+        )
+    return {name: _range(tokens) for name, tokens in given.items()}
 
 
 def _check_repeats(side: Side, tables: Tables) -> None:

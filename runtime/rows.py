@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,20 +12,38 @@ from kvplan.runtime.plan import Ints, Nest, Read
 P_PLANE, P_OFFSET, D_PLANE, D_OFFSET, BYTES, P_TOKEN, D_TOKEN = range(7)
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Rows of a table of tokens that share their `hops`: as `expand`, with two more columns, how many bytes one row of
+    tokens further lies on either side."""
+
+    table: Ints
+    hops: tuple[tuple[int, int, int], ...] = ()
+
+
 def expand(nests: tuple[Nest, ...]) -> Ints:
     """One row (prefill plane, prefill offset, decode plane, decode offset, bytes) per span, in the nests' order."""
     return expand_tokens(nests)[:, :P_TOKEN]
 
 
+def tokens(nests: tuple[Nest, ...]) -> tuple[Tokens, ...]:
+    """A table of tokens expanded, by the hops of its nests."""
+    alike: dict[tuple[tuple[int, int, int], ...], list[Nest]] = {}
+    for nest in nests:
+        alike.setdefault(nest.hops, []).append(nest)
+    return tuple(Tokens(expand_tokens(tuple(some)), hops) for hops, some in alike.items())
+
+
+def of_read(read: Read) -> tuple[Ints, tuple[Tokens, ...]]:
+    """Both tables of a read, expanded, with the plane numbers of its two workers."""
+    first = np.array([read.first[0], 0, read.first[1], 0, 0, 0, 0], np.int64)
+    found = tuple(Tokens(one.table + first, one.hops) for one in tokens(read.table.token))
+    return expand(read.table.page) + first[:P_TOKEN], found
+
+
 def expand_tokens(nests: tuple[Nest, ...]) -> Ints:
-    """As `expand`, with two more columns: how many bytes one token further lies on either side, 0 in a page table."""
+    """As `expand`, with two more columns: how many bytes one row of tokens further lies, 0 in a page table."""
     return np.concatenate([_rows(nest) for nest in nests]) if nests else np.empty((0, 7), np.int64)
-
-
-def of_read(read: Read, nests: tuple[Nest, ...]) -> Ints:
-    """As `expand_tokens`, with the plane numbers of the read's two workers."""
-    found = expand_tokens(nests)
-    return found + np.array([read.first[0], 0, read.first[1], 0, 0, 0, 0], np.int64)
 
 
 def size(nests: tuple[Nest, ...]) -> int:

@@ -36,4 +36,16 @@ def test_padding_is_shown_with_its_bytes() -> None:
 def test_columns_are_in_proportion(sizes: tuple[int, ...]) -> None:
     level = Level("t", sum(sizes), tuple(Segment("x", size) for size in sizes), ())
     widths = [len(cell) + 1 for cell in bar(level)[1:-1].split("|")]
-    assert all(abs(w - max(2, WIDTH * s / sum(sizes))) <= 1 for w, s in zip(widths, sizes, strict=True))
+    assert all(abs(w - max(2, WIDTH * s / sum(sizes))) <= 2 for w, s in zip(widths, sizes, strict=True))
+
+
+@pytest.mark.parametrize("sizes", [(1,) * 20 + (10_000,), (1, 1, 1), (3, 5) * 10])
+def test_bars_are_no_wider_than_asked_for(sizes: tuple[int, ...]) -> None:
+    level = Level("t", sum(sizes), tuple(Segment("x", size) for size in sizes), ())
+    assert len(bar(level)) <= WIDTH + 1
+
+
+def test_the_longest_label_that_has_room_is_shown() -> None:
+    cut = [Segment("the whole label", size, ("shorter", "s")) for size in (20, 10, 3)]
+    said = [cell.strip() for cell in bar(Level("t", 33, tuple(cut), ()), 33)[1:-1].split("|")]
+    assert said == ["the whole label", "shorter", "s"]

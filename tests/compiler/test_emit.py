@@ -14,12 +14,12 @@ import pytest
 
 from kvplan.compiler.emit import emit
 from kvplan.compiler.facts import Facts, Moves, facts
-from kvplan.compiler.functions import build, names, render
+from kvplan.compiler.functions import build, names
 from kvplan.compiler.header import docstring
 from kvplan.compiler.parse import parse
 from kvplan.runtime import digest
 from kvplan.runtime.errors import BlockTableError, PlanFormatError
-from kvplan.runtime.plan import Blocks, Pair, Plan
+from kvplan.runtime.plan import Blocks, Needs, Pair, Plan
 
 SPEC = importlib.util.spec_from_file_location("plans_by_hand", Path(__file__).with_name("plans.py"))
 assert SPEC
@@ -173,16 +173,16 @@ def test_a_plan_needs_numpy_and_the_plan_types_only(tmp_path):
     code = f"import runpy, sys; runpy.run_path({str(path)!r}); print([m for m in sys.modules if m[:6] == 'kvplan'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.replace("'", "").strip("[]\n").split(", "))
-    assert loaded <= {"kvplan", "kvplan.runtime", "kvplan.runtime.errors", "kvplan.runtime.plan"}
+    assert loaded <= {"kvplan", "kvplan.runtime", "kvplan.runtime.errors", "kvplan.runtime.plan", "kvplan.runtime.runs"}
 
 
 def naive(group, table, shard, t):
     """(kernel block, token in it) of global token t, or None where another shard has it."""
     if t // group.chunk % group.shards != shard:
         return None
-    position, rest = divmod(t, group.tokens * group.shards)
-    local = rest // (group.shards * group.chunk) * group.chunk + t % group.chunk
-    return table[position] * group.ratio + local // group.kernel, local % group.kernel
+    local = sum(u // group.chunk % group.shards == shard for u in range(t))
+    position, rest = divmod(local, group.tokens)
+    return table[position] * group.ratio + rest // group.kernel, rest % group.kernel
 
 
 @pytest.mark.parametrize(
@@ -194,6 +194,8 @@ def naive(group, table, shard, t):
         (plans.tokens(kernel=16, ratio=4, shards=2, chunk=64), plans.tokens(kernel=32)),
         (plans.tokens(kernel=16, ratio=4, shards=2, chunk=1), plans.tokens(kernel=16)),
         (plans.tokens(kernel=16, shards=4, chunk=16), plans.tokens(kernel=32, ratio=2, shards=2, chunk=8)),
+        (plans.tokens(kernel=16, ratio=3, shards=2, chunk=24), plans.tokens(kernel=16)),
+        (plans.tokens(kernel=8, shards=2, chunk=48), plans.tokens(kernel=10, shards=3, chunk=7)),
     ],
 )
 @pytest.mark.parametrize(("first", "end"), [(0, 300), (17, 18), (33, 250), (40, 40)])
@@ -210,9 +212,25 @@ def test_matches_are_those_of_naive_indexing(prefill, decode, first, end):
         assert found == [pair for pair in pairs if None not in pair]
 
 
-def test_turns_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="turns of 24"):
-        render("x", plans.tokens(kernel=16, ratio=3, shards=2, chunk=24), plans.tokens())
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(
+    "needs",
+    [Needs(), Needs(keep=30), Needs(keep=0), Needs(chunk=64), Needs(keep=30, sink=5), Needs(chunk=50, sink=100)],
+)
+@pytest.mark.parametrize(("first", "end"), [(0, 300), (0, 3), (17, 18), (90, 100), (128, 192), (40, 40)])
+def test_matches_are_the_rows_that_are_needed(needs, rows, first, end):
+    def needed(t):
+        late = needs.keep is None or t >= end - needs.keep
+        late = late and (needs.chunk is None or t // needs.chunk == end // needs.chunk)
+        return first <= t < end and (late or t < needs.sink)
+
+    groups = plans.tokens(kernel=16), plans.tokens(kernel=24, ratio=2, shards=2, chunk=8)
+    table = Blocks(0, np.arange(64))
+    found = []
+    for shard in (0, 1):
+        runs = build(*groups, needs, rows)(first, end, table, table, 0, shard)
+        found += [b * 16 // rows + r + i for b, r, _, _, n in np.stack(runs, axis=1).tolist() for i in range(n)]
+    assert sorted(found) == [row for row in range(300) if needed(row * rows + rows - 1)]
 
 
 def test_a_state_has_one_slot():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.explode import explode
-from kvplan.compiler.place import Cell, Loop
+from kvplan.compiler.tree import Cell, Loop
 
 # head { token { k[dim] pad(2) v[dim] } }: 3 heads of 4 tokens, 5 elements of 2 bytes each.
 ROW = (Loop(0, "dim", 1, 5, 2, (Cell(0, "k", 2),)), Loop(12, "dim", 1, 5, 2, (Cell(0, "v", 2),)))

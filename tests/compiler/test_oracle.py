@@ -115,7 +115,7 @@ def test_a_single_group_is_copied_to_every_worker() -> None:
 )
 def test_who_holds_which_items(n: int, tp: int, copies: str, want: list[list[int]]) -> None:
     s = side([cache("layer { block { t[a] } }", tensor("t", a=n))], tp=tp, copies=copies)
-    assert [share(s, w, "tp", n).tolist() for w in s.workers] == want
+    assert [share(s, w, "tp", n, None).tolist() for w in s.workers] == want
 
 
 def test_a_record_with_its_scales_behind_all_data_rounds_the_page_up() -> None:

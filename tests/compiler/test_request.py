@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.request import Ids, Request, Slot, check, parse, parse_text
+from kvplan.compiler.fits import check
+from kvplan.compiler.request import Ids, Request, Slot, parse, parse_text
 from kvplan.compiler.sample import sample_request
 from tests.property.sides import cache, group, side, tensor
 

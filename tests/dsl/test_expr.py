@@ -10,7 +10,7 @@ from kvplan.dsl import dtypes
 from kvplan.dsl.diagnostics import Diagnostic, DslError, render
 from kvplan.dsl.evaluate import fill
 from kvplan.dsl.expr import evaluate, names, parse_expr
-from kvplan.dsl.model import Sizes
+from kvplan.dsl.nodes import Sizes
 
 ENV = {"a": 7, "b": 2, "zero": 0, "tp": 4, "rank(tp)": 3, "word": "fp8", "on": True, "sizes": Sizes(only=(16, 32, 64))}
 

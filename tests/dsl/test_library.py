@@ -12,7 +12,8 @@ import pytest
 from kvplan.dsl.check import check
 from kvplan.dsl.diagnostics import DslError, render
 from kvplan.dsl.library import Library, load, load_deployment
-from kvplan.dsl.model import Text
+from kvplan.dsl.model import Needs
+from kvplan.dsl.nodes import Text
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(Path(str(files("kvplan.layouts"))).glob("*/*.yaml"))
@@ -136,6 +137,98 @@ def test_a_model_is_judged_as_far_as_no_side_is_needed(write: Write) -> None:
     for value, codes in (("64", []), ("dim", ["E005"]), ("query_heads", []), ("bytes(dtype) - 2", ["B004"])):
         found = check([write("tiny.yaml", text.replace("dim_v: ", f"dim_v: {value}") + "query_heads: 4\n")])
         assert [d.code for d in found] == codes, value
+
+
+WINDOWED = """kvplan: 1
+kind: windowed
+title: A kind
+params: {heads: {}, window: {default: 0}}
+store: tokens
+length: encoder
+needs: {window: window, retain: draft_tokens, chunk: 8 * heads, sink: 4}
+tensors:
+  k: {axes: {head: heads, token: ~}, dtype: bf16}
+storage:
+  one: layer { block { k[head token] } }
+"""
+CACHES = """kvplan: 1
+model: tiny
+title: A model
+dtype: bf16
+layers: 4
+caches:
+  inherits: {kind: windowed, layers: [0], heads: 8, window: 128}
+  replaces: {kind: windowed, layers: [1], heads: 8, needs: {chunk: window + draft_tokens}}
+  all:      {kind: windowed, layers: [2], heads: 8, needs: all}
+"""
+
+
+def limits(needs: Needs | None) -> dict[str, str] | None:
+    return {name: expr.text for name, expr in needs.limits} if needs else None
+
+
+def test_needs_and_length(write: Write) -> None:
+    library = load([write("windowed.yaml", WINDOWED), write("tiny.yaml", CACHES)])
+    kind = library.kind("windowed")
+    assert limits(kind.needs) == {"window": "window", "retain": "draft_tokens", "chunk": "8 * heads", "sink": "4"}
+    assert (kind.length, library.kind("gqa").length, library.kind("gqa").needs) == ("encoder", "context", None)
+    caches = library.model("tiny").caches
+    assert limits(caches["inherits"].needs) is None
+    assert limits(caches["replaces"].needs) == {"chunk": "window + draft_tokens"}
+    assert limits(caches["all"].needs) == {}
+
+
+def test_all_tokens_may_be_said_or_not(write: Write) -> None:
+    given = WINDOWED.replace("needs: {window: window, retain: draft_tokens, chunk: 8 * heads, sink: 4}", "needs: all")
+    assert load([write("windowed.yaml", given)]).kind("windowed").needs is None
+
+
+def test_limits_of_a_kind_are_judged_with_the_numbers_of_a_model(write: Write) -> None:
+    kind = write("windowed.yaml", WINDOWED)
+    for text, codes in (("window: 0", []), ("window: 4 - 8", ["B005"]), ("window: dtype", ["T001"])):
+        model = write("tiny.yaml", CACHES.replace("window: 128", text))
+        found = check([kind, model])
+        assert [d.code for d in found] == codes, text
+        assert all((d.span.path, d.span.line) == (str(model), 7) and d.notes == ("it is window",) for d in found)
+
+
+POLICIES = """kvplan: 1
+engine: ours
+extends: vllm
+title: Ours
+options:
+  place: {type: name, default: around, values: [consecutive, round_robin], aliases: {around: round_robin}}
+  form:  {type: name, default: by_tokens, values: [by_page, by_cache, by_tokens]}
+  cut:   {type: name, default: even, values: [even]}
+copies: "{place}"
+groups: {form: "{form}", assign: blocked}
+mesh: {workers: [pp, pcp, tp], layers: "{cut}", tokens: [pcp, dcp]}
+derive: {step: "max(block, window + chunk, token_bytes)"}
+stride: {state: page + row, gqa: token_bytes * window, default: row}
+"""
+
+
+def test_policies_by_option(write: Write) -> None:
+    path = write("ours.yaml", POLICIES)
+    assert check([path]) == []
+    ours = load([path]).engine("ours")
+    assert (ours.copies, ours.groups.form, ours.groups.assign, ours.mesh.layers) == (
+        "{place}",
+        "{form}",
+        "blocked",
+        "{cut}",
+    )
+    assert {key: expr.text for key, expr in ours.stride.items()} == {
+        "state": "page + row",
+        "gqa": "token_bytes * window",
+        "default": "row",
+    }
+
+
+def test_tokens_are_shared_out_over_axes_of_the_mesh(write: Write) -> None:
+    for text, axes in (("[pcp, dcp]", ("pcp", "dcp")), ("tp", ("tp",)), ("[tp]", ("tp",)), ("[]", ())):
+        path = write("ours.yaml", POLICIES.replace("[pcp, dcp]", text))
+        assert load([path]).engine("ours").mesh.tokens == axes
 
 
 def test_two_defaults_are_refused(write: Write) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvplan.dsl.diagnostics import DslError
-from kvplan.dsl.model import Align, Item, Leaf, Pad, Repeat
+from kvplan.dsl.nodes import Align, Item, Leaf, Pad, Repeat
 from kvplan.dsl.source import inline
 from kvplan.dsl.storage import parse_items, parse_storage
 

@@ -146,6 +146,7 @@ class Hybrid:
     tables: tuple[Blocks, Blocks]
     strides: tuple[int, int]
     tokens: tuple[int, int]
+    order: str = "DS"
 
 
 NANO = (5, 12, 19, 26, 33, 42)
@@ -163,12 +164,12 @@ def nano(tp: tuple[int, int], tables: tuple[Blocks, Blocks], tokens: tuple[int, 
     return Hybrid("nemotron-3-nano-30b", option, NANO, NANO_STATES, (2, 256), 64, 8, 4, 4, tp, tables, strides, tokens)
 
 
-def granite(tp: tuple[int, int]) -> Hybrid:
+def granite(tp: tuple[int, int], order: str = "DS") -> Hybrid:
     tables = Blocks(0, (1,), 528), Blocks(0, (2,), 528)
     strides = GRANITE[tp[0]], GRANITE[tp[1]]
     return Hybrid(
         "granite-4.0-h-small",
-        ",groups=by_cache",
+        ",groups=by_cache" + (",conv=SD" if order == "SD" else ""),
         SMALL_H,
         SMALL_H_STATES,
         (8, 512),
@@ -180,6 +181,7 @@ def granite(tp: tuple[int, int]) -> Hybrid:
         tables,
         strides,
         (0, 300),
+        order,
     )
 
 
@@ -191,6 +193,8 @@ HYBRIDS = [
     granite((1, 2)),
     granite((4, 2)),
     granite((2, 4)),
+    granite((1, 2), "SD"),
+    granite((4, 2), "SD"),
 ]
 
 
@@ -200,7 +204,9 @@ def pages(case: Hybrid, rank: int, tp: int, layer: int) -> Bytes:
     x = state(layer, "x", case.heads, 64 * 3 * 2)[heads]
     b, c = (state(layer, part, case.groups, 128 * 3 * 2)[groups] for part in "bc")
     ssm = state(layer, "ssm", case.heads, 64 * 128 * case.ssm)[heads]
-    return np.concatenate([part.reshape(-1) for part in (x, b, c, ssm)])
+    conv = np.concatenate([part.reshape(-1, 3, 2) for part in (x, b, c)])
+    taps_first = conv.swapaxes(0, 1) if case.order == "SD" else conv
+    return np.concatenate([taps_first.reshape(-1), ssm.reshape(-1)])
 
 
 @cache
@@ -227,7 +233,7 @@ def slots_of(case: Hybrid, free: list[int]) -> tuple[dict[str, Any], dict[str, i
     return tables, {f"mamba.{n}": free[i % case.parts] for i, n in enumerate(case.states)}
 
 
-@pytest.mark.parametrize("case", HYBRIDS, ids=lambda c: f"{c.model} tp {c.tp[0]} to {c.tp[1]} {c.tokens}")
+@pytest.mark.parametrize("case", HYBRIDS, ids=lambda c: f"{c.model} tp {c.tp[0]} to {c.tp[1]} {c.tokens} {c.order}")
 def test_hybrids(case: Hybrid) -> None:
     content = random_bytes(len(case.attention), case.kv[0], 8400, case.kv[1])
     tables, slots = zip(*(slots_of(case, [b for b in range(10) if b not in t.ids]) for t in case.tables), strict=True)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
 
 from hypothesis import strategies as st
 
-from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, Stride
 from kvplan.compiler.oracle import planes
 from kvplan.compiler.request import Request
 from kvplan.compiler.sample import sample_request
-from tests.property.sides import cache, group, side, tensor
+from kvplan.dsl.expr import parse_expr
+from kvplan.runtime.plan import ALL, CONTEXT, Needs
+from tests.property.sides import cache, fixed, group, side, tensor
 
 Axes = tuple[str, ...]
 
@@ -37,6 +40,9 @@ class Kind:
     tensors: tuple[BoundTensor, ...]
     layers: tuple[int, ...]
     tokens: bool
+    needs: Needs = ALL
+    length: str = CONTEXT
+    unit: int = 1
 
 
 def cases() -> st.SearchStrategy[Case]:
@@ -48,14 +54,20 @@ def case(random: Random, seed: int = 0) -> Case:
     """The case that a source of random numbers stands for."""
     depth = random.randint(1, 4)
     kinds = [kind(random, "a", depth, True)]
+    kinds += [kind(random, "b", depth, True)] if random.random() < 0.3 else []
     kinds += [kind(random, "s", depth, False)] if random.random() < 0.4 else []
-    whole = not any(t.split for t in kinds[0].tensors)
+    whole = not any(t.split for k in kinds for t in k.tensors if k.tokens)
     texts: list[str] = []
     sides = [bound(random, kinds, depth, whole, texts) for _ in range(2)]
-    first = random.randint(0, 20) if random.random() < 0.5 else 0
-    tokens = (first, first + random.randint(1, 40))
-    request = sample_request(sides[0], sides[1], tokens, random.randint(0, 99))
+    own = {name: between(random) for name in sorted({k.length for k in kinds} - {CONTEXT})}
+    request = sample_request(sides[0], sides[1], between(random), random.randint(0, 99), own)
     return Case(sides[0], sides[1], request, tuple(texts), seed)
+
+
+def between(random: Random) -> tuple[int, int]:
+    """A range of tokens; a whole hit now and then."""
+    first = random.randint(0, 20) if random.random() < 0.5 else 0
+    return first, first + (random.randint(1, 40) if random.random() < 0.95 else 0)
 
 
 def kind(random: Random, name: str, depth: int, tokens: bool) -> Kind:
@@ -68,36 +80,63 @@ def kind(random: Random, name: str, depth: int, tokens: bool) -> Kind:
     }
     split = {a: "tp" for a in ("head", "group") if random.random() < 0.7}
     found = []
+    units = random.choice(((1,), (1,), (1,), (2,), (4,), (1, 2), (2, 4)))
     for number in range(random.randint(1, 4)):
         axes = [a for a in extents if random.random() < 0.6]
         if "head" in axes and "group" in axes:
             axes.remove("group")
-        axes += ["token"] if tokens else []
+        rows = random.choice(units) if tokens else 1
+        axes += [f"token{rows}"] if tokens else []
         random.shuffle(axes)
         sized = {a: extents.get(a, 0) for a in axes}
         mine = {a: m for a, m in split.items() if a in axes}
-        found.append(tensor(f"{name}{number}", random.choice((1, 2, 4)), mine, **sized))
+        found.append(tensor(f"{name}{number}", random.choice((1, 2, 4)), mine, rows, **sized))
     layers = tuple(sorted(random.sample(range(depth), random.randint(1, depth))))
-    return Kind(name, extents, tuple(found), layers, tokens)
+    if not tokens:
+        return Kind(name, extents, tuple(found), layers, tokens)
+    length = "own" if random.random() < 0.1 else CONTEXT
+    return Kind(name, extents, tuple(found), layers, tokens, needs(random), length, max(t.unit for t in found))
+
+
+def needs(random: Random) -> Needs:
+    """All tokens mostly; a window or a chunk, with sinks or without."""
+    sink = random.choice((0, 0, random.randint(1, 9)))
+    choices = (ALL, ALL, Needs(keep=random.randint(0, 30), sink=sink), Needs(chunk=random.randint(1, 20), sink=sink))
+    return random.choice(choices)
 
 
 def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts: list[str]) -> BoundSide:
     """A side that stores `kinds` its own way; where tensors of tokens are `whole`, workers may take turns of tokens."""
     tp = random.randint(1, 6)
-    dcp = random.choice([d for d in range(1, tp + 1) if tp % d == 0]) if whole else 1
-    kernel, ratio = random.choice((1, 2, 3, 4, 6, 8)), random.choice((1, 1, 2, 3))
-    caches = [stored(random, k, kernel if k.tokens else 0, texts) for k in kinds]
+    dcp = random.randint(1, tp) if whole else 1
+    rows = max(k.unit for k in kinds)
+    sizes = [(rows * random.choice((1, 2, 3, 4, 6, 8)), random.choice((1, 1, 2, 3))) for _ in kinds]
+    caches = [stored(random, k, kernel if k.tokens else 0, texts) for k, (kernel, _) in zip(kinds, sizes, strict=True)]
     cut = random.randint(1, depth - 1) if depth > 1 and random.random() < 0.3 else depth
     stages = (range(cut), range(cut, depth)) if cut < depth else (range(depth),)
-    chunk = random.choice([n for n in range(1, kernel + 1) if kernel % n == 0]) if dcp > 1 else 1
-    arenas = random.choice(((0, 0), (0, 1)))
+    chunk = rows * random.randint(1, 12) if dcp > 1 else 1
+    arenas = random.choice(((0, 0, 0), (0, 1, 2)))
     groups = [
         g
-        for c, a, t in zip(caches, arenas, texts[-len(caches) :], strict=False)
+        for c, a, t, (_, ratio) in zip(caches, arenas, texts[-len(caches) :], sizes, strict=False)
         for g in tables(random, c, ratio, a, t)
     ]
+    caches = [replace(c, tensors=shared(random, c.tensors, tp)) for c in caches]
     plain = side(caches, groups, tp, stages, dcp, chunk, random.choice(("consecutive", "round_robin")))
     return replace(plain, caches=tuple(spread(random, plain, c) for c in plain.caches))
+
+
+def shared(random: Random, tensors: tuple[BoundTensor, ...], tp: int) -> tuple[BoundTensor, ...]:
+    """The tensors with shares listed for an axis, sometimes: any numbers, empty ones too."""
+    extents = {axis: extent for t in tensors for axis, extent in t.axes if axis in dict(t.split)}
+    listed = {axis: listing(random, extent, tp) for axis, extent in extents.items() if random.random() < 0.2}
+    return tuple(replace(t, shares=tuple((a, n) for a, n in listed.items() if a in dict(t.split))) for t in tensors)
+
+
+def listing(random: Random, items: int, workers: int) -> tuple[int, ...]:
+    """How many of the items each worker has."""
+    edges = sorted(random.randint(0, items) for _ in range(workers - 1))
+    return tuple(b - a for a, b in pairwise([0, *edges, items]))
 
 
 def stored(random: Random, kind: Kind, kernel: int, texts: list[str]) -> BoundCache:
@@ -107,9 +146,21 @@ def stored(random: Random, kind: Kind, kernel: int, texts: list[str]) -> BoundCa
     if len(kind.tensors) > 1 and random.random() < 0.2:
         at = random.randint(1, len(kind.tensors) - 1)
         parts = {"one": list(kind.tensors[:at]), "two": list(kind.tensors[at:])}
-    text = {name: expression(random, [(t, loops(t, tiles)) for t in some], False) for name, some in parts.items()}
+    tiles |= {f"token{unit}": in_tiles(random, unit, kernel // unit) for unit in sorted({t.unit for t in kind.tensors})}
+    looped = {t.name: loops(t, tiles) for t in kind.tensors}
+    text = {name: expression(random, [(t, looped[t.name]) for t in some], False) for name, some in parts.items()}
     texts.append(" | ".join(text.values()))
-    return cache(text.get("", text), *kind.tensors, name=kind.name, layers=kind.layers, kernel=kernel)
+    made = cache(text.get("", text), *kind.tensors, name=kind.name, layers=kind.layers, kernel=kernel)
+    return replace(made, needs=kind.needs, length=kind.length)
+
+
+def in_tiles(random: Random, unit: int, rows: int) -> Axes:
+    """The loops over the token axis of a page of `rows` rows: one, or a tile and a place in the tile."""
+    axis, sizes = f"token{unit}", [n for n in (2, 3, 4) if rows and rows % n == 0 and rows > n]
+    if not sizes or random.random() < 0.7:
+        return (axis,)
+    size = random.choice(sizes)
+    return (f"{axis}/{size}", f"{axis}%{size}")
 
 
 def tiled(random: Random, kind: Kind) -> dict[str, Axes]:
@@ -157,7 +208,8 @@ def tables(random: Random, c: BoundCache, ratio: int, arena: int, text: str) -> 
     count = 2 if len(c.layers) > 1 and layer_planes(text) and random.random() < 0.3 else 1
     names = [f"{c.name}.{i}" for i in range(count)] if count > 1 else [c.name]
     ratio = ratio if c.kernel else 1
-    return [group((c, c.layers[i::count]), name=n, ratio=ratio, arena=arena) for i, n in enumerate(names)]
+    found = [group((c, c.layers[i::count]), name=n, ratio=ratio, arena=arena) for i, n in enumerate(names)]
+    return [replace(g, length=c.length) for g in found]
 
 
 def layer_planes(text: str) -> bool:
@@ -174,6 +226,8 @@ def layer_planes(text: str) -> bool:
 
 
 def spread(random: Random, plain: BoundSide, c: BoundCache) -> BoundCache:
-    """The cache with blocks further apart than a page is long, sometimes."""
+    """The cache with blocks further apart than a page is long, sometimes, by a number or by the row of its worker."""
+    if random.random() < 0.15:
+        return replace(c, stride=Stride(parse_expr(f"(row + {random.choice((1, 8, 64))} - 1) // 8 * 8 + 8"), {}))
     pages = [p.page for w in plain.workers for p in planes(plain, w).values() if p.cache == c.name]
-    return replace(c, stride=max(pages) + random.choice((0, 8))) if random.random() < 0.3 else c
+    return replace(c, stride=fixed(max(pages) + random.choice((0, 8)))) if random.random() < 0.3 else c

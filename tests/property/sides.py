@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker, Stride
+from kvplan.dsl.expr import parse_expr
 from kvplan.dsl.model import Storage
 from tests.property.storage import storage
 
@@ -28,7 +29,14 @@ def cache(
     """A cache whose storage expression is `text`; `kernel` 0 makes it a state."""
     store = "tokens" if kernel else "state"
     parsed: Storage = storage(text)
-    return BoundCache(name, name, store, tuple(layers), tensors, parsed, dict(env), kernel, stride, False)
+    return BoundCache(
+        name, name, store, tuple(layers), tensors, parsed, dict(env), kernel, fixed(stride), False, kernel
+    )
+
+
+def fixed(stride: int | None) -> Stride | None:
+    """Blocks so many bytes apart."""
+    return None if stride is None else Stride(parse_expr(str(stride)), {})
 
 
 def group(*members: tuple[BoundCache, Sequence[int]], name: str = "", ratio: int = 1, arena: int = 0) -> BoundGroup:
@@ -51,8 +59,9 @@ def side(
     last = max(n for c in caches for n in c.layers) + 1
     stages = stages or (range(last),)
     at = [(p, t) for p in range(len(stages)) for t in range(tp)]
-    workers = tuple(BoundWorker(i, (("pp", p), ("tp", t), ("dcp", t % dcp)), stages[p]) for i, (p, t) in enumerate(at))
+    workers = tuple(
+        BoundWorker(i, (("pp", p), ("tp", t), ("dcp", t % dcp)), stages[p], t % dcp) for i, (p, t) in enumerate(at)
+    )
     found = tuple(groups) or tuple(group((c, c.layers), arena=i) for i, c in enumerate(caches))
     sizes = (("pp", len(stages)), ("tp", tp), ("dcp", dcp))
-    over = "dcp" if dcp > 1 else None
-    return BoundSide(f"tp={tp}", "e", "m", sizes, copies, tuple(caches), found, workers, (), over, chunk)
+    return BoundSide(f"tp={tp}", "e", "m", sizes, copies, tuple(caches), found, workers, (), dcp, chunk)

@@ -46,7 +46,7 @@ def state(request: Request, slot: Any) -> Request:
 def huge(end: int) -> Callable[[World, Request], Request]:
     def made(world: World, request: Request) -> Request:
         sides = [tables(shape, world.model, [1, 2, 3], 0, 4, end) for shape in world.shapes]
-        return Request("r", (0, end), *sides)
+        return Request("r", (0, end), sides[0], sides[1])
 
     return made
 

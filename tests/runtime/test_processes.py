@@ -90,7 +90,7 @@ def request(name: str) -> Request:
         tables(s, MODEL, ids, 0, 2 + n, TOKENS)
         for n, (s, ids) in enumerate(zip(SHAPES, (PREFILL_IDS, DECODE_IDS), strict=True))
     ]
-    return Request(name, (0, TOKENS), *sides)
+    return Request(name, (0, TOKENS), sides[0], sides[1])
 
 
 def until_free(one: Puller) -> None:

@@ -48,7 +48,7 @@ def ask(made: World, tokens: tuple[int, int], order: str = "random", name: str =
         tables(shape, made.model, ids(shape, tokens[1], order, n), 0, 5 + n, tokens[1])
         for n, shape in enumerate(made.shapes)
     ]
-    return Request(name, tokens, *sides)
+    return Request(name, tokens, sides[0], sides[1])
 
 
 def pull(made: World, request: Request) -> None:

@@ -41,9 +41,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "743ab81399753bd989a6fcfd4dda796a"
-PREFILL_DIGEST = "1ffbcaccf6157cccf20c6b72146b4933"
-DECODE_DIGEST = "82733e2fd3132a7dab1c16a97cf218bd"
-PLAN_DIGEST = "3677c4f4ce4708f54187f88bfa1cfef3"
+PREFILL_DIGEST = "4fd0c5ce8c97478af00df0fd685b454e"
+DECODE_DIGEST = "15f2f0d4c757d5e9e91e61577cad194b"
+PLAN_DIGEST = "0d3f9e295bf77211d0763d116640018a"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (

@@ -40,9 +40,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
-PREFILL_DIGEST = "7f18432cc403f4661e6d336cd1d11e22"
-DECODE_DIGEST = "42d1937fc9f1e126595958e65bf70fab"
-PLAN_DIGEST = "39e84e03a3df5f4d1048294cc6ddf11d"
+PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
+DECODE_DIGEST = "f2a3b477a4afd3469a8c9f675d1a7ce9"
+PLAN_DIGEST = "921417a3e3ebb8068bdd22a497d3fb7e"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (

@@ -41,9 +41,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
-PREFILL_DIGEST = "7f18432cc403f4661e6d336cd1d11e22"
-DECODE_DIGEST = "e81d78b6229de6ba581b37cc8d6f87fa"
-PLAN_DIGEST = "3deccc54a57e68cb257a3bf765274a39"
+PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
+DECODE_DIGEST = "7f27aa3be9bc2ddc58ba0d8a4d6c63bf"
+PLAN_DIGEST = "0430ef886a01ffc83087317148c23181"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (

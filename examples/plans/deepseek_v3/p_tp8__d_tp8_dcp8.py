@@ -40,9 +40,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
-PREFILL_DIGEST = "7f18432cc403f4661e6d336cd1d11e22"
-DECODE_DIGEST = "e22389c345cbf874108b63f635f154c0"
-PLAN_DIGEST = "f32d4fb862526ec16576e024de5ab4d6"
+PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
+DECODE_DIGEST = "42c4fb6fc9d9efee95be70e0af0bf49b"
+PLAN_DIGEST = "631d778caf19e9d6f0c60f1c4d63c74d"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (
@@ -111,8 +111,8 @@ def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: in
     token, count = token[keep], count[keep]
     p_block, p_token = divmod(token, 16)
     p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 128)
-    d_token = d_token % 16
+    d_token = token // 128 * 16 + token % 16
+    d_block, d_token = divmod(d_token, 16)
     d_block = decode.at(d_block)
     return Runs(p_block, p_token, d_block, d_token, count)
 

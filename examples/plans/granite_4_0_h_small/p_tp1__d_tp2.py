@@ -59,9 +59,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "768c01a2e3579a4c2fab7cf8d8e62476"
-PREFILL_DIGEST = "be4940ba3f801c9337b0d990cfd23e25"
-DECODE_DIGEST = "0284d30a34b3289dfc365466eb5e4c20"
-PLAN_DIGEST = "055841be5460447d98cd94c82873e823"
+PREFILL_DIGEST = "7cde1973519857b0cf009a7637f0cc80"
+DECODE_DIGEST = "64703287c83b13324b13d406800b1fef"
+PLAN_DIGEST = "2435588d118123661f7e170c187b221d"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

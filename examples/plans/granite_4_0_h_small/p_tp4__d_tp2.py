@@ -59,9 +59,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "768c01a2e3579a4c2fab7cf8d8e62476"
-PREFILL_DIGEST = "4e4e056d6521353001231b44ab2218a3"
-DECODE_DIGEST = "0284d30a34b3289dfc365466eb5e4c20"
-PLAN_DIGEST = "5119bd79ffd46576e9ee4cc68756fab1"
+PREFILL_DIGEST = "1b655130bf8a8aff1125e2b117384432"
+DECODE_DIGEST = "64703287c83b13324b13d406800b1fef"
+PLAN_DIGEST = "b11c4da6197a95a58824b9514a80c7f8"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

@@ -41,9 +41,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "d82a08ed7c85eb632bfd0891997ec612"
-DECODE_DIGEST = "d82a08ed7c85eb632bfd0891997ec612"
-PLAN_DIGEST = "2aef7332d022f24973eb24e5f0a1a86e"
+PREFILL_DIGEST = "461d3e2137414feecf50c24dc48c4680"
+DECODE_DIGEST = "461d3e2137414feecf50c24dc48c4680"
+PLAN_DIGEST = "ebb1fb99effdd92434cab1a85e387f94"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (

@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "694d5ebd15bb0d5e60d8baf2792817f2"
-DECODE_DIGEST = "3e364c484bc30c7dc9d3956f3d0ba381"
-PLAN_DIGEST = "957320d92f28a1d795c0fffbdfc9ac7f"
+PREFILL_DIGEST = "62abc0ff9d680733d830e8760f5bec60"
+DECODE_DIGEST = "eb9cf4a70ac255840f0f902bb5574627"
+PLAN_DIGEST = "bee29bc3f241ee0d78be6dae3babf837"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "2a3a278465f5c044178ba7c84abfa5fc"
-DECODE_DIGEST = "3e364c484bc30c7dc9d3956f3d0ba381"
-PLAN_DIGEST = "627741114db9988f1888c07d6caa0fc3"
+PREFILL_DIGEST = "78e760fbd99db321ea3f572ee818bffb"
+DECODE_DIGEST = "eb9cf4a70ac255840f0f902bb5574627"
+PLAN_DIGEST = "beb3066b04d9c93454ffc9e6d61665a1"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

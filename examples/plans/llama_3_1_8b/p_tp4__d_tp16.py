@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "a31500428eb5830c1d1ace2cf224b1e4"
-DECODE_DIGEST = "d82a08ed7c85eb632bfd0891997ec612"
-PLAN_DIGEST = "f3cc1f3bad05ec7d2d02ca4b7925eecc"
+PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
+DECODE_DIGEST = "461d3e2137414feecf50c24dc48c4680"
+PLAN_DIGEST = "d0ca422b58d24da7ebc963bd3018b697"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

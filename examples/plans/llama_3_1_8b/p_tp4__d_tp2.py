@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "a31500428eb5830c1d1ace2cf224b1e4"
-DECODE_DIGEST = "3e364c484bc30c7dc9d3956f3d0ba381"
-PLAN_DIGEST = "cb4c37c1f1f635941c7dc97126c1dc49"
+PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
+DECODE_DIGEST = "eb9cf4a70ac255840f0f902bb5574627"
+PLAN_DIGEST = "f7ec23c63ba3ec1b1bcb314a2221e741"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "a31500428eb5830c1d1ace2cf224b1e4"
-DECODE_DIGEST = "09c25a5c993779ca47c17608aba2fd8a"
-PLAN_DIGEST = "bb31c88357bffe25ff984339d64296e3"
+PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
+DECODE_DIGEST = "cd74a7c24866f80f7e73fa6124ea8d5e"
+PLAN_DIGEST = "0ad6ee4b4d7200433227ef3786c85c2b"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

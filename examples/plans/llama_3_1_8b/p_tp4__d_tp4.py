@@ -40,9 +40,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "a31500428eb5830c1d1ace2cf224b1e4"
-DECODE_DIGEST = "a31500428eb5830c1d1ace2cf224b1e4"
-PLAN_DIGEST = "cf710d0551ce5dd33700dfb88e81f770"
+PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
+DECODE_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
+PLAN_DIGEST = "4370d347950a4729645528e7b1f8f282"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (

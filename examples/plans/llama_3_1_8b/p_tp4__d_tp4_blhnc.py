@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "a31500428eb5830c1d1ace2cf224b1e4"
-DECODE_DIGEST = "9dd015c8e442c23eaba119fdc90713a0"
-PLAN_DIGEST = "d53dbb74bf5f443d81138593e56f73d5"
+PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
+DECODE_DIGEST = "aa299384153828ced89f33de43a9c3eb"
+PLAN_DIGEST = "5ebadbd5b43f10e410045e8c7237bd13"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

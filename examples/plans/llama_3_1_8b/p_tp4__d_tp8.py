@@ -41,9 +41,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "a31500428eb5830c1d1ace2cf224b1e4"
-DECODE_DIGEST = "7e70de93a948e383b86672e5450cef9d"
-PLAN_DIGEST = "aa27230d63edaba8577b3fb8e42b824d"
+PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
+DECODE_DIGEST = "3e65f6a9d01980881478c95d5964146c"
+PLAN_DIGEST = "26ac95b70c7c698cd07496197fceecb3"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "83b4e9c13dfcee00d83c0fae985c50ef"
-PREFILL_DIGEST = "9b14e13eff4493602f9173abca794f19"
-DECODE_DIGEST = "43425171b6ac50985d3af33efa32e0ab"
-PLAN_DIGEST = "2e5d0626b030c61961484194f45ce051"
+PREFILL_DIGEST = "918f22168780349cda9d59196f573dc2"
+DECODE_DIGEST = "ebe958635d904c487f2a3b7349643708"
+PLAN_DIGEST = "7eb4c16e092434a0ac3bb03f76204e51"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

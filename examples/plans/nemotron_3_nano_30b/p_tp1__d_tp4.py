@@ -61,9 +61,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
-PREFILL_DIGEST = "197ed7acd2e539d357d2ceee5d15decc"
-DECODE_DIGEST = "061807de9e764f09754e6f59fd5e80d8"
-PLAN_DIGEST = "13ade80ce59660d2ac84f482172467b6"
+PREFILL_DIGEST = "8140d954d5303eee599f8fe2805e3fe6"
+DECODE_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
+PLAN_DIGEST = "a00d0682b9bbfa8b5f9e94a87fb3859d"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

@@ -60,9 +60,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
-PREFILL_DIGEST = "22660a0e0114509d27229e6015e2fd3a"
-DECODE_DIGEST = "061807de9e764f09754e6f59fd5e80d8"
-PLAN_DIGEST = "e3fa89dd80d14fa7a562bf5a930ade39"
+PREFILL_DIGEST = "cf82442fcbcb1569818b73ff1cb14724"
+DECODE_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
+PLAN_DIGEST = "17deab5335b0c35d596ad37356459857"
 
 # Layers, by their numbers in the whole model.
 MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)

@@ -64,9 +64,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
-PREFILL_DIGEST = "061807de9e764f09754e6f59fd5e80d8"
-DECODE_DIGEST = "5bdfe6d2a6508c121f60fa93bef1f13e"
-PLAN_DIGEST = "e8f799f28fe60d0a91c20bafe59d13b5"
+PREFILL_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
+DECODE_DIGEST = "432cc39c00013e54a47693516cfa43f2"
+PLAN_DIGEST = "fcbbaef40759913e72dfcfbd6f5bfb63"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

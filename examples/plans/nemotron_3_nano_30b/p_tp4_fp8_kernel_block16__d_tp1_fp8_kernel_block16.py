@@ -65,9 +65,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "7fcf985efe772bb18192d853040d0677"
-PREFILL_DIGEST = "58b877f96de1735be7d28af64edb838a"
-DECODE_DIGEST = "996656e8e1f6a178c7ceb2e0d318f7b2"
-PLAN_DIGEST = "e4838dbff576fca3927cbb56549fbd98"
+PREFILL_DIGEST = "3a91a76cf67f88f482278befde14043a"
+DECODE_DIGEST = "1fdc5fd38f329ed6c55520f3bfa545a7"
+PLAN_DIGEST = "a9cc10d7158029fbfb346172f10a3414"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

@@ -42,9 +42,9 @@ from kvplan.runtime.plan import (
 )
 
 MODEL_DIGEST = "5ac84bb37b24ca19745e7602e6ae42a2"
-PREFILL_DIGEST = "621eb13e6a5dff8001730e18c5c281b8"
-DECODE_DIGEST = "47d46e18c88e9ba930a6154dff14cd1b"
-PLAN_DIGEST = "adaadcd6bc1bd2cfdbf462a6966e1d87"
+PREFILL_DIGEST = "3b75cd7404e7988d6203ee6427a44113"
+DECODE_DIGEST = "ca36741360c926bd7156049358605d76"
+PLAN_DIGEST = "18528bd45a346ee6e06edfb3b5c84da8"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (

@@ -1,0 +1,147 @@
+"""Whether a request's tables fit a pair of sides: every block that the tokens need is there, in the pool, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kvplan.compiler.bound import BoundGroup, BoundSide
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.meetings import Meeting, meetings
+from kvplan.compiler.request import LARGEST, Ids, Request, Slot, Table
+from kvplan.compiler.side import nearest
+from kvplan.runtime.plan import CONTEXT, Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """One side of a request: prefill or decode."""
+
+    word: str
+    side: BoundSide
+    tables: Mapping[str, Table]
+    met: Mapping[str, list[Meeting]]
+
+
+def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
+    """Refuse what does not fit the sides. Raises BadInput (Q007..Q015)."""
+    met = meetings(prefill, decode)
+    _check_lengths(asked, decode, met)
+    theirs: dict[str, list[Meeting]] = {}
+    ours: dict[str, list[Meeting]] = {}
+    for meeting in met:
+        theirs.setdefault(meeting.prefill, []).append(meeting)
+        ours.setdefault(meeting.decode, []).append(meeting)
+    for who in (Who("prefill", prefill, asked.prefill, theirs), Who("decode", decode, asked.decode, ours)):
+        _check_groups(who, asked)
+        _repeated(who)
+
+
+def needed(needs: Needs, first: int, end: int, rows: int = 1) -> list[tuple[int, int]]:
+    """The token ranges that a reader of [first, end) must have, in whole rows of `rows` tokens."""
+    low = max(
+        0 if needs.keep is None else end - needs.keep, 0 if needs.chunk is None else end // needs.chunk * needs.chunk
+    )
+    late = (max(first, low), end)
+    early = (first, min(needs.sink, late[0])) if low else (first, first)
+    whole = [(a // rows * rows, b // rows * rows) for a, b in (early, late)]
+    return [(a, b) for a, b in whole if a < b]
+
+
+def positions(side: BoundSide, group: BoundGroup, first: int, end: int) -> list[range]:
+    """The block positions that tokens [first, end) lie in, on any worker. Ranges may overlap."""
+    if side.ways == 1 or group.store != "tokens":
+        return [range(first // group.tokens, -(-end // group.tokens))] if first < end else []
+    turn, round_ = side.chunk, side.chunk * side.ways
+    # Whole rounds give every worker the same tokens; in the rounds at either end every turn is asked for its own.
+    inner = range(-(-first // round_), end // round_)
+    edges = [(first, end)] if inner.start >= inner.stop else [(first, inner.start * round_), (inner.stop * round_, end)]
+    starts = [(a, b, t) for a, b in edges for t in range(a // turn * turn, b, turn)]
+    local = [(max(a, t), min(b, t + turn), t // round_ * turn - t) for a, b, t in starts]
+    found = [(a + shift, b + shift) for a, b, shift in local if a < b]
+    found += [(inner.start * turn, inner.stop * turn)] if inner else []
+    return [range(a // group.tokens, -(-b // group.tokens)) for a, b in found]
+
+
+def _check_lengths(asked: Request, decode: BoundSide, met: Iterable[Meeting]) -> None:
+    groups = {group.name: group.length for group in decode.groups}
+    known = sorted({groups[m.decode] for m in met} - {CONTEXT})
+    for name in asked.lengths:
+        if name not in known:
+            raise BadInput(
+                "Q014", f"no cache has the length {name!r}", nearest(name, known) if known else "leave it out"
+            )
+    for name in known:
+        if name not in asked.lengths:
+            said = f"the request has no tokens for the length {name!r}"
+            raise BadInput("Q015", said, f'add "lengths": {{"{name}": [first needed, end]}}')
+
+
+def _check_groups(who: Who, asked: Request) -> None:
+    groups = {g.name: g for g in who.side.groups}
+    for name in who.tables:
+        if name not in groups:
+            raise BadInput("Q007", f"{who.word} has no group {name!r}", nearest(name, sorted(groups)))
+    for name in sorted(who.met):
+        if name not in who.tables:
+            raise BadInput("Q008", f"{who.word} group {name!r} has no table", "give its block ids or its slot")
+    for name, table in who.tables.items():
+        _fits(who, groups[name], table, asked)
+
+
+def _fits(who: Who, group: BoundGroup, table: Table, asked: Request) -> None:
+    said = f"{who.word} group {group.name!r}"
+    if isinstance(table, Slot) != (group.store != "tokens"):
+        need = '{"first": …, "ids": […]}' if group.store == "tokens" else '{"slot": …, "at": …}'
+        raise BadInput("Q009", f"{said} has a table of the wrong sort", f"it stores {group.store}: write {need}")
+    if isinstance(table, Slot):
+        _state_fits(said, who.side, table, asked.tokens[1])
+        return
+    for meeting in who.met.get(group.name, ()):
+        for first, end in needed(meeting.needs, *asked.range_of(group.length), meeting.rows):
+            _blocks_fit(said, who.side, group, table, (first, end))
+    _in_pool(said, who.side, table.ids)
+
+
+def _state_fits(who: str, side: BoundSide, table: Slot, end: int) -> None:
+    if table.at != end:
+        raise BadInput(
+            "Q010", f"{who} stands after {table.at} tokens, asked for after {end}", "use the state at the end"
+        )
+    _in_pool(who, side, (table.slot,))
+
+
+def _blocks_fit(who: str, side: BoundSide, group: BoundGroup, table: Ids, tokens: tuple[int, int]) -> None:
+    need = positions(side, group, *tokens)
+    have = range(table.first, table.first + len(table.ids))
+    low, high = min(each.start for each in need), max(each.stop for each in need)
+    if low < have.start or high > have.stop:
+        text = f"{who} holds block positions [{have.start}, {have.stop}), tokens [{tokens[0]}, {tokens[1]}) need"
+        held = f"a block holds {group.tokens * side.ways} tokens"
+        raise BadInput("Q011", f"{text} [{low}, {high})", f"{held}: give the missing ids")
+    for position in (position for each in need for position in each):
+        if table.ids[position - table.first] is None:
+            raise BadInput("Q011", f"{who} has no block at position {position}, where tokens are needed", "give its id")
+
+
+def _in_pool(who: str, side: BoundSide, ids: Iterable[int | None]) -> None:
+    for block in ids:
+        if block is not None and block >= (LARGEST if side.blocks is None else side.blocks):
+            raise BadInput(
+                "Q012",
+                f"{who} names block {block}, the pool has {side.blocks or LARGEST}",
+                "give blocks= the pool's true size",
+            )
+
+
+def _repeated(who: Who) -> None:
+    """A block holds one position of one group; groups of an arena overlay the same memory."""
+    seen: dict[tuple[int, int], str] = {}
+    for group in who.side.groups:
+        table = who.tables.get(group.name)
+        ids = () if table is None else table.ids if isinstance(table, Ids) else (table.slot,)
+        for block in (b for b in ids if b is not None):
+            if (group.arena, block) in seen:
+                both = f"{seen[group.arena, block]!r} and {group.name!r}"
+                raise BadInput("Q013", f"{who.word} block {block} is given twice, in groups {both}", "give it once")
+            seen[group.arena, block] = group.name

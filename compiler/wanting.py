@@ -1,0 +1,23 @@
+"""What a pair of groups reads of a request, in words: a window, rows of several tokens, a length of its own."""
+
+from __future__ import annotations
+
+from kvplan.compiler.pages import many
+from kvplan.runtime.plan import CONTEXT, Needs, Pair, Plan
+
+
+def needed(needs: Needs) -> str:
+    """Which tokens a reader must have; empty for all of them."""
+    late = [f"the last {many(needs.keep, 'token')}"] if needs.keep is not None else []
+    late += [f"those from the last multiple of {needs.chunk:,} on"] if needs.chunk is not None else []
+    early = [f"the first {many(needs.sink, 'token')}"] if late and needs.sink else []
+    return " and ".join([*early, *late])
+
+
+def reading(plan: Plan, pair: Pair) -> str:
+    """Everything about what a pair reads that is not `all tokens of the context`; empty where it is."""
+    length = next(group.length for group in plan.decode.groups if group.name == pair.decode)
+    words = [f"only {needed(pair.needs)}"] if needed(pair.needs) else []
+    words += [f"a row per {pair.rows:,} tokens, moved with the last of them"] if pair.rows > 1 else []
+    words += [f"tokens are those of {length!r}"] if length != CONTEXT else []
+    return "; ".join(words)
