@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from bench.report import Row
 
-MEASUREMENTS = ("hot", "preparing", "requests", "homogeneous", "compiling")
+MEASUREMENTS = ("hot", "preparing", "requests", "homogeneous", "compiling", "proof")
 
 
 def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:

@@ -11,11 +11,13 @@ import numpy.typing as npt
 from kvplan.compiler.pages import many
 
 Labels = npt.NDArray[np.int64]
+FAULTS = ("missing", "double", "wrong", "outside", "loose", "uneven")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts are bytes but for `workers`, `planes`, `copies` and `loose` (copies that begin or end off the data).
+    """Counts are bytes but for `workers`, `planes`, `copies` and `loose` (copies that begin or end off the data) and
+    `uneven` (tensors whose readers are spread unevenly over equal holders).
 
     `bridged` bytes are padding written from padding; `outside` bytes were written though nobody asked for them.
     """
@@ -30,11 +32,12 @@ class Report:
     wrong: int = 0
     outside: int = 0
     loose: int = 0
+    uneven: int = 0
     first: str | None = None
 
     @property
     def right(self) -> bool:
-        return self.first is None and not (self.missing or self.double or self.wrong or self.outside or self.loose)
+        return self.first is None and not any(getattr(self, fault) for fault in FAULTS)
 
     def text(self) -> str:
         """What was compared, and what was found."""
@@ -43,8 +46,7 @@ class Report:
         said = f"compared {what}, written by {self.copies:,} copies"
         if self.right:
             return f"{said}: each written once, from its own coordinate"
-        faults = ("missing", "double", "wrong", "outside", "loose")
-        counts = ", ".join(f"{getattr(self, f):,} {f}" for f in faults if getattr(self, f))
+        counts = ", ".join(f"{getattr(self, f):,} {f}" for f in FAULTS if getattr(self, f))
         return f"{said}: {counts}\n{self.first}"
 
 
@@ -62,6 +64,7 @@ class Tally:
     wrong: int = 0
     outside: int = 0
     loose: int = 0
+    uneven: int = 0
     first: str | None = None
 
     def seen(self, worker: int) -> None:
@@ -71,6 +74,11 @@ class Tally:
         """Count bytes written where the request has nothing."""
         self.outside += count
         self.first = self.first or (f"{where}: {count:,} bytes written where none are needed" if count else None)
+
+    def crowded(self, found: list[str]) -> None:
+        """Count tensors whose readers crowd on some of their holders."""
+        self.uneven += len(found)
+        self.first = self.first or (found[0] if found else None)
 
     def compare(
         self, got: Labels, writes: Labels, need: Labels, full: Labels, words: Callable[[int], str], who: str
@@ -94,6 +102,6 @@ class Tally:
 
     def report(self) -> Report:
         """The counts as they stand."""
-        counts = (self.bytes, self.bridged, self.missing, self.double, self.wrong, self.outside, self.loose)
+        counts = (self.bytes, self.bridged, self.missing, self.double, self.wrong, self.outside, self.loose, self.uneven)
         first = self.first or ("a copy begins or ends in padding" if self.loose else None)
         return Report(len(self.workers), self.planes, self.copies, *counts, first)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.compiler.balance import uneven
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.labels import (
     FOREIGN,
@@ -63,11 +64,12 @@ def simulate(plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable
     """Execute `copies` for `request` and compare every byte that the request needs on every decode worker.
 
     A needed byte has to be written exactly once, from its own coordinate; nothing else may be written, but
-    padding from padding, and no copy may begin or end there.
+    padding from padding, and no copy may begin or end there. Readers have to be even over holders of the same.
     """
     tokens = max(room(prefill, request.prefill), room(decode, request.decode), *(end for _, end in request.ranges()))
     regions, source = atlas(decode, tokens), sources(prefill, request.prefill)
     moves, tally = _sorted(copies), Tally()
+    tally.crowded(uneven(plan, prefill, decode))
     for key, target in sources(decode, request.decode).items():
         mine = moves.pop(key, {})
         if target.plane.cache in plan.skipped:

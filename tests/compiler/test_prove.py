@@ -1,6 +1,6 @@
-"""The proof catches damage: every mutation of a right plan is refused, whatever the plan is of."""
+"""The proof refuses a plan whose frame is not what was bound; test_mutants.py has damage to what is moved."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.prove import prove
 from kvplan.compiler.route import placed
 from kvplan.dsl.storage import parse_storage
-from kvplan.runtime.plan import Loop, Nest, Plan, Read, Table
+from kvplan.runtime.plan import Loop, Plan, Read
 
 HEADS_OUT = "layer { block { head { token { k[dim] v[dim] } } } }"
 TOKENS_OUT = "layer { block { token { head { k[dim] v[dim] } } } }"
@@ -55,64 +55,6 @@ PAIRS = {
 }
 
 
-def with_nest(plan: Plan, table: str, change: Callable[[Nest], Nest | None]) -> Plan:
-    """The plan with the first nest of the first read of the last decode worker changed or dropped."""
-    reads = list(plan.reads[-1])
-    nests = list(getattr(reads[0].table, table))
-    changed = change(nests[0])
-    nests[:1] = [changed] if changed else []
-    reads[0] = replace(reads[0], table=replace(reads[0].table, **{table: tuple(nests)}))
-    return replace(plan, reads=(*plan.reads[:-1], tuple(reads)))
-
-
-def moved(nest: Nest, prefill: int = 0, decode: int = 0) -> Nest:
-    p, d = nest.prefill, nest.decode
-    return replace(nest, prefill=(p[0], p[1] + prefill), decode=(d[0], d[1] + decode))
-
-
-def fewer(nest: Nest) -> Nest | None:
-    if not nest.loops:
-        return None
-    last = nest.loops[-1]
-    return replace(nest, loops=(*nest.loops[:-1], replace(last, count=last.count - 1)))
-
-
-def stepped(nest: Nest, by: int) -> Nest | None:
-    if not nest.loops:
-        return None
-    last = nest.loops[-1]
-    return replace(nest, loops=(*nest.loops[:-1], replace(last, prefill=(last.prefill[0], last.prefill[1] + by))))
-
-
-NEST: dict[str, Callable[[Nest], Nest | None]] = {
-    "drop a span": lambda nest: None,
-    "shift the source": lambda nest: moved(nest, prefill=nest.bytes),
-    "shift the source by an element": lambda nest: moved(nest, prefill=2),
-    "shift the source by a byte": lambda nest: moved(nest, prefill=1),
-    "shift the destination": lambda nest: moved(nest, decode=2),
-    "shift both": lambda nest: moved(nest, 4, 4),
-    "before the page": lambda nest: moved(nest, -4, -4),
-    "shorten": lambda nest: replace(nest, bytes=nest.bytes - 2),
-    "shorten by a byte": lambda nest: replace(nest, bytes=nest.bytes - 1),
-    "lengthen": lambda nest: replace(nest, bytes=nest.bytes + 4),
-    "one turn fewer": fewer,
-    "wrong step": lambda nest: stepped(nest, 4),
-    "wrong layer": lambda nest: replace(nest, prefill=(nest.prefill[0] + 1, nest.prefill[1])),
-    "wrong plane": lambda nest: replace(nest, decode=(nest.decode[0] + 1, nest.decode[1])),
-    "no such plane": lambda nest: replace(nest, prefill=(nest.prefill[0] + 99, nest.prefill[1])),
-    "another tensor's name": lambda nest: replace(nest, tensors=("nobody",)),
-    "an axis' name": lambda nest: replace(nest, loops=(Loop("nobody", 2, (0, 2), (0, 2)), *nest.loops)),
-}
-
-
-def cases() -> Iterator[tuple[str, str, str]]:
-    for pair, (prefill, _) in PAIRS.items():
-        tables = ["page"] if prefill.caches[0].store == "state" else ["page", "token"]
-        for table in tables if pair != "unlike blocks" else ["token"]:
-            for damage in NEST:
-                yield pair, table, damage
-
-
 @pytest.fixture(scope="module")
 def plans() -> dict[str, Plan]:
     return {name: compile_bound(*pair).plan for name, pair in PAIRS.items()}
@@ -124,32 +66,8 @@ def refused(name: str, plan: Plan) -> None:
         prove(plan, placed(prefill), placed(decode))
 
 
-@pytest.mark.parametrize(("pair", "table", "damage"), list(cases()))
-def test_a_damaged_nest_is_refused(plans: dict[str, Plan], pair: str, table: str, damage: str) -> None:
-    before = plans[pair]
-    after = with_nest(before, table, NEST[damage])
-    assert after != before
-    refused(pair, after)
-
-
 def with_reads(plan: Plan, change: Callable[[tuple[Read, ...]], tuple[Read, ...]]) -> Plan:
     return replace(plan, reads=(*plan.reads[:-1], change(plan.reads[-1])))
-
-
-READS: dict[str, Callable[[tuple[Read, ...]], tuple[Read, ...]]] = {
-    "drop a read": lambda reads: reads[1:],
-    "read twice": lambda reads: (*reads, reads[0]),
-    "no such worker": lambda reads: (replace(reads[0], worker=99), *reads[1:]),
-    "no such pair": lambda reads: (replace(reads[0], pair="nobody"), *reads[1:]),
-    "an empty table": lambda reads: (replace(reads[0], table=Table()), *reads[1:]),
-    "another interval": lambda reads: (replace(reads[0], holds=(("head", (7, 8)),)), *reads[1:]),
-}
-
-
-@pytest.mark.parametrize("damage", READS)
-@pytest.mark.parametrize("pair", PAIRS)
-def test_damaged_reads_are_refused(plans: dict[str, Plan], pair: str, damage: str) -> None:
-    refused(pair, with_reads(plans[pair], READS[damage]))
 
 
 @pytest.mark.parametrize("pair", ["heads 4 to 2", "state 4 to 1"])
@@ -199,3 +117,26 @@ FRAME: dict[str, Callable[[Plan], Plan]] = {
 @pytest.mark.parametrize("pair", ["heads 4 to 2", "copies 8 to 1"])
 def test_a_damaged_frame_is_refused(plans: dict[str, Plan], pair: str, damage: str) -> None:
     refused(pair, FRAME[damage](plans[pair]))
+
+
+def test_every_layer_of_loops_over_a_list_that_is_not_regular_is_looked_at() -> None:
+    """Prefill lists layer 9 where layer 4 would be: in the middle of two loops over what looks like 3 x 3 layers."""
+    odd = (0, 1, 2, 3, 9, 5, 6, 7, 8, 4)
+    prefill, decode = layered(odd), layered(tuple(range(10)))
+    plan = compile_bound(prefill, decode).plan
+    (read,) = plan.reads[0]
+    nest = read.table.page[0]
+    square = replace(nest, loops=(Loop("layer", 3, (3, 0), (3, 0)), Loop("layer", 3, (1, 0), (1, 0))))
+    last = replace(nest, prefill=(4, 0), decode=(9, 0), loops=())
+    table = replace(read.table, page=(square, last))
+    with pytest.raises(ProofFailed, match="P015"):
+        prove(with_reads(plan, lambda reads: (replace(reads[0], table=table),)), placed(prefill), placed(decode))
+
+
+def layered(layers: tuple[int, ...]) -> BoundSide:
+    """One worker whose group has its layers in that order."""
+    one = tokens_side(1)
+    made = replace(one.caches[0], layers=tuple(sorted(layers)))
+    members = tuple(("kv", layer) for layer in layers)
+    workers = (replace(one.workers[0], layers=range(10)),)
+    return replace(one, caches=(made,), groups=(replace(one.groups[0], members=members),), workers=workers)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.report import Report
 from kvplan.compiler.request import Copy, Ids, Request, Slot
 from kvplan.compiler.simulate import simulate
+from kvplan.compiler.trace import copies as trace
 from tests.property.sides import cache, group, side, tensor
 
 TEXT = "layer { block { head { token { k[dim] } pad(2) } } }"
 STRIDE, ROW = 20, 10
 # Four tokens of a head are 8 bytes, then 2 of padding; a decode page has the two heads that two prefill workers hold.
 REQUEST = Request((1, 8), {"c": Ids(0, (5, 3)), "s": Slot(2, 8)}, {"c": Ids(0, (0, 6)), "s": Slot(1, 8)})
-PLAN: Any = SimpleNamespace(skipped=())
+PLAN: Any = SimpleNamespace(skipped=(), reads=())
 
 
 def bound(tp: int) -> BoundSide:
@@ -136,6 +139,18 @@ def test_padding_may_be_crossed_where_it_faces_padding() -> None:
 
 
 def test_skipped_caches_are_not_needed_and_not_written() -> None:
-    plan: Any = SimpleNamespace(skipped=("s",))
+    plan: Any = SimpleNamespace(skipped=("s",), reads=())
     assert simulate(plan, bound(2), bound(1), good()[1:], REQUEST).right
     assert not simulate(plan, bound(2), bound(1), good(), REQUEST).right
+
+
+def test_readers_that_crowd_on_one_of_equal_holders_are_seen() -> None:
+    c = cache(TEXT, tensor("k", 1, head=2, token=0, dim=2), kernel=4)
+    sides = side([c], tp=4), side([c], tp=4)
+    request = Request((0, 8), {"c": Ids(0, (5, 3))}, {"c": Ids(0, (0, 6))})
+    plan = compile_bound(*sides).plan
+    assert simulate(plan, *sides, trace(plan, request), request).right
+    crowded = replace(plan, reads=tuple(tuple(replace(read, worker=1) for read in reads) for reads in plan.reads))
+    report = simulate(crowded, *sides, trace(crowded, request), request)
+    assert (report.right, report.uneven, report.wrong, report.missing) == (False, 1, 0, 0)
+    assert report.first == "c.k: readers of workers that hold the same: {0: 0, 1: 4, 2: 0, 3: 0}"
