@@ -1,4 +1,4 @@
-"""Whether a plan's readers are even over the workers that hold the same: counted, with nothing of the election's code."""
+"""Whether readers are even over the workers that hold the same: counted, with nothing of the election's code."""
 
 from __future__ import annotations
 

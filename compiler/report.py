@@ -102,6 +102,6 @@ class Tally:
 
     def report(self) -> Report:
         """The counts as they stand."""
-        counts = (self.bytes, self.bridged, self.missing, self.double, self.wrong, self.outside, self.loose, self.uneven)
+        counts = (getattr(self, name) for name in ("bytes", "bridged", *FAULTS))
         first = self.first or ("a copy begins or ends in padding" if self.loose else None)
         return Report(len(self.workers), self.planes, self.copies, *counts, first)

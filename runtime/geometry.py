@@ -69,32 +69,45 @@ def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bo
 
     Planes of other groups of the same arena may lie there: a block belongs to one group at a time.
     """
-    planes = names.planes(side.workers[worker])
+    planes, groups = names.planes(side.workers[worker]), {group.name: group for group in side.groups}
     free = np.ones(len(planes), np.bool_)
-    for pair in _entangled(geometry, side, planes):
-        free[list(pair)] = False
+    for low, high in _intersecting(geometry):
+        if not _overlaid(groups[planes[low].group], groups[planes[high].group]):
+            free[[low, high]] = False
     return free
 
 
-def _entangled(geometry: Geometry, side: Side, planes: tuple[names.Plane, ...]) -> Iterator[tuple[int, int]]:
-    """Planes whose ranges of memory intersect, the one with the lower base first, groups that overlay set aside."""
-    groups = {group.name: group for group in side.groups}
+def _intersecting(geometry: Geometry) -> Iterator[tuple[int, int]]:
+    """Planes whose ranges of memory intersect, the one with the lower base first."""
     base, end, device = geometry.base.tolist(), geometry.end.tolist(), geometry.device.tolist()
     active: list[int] = []
     for number in np.argsort(geometry.base, kind="stable").tolist():
         active = [other for other in active if end[other] > base[number]]
-        for other in active:
-            overlaid = _overlaid(groups[planes[number].group], groups[planes[other].group])
-            if device[other] == device[number] and not overlaid:
-                yield other, number
+        yield from ((other, number) for other in active if device[other] == device[number])
         active.append(number)
 
 
 def _check_apart(geometry: Geometry, side: Side, planes: tuple[names.Plane, ...]) -> None:
-    for low, high in _entangled(geometry, side, planes):
-        if _pages_meet(planes[low], planes[high], int(geometry.base[high]) - int(geometry.base[low])):
-            text = f"the pages of {planes[low].name} and {planes[high].name} share bytes"
+    groups = {group.name: group for group in side.groups}
+    for low, high in _intersecting(geometry):
+        distance = int(geometry.base[high]) - int(geometry.base[low])
+        ends = planes[low], planes[high]
+        if _overlaid(groups[ends[0].group], groups[ends[1].group]):
+            _check_overlay(ends, (groups[ends[0].group], groups[ends[1].group]), distance)
+        elif _pages_meet(*ends, distance):
+            text = f"the pages of {ends[0].name} and {ends[1].name} share bytes"
             raise RegisterError(f"{text} at {int(geometry.base[high]):#x}: give every plane memory of its own")
+
+
+def _check_overlay(planes: tuple[names.Plane, names.Plane], groups: tuple[Group, Group], distance: int) -> None:
+    """Where groups overlay each other an id stands for the same bytes in both, so that other ids are never touched."""
+    block = [plane.stride * group.ratio for plane, group in zip(planes, groups, strict=True)]
+    used = [size - plane.stride + plane.page for size, plane in zip(block, planes, strict=True)]
+    if block[0] != block[1] or distance + used[1] > block[0]:
+        text = f"{planes[0].name} and {planes[1].name} overlay each other, {distance} bytes apart"
+        raise RegisterError(
+            f"{text}, with logical blocks of {block[0]} and {block[1]} bytes: one id would be the bytes of another"
+        )
 
 
 def _pages_meet(low: names.Plane, high: names.Plane, distance: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import lcm
 from random import Random
 
 from hypothesis import strategies as st
@@ -123,6 +124,8 @@ def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts:
     ]
     caches = [replace(c, tensors=shared(random, c.tensors, tp)) for c in caches]
     plain = side(caches, groups, tp, stages, dcp, chunk, random.choice(("consecutive", "round_robin")))
+    if len(arenas[: len(caches)]) > len({*arenas[: len(caches)]}):
+        return overlaid(plain)
     return replace(plain, caches=tuple(spread(random, plain, c) for c in plain.caches))
 
 
@@ -223,6 +226,15 @@ def layer_planes(text: str) -> bool:
         if word == "layer" and len(under) > 1 and depth >= under[-1]:
             return False
     return True
+
+
+def overlaid(plain: BoundSide) -> BoundSide:
+    """The side with logical blocks of all groups equally far apart, as where they lie in the same memory."""
+    ratios = {name: g.ratio for g in plain.groups for name, _ in g.members}
+    pages = [(p.cache, p.page) for w in plain.workers for p in planes(plain, w).values()]
+    step = lcm(*ratios.values())
+    block = -(-max(page * ratios[name] for name, page in pages) // step) * step
+    return replace(plain, caches=tuple(replace(c, stride=fixed(block // ratios[c.name])) for c in plain.caches))
 
 
 def spread(random: Random, plain: BoundSide, c: BoundCache) -> BoundCache:
