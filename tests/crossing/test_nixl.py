@@ -1,0 +1,116 @@
+"""The dozen hardest cases over NIXL: prefill workers in two processes, decode workers in this one."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from kvplan.runtime import Nixl, Puller, errors
+from kvplan.runtime.nixl import api
+from tests.crossing.asking import requests
+from tests.crossing.build import compiled, sides
+from tests.crossing.hardest import HARDEST
+from tests.crossing.memory import EMPTY, ids_of, wrong
+from tests.crossing.worlds import SECONDS, refill, regions_of, runtime_request, target
+
+try:
+    api()
+except errors.NixlMissingError:
+    pytest.skip("NIXL is not installed", allow_module_level=True)
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = 2
+ASKED = ("cold", "prefix hit")
+
+
+class Engine:
+    """Processes that share out the prefill workers of whatever case they are asked for."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.crossing.prefill_process", str(n), str(PROCESSES)],
+                cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                text=True,
+            )
+            for n in range(PROCESSES)
+        ]  # fmt: skip
+
+    def tell(self, line: str) -> None:
+        """One line to every process."""
+        for process in self.processes:
+            assert process.stdin is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+
+    def ask(self, line: str, *pullers: Puller) -> list[str]:
+        """One line to every process, and what each answers; `pullers` are polled until then, as an engine does."""
+        self.tell(line)
+        return [self._line(process, pullers) for process in self.processes]
+
+    def _line(self, process: subprocess.Popen[str], pullers: Sequence[Puller]) -> str:
+        assert process.stdout is not None
+        until = time.monotonic() + 2 * SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while not selector.select(0.005):
+                assert time.monotonic() < until, "no word from a prefill process"
+                for puller in pullers:
+                    puller.poll()
+            return process.stdout.readline().strip()
+
+    def stop(self) -> None:
+        for process in self.processes:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+            process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    made = Engine()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("name", HARDEST)
+def test_every_byte(engine: Engine, name: str) -> None:
+    case = HARDEST[name]
+    plan, both, asked = compiled(case), sides(case), requests(case)
+    every = list(asked.values())
+    ids, regions = max(ids_of(r.decode) for r in every), regions_of(both, every)
+    mine = [target(plan, both[1], n, ids, lambda n: Nixl(n, telemetry=True)) for n in range(len(both[1].workers))]
+    try:
+        lines = [line.split() for line in engine.ask(f"case {name}")]
+        addresses = [lines[n % PROCESSES][n // PROCESSES] for n in range(len(both[0].workers))]
+        engine.tell(f"addresses {' '.join(addresses)}")
+        for puller, _ in mine:
+            puller.connect(addresses[0], SECONDS)
+        for request in ASKED:
+            assert engine.ask(f"stamp {request}") == ["stamped"] * PROCESSES
+            for puller, memory in mine:
+                refill(memory, EMPTY)
+                wanted = runtime_request(asked[request], request)
+                done = puller.submit(wanted, SECONDS).wait()
+                assert done.requests == done.posted == sum(puller.predict(wanted).values())
+                assert wrong(memory, regions, asked[request], plan.skipped) == []
+            answers = engine.ask(f"finished {request}", *(puller for puller, _ in mine))
+            assert answers == ["finished"] * PROCESSES
+    finally:
+        for puller, _ in mine:
+            puller.close()
+        engine.tell("end")

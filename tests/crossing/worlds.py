@@ -1,0 +1,152 @@
+"""All workers of a pair of sides in this process, connected, with real memory behind every plane."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.labels import Atlas, atlas
+from kvplan.compiler.request import Request, Slot, Table
+from kvplan.runtime import Blocks, InMemory, Nixl, Plan, PrefillWorker, Puller, views
+from kvplan.runtime import Request as Asked
+from kvplan.runtime import Slot as Held
+from kvplan.runtime.inmemory import Hub
+from tests.crossing.memory import EMPTY, PADDED, Memory, allocate, ids_of, stamp, wrong
+
+Transports = Callable[[str], InMemory | Nixl]
+SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Workers with their memory, by number."""
+
+    plan: Plan
+    sides: tuple[BoundSide, BoundSide]
+    regions: Atlas
+    prefill: tuple[tuple[PrefillWorker, Memory], ...]
+    decode: tuple[tuple[Puller, Memory], ...]
+
+    def finished(self) -> set[tuple[str, ...]]:
+        """Which requests the prefill workers that store something were told of in full; one entry if all agree."""
+        for worker, _ in self.prefill:
+            worker.poll()
+        told = [(tuple(sorted(worker.finished())), holds(memory, self.plan)) for worker, memory in self.prefill]
+        assert not [names for names, something in told if names and not something]
+        return {names for names, something in told if something}
+
+
+def holds(memory: Memory, plan: Plan) -> bool:
+    """Whether a worker stores anything that the plan moves, padding aside."""
+    return any(f.offset.size for p in memory.stored.values() if p.cache not in plan.skipped for f in p.fields)
+
+
+def regions_of(sides: tuple[BoundSide, BoundSide], requests: Sequence[Request]) -> Atlas:
+    """Labels for every byte that any table of the requests has room for."""
+    ends = [
+        _room(side, getattr(r, word)) for r in requests for side, word in zip(sides, ("prefill", "decode"), strict=True)
+    ]
+    return atlas(sides[1], max(*ends, *(end for r in requests for _, end in r.ranges())))
+
+
+def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
+    groups = {g.name: g for g in side.groups}
+    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if not isinstance(t, Slot)]
+    return max(ends, default=0) * side.ways + side.ways * side.chunk
+
+
+@contextmanager
+def world(
+    plan: Plan, sides: tuple[BoundSide, BoundSide], requests: Sequence[Request], transport: Transports | None = None
+) -> Iterator[World]:
+    """Workers that hold what the first of `requests` has in its prefill tables, over memory unless told otherwise."""
+    hub = Hub()
+    make = transport or (lambda name: InMemory(hub, name))
+    p_ids, d_ids = (max(ids_of(getattr(r, word)) for r in requests) for word in ("prefill", "decode"))
+    regions = regions_of(sides, requests)
+    prefill = tuple(source(plan, sides[0], n, p_ids, make) for n in range(len(sides[0].workers)))
+    decode = tuple(target(plan, sides[1], n, d_ids, make) for n in range(len(sides[1].workers)))
+    try:
+        addresses = [worker.address for worker, _ in prefill]
+        for worker, _ in prefill:
+            worker.announce(addresses)
+        with answering([worker for worker, _ in prefill]):
+            for puller, _ in decode:
+                puller.connect(addresses[0], SECONDS)
+        yield World(plan, sides, regions, prefill, decode)
+    finally:
+        for puller, _ in decode:
+            puller.close()
+        for worker, _ in prefill:
+            worker.close()
+
+
+def source(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[PrefillWorker, Memory]:
+    """A prefill worker whose memory is all padding so far."""
+    memory = allocate(side, number, ids, PADDED)
+    pool = views(plan.prefill, number, memory.planes)
+    return PrefillWorker(plan, number, pool, make(f"p{number}"), generation="g"), memory
+
+
+def target(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[Puller, Memory]:
+    """A decode worker whose memory is empty."""
+    memory = allocate(side, number, ids, EMPTY)
+    return Puller(plan, number, views(plan.decode, number, memory.planes), make(f"d{number}")), memory
+
+
+@contextmanager
+def answering(workers: Sequence[PrefillWorker]) -> Iterator[None]:
+    """All `workers` polled from one thread."""
+    stop = threading.Event()
+
+    def loop() -> None:
+        while not stop.wait(0.0002):
+            for worker in workers:
+                worker.poll()
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def move(made: World, request: Request, name: str) -> None:
+    """One request from memory that holds it to memory that is empty, checked byte by byte on every decode worker."""
+    for _, memory in made.prefill:
+        refill(memory, PADDED)
+        stamp(memory, made.regions, request.prefill)
+    for number, (puller, memory) in enumerate(made.decode):
+        refill(memory, EMPTY)
+        asked = runtime_request(request, name)
+        predicted = sum(puller.predict(asked).values())
+        done = puller.submit(asked, SECONDS).wait()
+        assert (done.state, done.requests) == ("done", predicted)
+        found = wrong(memory, made.regions, request, made.plan.skipped)
+        assert not found, f"decode worker {number}, tokens {request.tokens} {dict(request.lengths)}: {found}"
+
+
+def refill(memory: Memory, value: int) -> None:
+    """All bytes of a worker's memory the same."""
+    for allocation in memory.allocations:
+        allocation[:] = value
+
+
+def runtime_request(request: Request, name: str) -> Asked:
+    """The request as the runtime takes it."""
+    sides = ({n: _table(t) for n, t in tables.items()} for tables in (request.prefill, request.decode))
+    prefill, decode = sides
+    return Asked(name, request.tokens, prefill, decode, dict(request.lengths))
+
+
+def _table(table: Table) -> Blocks | Held:
+    if isinstance(table, Slot):
+        return Held(table.slot, table.at)
+    return Blocks(table.first, np.array([-1 if b is None else b for b in table.ids], np.int64))
