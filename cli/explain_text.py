@@ -96,9 +96,8 @@ def _moves(said: Plain) -> list[str]:
         (spans(m["workers"]), m["pair"], m["reads"], m["spans"], m["requests"], m["bytes"], _per(m))
         for m in said["moves"]
     ]
-    partly = [f"{pair['pair']}: {pair['reading']}" for pair in said["pairs"] if pair["reading"]]
     counted = "spans are rows of a table; requests are counted where no two blocks are neighbours"
-    return [*columns(head, rows), counted, *partly]
+    return [*columns(head, rows), counted, *said["readings"]]
 
 
 def _per(move: Plain) -> str:

@@ -11,7 +11,7 @@ from kvplan.compiler.facts import Facts
 from kvplan.compiler.landing import DECODE, PREFILL, Piece, laid, pieces, worker_of
 from kvplan.compiler.landing_holds import numbered
 from kvplan.compiler.landing_text import landing
-from kvplan.compiler.wanting import reading
+from kvplan.compiler.wanting import reading, readings
 from kvplan.dsl.model import Kind, Model
 from kvplan.runtime.names import planes
 from kvplan.runtime.plan import Pair, Plan, Planes, Read, Side, Worker
@@ -32,6 +32,7 @@ def describe_plan(plan: Plan, facts: Facts, reader: int = 0) -> Plain:
         "prefill": describe_side(plan.prefill),
         "decode": describe_side(plan.decode),
         "pairs": [_pair(plan, pair) for pair in plan.pairs],
+        "readings": readings(plan),
         "moves": [_moves(move) for move in facts.moves],
         "reads": [_reads(plan, number) for number in range(len(plan.reads))],
         "worker": reader,

@@ -10,7 +10,7 @@ from kvplan.compiler.constants import planes
 from kvplan.compiler.facts import TOKENS, Facts, Moves, group
 from kvplan.compiler.pages import BAR, bar, legend, many, pieces
 from kvplan.compiler.pylit import WIDTH
-from kvplan.compiler.wanting import reading
+from kvplan.compiler.wanting import readings
 from kvplan.runtime.plan import Plan, Planes, Side
 
 BEYOND = (
@@ -129,8 +129,7 @@ def ranges(numbers: Iterable[int]) -> str:
 def _closing(plan: Plan, facts: Facts) -> list[str]:
     given = [f"{note[:1].upper()}{note[1:]}." for note in facts.notes]
     absent = [f"Not moved, one side does not have it: {', '.join(plan.skipped)}."] if plan.skipped else []
-    partly = [f"{pair.name}: {reading(plan, pair)}." for pair in plan.pairs if reading(plan, pair)]
-    lines = [f"Strategy: {facts.strategy}.", BEYOND, *partly, *given, *absent, facts.proved]
+    lines = [f"Strategy: {facts.strategy}.", BEYOND, *readings(plan), *given, *absent, facts.proved]
     return [part for line in lines for part in _wrapped(line)]
 
 

@@ -102,6 +102,6 @@ class Tally:
 
     def report(self) -> Report:
         """The counts as they stand."""
-        counts = (getattr(self, name) for name in ("bytes", "bridged", *FAULTS))
+        data = self.bytes, self.bridged, self.missing, self.double, self.wrong, self.outside
         first = self.first or ("a copy begins or ends in padding" if self.loose else None)
-        return Report(len(self.workers), self.planes, self.copies, *counts, first)
+        return Report(len(self.workers), self.planes, self.copies, *data, self.loose, self.uneven, first)

@@ -21,3 +21,11 @@ def reading(plan: Plan, pair: Pair) -> str:
     words += [f"a row per {pair.rows:,} tokens, moved with the last of them"] if pair.rows > 1 else []
     words += [f"tokens are those of {length!r}"] if length != CONTEXT else []
     return "; ".join(words)
+
+
+def readings(plan: Plan) -> list[str]:
+    """A sentence for every such reading, with the pairs that it is of."""
+    alike: dict[str, list[str]] = {}
+    for pair in plan.pairs:
+        alike.setdefault(reading(plan, pair), []).append(pair.name)
+    return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items() if said]

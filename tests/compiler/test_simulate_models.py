@@ -19,6 +19,13 @@ PAIRS = [
     ("nemotron-3-nano-30b", "tp=4" + FP8, "tp=1" + FP8, (0, 2200)),
     ("nemotron-3-nano-30b", "tp=1", "tp=2", (1000, 1100)),
     ("granite-4.0-h-small", "tp=1", "tp=2", (0, 100)),
+    ("gemma-3-27b", "tp=2", "tp=4,block=32", (1081, 1100)),
+    ("llama-4-scout", "tp=8", "tp=2", (8185, 8200)),
+    ("whisper-large-v3", "tp=4", "tp=5", (0, 30)),
+    ("jamba-1.5-mini", "tp=4", "tp=2", (0, 90)),
+    ("lfm2-1.2b", "tp=1", "tp=4", (3, 50)),
+    ("qwen3-next-80b", "tp=2", "tp=4", (0, 300)),
+    ("llama-3.1-8b", "engine=custom,tp=6", "engine=custom,tp=4,order=shuffled,copies=round_robin", (1, 40)),
 ]
 
 

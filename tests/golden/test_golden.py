@@ -20,8 +20,8 @@ def test_gallery_is_fresh() -> None:
     assert run.exit_code == 0, f"make goldens, and read the diff\n{run.output}"
 
 
-def test_gallery_is_about_twenty_plans() -> None:
-    assert 18 <= len(list((EXAMPLES / "plans").glob("*/*.py"))) <= 24
+def test_gallery_stays_small() -> None:
+    assert 18 <= len(list((EXAMPLES / "plans").glob("*/*.py"))) <= 30
 
 
 def test_digests_are_fresh() -> None:
