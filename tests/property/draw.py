@@ -23,13 +23,15 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pair of sides and a request that fits both. `texts` has the storage expressions, for a failing test to show."""
+    """A pair of sides and a request that fits both. `texts` has the storage expressions, for a failing test to show;
+    `elect` is how readers choose among equal holders."""
 
     prefill: BoundSide
     decode: BoundSide
     request: Request
     texts: tuple[str, ...]
     seed: int
+    elect: str = "one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def case(random: Random, seed: int = 0) -> Case:
     sides = [bound(random, kinds, depth, whole, texts) for _ in range(2)]
     own = {name: between(random) for name in sorted({k.length for k in kinds} - {CONTEXT})}
     request = sample_request(sides[0], sides[1], between(random), random.randint(0, 99), own)
-    return Case(sides[0], sides[1], request, tuple(texts), seed)
+    return Case(sides[0], sides[1], request, tuple(texts), seed, random.choice(("one", "spread")))
 
 
 def between(random: Random) -> tuple[int, int]:
@@ -112,6 +114,7 @@ def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts:
     dcp = random.randint(1, tp) if whole else 1
     rows = max(k.unit for k in kinds)
     sizes = [(rows * random.choice((1, 2, 3, 4, 6, 8)), random.choice((1, 1, 2, 3))) for _ in kinds]
+    sizes = sizes[:1] * len(sizes) if random.random() < 0.3 else sizes
     caches = [stored(random, k, kernel if k.tokens else 0, texts) for k, (kernel, _) in zip(kinds, sizes, strict=True)]
     cut = random.randint(1, depth - 1) if depth > 1 and random.random() < 0.3 else depth
     stages = (range(cut), range(cut, depth)) if cut < depth else (range(depth),)
@@ -122,11 +125,22 @@ def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts:
         for c, a, t, (_, ratio) in zip(caches, arenas, texts[-len(caches) :], sizes, strict=False)
         for g in tables(random, c, ratio, a, t)
     ]
+    groups = together(random, groups)
     caches = [replace(c, tensors=shared(random, c.tensors, tp)) for c in caches]
-    plain = side(caches, groups, tp, stages, dcp, chunk, random.choice(("consecutive", "round_robin")))
+    copies, apart = random.choice(("consecutive", "round_robin")), dcp * -(-tp // dcp) == tp and random.random() < 0.5
+    plain = side(caches, groups, tp, stages, dcp, chunk, copies, apart)
     if len(arenas[: len(caches)]) > len({*arenas[: len(caches)]}):
         return overlaid(plain)
     return replace(plain, caches=tuple(spread(random, plain, c) for c in plain.caches))
+
+
+def together(random: Random, groups: list[BoundGroup]) -> list[BoundGroup]:
+    """Token groups whose blocks hold the same tokens under one table, sometimes: one group of several caches."""
+    alike: dict[object, list[BoundGroup]] = {}
+    for g in groups if random.random() < 0.5 else ():
+        alike.setdefault((g.store, g.tokens, g.kernel, g.arena, g.length, g.store == "state" and g.name), []).append(g)
+    joined = [replace(some[0], members=tuple(m for g in some for m in g.members)) for some in alike.values()]
+    return joined or groups
 
 
 def shared(random: Random, tensors: tuple[BoundTensor, ...], tp: int) -> tuple[BoundTensor, ...]:

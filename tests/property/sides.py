@@ -54,13 +54,18 @@ def side(
     dcp: int = 1,
     chunk: int = 1,
     copies: str = "consecutive",
+    apart: bool = False,
 ) -> BoundSide:
-    """A side with `tp` workers in each pipeline stage; every cache is a group of its own if none are given."""
+    """A side with `tp` workers in each pipeline stage; every cache is a group of its own if none are given.
+
+    Neighbours take turns of tokens, or workers that lie `apart` do.
+    """
     last = max(n for c in caches for n in c.layers) + 1
     stages = stages or (range(last),)
     at = [(p, t) for p in range(len(stages)) for t in range(tp)]
+    turn = [t // -(-tp // dcp) if apart else t % dcp for t in range(tp)]
     workers = tuple(
-        BoundWorker(i, (("pp", p), ("tp", t), ("dcp", t % dcp)), stages[p], t % dcp) for i, (p, t) in enumerate(at)
+        BoundWorker(i, (("pp", p), ("tp", t), ("dcp", turn[t])), stages[p], turn[t]) for i, (p, t) in enumerate(at)
     )
     found = tuple(groups) or tuple(group((c, c.layers), arena=i) for i, c in enumerate(caches))
     sizes = (("pp", len(stages)), ("tp", tp), ("dcp", dcp))

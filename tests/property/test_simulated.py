@@ -18,7 +18,7 @@ from tests.property.draw import Case, case, cases
 def test_a_plan_gives_what_naive_indexing_gives(drawn: Case) -> None:
     note("\n".join([f"seed {drawn.seed}", *drawn.texts]))
     check(drawn.request, drawn.prefill, drawn.decode)
-    plan = compile_bound(drawn.prefill, drawn.decode).plan
+    plan = compile_bound(drawn.prefill, drawn.decode, {"elect": drawn.elect}).plan
     report = simulate(plan, drawn.prefill, drawn.decode, copies(plan, drawn.request), drawn.request)
     assert report.right, report.text()
 
