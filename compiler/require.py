@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
+from kvplan.compiler.header import ranges
 from kvplan.compiler.options import Env
 from kvplan.dsl.diagnostics import DslError
 from kvplan.dsl.engines import MEASURED
@@ -42,7 +43,7 @@ def _holds(engine: Engine, rule: Require, env: Env) -> str:
     if names(rule.that) & {*MEASURED, *engine.derive}:
         return ""
     found = {axis: [n for n in range(1, MOST) if _is_true(rule, {**env, axis: n})] for axis in sorted(axes)}
-    told = [f"{axis} = {', '.join(map(str, sizes))}" for axis, sizes in found.items() if sizes]
+    told = [f"{axis} = {ranges(sizes)}" for axis, sizes in found.items() if sizes]
     return f"; it holds with {' or '.join(told)}" if told else ""
 
 

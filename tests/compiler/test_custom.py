@@ -1,0 +1,84 @@
+"""The engine made of options runs every mesh that the issue names, alone and beside a real engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvplan.compiler.api import compile_pair
+from kvplan.compiler.bind import bind
+from kvplan.compiler.errors import CompileError
+from kvplan.compiler.sample import sample_request
+from kvplan.compiler.simulate import simulate
+from kvplan.compiler.trace import copies
+from kvplan.dsl.library import Library, load
+
+PAIRS = [
+    ("qwen3-0.6b", "tp=6", "tp=4"),
+    ("qwen3-0.6b", "tp=3", "tp=2,copies=round_robin"),
+    ("qwen3-0.6b", "tp=2", "tp=3"),
+    ("qwen3-0.6b", "tp=16", "tp=6"),
+    ("qwen3-0.6b", "tp=16,copies=round_robin", "tp=8"),
+    ("qwen3-0.6b", "tp=3,share.attention.head=5+3+0", "tp=2,share.attention.head=0+8"),
+    ("qwen3-0.6b", "tp=2,pp=3,layers=20+5+3", "tp=3,pp=2,pipeline=remainder_before_last"),
+    ("qwen3-0.6b", "tp=2,block=48", "tp=2,block=32,order=LHBNC"),
+    ("qwen3-0.6b", "tp=1,block=128,kernel_block=64", "tp=2,block=64,kernel_block=64"),
+    ("qwen3-0.6b", "tp=1,order=shuffled", "tp=2,order=rows,pad=48,align=64"),
+    ("qwen3-0.6b", "tp=2,order=BLHNC,rows=shared,align=4096", "tp=1,order=k-and-v"),
+    ("qwen3-0.6b", "tp=1,pcp=3,interleave=5", "tp=4,pcp=2,interleave=32"),
+    ("deepseek-v3", "tp=4,dcp=3,interleave=1", "tp=2,pcp=2,dcp=2,interleave=48"),
+    ("deepseek-v3", "tp=6,dcp=3,dcp_ranks=apart", "tp=2"),
+    ("nemotron-3-nano-30b", "tp=4", "tp=8,copies=round_robin"),
+]
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load()
+
+
+@pytest.mark.parametrize(("model", "prefill", "decode"), PAIRS)
+def test_it_runs(library: Library, model: str, prefill: str, decode: str) -> None:
+    made = compile_pair(library, model, f"engine=custom,{prefill}", f"engine=custom,{decode}")
+    request = sample_request(made.prefill, made.decode, (3, 60), seed=3)
+    report = simulate(made.plan, made.prefill, made.decode, copies(made.plan, request), request)
+    assert report.right, report.text()
+    assert report.bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("tp=2,share.attention.head=3+5", "tp=2,share.attention.head=3+5"),
+        ("tp=2,tokens.attention=32", "tp=2,tokens.attention=32"),
+        ("tp=2,tokens.attention=16", "tp=2"),
+        ("tp=2,copies=consecutive,form=by_cache", "tp=2"),
+    ],
+)
+def test_keys_are_canonical(library: Library, text: str, key: str) -> None:
+    assert bind(library, library.model("qwen3-0.6b"), f"engine=custom,{text}").key == f"engine=custom,{key}"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("engine=custom,tp=2,share.attention.head=3+4", "S017"),
+        ("engine=custom,tp=2,share.attention.head=8", "S017"),
+        ("engine=custom,tp=2,share.attention.dim=64+64", "S005"),
+        ("engine=custom,tp=2,share.nobody.head=4+4", "S005"),
+        ("engine=custom,tp=2,tokens.nobody=32", "S005"),
+        ("engine=custom,without=attention", "S016"),
+        ("engine=custom,without=nobody", "S016"),
+        ("tp=2,share.attention.head=3+5", "C110"),
+        ("tp=4,pcp=2,dcp=3", "C110"),
+    ],
+)
+def test_what_it_cannot_run_is_named(library: Library, text: str, code: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        bind(library, library.model("qwen3-0.6b"), text)
+    assert caught.value.code == code
+
+
+def test_tokens_that_nobody_holds_are_refused(library: Library) -> None:
+    with pytest.raises(CompileError, match="hold 50% of it") as caught:
+        compile_pair(library, "qwen3-0.6b", "engine=custom,tp=4,dcp=2", "tp=1")
+    assert caught.value.code == "C135"
