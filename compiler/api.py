@@ -12,7 +12,7 @@ from kvplan.compiler.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.compat import check_pair
 from kvplan.compiler.elect import RULES
-from kvplan.compiler.emit import emit
+from kvplan.compiler.emit import emit, functions
 from kvplan.compiler.errors import BadInput, ProofFailed
 from kvplan.compiler.facts import Facts, facts
 from kvplan.compiler.functions import build
@@ -133,7 +133,8 @@ def _plan(prefill: Placed, decode: Placed, options: Mapping[str, str], skipped: 
         notified(len(decode.side.workers), chosen),
         skipped,
     )
-    return digest.sealed(plan)
+    text = "".join(functions(plan).values())
+    return digest.sealed(replace(plan, functions=digest.functions(text)))
 
 
 def _pairs(prefill: Placed, decode: Placed, source: Side, target: Side) -> tuple[Pair, ...]:

@@ -124,6 +124,7 @@ def _whole(plan: Plan) -> Call:
         ("reads", Ref("READS")),
         ("notify", Ref("NOTIFY")),
         *((("skipped", plan.skipped),) if plan.skipped else ()),
+        *((("functions", Ref("FUNCTIONS_DIGEST")),) if plan.functions else ()),
     )
     return Call("Plan", kwargs=items)
 

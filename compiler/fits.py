@@ -42,10 +42,9 @@ def needed(needs: Needs, first: int, end: int, rows: int = 1) -> list[tuple[int,
     low = max(
         0 if needs.keep is None else end - needs.keep, 0 if needs.chunk is None else end // needs.chunk * needs.chunk
     )
-    late = (max(first, low), end)
-    early = (first, min(needs.sink, late[0])) if low else (first, first)
-    whole = [(a // rows * rows, b // rows * rows) for a, b in (early, late)]
-    return [(a, b) for a, b in whole if a < b]
+    first, low, end = (token // rows * rows for token in (first, max(first, low), end))
+    sink = min(-(-needs.sink // rows) * rows, low)
+    return [(a, b) for a, b in ((first, min(sink, end)), (low, end)) if a < b]
 
 
 def positions(side: BoundSide, group: BoundGroup, first: int, end: int) -> list[range]:

@@ -132,20 +132,20 @@ def _range(rule: Rule) -> list[str]:
     needs, lines = rule.needs, []
     lowest = [f"end - {_number(needs.keep)}"] if needs.keep is not None else []
     lowest += [f"end // {_number(needs.chunk)} * {_number(needs.chunk)}"] if needs.chunk is not None else []
-    if not lowest:
-        return [f"    token, count = {_cuts(rule, 'first', 'end')}"]
-    lines.append(f"    low = max(first, {', '.join(lowest)})")
-    if not needs.sink:
-        return [*lines, f"    token, count = {_cuts(rule, 'low', 'end')}"]
-    sink = _number(needs.sink)
+    lines += [f"    low = max(first, {', '.join(lowest)})"] if lowest else []
+    names = ["first", *(["low"] if lowest else []), "end"]
+    rows = ", ".join(f"{name} // {_number(rule.rows)}" for name in names)
+    lines += [f"    {', '.join(names)} = {rows}"] if rule.rows > 1 else []
+    if not lowest or not needs.sink:
+        return [*lines, f"    token, count = {_cuts(rule, names[-2], 'end')}"]
+    # A row with one of the first tokens in it is needed whole.
+    sink = _number(-(-needs.sink // rule.rows))
     lines.append(f"    low = first if low <= {sink} else low")
     lines.append(f"    sink = min(low, {sink})")
     return [*lines, f"    token, count = both({_cuts(rule, 'first', 'sink')}, {_cuts(rule, 'low', 'end')})"]
 
 
 def _cuts(rule: Rule, first: str, end: str) -> str:
-    if rule.rows > 1:
-        first, end = f"{first} // {_number(rule.rows)}", f"{end} // {_number(rule.rows)}"
     steps = [_number(step) for step in _steps(rule.prefill, rule.decode)]
     uneven = [("p", rule.prefill), ("d", rule.decode)]
     steps += [_turns(letter, group, first, end) for letter, group in uneven if _uneven(group)]

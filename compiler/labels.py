@@ -46,15 +46,15 @@ class Wanted:
     first: int
     end: int
 
-    def test(self, token: Labels) -> Mask:
-        """Which tokens those are."""
+    def test(self, token: Labels, rows: int = 1) -> Mask:
+        """Which tokens those are; with `rows`, which rows of so many tokens, given by their last ones."""
         inside: Mask = (token >= self.first) & (token < self.end)
         if self.needs.keep is None and self.needs.chunk is None:
             return inside
         late = np.ones(token.shape, np.bool_)
         late &= True if self.needs.keep is None else token >= self.end - self.needs.keep
         late &= True if self.needs.chunk is None else token // self.needs.chunk == self.end // self.needs.chunk
-        return inside & (late | (token < self.needs.sink))
+        return inside & (late | (token - rows + 1 < self.needs.sink))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _paint_field(page: Labels, f: Field, region: Region, token: Labels, want: Wa
             rows = np.where(token >= 0, token // f.tensor.unit, -1)[:, numbers * f.tensor.unit]
             index = rows.reshape(len(token), *where)
             known = known & (index >= 0) & (index < extent)
-            known = known & want.test((index + 1) * f.tensor.unit - 1) if want else known
+            known = known & want.test((index + 1) * f.tensor.unit - 1, f.tensor.unit) if want else known
         number = number * extent + index
     for byte in range(f.tensor.size):
         label = region.base + number * f.tensor.size + byte

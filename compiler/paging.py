@@ -172,16 +172,16 @@ def _kinds_of(side: BoundSide) -> list[BoundWorker]:
 
 
 def _checked(side: BoundSide) -> BoundSide:
+    check_rows(side)
     for cache in side.caches:
-        _check_rows(side, cache)
         for worker in _kinds_of(side):
             check_chains(local_sizes(side, worker, cache, 1))
     return side
 
 
-def _check_rows(side: BoundSide, cache: BoundCache) -> None:
-    """A row of several tokens lies in one kernel block of one worker."""
-    for tensor in cache.tensors:
+def check_rows(side: BoundSide) -> None:
+    """A row of several tokens lies in one kernel block of one worker. Raises Refused (C116)."""
+    for cache, tensor in [(c, t) for c in side.caches for t in c.tensors]:
         for what, tokens in (("a kernel block", cache.kernel), ("a turn", side.chunk if side.ways > 1 else 0)):
             if cache.store == "tokens" and tokens % tensor.unit:
                 said = f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens, {what} has {tokens}"

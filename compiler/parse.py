@@ -6,7 +6,7 @@ import ast
 import re
 
 from kvplan.compiler.emit import IMPORTS, functions
-from kvplan.runtime.digest import check
+from kvplan.runtime.digest import check, check_functions
 from kvplan.runtime.errors import PlanFormatError
 from kvplan.runtime.plan import Plan
 
@@ -23,6 +23,7 @@ def parse(text: str, name: str) -> Plan:
     plan = _run(tree, name)
     _check_functions(tree, text, name, plan)
     check(plan)
+    check_functions(plan, text)
     return plan
 
 

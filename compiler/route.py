@@ -11,6 +11,7 @@ from kvplan.compiler.elect import RULES, Choice, check_held, classes, elect
 from kvplan.compiler.intersect import Range, Span, common, law, runs, spans
 from kvplan.compiler.meetings import Meeting, meetings
 from kvplan.compiler.own import Interval, holding
+from kvplan.compiler.paging import check_rows
 from kvplan.compiler.place import place
 from kvplan.compiler.relative import relative, shape
 from kvplan.compiler.tree import PLANE, SHIFT, Unit, spots
@@ -41,7 +42,8 @@ class Job:
 
 
 def placed(side: BoundSide) -> Placed:
-    """A side with its workers placed; those that hold equally much of everything are placed once."""
+    """A side with its workers placed; those that hold equally much of everything are placed once. Raises Refused."""
+    check_rows(side)
     alike: dict[object, tuple[Unit, ...]] = {}
     units, holds = [], []
     for worker in side.workers:

@@ -38,8 +38,25 @@ def plan(value: Plan) -> str:
             "reads": value.reads,
             "notify": value.notify,
             "skipped": value.skipped,
+            "functions": value.functions,
         }
     )
+
+
+def functions(text: str) -> str:
+    """Digest of the functions that stand at the left margin of a module's text."""
+    found: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        inside = line.startswith("def ") or (inside and line[:1] in ("", " "))
+        found += [line] if inside and line else []
+    return digest(found)
+
+
+def check_functions(value: Plan, text: str) -> None:
+    """Raises PlanFormatError where the functions in a plan's text are not those that it was sealed with."""
+    if value.functions and value.functions != functions(text):
+        raise PlanFormatError("a match function of the plan was changed: compile the plan again")
 
 
 def sealed(value: Plan) -> Plan:

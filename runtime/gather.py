@@ -74,7 +74,7 @@ def gather(source: Source, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
     for entry in source.entries:
         one = runs[entry.pair.name]
         whole = spans.whole_pages(entry.pair.page, entry.read.table, one)
-        if (total := total + _most(entry, one, int(whole.sum()))) > INT32:
+        if (total := total + _most(entry, spans.pick(one, ~whole), int(whole.sum()))) > INT32:
             text = f"{total} descriptors from worker {source.worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
         _entry(source, entry, one, whole, (scratch, banks, explicit))
@@ -122,12 +122,9 @@ def chains(p: Ints, d: Ints) -> tuple[Ints, Ints]:
 _Out = tuple[Scratch, list[tuple[Bank, Index, Index]], list[Ints]]
 
 
-def _most(entry: Entry, runs: Runs, whole: int) -> int:
-    """How many descriptors there are before anything is joined."""
-    if whole == len(runs.count):
-        return whole * len(entry.page)
-    ragged = sum(_ragged(one, runs) for one in entry.token)
-    return whole * len(entry.page) + ragged
+def _most(entry: Entry, ragged: Runs, whole: int) -> int:
+    """How many descriptors `whole` blocks and the `ragged` runs come to before anything is joined."""
+    return whole * len(entry.page) + sum(_ragged(one, ragged) for one in entry.token)
 
 
 def _ragged(tokens: rows.Tokens, runs: Runs) -> int:
@@ -141,7 +138,7 @@ def _entry(source: Source, entry: Entry, runs: Runs, whole: npt.NDArray[np.bool_
     if whole.all():
         _pages(entry, runs.prefill_block, runs.decode_block, None, out)
         return
-    ragged = Runs(*(column[~whole] for column in runs))
+    ragged = spans.pick(runs, ~whole)
     strides = source.prefill.stride, source.decode.stride
     out[2].append(_addresses(source, spans.token_spans(entry.token, ragged, *strides)))
     _pages(entry, runs.prefill_block[whole], runs.decode_block[whole], ragged.decode_block, out)

@@ -105,9 +105,8 @@ def _check_overlay(planes: tuple[names.Plane, names.Plane], groups: tuple[Group,
     used = [size - plane.stride + plane.page for size, plane in zip(block, planes, strict=True)]
     if block[0] != block[1] or distance + used[1] > block[0]:
         text = f"{planes[0].name} and {planes[1].name} overlay each other, {distance} bytes apart"
-        raise RegisterError(
-            f"{text}, with logical blocks of {block[0]} and {block[1]} bytes: one id would be the bytes of another"
-        )
+        text += f", with logical blocks of {block[0]} and {block[1]} bytes: one id would be the bytes of another"
+        raise RegisterError(f"{text}. Begin both at one address, with blocks of one size, or give them memory apart")
 
 
 def _pages_meet(low: names.Plane, high: names.Plane, distance: int) -> bool:

@@ -24,6 +24,7 @@ def load(path: str | Path) -> Plan:
     if not isinstance(plan, Plan):
         raise PlanLoadError(f"{path} has no PLAN: give a module that `kvplan compile` wrote")
     digest.check(plan)
+    digest.check_functions(plan, Path(path).read_text(encoding="utf-8"))
     return plan
 
 

@@ -217,7 +217,8 @@ class Plan:
     """Everything for one pair of sides. `reads` and `notify` have one entry per decode worker.
 
     `notify` names the prefill workers that a decode worker only tells that it is done; it tells those it reads
-    from, too. `skipped` are optional caches that one side lacks.
+    from, too. `skipped` are optional caches that one side lacks. `functions` is the digest of the text of the match
+    functions.
     """
 
     format: int
@@ -232,6 +233,7 @@ class Plan:
     reads: tuple[tuple[Read, ...], ...]
     notify: tuple[tuple[int, ...], ...]
     skipped: tuple[str, ...] = ()
+    functions: str = ""
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:

@@ -112,6 +112,9 @@ def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask,
 
 def _entry(plan: Plan, read: Read, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Entry:
     page, token = rows.of_read(read)
+    if not len(page) and not token:
+        raise AddressError(f"a read of worker {read.worker} moves nothing: compile the plan again")
+    page = rows.joined(page)
     join = joinable(page, sides, bridges)
     every = page if len(page) else token[0].table
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])

@@ -169,12 +169,13 @@ def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, i
     """Before anything as long as the range is made. A share of the tokens may end before the whole does."""
     theirs = next(group for group in plan.prefill.groups if group.name == pair.prefill)
     ours = next(group for group in plan.decode.groups if group.name == pair.decode)
-    first = max(tokens[0], _lowest(pair.needs, tokens[1]))
+    lowest = max(tokens[0], _lowest(pair.needs, tokens[1]))
+    first, end = (token // pair.rows * pair.rows for token in (lowest, tokens[1]))
     slack = max(1 + group.chunk // group.tokens if group.shards > 1 else 0 for group in (theirs, ours))
     for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
-        if isinstance(table, Slot) or first >= tokens[1] or not group.tokens:
+        if isinstance(table, Slot) or first >= end or not group.tokens:
             continue
-        low, high = (_position(group, token) for token in (first, tokens[1] - 1))
+        low, high = (_position(group, token) for token in (first, end - 1))
         if low + slack < table.first or high - slack >= table.first + table.ids.size:
             have = f"[{table.first}, {table.first + table.ids.size})"
             raise BlockTableError(f"the block table holds positions {have}, asked for {low}..{high}")
@@ -200,10 +201,8 @@ def _lengths(plan: Plan, given: object) -> dict[str, tuple[int, int]]:
     known = {groups[pair.decode] for pair in plan.pairs} - {CONTEXT}
     if not isinstance(given, Mapping):
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
-    if unlike := known ^ set(given):
-        raise BadRequestError(
-            f"the request's lengths are {sorted(map(str, given))}, the plan has {sorted(known)}: {unlike}"
-        )
+    if unlike := sorted(map(str, known ^ set(given))):
+        raise BadRequestError(f"lengths need exactly {sorted(known)}; missing or unknown: {', '.join(unlike)}")
     return {name: _range(tokens) for name, tokens in given.items()}
 
 

@@ -34,6 +34,21 @@ def tokens(nests: tuple[Nest, ...]) -> tuple[Tokens, ...]:
     return tuple(Tokens(expand_tokens(tuple(some)), hops) for hops, some in alike.items())
 
 
+def joined(page: Ints) -> Ints:
+    """The rows of a page table in the order of the decode page, those that continue each other on both sides as one."""
+    page = page[np.lexsort((page[:, D_OFFSET], page[:, D_PLANE]))]
+    before, after = page[:-1], page[1:]
+    follows = (after[:, [P_PLANE, D_PLANE]] == before[:, [P_PLANE, D_PLANE]]).all(axis=1)
+    for offset in (P_OFFSET, D_OFFSET):
+        follows &= after[:, offset] == before[:, offset] + before[:, BYTES]
+    if not follows.any():
+        return page
+    first = np.flatnonzero(np.concatenate(([True], ~follows)))
+    found = page[first]
+    found[:, BYTES] = np.add.reduceat(page[:, BYTES], first)
+    return found
+
+
 def of_read(read: Read) -> tuple[Ints, tuple[Tokens, ...]]:
     """Both tables of a read, expanded, with the plane numbers of its two workers."""
     first = np.array([read.first[0], 0, read.first[1], 0, 0, 0, 0], np.int64)

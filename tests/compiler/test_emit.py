@@ -219,10 +219,11 @@ def test_matches_are_those_of_naive_indexing(prefill, decode, first, end):
 )
 @pytest.mark.parametrize(("first", "end"), [(0, 300), (0, 3), (17, 18), (90, 100), (128, 192), (40, 40)])
 def test_matches_are_the_rows_that_are_needed(needs, rows, first, end):
-    def needed(t):
+    def needed(row):
+        t = row * rows + rows - 1
         late = needs.keep is None or t >= end - needs.keep
         late = late and (needs.chunk is None or t // needs.chunk == end // needs.chunk)
-        return first <= t < end and (late or t < needs.sink)
+        return first <= t < end and (late or row * rows < needs.sink)
 
     groups = plans.tokens(kernel=16), plans.tokens(kernel=24, ratio=2, shards=2, chunk=8)
     table = Blocks(0, np.arange(64))
@@ -230,7 +231,7 @@ def test_matches_are_the_rows_that_are_needed(needs, rows, first, end):
     for shard in (0, 1):
         runs = build(*groups, needs, rows)(first, end, table, table, 0, shard)
         found += [b * 16 // rows + r + i for b, r, _, _, n in np.stack(runs, axis=1).tolist() for i in range(n)]
-    assert sorted(found) == [row for row in range(300) if needed(row * rows + rows - 1)]
+    assert sorted(found) == [row for row in range(300) if needed(row)]
 
 
 def test_a_state_has_one_slot():

@@ -181,3 +181,13 @@ def test_what_is_not_needed_is_not_written() -> None:
             assert written == {"a.0": 12, "a.1": 12, "x.1": 24, "s.0": 12}
             assert wrong(memory, one.regions, REQUEST) == []
             assert not any((allocation == PADDED).any() for allocation in memory.allocations)
+
+
+def test_a_row_of_several_tokens_that_is_not_full_needs_no_block() -> None:
+    row = cache(TEXT, tensor("k", 1, None, 4, token=0, dim=2), name="a", kernel=16)
+    both = side([row]), side([row])
+    request = Request((0, 17), {"a": Ids(0, (3,))}, {"a": Ids(0, (1,))})
+    nothing = Request((16, 18), {"a": Ids(0, ())}, {"a": Ids(0, ())})
+    with world(compile_bound(*both).plan, both, [request]) as made:
+        move(made, request, "r")
+        move(made, nothing, "n")

@@ -42,6 +42,18 @@ def test_what_is_no_plan(tmp_path: Path, text: str, error: type, match: str) -> 
         load(write(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("end - 1023", "end - 23"), ("max(first, end", "min(first, end"), ("cuts(low, end, 16)", "cuts(low, end, 32)")],
+)
+def test_a_match_function_changed_by_hand(tmp_path: Path, before: str, after: str) -> None:
+    text = (Path(__file__).parents[2] / "examples/plans/gemma_3_27b/p_tp2__d_tp4.py").read_text()
+    assert load(write(tmp_path, text)).functions
+    assert before in text
+    with pytest.raises(errors.PlanFormatError, match="match function"):
+        load(write(tmp_path, text.replace(before, after)))
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(errors.PlanLoadError, match="is no Python file"):
         load(tmp_path / "absent.py")

@@ -23,3 +23,9 @@ def test_nests_follow_each_other_and_none_is_no_row() -> None:
     assert len(rows.expand((NEST, NEST))) == 12
     assert rows.expand(()).shape == (0, 5)
     assert rows.expand(()).dtype == np.int64
+
+
+def test_rows_of_a_page_that_run_on_into_each_other_are_one() -> None:
+    page = np.array([[0, 8, 1, 0, 4], [0, 20, 1, 16, 4], [0, 12, 1, 4, 8], [0, 24, 2, 20, 4], [0, 30, 1, 20, 4]])
+    assert rows.joined(page).tolist() == [[0, 8, 1, 0, 12], [0, 20, 1, 16, 4], [0, 30, 1, 20, 4], [0, 24, 2, 20, 4]]
+    assert rows.joined(page[:0]).shape == (0, 5)

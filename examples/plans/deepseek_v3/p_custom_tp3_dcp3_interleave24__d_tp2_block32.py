@@ -46,7 +46,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "60bb1e99e2e7c52f0efdb3c10c297388"
 DECODE_DIGEST = "e7dbb94e78a3c3d82a462f35a9ad6d74"
-PLAN_DIGEST = "b64d7e2d08880be64dd9de2b0a489ddf"
+PLAN_DIGEST = "4bc361278c9a7f7994b395c4bc9a210c"
+FUNCTIONS_DIGEST = "a064b5b26ce831324d9cc92f861649ed"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (
@@ -137,4 +138,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 0, attention),),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

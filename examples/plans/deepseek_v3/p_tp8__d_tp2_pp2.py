@@ -43,7 +43,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
 DECODE_DIGEST = "7f27aa3be9bc2ddc58ba0d8a4d6c63bf"
-PLAN_DIGEST = "0430ef886a01ffc83087317148c23181"
+PLAN_DIGEST = "7be75b6209cc1998e9c7a67604012550"
+FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (
@@ -142,4 +143,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 16, attention),),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

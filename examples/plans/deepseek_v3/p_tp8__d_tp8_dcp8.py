@@ -42,7 +42,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
 DECODE_DIGEST = "42c4fb6fc9d9efee95be70e0af0bf49b"
-PLAN_DIGEST = "631d778caf19e9d6f0c60f1c4d63c74d"
+PLAN_DIGEST = "b9cffe3bc547a6a6441cd5653230b955"
+FUNCTIONS_DIGEST = "d48ca500a6fa4315268af6747e8bf729"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 ATTENTION_VIEWS = (
@@ -153,4 +154,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 16, attention),),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

@@ -49,7 +49,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "73cac5de1e3697fc2076ae0b7be2da92"
 DECODE_DIGEST = "3ea8c9659057d3e3dac5a0a9c381ab77"
-PLAN_DIGEST = "c7673125ac73533813282a8f808a28ae"
+PLAN_DIGEST = "abab3c702643c5bb3150fbc2b792db7d"
+FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS_0 = (
@@ -223,4 +224,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 16, attention),),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

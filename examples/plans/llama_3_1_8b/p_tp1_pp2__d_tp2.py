@@ -44,7 +44,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "62abc0ff9d680733d830e8760f5bec60"
 DECODE_DIGEST = "eb9cf4a70ac255840f0f902bb5574627"
-PLAN_DIGEST = "bee29bc3f241ee0d78be6dae3babf837"
+PLAN_DIGEST = "e5a4e1bf2cfe0be8fcbe1ebbc950024a"
+FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (
@@ -158,4 +159,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 16, attention),),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

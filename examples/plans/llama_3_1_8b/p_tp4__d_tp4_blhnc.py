@@ -44,7 +44,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
 DECODE_DIGEST = "aa299384153828ced89f33de43a9c3eb"
-PLAN_DIGEST = "5ebadbd5b43f10e410045e8c7237bd13"
+PLAN_DIGEST = "c6869fdaa977b4b3591454494b99a334"
+FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (
@@ -141,4 +142,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 16, attention),),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

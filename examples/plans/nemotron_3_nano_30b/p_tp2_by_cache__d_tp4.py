@@ -62,7 +62,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
 PREFILL_DIGEST = "cf82442fcbcb1569818b73ff1cb14724"
 DECODE_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
-PLAN_DIGEST = "17deab5335b0c35d596ad37356459857"
+PLAN_DIGEST = "5bad084b8dac657b0c53e712033db10b"
+FUNCTIONS_DIGEST = "0b4ad65e8bc5195cebcc274a0e55116c"
 
 # Layers, by their numbers in the whole model.
 MAMBA_LAYERS = (0, 2, 4, 7, 9, 11, 14, 16, 18, 21, 23, 25, 28, 30, 32, 35, 37, 39, 41, 44, 46, 48, 50)
@@ -481,4 +482,5 @@ PLAN = Plan(
     ),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

@@ -44,7 +44,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "5ac84bb37b24ca19745e7602e6ae42a2"
 PREFILL_DIGEST = "3b75cd7404e7988d6203ee6427a44113"
 DECODE_DIGEST = "ca36741360c926bd7156049358605d76"
-PLAN_DIGEST = "18528bd45a346ee6e06edfb3b5c84da8"
+PLAN_DIGEST = "b4da9672873444eaab43be9fdee74a94"
+FUNCTIONS_DIGEST = "bfc2d4f49f1f82a41d2f000dbb4bb66f"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (
@@ -130,4 +131,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 0, attention),),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

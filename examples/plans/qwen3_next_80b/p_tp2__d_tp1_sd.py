@@ -60,7 +60,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "2d629023e9def50c5dab29593c8437e6"
 PREFILL_DIGEST = "d13a304d799b2847244fe8f5c8dcc48a"
 DECODE_DIGEST = "7932f4ad300065eb6e1dae37cd9d6db2"
-PLAN_DIGEST = "1e79ecfe7989d6c7b1e8f5216f5548bc"
+PLAN_DIGEST = "20407e54020ce16a57bece5e43422588"
+FUNCTIONS_DIGEST = "0e818edc703cade204c1ee3f907154d4"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (
@@ -254,4 +255,5 @@ PLAN = Plan(
     ),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )

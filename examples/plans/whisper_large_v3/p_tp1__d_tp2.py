@@ -53,7 +53,8 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "08ae06b050c4a16bbaf77e0d05992fc3"
 PREFILL_DIGEST = "a3d40b8acee4223181a7cd227c541855"
 DECODE_DIGEST = "51ea55ba9cdcb671eb2efea607bb9ac4"
-PLAN_DIGEST = "3e3afd8c53ffefa294feddbbf1b475c2"
+PLAN_DIGEST = "43bb6842076ed7838bdf90ee54f7506d"
+FUNCTIONS_DIGEST = "3cd40fde75b79f85c700579728e01a02"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
 PREFILL_ATTENTION_VIEWS = (
@@ -174,4 +175,5 @@ PLAN = Plan(
     pairs=(Pair("attention", "attention", "attention", 16, attention), Pair("cross", "cross", "cross", 16, cross)),
     reads=READS,
     notify=NOTIFY,
+    functions=FUNCTIONS_DIGEST,
 )
