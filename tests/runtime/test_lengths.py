@@ -184,7 +184,7 @@ def test_what_is_not_needed_is_not_written() -> None:
 
 
 def test_a_row_of_several_tokens_that_is_not_full_needs_no_block() -> None:
-    row = cache(TEXT, tensor("k", 1, None, 4, token=0, dim=2), name="a", kernel=16)
+    row = cache("layer { block { k[token dim] } }", tensor("k", 1, None, 4, token=0, dim=2), name="a", kernel=16)
     both = side([row]), side([row])
     request = Request((0, 17), {"a": Ids(0, (3,))}, {"a": Ids(0, (1,))})
     nothing = Request((16, 18), {"a": Ids(0, ())}, {"a": Ids(0, ())})
