@@ -53,6 +53,14 @@ def _no_landing(worker: int) -> Exception:
     return BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
 
 
+def _alone(why: str, prefill: str | None, decode: str | None, options: Mapping[str, str]) -> None:
+    """Refuse sides and options where they would say nothing. Raises UsageError."""
+    given = {"prefill": prefill, "decode": decode, **options}
+    words = [f"--{name} {value}" for name, value in given.items() if value]
+    if words:
+        raise click.UsageError(f"{why}: leave out {' '.join(words)}")
+
+
 def _explain(
     what: str,
     prefill: str | None,
@@ -62,18 +70,29 @@ def _explain(
     layouts: tuple[Path, ...],
 ) -> dict[str, Any]:
     if CODE.fullmatch(what):
+        _alone(f"{what} is a code", prefill, decode, options)
         return explain_code(what.upper())
     if what.endswith(".py"):
+        _alone("a plan has its own sides and options", prefill, decode, options)
         return explain_plan(Path(what), worker or 0)
     found, name = library(what, layouts)
     if not prefill and not decode:
-        from kvplan.compiler.describe import describe_model
-
-        model = found.model(name)
-        return describe_model(model, {cache.kind: found.kind(cache.kind) for cache in model.caches.values()})
+        return explain_model(found, name)
     if not prefill or not decode:
         return explain_side(found, name, str(prefill or decode))
     return explain_pair(found, name, prefill, decode, options, worker or 0)
+
+
+def explain_model(found: Library, name: str) -> dict[str, Any]:
+    """A model without sides: what it stores where the default engine is asked for nothing special."""
+    from kvplan.compiler.describe_model import describe_model
+    from kvplan.compiler.mesh import mesh_sizes
+    from kvplan.compiler.options import split_options
+
+    model, engine = found.model(name), found.engine(found.default_engine)
+    outer = split_options(engine.options, {}, {**model.values, **mesh_sizes(engine, {})})
+    kinds = {cache.kind: found.kind(cache.kind) for cache in model.caches.values()}
+    return {"engine": engine.name, **describe_model(model, kinds, outer)}
 
 
 def explain_pair(

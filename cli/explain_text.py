@@ -24,13 +24,36 @@ def _model(said: Plain) -> str:
     values = ", ".join(f"{name} {value}" for name, value in said["values"].items())
     lines = [f"{said['model']}: {said['title']}", f"  {said['layers']} layers, {values}".rstrip(", ")]
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
-    for cache in said["caches"]:
-        params = ", ".join(f"{name} {value}" for name, value in cache["params"].items())
-        optional = ", may be missing on one side" if cache["optional"] else ""
-        lines += ["", f"{cache['cache']}: {cache['kind']}, {cache['about']}{optional}"]
-        lines += [f"  {len(cache['layers'])} layers: {spans(cache['layers'])}", f"  {params}"]
-        lines += [f"  {name}{what}" for name, what in cache["stores"].items()]
+    lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
     return "\n".join([*lines, "", "Give --prefill SIDE and --decode SIDE to see pages and what moves."])
+
+
+def _cache(cache: Plain, engine: str) -> list[str]:
+    """Layers, what is needed, parameters, what is stored by default, then what is stored under a condition."""
+    optional = ", may be missing on one side" if cache["optional"] else ""
+    lines = [f"{cache['cache']}: {cache['kind']}, {cache['about']}{optional}"]
+    lines += [f"  {_count(len(cache['layers']), 'layer')}: {spans(cache['layers'])}", *_reach(cache)]
+    for word, params in (("", cache["params"]), ("by default ", cache["defaults"])):
+        lines += _wrapped(word + ", ".join(f"{name} {value}" for name, value in params.items())) if params else []
+    lines += [f"  stored, on {engine} by default:"] if cache["default"] != cache["stores"] else ["  stored:"]
+    lines += [f"    {name}{what}" for name, what in cache["default"].items()]
+    others = {name: what for name, what in cache["stores"].items() if name not in cache["default"]}
+    lines += ["  stored otherwise:"] if others else []
+    return lines + [f"    {name}{what}" for name, what in others.items()]
+
+
+def _reach(cache: Plain) -> list[str]:
+    if cache["needs"] is None:
+        return ["  a state, read whole"]
+    needs = (
+        cache["needs"] if cache["needs"] == "all" else ", ".join(f"{n} {value}" for n, value in cache["needs"].items())
+    )
+    length = [] if cache["length"] == "context" else [f"  length: {cache['length']}"]
+    return [f"  needs: {needs}", *length]
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, 116, initial_indent="  ", subsequent_indent="    ")
 
 
 def _one_side(said: Plain) -> str:
@@ -84,7 +107,8 @@ def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
             cache: ", ".join(f"{axis} {span(where)}" for axis, where in axes.items())
             for cache, axes in worker["holds"].items()
         }
-        words = "; ".join(f"{cache} {what}" for cache, what in held.items()) or "everything"
+        every = [f"{cache} {what or 'all of it'}" for cache, what in held.items()]
+        words = "; ".join(every) if any(held.values()) else "everything" if held else "nothing"
         turn = f"; turn {worker['shard']} of the tokens" if any(other["shard"] for other in workers) else ""
         alike.setdefault((words + turn, layers(worker["layers"]) or "all"), []).append(number)
     return [(spans(numbers), *what) for what, numbers in alike.items()]

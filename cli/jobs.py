@@ -69,10 +69,14 @@ def opened(
 
 
 def run(library: Library, jobs: Sequence[Job]) -> Outcome:
-    """Compile all jobs; a refused pair does not stop the others. Raises BadInput, DslError, ProofFailed."""
-    from kvplan.compiler.api import compile_pair
+    """Compile all jobs; a refused pair does not stop the others. Raises BadInput, DslError, ProofFailed; an option that
+    is not known, before any pair is compiled.
+    """
+    from kvplan.compiler.api import compile_pair, settled
     from kvplan.compiler.errors import Refused
 
+    for job in jobs:
+        settled(job.options)
     plans: dict[str, Compiled] = {}
     refused: list[tuple[Job, Exception]] = []
     for job in watched(jobs):

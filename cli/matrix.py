@@ -17,7 +17,7 @@ from kvplan.cli.options import compile_options, format_option, layouts_option, l
 if TYPE_CHECKING:
     from kvplan.compiler.matrix import Cell, Reason
 
-COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason")
+COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason", "help")
 
 
 @click.command("matrix")
@@ -40,7 +40,8 @@ def command(
       shortest  span in bytes, before spans that follow each other are
                 joined into one request
 
-    Or the code of the refusal, with the reason below. A refused pair is an answer: the exit code is 0.
+    Or the code of the refusal, with a letter where it has several reasons; the reasons stand below. A refused pair is
+    an answer: the exit code is 0.
     """
     from kvplan.cli import matrix_text
     from kvplan.compiler.matrix import matrix
@@ -94,7 +95,7 @@ def _csv(model: str, cells: tuple[Cell, ...]) -> str:
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for cell in cells:
-        reason = getattr(cell.outcome, "message", "")
-        known = {"model": model, "prefill": cell.prefill, "decode": cell.decode, "reason": reason}
+        reason, help = (getattr(cell.outcome, name, "") for name in ("message", "help"))
+        known = {"model": model, "prefill": cell.prefill, "decode": cell.decode, "reason": reason, "help": help}
         writer.writerow({**known, **_plain(cell)})
     return out.getvalue()

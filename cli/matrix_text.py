@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from string import ascii_lowercase
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +12,7 @@ from rich.table import Table
 from kvplan.compiler.facts import TOKENS
 from kvplan.compiler.matrix import Cell, Cost, Reason
 
+Labels = Mapping[Reason, str]
 WIDTH = 120
 LEGEND = (
     "requests are posted, where no two logical blocks are neighbours; bytes are written;",
@@ -23,10 +25,26 @@ def text(model: str, cells: tuple[Cell, ...]) -> str:
     sides = tuple(dict.fromkeys(cell.prefill for cell in cells)), tuple(dict.fromkeys(cell.decode for cell in cells))
     named, notes = zip(*(_named(*side) for side in zip(("prefill", "decode"), sides, strict=True)), strict=True)
     title = f"{model}: one request of {TOKENS:,} tokens, all decode workers together"
-    lines = [title, *(note for note in notes if note), "", *_table(cells, *named)]
+    labels = _labels(cells)
+    lines = [title, *(note for note in notes if note), "", *_table(cells, labels, *named)]
     moved = any(isinstance(cell.outcome, Cost) for cell in cells)
     lines += ["", *LEGEND] if moved else []
-    return "\n".join([*lines, *_refusals(cells)])
+    return "\n".join([*lines, *_refusals(labels)])
+
+
+def _labels(cells: Iterable[Cell]) -> dict[Reason, str]:
+    """The code of every reason, in order of first use; `C110a`, `C110b` where a code has several."""
+    reasons = dict.fromkeys(cell.outcome for cell in cells if isinstance(cell.outcome, Reason))
+    alike: dict[str, list[Reason]] = {}
+    for reason in reasons:
+        alike.setdefault(reason.code, []).append(reason)
+    return {r: r.code + (_letter(alike[r.code].index(r)) if len(alike[r.code]) > 1 else "") for r in reasons}
+
+
+def _letter(number: int) -> str:
+    """a to z, then aa and so on."""
+    again, last = divmod(number, len(ascii_lowercase))
+    return (_letter(again - 1) if again else "") + ascii_lowercase[last]
 
 
 def _named(which: str, sides: tuple[str, ...]) -> tuple[dict[str, str], str]:
@@ -37,28 +55,30 @@ def _named(which: str, sides: tuple[str, ...]) -> tuple[dict[str, str], str]:
     return names, f"every {which} side: {','.join(shared)}" if shared else ""
 
 
-def _table(cells: Sequence[Cell], prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
-    grid = _grid({(cell.prefill, cell.decode): cell for cell in cells}, prefills, decodes)
-    return grid if max(map(len, grid)) <= WIDTH else _list(cells, prefills, decodes)
+def _table(cells: Sequence[Cell], labels: Labels, prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
+    grid = _grid({(cell.prefill, cell.decode): cell for cell in cells}, prefills, decodes, labels)
+    return grid if max(map(len, grid)) <= WIDTH else _list(cells, prefills, decodes, labels)
 
 
-def _grid(cells: dict[tuple[str, str], Cell], prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
+def _grid(
+    cells: dict[tuple[str, str], Cell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels
+) -> list[str]:
     rows = []
     for prefill, name in prefills.items():
         row = [cells[prefill, decode].outcome for decode in decodes]
         units = "refused" if all(isinstance(found, Reason) for found in row) else "requests\nbytes\nshortest"
-        rows.append((name, units, *("\n".join(_words(found)) for found in row)))
+        rows.append((name, units, *("\n".join(_words(found, labels)) for found in row)))
     return _lines(("prefill \\ decode", "", *decodes.values()), rows, 2, apart=1)
 
 
-def _list(cells: Iterable[Cell], prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
-    rows = [(prefills[cell.prefill], decodes[cell.decode], *_words(cell.outcome)) for cell in cells]
+def _list(cells: Iterable[Cell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels) -> list[str]:
+    rows = [(prefills[cell.prefill], decodes[cell.decode], *_words(cell.outcome, labels)) for cell in cells]
     return _lines(("prefill", "decode", "requests", "bytes", "shortest"), rows, 2)
 
 
-def _words(found: Cost | Reason) -> tuple[str, ...]:
+def _words(found: Cost | Reason, labels: Labels) -> tuple[str, ...]:
     if isinstance(found, Reason):
-        return (found.code,)
+        return (labels[found],)
     return f"{found.requests:,}", size(found.bytes), size(found.shortest_span)
 
 
@@ -80,9 +100,8 @@ def _lines(head: Sequence[str], rows: Sequence[Sequence[str]], words: int, apart
     return [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
 
 
-def _refusals(cells: Iterable[Cell]) -> list[str]:
-    reasons = dict.fromkeys(cell.outcome for cell in cells if isinstance(cell.outcome, Reason))
+def _refusals(labels: Labels) -> list[str]:
     lines = []
-    for reason in reasons:
-        lines += ["", f"{reason.code}: {reason.message}", *([f"   = {reason.help}"] if reason.help else [])]
+    for reason, label in labels.items():
+        lines += ["", f"{label}: {reason.message}", *([f"   = {reason.help}"] if reason.help else [])]
     return lines

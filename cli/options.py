@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -40,26 +40,37 @@ layouts_option = click.option(
 )
 
 
+def _side(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A side as it is written. One without any key is as good as missing."""
+    if value is not None and not value.strip(" ,"):
+        raise click.BadParameter("a side has at least one key, for example tp=1", ctx, param)
+    return value
+
+
 def side_options(required: bool) -> Callable[[F], F]:
     """`--prefill SIDE` and `--decode SIDE`."""
 
     def add(function: F) -> F:
-        decode = click.option("--decode", metavar="SIDE", required=required, help="The engine that needs the cache.")
-        prefill = click.option("--prefill", metavar="SIDE", required=required, help="The engine that has the cache.")
-        return prefill(decode(function))
+        side = partial(click.option, metavar="SIDE", required=required, callback=_side)
+        decode = side("--decode", help="The engine that needs the cache.")
+        return side("--prefill", help="The engine that has the cache.")(decode(function))
 
     return add
 
 
 def compile_options(function: F) -> F:
-    """`--elect` and `--strategy`, handed over as one mapping `options` of those that were given."""
+    """`--elect` and `--strategy`, handed over as one mapping `options` of those that were given, checked."""
 
     @click.option("--elect", metavar="RULE", help="How readers are spread over equal holders: one, spread.")
     @click.option("--strategy", metavar="NAME", help="How bytes travel: direct.")
-    @functools.wraps(function)
+    @wraps(function)
     def wrapped(*args: Any, elect: str | None, strategy: str | None, **rest: Any) -> Any:
+        from kvplan.compiler.api import settled
+
         given = {"elect": elect, "strategy": strategy}
-        return function(*args, options={name: value for name, value in given.items() if value}, **rest)
+        options = {name: value for name, value in given.items() if value is not None}
+        settled(options)
+        return function(*args, options=options, **rest)
 
     return cast(F, wrapped)
 

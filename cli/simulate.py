@@ -21,11 +21,24 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """A simulation: the tokens needed, [first, end), and what was found."""
+
+    tokens: tuple[int, int]
+    report: Report
+
+
 @click.command("simulate")
 @click.argument("models", metavar="MODEL…", nargs=-1, required=True)
 @side_options(required=True)
 @compile_options
-@click.option("--tokens", metavar="FIRST:END", help="The tokens needed; by default one and a half blocks, less a few.")
+@click.option(
+    "--tokens",
+    metavar="FIRST:END",
+    help="The tokens needed. By default from inside the first block over more than one, so far that windows and "
+    "chunks of up to 512 tokens leave some out; around a multiple of a longer chunk.",
+)
 @click.option("--seed", default=0, show_default=True, help="Draws the block ids.")
 @click.option("--request", type=click.File("r", encoding="utf-8", errors="replace"), help="A JSON file, as for trace.")
 @layouts_option
@@ -45,19 +58,21 @@ def command(
     if form == "json":
         click.echo(json.dumps(_answer(reports, refused), indent=2))
     else:
-        click.echo("".join(f"{name}\n  {report.text()}\n" for name, report in reports.items()), nl=False)
+        click.echo(
+            "".join(f"{name}\n  {_tokens(done)}: {done.report.text()}\n" for name, done in reports.items()), nl=False
+        )
         click.echo("".join(f"{failure.refusal(*pair)}\n" for pair in refused.items()), nl=False, err=True)
-    right = all(report.right for report in reports.values())
+    right = all(done.report.right for done in reports.values())
     sys.exit(failure.WRONG if not right else failure.REFUSED if refused else 0)
 
 
 def _run(
-    wanted: Sequence[jobs.Job], simulated: Callable[[jobs.Job], Report]
-) -> tuple[dict[str, Report], dict[str, Exception]]:
-    """Reports by pair, and the pairs that were refused, which do not stop the others."""
+    wanted: Sequence[jobs.Job], simulated: Callable[[jobs.Job], Done]
+) -> tuple[dict[str, Done], dict[str, Exception]]:
+    """Simulations by pair, and the pairs that were refused, which do not stop the others."""
     from kvplan.compiler.errors import Refused
 
-    reports: dict[str, Report] = {}
+    reports: dict[str, Done] = {}
     refused: dict[str, Exception] = {}
     for job in jobs.watched(wanted):
         try:
@@ -67,13 +82,13 @@ def _run(
     return reports, refused
 
 
-def _answer(reports: Mapping[str, Report], refused: Mapping[str, Exception]) -> dict[str, object]:
-    pairs = {name: _json(report) for name, report in reports.items()}
+def _answer(reports: Mapping[str, Done], refused: Mapping[str, Exception]) -> dict[str, object]:
+    pairs = {name: _json(done) for name, done in reports.items()}
     said = {name: {"error": failure.as_dict(error)} for name, error in refused.items()}
     return {**next(iter(said.values()), {}), **pairs, **said}
 
 
-def _simulate(library: Library, job: jobs.Job, text: str | None, tokens: str | None, seed: int) -> Report:
+def _simulate(library: Library, job: jobs.Job, text: str | None, tokens: str | None, seed: int) -> Done:
     from kvplan.compiler.api import compile_pair
     from kvplan.compiler.fits import check
     from kvplan.compiler.simulate import simulate
@@ -82,16 +97,18 @@ def _simulate(library: Library, job: jobs.Job, text: str | None, tokens: str | N
     compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
     request = _request(compiled, text, tokens, seed)
     check(request, compiled.prefill, compiled.decode)
-    return simulate(compiled.plan, compiled.prefill, compiled.decode, copies(compiled.plan, request), request)
+    found = copies(compiled.plan, request)
+    return Done(request.tokens, simulate(compiled.plan, compiled.prefill, compiled.decode, found, request))
 
 
 def _request(compiled: Compiled, text: str | None, tokens: str | None, seed: int) -> Request:
     from kvplan.compiler.request import parse_text
-    from kvplan.compiler.sample import sample_request
+    from kvplan.compiler.sample import sample_range, sample_request
 
     if text is not None:
         return parse_text(text)
-    return sample_request(compiled.prefill, compiled.decode, _range(tokens) if tokens else _some(compiled), seed)
+    sides = compiled.prefill, compiled.decode
+    return sample_request(*sides, _range(tokens) if tokens else sample_range(*sides), seed)
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -103,12 +120,9 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(end)
 
 
-def _some(compiled: Compiled) -> tuple[int, int]:
-    """A range that begins and ends inside blocks of both sides and spans at least one whole one."""
-    sides = (compiled.prefill, compiled.decode)
-    largest = max((g.tokens * s.ways for s in sides for g in s.groups), default=0)
-    return 3, max(100, largest * 5 // 2 - 3)
+def _tokens(done: Done) -> str:
+    return f"tokens {done.tokens[0]}:{done.tokens[1]}"
 
 
-def _json(report: Report) -> dict[str, object]:
-    return {**dataclasses.asdict(report), "right": report.right}
+def _json(done: Done) -> dict[str, object]:
+    return {"tokens": list(done.tokens), **dataclasses.asdict(done.report), "right": done.report.right}

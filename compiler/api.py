@@ -11,7 +11,7 @@ from kvplan.compiler import digest
 from kvplan.compiler.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.compat import check_pair
-from kvplan.compiler.elect import RULES
+from kvplan.compiler.elect import OPTIONS
 from kvplan.compiler.emit import emit, functions
 from kvplan.compiler.errors import BadInput, ProofFailed
 from kvplan.compiler.facts import Facts, facts
@@ -27,7 +27,7 @@ from kvplan.runtime.plan import FORMAT, Pair, Plan, Side
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {"elect": tuple(RULES), "strategy": ("direct",)}
+LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,14 @@ def compile_bound(
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
     notes = tuple(f"{name}: {note}" for name, side in (("prefill", prefill), ("decode", decode)) for note in side.notes)
-    about = facts(plan, proved=claim(there), notes=notes)
+    proved = claim(there, skipped)
+    about = facts(plan, proved=proved, notes=notes)
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
     parsed = parse(text, plan.model)
-    if claim(there) not in " ".join(text.split()):
+    proof = prove(parsed, here, there)
+    if proof.sentence not in " ".join(text.split()):
         raise ProofFailed("P018", "the plan does not say what was proved")
-    return Compiled(path(plan), text, parsed, prefill, decode, about, prove(parsed, here, there))
+    return Compiled(path(plan), text, parsed, prefill, decode, about, proof)
 
 
 def _own_layouts(library: Library, *both: BoundSide) -> tuple[str, ...]:
@@ -100,7 +102,10 @@ def command(plan: Plan) -> str:
 def path(plan: Plan) -> str:
     """Where a plan lies under the folder of plans, named by the non-default options of both sides."""
     words = [f"p_{_words(plan.prefill)}__d_{_words(plan.decode)}", *(f"{n}_{v}" for n, v in _unusual(plan))]
-    return f"{_identifier(plan.model)}/{'__'.join(words)}.py"
+    name = "__".join(words)
+    # File systems take 255 bytes: a longer name ends with the plan's digest instead.
+    name = name if len(name) <= LONGEST else f"{name[: LONGEST - 9].rstrip('_')}_{plan.digest[:8]}"
+    return f"{_identifier(plan.model)}/{name}.py"
 
 
 def _unusual(plan: Plan) -> list[tuple[str, str]]:

@@ -40,6 +40,11 @@ SIDES: Codes = {
     "S016": ("a cache that cannot be left out", "without= names caches that the model's file marks as optional."),
     "S017": ("shares that do not add up", "share.CACHE.AXIS=3+5 has one number per worker, all items together."),
     "S018": ("what a cache needs makes no sense", "A window or a chunk, and numbers of tokens from 0 up."),
+    "S019": (
+        "two groups of one name",
+        "Groups are named by their caches, `name.0`, `name.1` … where the layers of one take several. Caches with dots "
+        "and numbers in their names may collide with that: give them other names.",
+    ),
     "S021": (
         "no plan, folder or revision of that name",
         "Give the path of a plan, a folder of plans or REVISION:PATH.",
@@ -164,7 +169,7 @@ REFUSED: Codes = {
     ),
     "C111": (
         "more stages than layers",
-        "A pipeline stage has at least one layer, so there cannot be more stages than layers. Use a smaller "
+        "The engine's rule gives every stage a layer, so there cannot be more stages than layers. Use a smaller "
         "number of stages.",
     ),
     "C112": (
@@ -221,10 +226,22 @@ REFUSED: Codes = {
         "sides; the line below has the option.",
     ),
     "C135": (
-        "needed bytes that no prefill worker holds",
+        "the workers of a side do not hold a cache together",
         "Where tokens are shared out over the same workers as the heads, a worker holds some heads of some "
-        "tokens, and the other tokens of those heads are nowhere. What is not stored cannot be read. Share tokens "
-        "out over copies only, as many ways as each head has copies or fewer, or over an axis of their own.",
+        "tokens, and the other tokens of those heads are nowhere, on decode as on prefill. What is not stored cannot "
+        "be read. Share tokens out over copies only, as many ways as each head has copies or fewer, or over an axis "
+        "of their own.",
+    ),
+    "C136": (
+        "the two sides have no cache in common",
+        "All caches that one side has are optional and missing on the other, so that nothing would move. Leave out "
+        "fewer caches with without=.",
+    ),
+    "C137": (
+        "decode needs tokens that prefill lets go",
+        "What a cache needs is worked out for either side, since a window's retained tokens may depend on options. A "
+        "prefill worker frees what lies outside its own window, so that decode must not need more. Give both sides "
+        "the same options.",
     ),
     "C134": (
         "unlike element types",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side import parse_side
+from kvplan.compiler.wanting import needed as wanted
+from kvplan.runtime.plan import Needs
 
 SAME_FILES = "bind both sides from the same layout files"
 PAGED = "kernel_block"
@@ -47,7 +49,7 @@ class Both:
 
 
 def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
-    """The optional caches that one side lacks, which are skipped. Raises Refused (C130..C134)."""
+    """The optional caches that one side lacks, which are skipped. Raises Refused (C130..C134, C137)."""
     if prefill.model != decode.model:
         raise Refused("C130", f"prefill runs {prefill.model!r}, decode {decode.model!r}", "compile one model at a time")
     theirs = {cache.name: cache for cache in prefill.caches}
@@ -58,6 +60,7 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
     mesh = {**dict(prefill.sizes), **dict(decode.sizes)}
     given = {**parse_side(prefill.key), **parse_side(decode.key)}
     for name in sorted(ours.keys() & theirs.keys()):
+        _check_needs(theirs[name], ours[name])
         _check_cache(Both(theirs[name], ours[name], sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})))
     return skipped
 
@@ -67,6 +70,21 @@ def _check_skipped(prefill: BoundCache | None, decode: BoundCache | None) -> Non
     if cache and not cache.optional:
         said = f"{has} stores the cache {cache.name!r}, {lacks} does not"
         raise Refused("C131", said, f"{SAME_FILES}; a cache that the model marks optional is skipped")
+
+
+def _check_needs(prefill: BoundCache, decode: BoundCache) -> None:
+    """Prefill keeps every token that decode needs, whatever the range."""
+    kept, needed = prefill.needs, decode.needs
+    all_kept = kept.keep is None and kept.chunk is None
+    window = kept.keep is not None and needed.keep is not None and needed.keep <= kept.keep
+    chunk = kept.chunk is not None and needed.chunk == kept.chunk
+    if not all_kept and not (needed.sink <= kept.sink and (window or chunk)):
+        said = f"decode needs {_tokens(needed)} of {decode.name!r}, prefill keeps {_tokens(kept)}"
+        raise Refused("C137", said, "give both sides the options that the window, what it retains and sinks depend on")
+
+
+def _tokens(needs: Needs) -> str:
+    return wanted(needs) or "all tokens"
 
 
 def _check_cache(both: Both) -> None:

@@ -92,9 +92,10 @@ def planes(side: Side) -> Iterator[Planes]:
 
 def named(values: Iterable[tuple[str, object]]) -> Names:
     """A name for every distinct value: its stem, with a number where several values have the same stem."""
-    stems: dict[object, str] = {}
+    users: dict[object, dict[str, None]] = {}
     for stem, value in values:
-        stems.setdefault(value, stem)
+        users.setdefault(value, {})[stem] = None
+    stems = {value: _common(list(names)) for value, names in users.items()}
     groups: dict[str, list[object]] = {}
     for value, stem in stems.items():
         groups.setdefault(stem, []).append(value)
@@ -103,6 +104,20 @@ def named(values: Iterable[tuple[str, object]]) -> Names:
         for stem, alike in groups.items()
         for number, value in enumerate(alike)
     }
+
+
+def _common(names: list[str]) -> str:
+    """The one name, or the words that several begin and end with: `DECODE_VIEWS` of the views of two caches."""
+    if len(names) == 1:
+        return names[0]
+    words = [name.split("_") for name in names]
+    ends = [word[0] for word in _alike(map(reversed, words))]
+    begins = [word[0] for word in _alike(words)][: min(map(len, words)) - len(ends)]
+    return "_".join([*begins, *reversed(ends)]) or names[0]
+
+
+def _alike(words: Iterable[Iterable[str]]) -> Iterator[tuple[str, ...]]:
+    return takewhile(lambda each: len(set(each)) == 1, zip(*words, strict=False))
 
 
 def constant(name: str) -> str:

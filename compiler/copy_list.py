@@ -151,7 +151,7 @@ def _malformed(where: str, value: object, sort: str = "copy") -> BadInput:
     keys = KEYS[sort]
     help = f"it has the keys {', '.join(keys)}"
     if not isinstance(value, dict):
-        return BadInput("Q031", f"{where} is {_said(value)}, not a mapping of a {sort}", help)
+        return BadInput("Q031", f"{where} is {_said(value)}, not a mapping with a {sort}'s keys", help)
     for key in (key for key in value if key not in keys):
         return BadInput("Q031", f"{where} has an unknown key {key!r}", nearest(str(key), keys))
     for key in (key for key in keys if key not in value):

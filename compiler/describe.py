@@ -1,8 +1,7 @@
-"""A plan, a side or a model in plain values: what `explain` says, as text or as JSON."""
+"""A plan or a side in plain values: what `explain` says, as text or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kvplan.compiler.diff import expected
@@ -12,7 +11,6 @@ from kvplan.compiler.landing import DECODE, PREFILL, Piece, laid, pieces, worker
 from kvplan.compiler.landing_holds import numbered
 from kvplan.compiler.landing_text import landing
 from kvplan.compiler.wanting import reading, readings
-from kvplan.dsl.model import Kind, Model
 from kvplan.runtime.names import planes
 from kvplan.runtime.plan import Pair, Plan, Planes, Read, Side, Worker
 
@@ -57,43 +55,10 @@ def describe_side(side: Side) -> Plain:
     }
 
 
-def describe_model(model: Model, kinds: Mapping[str, Kind]) -> Plain:
-    """A model's caches and the kinds they are of, sizes as written."""
-    return {
-        "model": model.name,
-        "title": model.title,
-        "doc-ref": model.doc_ref,
-        "layers": model.layers,
-        "values": dict(model.values),
-        "caches": [
-            {
-                "cache": cache.name,
-                "kind": cache.kind,
-                "layers": list(cache.layers),
-                "optional": cache.optional,
-                "params": {name: expr.text for name, expr in cache.params.items()},
-                "stores": _tensors(kinds[cache.kind]),
-                "about": kinds[cache.kind].title,
-                "per": kinds[cache.kind].store,
-            }
-            for cache in model.caches.values()
-        ],
-    }
-
-
 def _pair(plan: Plan, pair: Pair) -> Plain:
     needs = {"keep": pair.needs.keep, "chunk": pair.needs.chunk, "sink": pair.needs.sink}
     groups = {"pair": pair.name, "prefill": pair.prefill, "decode": pair.decode}
     return {**groups, "page": pair.page, "rows": pair.rows, "needs": needs, "reading": reading(plan, pair)}
-
-
-def _tensors(kind: Kind) -> dict[str, str]:
-    found = {}
-    for tensor in kind.tensors.values():
-        axes = ", ".join(f"{name} {expr.text}" if expr else name for name, expr in tensor.axes)
-        when = f" when {tensor.when.text}" if tensor.when else ""
-        found[tensor.name] = f"[{axes}] {tensor.dtype.text}{when}"
-    return found
 
 
 def _group(side: Side, index: int) -> Plain:
@@ -131,6 +96,8 @@ def _worker(worker: Worker) -> Plain:
     holds: dict[str, dict[str, list[int]]] = {}
     for cache, axis, held in worker.holds:
         holds.setdefault(cache, {})[axis] = list(held)
+    for entry in worker.planes:
+        holds.setdefault(entry.cache, {})
     layers = sorted({n for entry in worker.planes for n in _layers(entry)})
     return {"layers": layers, "holds": holds, "shard": worker.shard, "planes": len(planes(worker))}
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm, prod
+from math import prod
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.own import Interval, TokenShare, holding, in_common, meet, share, token_share
+from kvplan.compiler.own import Interval, TokenShare, holding, meet, share, token_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +57,19 @@ def overlap(one: Held, other: Held) -> bool:
     return meet(one.turn, other.turn) and not set(one.layers).isdisjoint(other.layers)
 
 
-def check_held(what: str, needs: Iterable[Held], holders: Iterable[Held]) -> None:
-    """Refuse (C135) a need that no prefill workers hold together. Holdings are equal or disjoint: volumes add up."""
-    sources = list(holders)
-    for need in needs:
-        held_of_it = sum(_volume(source, need) for source in sources if overlap(source, need))
-        if held_of_it != _volume(need, need):
-            named = ", ".join(f"{axis} {a}..{b - 1}" for axis, (a, b) in need.intervals) or "all of it"
-            layers = f"layers {need.layers[0]}..{need.layers[-1]}"
-            turn = f", turn {need.turn[2]} of {need.turn[0]}" if need.turn[0] > 1 else ""
-            part = f"{float(held_of_it / _volume(need, need)):.0%}"
-            said = f"decode needs {what}, {named}, {layers}{turn}; all prefill workers together hold {part} of it"
-            raise Refused("C135", said, "share the tokens out over copies of the heads, or over an axis of their own")
+def check_whole(word: str, cache: BoundCache, tensor: BoundTensor, held: Iterable[Held]) -> None:
+    """Refuse (C135) a side whose workers do not hold a tensor together. Holdings are equal or disjoint: they add up."""
+    whole = prod(extent for _, extent in tensor.axes if extent) * len(cache.layers)
+    found = sum((_volume(one) for one in held), Fraction(0))
+    if found != whole:
+        said = f"all {word} workers together hold {float(found / whole):.0%} of {tensor.name!r} of {cache.name!r}"
+        raise Refused("C135", said, "share tokens out over workers that hold copies, or over an axis of their own")
 
 
-def _volume(one: Held, other: Held) -> Fraction:
-    """How much two holdings have in common: items times layers times their part of all tokens."""
-    spans = zip(one.intervals, other.intervals, strict=True)
-    items = prod(max(0, min(b, d) - max(a, c)) for (_, (a, b)), (_, (c, d)) in spans)
-    layers = len(set(one.layers) & set(other.layers))
-    period = lcm(one.turn[0] * one.turn[1], other.turn[0] * other.turn[1])
-    return items * layers * Fraction(in_common(one.turn, other.turn), period)
+def _volume(held: Held) -> Fraction:
+    """Items times layers times the part of all tokens that a holding is."""
+    items = prod(stop - start for _, (start, stop) in held.intervals)
+    return items * len(held.layers) * Fraction(1, held.turn[0])
 
 
 def elect(
@@ -129,3 +121,5 @@ def spread(
 
 
 RULES: Mapping[str, Rule] = {"one": one_each, "spread": spread}
+# Compile options with the values they may have, the default first.
+OPTIONS: Mapping[str, tuple[str, ...]] = {"elect": tuple(RULES), "strategy": ("direct",)}

@@ -14,7 +14,7 @@ from kvplan.compiler.facts import Facts, group
 from kvplan.compiler.functions import names, render
 from kvplan.compiler.header import docstring
 from kvplan.compiler.pylit import WIDTH, Call, Ref, assign, lit
-from kvplan.runtime.plan import Nest, Pair, Plan, Planes, Read, Side, Worker
+from kvplan.runtime.plan import ALL, Nest, Pair, Plan, Planes, Read, Side, Worker
 
 IMPORTS = (
     "Blocks", "Group", "Loop", "Needs", "Nest", "Pair", "Plan", "Planes", "Read", "Runs", "Side", "Table", "View",
@@ -40,6 +40,7 @@ def emit(plan: Plan, facts: Facts, command: str = "") -> str:
         workers=[lit(found.shown(reads), indent=4, trail=1) for reads in plan.reads],
         notify=assign("NOTIFY", found.shown(plan.notify), "tuple[tuple[int, ...], ...]"),
         whole=assign("PLAN", _whole(plan)),
+        needs=any(pair.needs != ALL for pair in plan.pairs),
     )
     return text.replace("IMPORTS", imports(text), 1)
 

@@ -37,7 +37,7 @@ class Box:
 def explode(body: tuple[Tree, ...], start: int, length: int) -> tuple[Box, ...]:
     """Boxes of a range of a page, in order of address. Raises ProofFailed (P001) where an element is cut."""
     found = [box for node in body for box in _node(node, start - node.offset, length)]
-    return tuple(sorted((_plain(box) for box in found), key=lambda box: (box.at, box.tensor)))
+    return _joined(sorted((_plain(box) for box in found), key=lambda box: (box.at, box.tensor)))
 
 
 def _node(node: Tree, start: int, length: int) -> list[Box]:
@@ -91,3 +91,43 @@ def _plain(box: Box) -> Box:
         else:
             turns.append(turn)
     return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), tuple(turns))
+
+
+def _joined(boxes: list[Box]) -> tuple[Box, ...]:
+    """Boxes in order of address, each joined with the last one of its tensor where it goes on from there."""
+    found: list[Box] = []
+    last: dict[str, int] = {}
+    for box in boxes:
+        before = last.get(box.tensor)
+        longer = None if before is None else _longer(found[before], box)
+        if before is None or longer is None:
+            last[box.tensor] = len(found)
+            found.append(box)
+        else:
+            found[before] = longer
+    return tuple(found)
+
+
+def _longer(one: Box, other: Box) -> Box | None:
+    """Both boxes as one, where `other` is the next turns of the outermost loop of `one`; None otherwise."""
+    for depth in (1, 0):
+        if len(one.turns) >= depth and len(one.turns) - depth in (len(other.turns), len(other.turns) - 1):
+            joined = _continued(one, other, depth)
+            if joined:
+                return joined
+    return None
+
+
+def _continued(one: Box, other: Box, depth: int) -> Box | None:
+    inner = one.turns[depth:]
+    outer = other.turns[: len(other.turns) - len(inner)]
+    moved = {axis: start - dict(one.start)[axis] for axis, start in other.start if start != dict(one.start).get(axis)}
+    loops = {(turn.step, turn.axis, turn.delta) for turn in (*one.turns[:depth], *outer)}
+    if other.turns[len(outer) :] != inner or len(moved) != 1 or len(loops) > 1:
+        return None
+    count, more = (one.turns[0].count if depth else 1), (outer[0].count if outer else 1)
+    (axis, far), distance = next(iter(moved.items())), other.at - one.at
+    step, along, delta = next(iter(loops)) if loops else (distance, axis, far)
+    if (distance, far, along) != (count * step, count * delta, axis) or (inner and inner[0].step > step):
+        return None
+    return _plain(replace(one, turns=(Turn(step, count + more, axis, delta), *inner)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -38,7 +39,8 @@ DIRECT = "direct, every span goes straight to its place in the decode pages: not
 class Moves:
     """What one decode worker (each of `workers`, which are alike) moves for one pair of groups.
 
-    `spans` are rows of its tables per page (per run of tokens where pages are unlike). `requests` and `bytes` are
+    `spans` are rows of its tables per page (per run of tokens where pages are unlike), from one shard of the tokens.
+    `requests` and `bytes` are
     per 1024 tokens from token 0, or per request for a state, where no two logical blocks are neighbours.
     """
 
@@ -84,7 +86,11 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[Moves]:
         return []
     costs = [_cost(plan, worker, pair, read) for read in reads]
     paged = all(read.table.page for read in reads)
-    count = sum(rows.size(read.table.page if paged else read.table.token) for read in reads)
+    # A run lies on one shard of the tokens: what is read from the others is other runs.
+    shards: Counter[int] = Counter()
+    for read in reads:
+        shards[plan.prefill.workers[read.worker].shard] += rows.size(read.table.page if paged else read.table.token)
+    count = max(shards.values())
     requests, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
     store = group(plan.decode, pair.decode).store
     return [Moves((worker,), pair.name, store, paged, len(reads), count, requests, size)]

@@ -115,7 +115,8 @@ def _blocks_fit(who: str, side: BoundSide, group: BoundGroup, table: Ids, tokens
     have = range(table.first, table.first + len(table.ids))
     low, high = min(each.start for each in need), max(each.stop for each in need)
     if low < have.start or high > have.stop:
-        text = f"{who} holds block positions [{have.start}, {have.stop}), tokens [{tokens[0]}, {tokens[1]}) need"
+        whose = "" if group.length == CONTEXT else f" of the length {group.length!r}"
+        text = f"{who} holds block positions [{have.start}, {have.stop}), tokens [{tokens[0]}, {tokens[1]}){whose} need"
         held = f"a block holds {group.tokens * side.ways} tokens"
         raise BadInput("Q011", f"{text} [{low}, {high})", f"{held}: give the missing ids")
     for position in (position for each in need for position in each):

@@ -7,7 +7,7 @@ from collections import Counter
 from kvplan.compiler import digest
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.compat import check_pair
-from kvplan.compiler.elect import classes, overlap
+from kvplan.compiler.elect import OPTIONS, classes, overlap
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.route import Placed
 from kvplan.compiler.sides import plan_side
@@ -16,6 +16,7 @@ from kvplan.runtime.plan import Needs, Plan, Read, Side
 
 def check_frame(plan: Plan, prefill: Placed, decode: Placed) -> None:
     """Sides, digests, pairs, skipped caches. Raises ProofFailed (P002, P003, P006, P019)."""
+    _check_options(plan)
     for name, said, truth in (("prefill", plan.prefill, prefill), ("decode", plan.decode, decode)):
         if _said(said) != _said(plan_side(truth)) or said.digest != digest.side(said):
             raise ProofFailed("P002", f"the plan's {name} side is not the side that was bound")
@@ -29,6 +30,15 @@ def check_frame(plan: Plan, prefill: Placed, decode: Placed) -> None:
     named = {pair.name for pair in plan.pairs}
     if sorted(map(str, found)) != sorted(map(str, _pairs(prefill.side, decode.side))) or len(named) != len(found):
         raise ProofFailed("P006", f"the plan pairs {found}")
+
+
+def _check_options(plan: Plan) -> None:
+    """Every compile option once, with a value that it may have, and `elect` as the reads are."""
+    given = dict(plan.options)
+    if len(given) != len(plan.options) or given.keys() != OPTIONS.keys():
+        raise ProofFailed("P019", f"the plan has options {plan.options}")
+    if any(value not in OPTIONS[name] for name, value in given.items()):
+        raise ProofFailed("P019", f"the plan has options {plan.options}")
 
 
 def _said(side: Side) -> tuple[object, ...]:
@@ -58,6 +68,8 @@ def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
                 readers = [n for need, workers in needs.items() if overlap(what, need) for n in workers]
                 loads = [_layers(plan.reads[reader], set(holders), cache.name, tensor.name) for reader in readers]
                 _check_loads(f"{tensor.name!r} of {cache.name!r}", holders, loads)
+                if ("elect", "one") in plan.options and any(len(layers) > 1 for layers in loads):
+                    raise ProofFailed("P008", f"{tensor.name!r} of {cache.name!r} is not read from one holder each")
 
 
 def _layers(reads: tuple[Read, ...], holders: set[int], cache: str, tensor: str) -> Counter[int]:

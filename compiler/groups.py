@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 def form(rule: Groups, caches: Sequence[BoundCache]) -> tuple[BoundGroup, ...]:
     """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several."""
+    if not caches:
+        return ()
     buckets = _choose(FORMS, "group form", rule.form)(caches)
     size = _group_size(rule, buckets)
     groups: list[BoundGroup] = []
@@ -27,6 +29,9 @@ def form(rule: Groups, caches: Sequence[BoundCache]) -> tuple[BoundGroup, ...]:
         for index, part in enumerate(split):
             label = f"{name}.{index}" if parts > 1 else name
             groups.append(_group(label, bucket[0], part, 0 if rule.overlay else len(groups)))
+    names = [group.name for group in groups]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInput("S019", f"two groups would be called {twice[0]!r}", "name the caches without dots and numbers")
     return tuple(groups)
 
 

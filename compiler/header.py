@@ -14,8 +14,8 @@ from kvplan.compiler.wanting import readings
 from kvplan.runtime.plan import Plan, Planes, Side
 
 BEYOND = (
-    "Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; "
-    "a state is written whole."
+    "Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the "
+    "last one; a state is written whole."
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
-from math import lcm
+from math import gcd, lcm
 
 from kvplan.compiler.own import Interval
 from kvplan.compiler.tree import Digit, Spot
@@ -129,10 +129,15 @@ def _one_tile(digit: Digit, start: int, count: int) -> bool:
 
 
 def _split(p: Digits, d: Digits, r: Range) -> Iterator[Piece]:
-    """Whole tiles of both sides become a loop around one such tile; otherwise cut at the next tile bound."""
+    """Whole tiles of both sides become a loop around one such tile; otherwise cut at the next tile bound.
+
+    Tiles that never begin together repeat as well: `period` items further only the outermost digits move.
+    """
     period = lcm(p[0].weight, d[0].weight)
     whole = r.count // period
-    if whole > 1 and r.prefill % period == 0 and r.decode % period == 0:
+    together = r.prefill % p[0].weight == 0 and r.decode % d[0].weight == 0
+    never = (r.prefill - r.decode) % gcd(p[0].weight, d[0].weight) != 0
+    if whole > 1 and (together or never):
         step = Step(p[0].axis, whole, period // p[0].weight * p[0].step, period // d[0].weight * d[0].step)
         first = pieces(p, d, Range(r.prefill, r.decode, period))
         yield from ((at, to, (step, *loops)) for at, to, loops in first)

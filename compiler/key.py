@@ -22,12 +22,18 @@ def side_key(engine: Engine, side: BoundSide, env: Env, changed: Mapping[str, in
     )
     words += [f"{n}={show(env[n])}" for n in engine.options if env[n] != defaults.get(n)]
     words += [f"{name}={value}" for name, value in changed.items()]
-    words += [f"{name}={given[name]}" for name in sorted(given) if name.startswith(SHARE)]
+    words += _shares(side)
     words += _cut(filled(engine.mesh.layers, env), side)
     form = filled(engine.groups.form, env)
     words += [f"groups={given['groups']}"] if given.get("groups", form) != form else []
     words += [f"without={'+'.join(sorted(given['without'].split('+')))}"] if "without" in given else []
     return ",".join(words)
+
+
+def _shares(side: BoundSide) -> list[str]:
+    """`share.CACHE.AXIS=3+5` where shares are listed otherwise than in proportion."""
+    listed = {(c.name, axis): counts for c in side.caches for t in c.tensors for axis, counts in t.shares}
+    return [f"{SHARE}{cache}.{axis}={'+'.join(map(str, n))}" for (cache, axis), n in sorted(listed.items())]
 
 
 def _cut(rule: str, side: BoundSide) -> list[str]:

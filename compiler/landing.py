@@ -131,7 +131,10 @@ def worker_of(piece: Piece, end: int) -> int:
 
 
 def pages(plan: Plan, found: Sequence[Piece], side: int) -> list[Page]:
-    """The pages of one side that the pieces touch: planes with equal spans once, in the order of workers and planes."""
+    """The pages of one side that the pieces touch: planes with equal spans once, in the order of workers and planes.
+
+    Of prefill workers that take turns of the tokens of a page only the first has spans: the others' lie on them.
+    """
     laid_in: dict[tuple[int, int], list[Laid]] = {}
     for piece in found:
         for number, where in laid(piece, side):
@@ -139,9 +142,14 @@ def pages(plan: Plan, found: Sequence[Piece], side: int) -> list[Page]:
     alike: dict[tuple[object, ...], list[names.Plane]] = {}
     for (worker, number), there in sorted(laid_in.items(), key=lambda item: item[0]):
         plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker])[number]
-        spans = tuple(sorted(there, key=lambda where: where.offset))
+        spans = tuple(sorted(_first_turn(plan, there), key=lambda where: where.offset))
         alike.setdefault((worker, plane.page, plane.part, spans), []).append(plane)
     return [Page(side, key[0], tuple(same), key[3]) for key, same in alike.items()]  # type: ignore[arg-type]
+
+
+def _first_turn(plan: Plan, there: Sequence[Laid]) -> list[Laid]:
+    shards = [plan.prefill.workers[where.piece.read.worker].shard for where in there]
+    return [where for where, shard in zip(there, shards, strict=True) if shard == min(shards)]
 
 
 def _of_kind(plan: Plan, reader: int, kind: tuple[str, str]) -> list[Piece]:

@@ -45,7 +45,10 @@ Turned = tuple[tuple[Turn, int], ...]
 
 
 def tree(spans: Iterable[Laid]) -> tuple[Node, ...]:
-    """Spans of one page, nested: those that repeat together share their loop; loops that interlace are unrolled."""
+    """Spans of one page, nested: those that repeat together share their loop; loops that interlace are unrolled.
+
+    Spans that lie on each other stay so.
+    """
     rest = every = sorted(spans, key=lambda where: where.offset)
     found: list[Node] = []
     while rest:
@@ -54,6 +57,7 @@ def tree(spans: Iterable[Laid]) -> tuple[Node, ...]:
         rest = [where for where in rest if not _together(first, where)]
         found.append(_node(first, alike))
     interlaced = any(one.offset + one.bytes > other.offset for one, other in pairwise(found))
+    interlaced = interlaced and any(where.turns for where in every)
     return tree(turn for where in every for turn in _unrolled(where)) if interlaced else tuple(found)
 
 

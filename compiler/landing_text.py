@@ -180,18 +180,29 @@ def _tokens(piece: Piece) -> str:
 
 
 def _runs(plan: Plan, found: Sequence[Piece]) -> list[str]:
-    """Which turns of the tokens the two workers have, where they are shared out, and where runs of tokens end."""
+    """Which turns of the tokens the workers have, where they are shared out, and where runs of tokens end."""
     first = found[0]
     pair = next(pair for pair in plan.pairs if pair.name == first.read.pair)
     sides = (plan.prefill, plan.decode)
     groups = group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
     shards = [sides[end].workers[worker_of(first, end)].shard for end in (PREFILL, DECODE)]
     turns = [
-        f"{word} worker {worker_of(first, end)} holds tokens {_turns(groups[end], shards[end])} of a request"
+        f"{word} worker {worker} holds tokens {_turns(groups[end], sides[end].workers[worker].shard)} of a request"
         for end, word in enumerate(SIDES)
         if groups[end].shards > 1
+        for worker in sorted({worker_of(piece, end) for piece in found})[:MOST_NAMES]
     ]
-    return [*turns, *([] if first.nest.token is None else _ends(pair, groups, shards))]
+    return [*_shared(plan, found), *turns, *([] if first.nest.token is None else _ends(pair, groups, shards))]
+
+
+def _shared(plan: Plan, found: Sequence[Piece]) -> list[str]:
+    """Which letters are drawn where several prefill workers fill the same pages by turns."""
+    drawn = [where.piece.letter for page in pages(plan, found, DECODE) for where in page.spans]
+    others = [piece.letter for piece in found if piece.letter not in drawn]
+    if not others:
+        return []
+    text = f"{_letters(others)}: the same places as {_letters(sorted(set(drawn)))}, for the tokens of other workers"
+    return wrap(text, WIDTH + 4, subsequent_indent="    ")
 
 
 def _turns(each: Group, shard: int) -> str:

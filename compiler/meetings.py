@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide
+from kvplan.compiler.errors import Refused
 from kvplan.runtime.plan import Needs
 
 
@@ -25,8 +26,11 @@ class Meeting:
 
 
 def meetings(prefill: BoundSide, decode: BoundSide) -> tuple[Meeting, ...]:
-    """All meetings, by decode group, then prefill group."""
-    return tuple(m for ours in decode.groups for theirs in prefill.groups for m in _meet(theirs, ours, decode))
+    """All meetings, by decode group, then prefill group. Raises Refused (C136) where there is none."""
+    found = tuple(m for ours in decode.groups for theirs in prefill.groups for m in _meet(theirs, ours, decode))
+    if not found:
+        raise Refused("C136", "the two sides have no cache in common: nothing would move", "leave out fewer caches")
+    return found
 
 
 def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Meeting]:

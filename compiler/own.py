@@ -24,6 +24,13 @@ def share(items: int, workers: int, index: int, copies: str = "consecutive") -> 
     return item, item + 1
 
 
+def proportional(items: int, workers: int) -> tuple[int, ...] | None:
+    """How many items every worker has where shares are not listed; None where there are copies."""
+    if workers > items:
+        return None
+    return tuple((i + 1) * items // workers - i * items // workers for i in range(workers))
+
+
 def holding(side: BoundSide, tensor: BoundTensor, worker: BoundWorker) -> dict[str, Interval]:
     """Global interval on every axis but the token axis, split axes by the worker's mesh coordinate."""
     sizes, at, split = dict(side.sizes), dict(worker.at), dict(tensor.split)

@@ -14,7 +14,7 @@ from kvplan.compiler.own import holding
 from kvplan.compiler.place import check_chains, local_sizes, page_bytes
 from kvplan.compiler.side import whole
 from kvplan.dsl.diagnostics import DslError
-from kvplan.dsl.expr import evaluate
+from kvplan.dsl.expr import evaluate, names
 from kvplan.dsl.model import Engine
 
 
@@ -28,8 +28,12 @@ class Paged:
 
 
 def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
-    """The side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`)."""
-    return [*engine.derive, *(f"{name}.{cache.name}" for name in engine.derive for cache in caches)]
+    """The side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`).
+
+    Turns of tokens are the same for all caches, so that what they are made of has no value for one.
+    """
+    own = [name for name in engine.derive if engine.mesh.chunk is None or name not in names(engine.mesh.chunk)]
+    return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
 
 
 def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> Paged:

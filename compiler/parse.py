@@ -6,6 +6,7 @@ import ast
 import re
 
 from kvplan.compiler.emit import IMPORTS, functions
+from kvplan.compiler.shape import check_shape
 from kvplan.runtime.digest import check, check_functions
 from kvplan.runtime.errors import PlanFormatError
 from kvplan.runtime.plan import Plan
@@ -22,6 +23,7 @@ def parse(text: str, name: str) -> Plan:
         _check(statement, number, name, defined)
     plan = _run(tree, name)
     _check_functions(tree, text, name, plan)
+    check_shape(plan)
     check(plan)
     check_functions(plan, text)
     return plan
@@ -38,7 +40,7 @@ def _run(tree: ast.Module, name: str) -> Plan:
     space: dict[str, object] = {"__name__": "plan"}
     try:
         exec(compile(tree, name, "exec"), space)
-    except (TypeError, ValueError, NameError, ImportError) as error:
+    except (TypeError, ValueError, NameError, ImportError, OverflowError, MemoryError) as error:
         raise PlanFormatError(f"{name} is not a plan of this version: {error}; compile it again") from error
     plan = space.get("PLAN")
     if not isinstance(plan, Plan):

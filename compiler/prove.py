@@ -40,13 +40,13 @@ def prove(plan: Plan, prefill: Placed, decode: Placed) -> Proof:
             _check_unit(case, worker.number, unit, done)
     check_balance(plan, prefill.side, decode.side)
     check_contract(plan, prefill)
-    return Proof(claim(decode), len(done))
+    return Proof(claim(decode, plan.skipped), len(done))
 
 
-def claim(decode: Placed) -> str:
+def claim(decode: Placed, skipped: tuple[str, ...] = ()) -> str:
     """What a proof of this decode side says: bytes of each cache, with the axes that name an element."""
     words = []
-    for cache in decode.side.caches:
+    for cache in (cache for cache in decode.side.caches if cache.name not in skipped):
         axes = dict.fromkeys(axis for tensor in cache.tensors for axis, _ in tensor.axes)
         size = sum(_bytes(tensor) for tensor in cache.tensors)
         per = "token" if cache.store == "tokens" else "state"

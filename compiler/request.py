@@ -73,7 +73,7 @@ def parse_text(text: str) -> Request:
     try:
         value = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise BadInput("Q001", f"the request is not JSON: {error}", "see docs for the format of a request") from None
+        raise BadInput("Q001", f"the request is not JSON: {error}", "see docs/trace.md for the format") from None
     return parse(value)
 
 
@@ -124,14 +124,18 @@ def _range(what: str, value: object) -> tuple[int, int]:
 def _keys(value: object, what: str, keys: tuple[str, ...], free: tuple[str, ...] = ()) -> dict[str, object]:
     """A mapping that has all of `keys`, and of others at most those of `free`."""
     if not isinstance(value, dict):
-        raise BadInput("Q002", f"{what} is {_name(value)}, not a mapping", f"it has the keys {', '.join(keys)}")
+        raise BadInput("Q002", f"{what} is {_name(value)}, not a mapping", _listed(keys, free))
     for key in value:
         if key not in (*keys, *free):
             raise BadInput("Q002", f"{what} has an unknown key {key!r}", nearest(str(key), (*keys, *free)))
     for key in keys:
         if key not in value:
-            raise BadInput("Q002", f"{what} has no {key!r}", f"it has the keys {', '.join(keys)}")
+            raise BadInput("Q002", f"{what} has no {key!r}", _listed(keys, free))
     return value
+
+
+def _listed(keys: tuple[str, ...], free: tuple[str, ...]) -> str:
+    return f"it has the keys {', '.join(keys)}" + (f", and may have {', '.join(free)}" if free else "")
 
 
 def _whole(what: str, value: object) -> int:

@@ -18,33 +18,42 @@ MOST = 33
 
 def check_requirements(engine: Engine, model: Model, caches: Sequence[BoundCache], env: Env) -> None:
     """Check every condition whose names `env` knows by now. Raises Refused (C110)."""
+    every = _known(engine, caches, env)
+    for rule, known in every:
+        if evaluate(rule.that, known) is not True:
+            said = f"{model.name} on {engine.name}: {_said(rule, known)}"
+            raise Refused("C110", said, _help(engine, every, rule, known))
+
+
+def _known(engine: Engine, caches: Sequence[BoundCache], env: Env) -> list[tuple[Require, Env]]:
+    """Every condition with the values that it is about, once for each cache of its kind."""
+    found: list[tuple[Require, Env]] = []
     for rule in engine.require:
-        if rule.kind is None:
-            _check(engine, model, rule, env)
-            continue
-        for cache in (cache for cache in caches if cache.kind == rule.kind):
-            _check(engine, model, rule, {**env, **cache.env})
+        about = [env] if rule.kind is None else [{**env, **c.env} for c in caches if c.kind == rule.kind]
+        found += [(rule, known) for known in about if names(rule.that) <= known.keys()]
+    return found
 
 
-def _check(engine: Engine, model: Model, rule: Require, env: Env) -> None:
-    if not names(rule.that) <= env.keys() or evaluate(rule.that, env) is True:
-        return
+def _said(rule: Require, env: Env) -> str:
     said = rule.say
     for name in sorted(env):
         said = said.replace("{" + name + "}", str(env[name]))
+    return said
+
+
+def _help(engine: Engine, every: list[tuple[Require, Env]], rule: Require, env: Env) -> str:
+    """What is false, and the sizes of a mesh axis with which all conditions hold that depend on the mesh alone."""
     values = ", ".join(f"{name} = {env[name]}" for name in sorted(names(rule.that)))
-    help = f"{rule.that.text} is false with {values}{_holds(engine, rule, env)}"
-    raise Refused("C110", f"{model.name} on {engine.name}: {said}", help)
-
-
-def _holds(engine: Engine, rule: Require, env: Env) -> str:
-    """The sizes of a mesh axis with which the condition holds, where nothing else in it depends on the mesh."""
+    measured = {*MEASURED, *engine.derive}
     axes = {*engine.mesh.workers, *engine.mesh.derived} & names(rule.that)
-    if names(rule.that) & {*MEASURED, *engine.derive}:
-        return ""
-    found = {axis: [n for n in range(1, MOST) if _is_true(rule, {**env, axis: n})] for axis in sorted(axes)}
-    told = [f"{axis} = {ranges(sizes)}" for axis, sizes in found.items() if sizes]
-    return f"; it holds with {' or '.join(told)}" if told else ""
+    plain = [(other, known) for other, known in every if not names(other.that) & measured]
+    sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not names(rule.that) & measured else {}
+    told = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
+    return f"{rule.that.text} is false with {values}" + (f"; all hold with {' or '.join(told)}" if told else "")
+
+
+def _holding(every: list[tuple[Require, Env]], axis: str) -> list[int]:
+    return [n for n in range(1, MOST) if all(_is_true(rule, {**env, axis: n}) for rule, env in every)]
 
 
 def _is_true(rule: Require, env: Env) -> bool:

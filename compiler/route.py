@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.coalesce import Gaps, coalesce, vacant
-from kvplan.compiler.elect import RULES, Choice, check_held, classes, elect
+from kvplan.compiler.elect import RULES, Choice, check_whole, classes, elect
 from kvplan.compiler.intersect import Range, Span, common, law, runs, spans
 from kvplan.compiler.meetings import Meeting, meetings
 from kvplan.compiler.own import Interval, holding
@@ -59,7 +59,7 @@ def placed(side: BoundSide) -> Placed:
 def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[Choice]]:
     """Who reads what from whom: choices by (cache, tensor), over the caches that both sides have.
 
-    Raises Refused (C135) where a decode worker needs what no prefill worker holds.
+    Raises Refused (C135) where the workers of a side do not hold all of a cache together.
     """
     theirs = {cache.name: cache for cache in prefill.caches}
     found = {}
@@ -68,7 +68,8 @@ def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[st
             continue
         for tensor, source in zip(cache.tensors, theirs[cache.name].tensors, strict=True):
             needs, holders = classes(decode, cache, tensor), classes(prefill, theirs[cache.name], source)
-            check_held(f"{tensor.name!r} of {cache.name!r}", needs, holders)
+            check_whole("decode", cache, tensor, needs)
+            check_whole("prefill", theirs[cache.name], source, holders)
             found[cache.name, tensor.name] = [c for part in elect(RULES[rule], holders, needs).values() for c in part]
     return found
 

@@ -47,7 +47,9 @@ def _part(side: BoundSide, worker: BoundWorker, unit: Unit, part: Part, tensors:
         (d.axis, unit.layers if d.axis == "layer" else _numbers(held[d.axis], d.weight, d.count), d.step)
         for d in part.outer
     )
-    return Planes(unit.cache, unit.group, part.name, unit.first + part.first, loops, part.page, part.stride, views)
+    inside = () if any(axis == "layer" for axis, _, _ in loops) else unit.layers
+    first = unit.first + part.first
+    return Planes(unit.cache, unit.group, part.name, first, loops, part.page, part.stride, views, inside)
 
 
 def _numbers(held: Interval, weight: int, count: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from kvplan.compiler.bound import BoundCache, BoundTensor
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.options import Env, filled, settle
+from kvplan.compiler.own import proportional
 from kvplan.compiler.side import nearest, unknown, whole
 from kvplan.dsl.dtypes import SIZES, canonical
 from kvplan.dsl.dtypes import size as dtype_size
@@ -49,9 +50,9 @@ def with_shares(caches: tuple[BoundCache, ...], given: Mapping[str, str], sizes:
 def _with_shares(cache: BoundCache, listed: Mapping[str, str], sizes: Mapping[str, int]) -> BoundCache:
     def shares(tensor: BoundTensor) -> tuple[tuple[str, tuple[int, ...]], ...]:
         keys = [(axis, f"{SHARE}{cache.name}.{axis}", over) for axis, over in tensor.split]
-        return tuple(
-            (a, _counts(k, listed[k], dict(tensor.axes)[a], sizes[over])) for a, k, over in keys if k in listed
-        )
+        given = [(axis, key, sizes[over]) for axis, key, over in keys if key in listed]
+        found = [(axis, _counts(key, listed[key], dict(tensor.axes)[axis], count)) for axis, key, count in given]
+        return tuple((axis, counts) for axis, counts in found if counts != proportional(sum(counts), len(counts)))
 
     return replace(cache, tensors=tuple(replace(tensor, shares=shares(tensor)) for tensor in cache.tensors))
 

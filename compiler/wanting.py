@@ -18,7 +18,7 @@ def reading(plan: Plan, pair: Pair) -> str:
     """Everything about what a pair reads that is not `all tokens of the context`; empty where it is."""
     length = next(group.length for group in plan.decode.groups if group.name == pair.decode)
     words = [f"only {needed(pair.needs)}"] if needed(pair.needs) else []
-    words += [f"a row per {pair.rows:,} tokens, moved with the last of them"] if pair.rows > 1 else []
+    words += [f"a row per {pair.rows:,} tokens, moved whole with the last of them"] if pair.rows > 1 else []
     words += [f"tokens are those of {length!r}"] if length != CONTEXT else []
     return "; ".join(words)
 

@@ -132,7 +132,8 @@ KEYS: Mapping[str, Code] = {
     "K012": Code(
         "a list of layers is wrong",
         "Layers are numbered from 0 to one less than the model's 'layers', in ascending order, each once; 'all' stands "
-        "for all of them." + example("layers: [5, 5, 99]", "layers: [5, 12]"),
+        "for all of them. Ranges are written out: [0-3] is [0, 1, 2, 3]."
+        + example("layers: [5, 5, 99]", "layers: [5, 12]"),
     ),
     "K013": Code(
         "a number is expected",

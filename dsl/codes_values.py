@@ -151,4 +151,9 @@ VALUES: Mapping[str, Code] = {
         "The numbers that a model gives make a limit of 'needs' negative, whatever the side; 0 is no limit."
         + example("needs: {window: 0 - 1}", "needs: {window: 0}"),
     ),
+    "B006": Code(
+        "a window and a chunk at once",
+        "A token attends to a window or to its chunk; 0 is no limit. Two such caches are two entries of the model's "
+        "'caches'." + example("needs: {window: 128, chunk: 64}", "needs: {window: 128}"),
+    ),
 }

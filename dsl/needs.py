@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
-from kvplan.dsl.diagnostics import Sink
-from kvplan.dsl.fields import check_names, entries, expression, fields
+from kvplan.dsl.diagnostics import Diagnostic, Sink
+from kvplan.dsl.evaluate import evaluate
+from kvplan.dsl.expr import names
+from kvplan.dsl.fields import check_names, entries, expression, fields, guarded
 from kvplan.dsl.model import Needs
+from kvplan.dsl.nodes import Sizes, Value
 from kvplan.dsl.reader import Scalar, Table, Tree
+from kvplan.dsl.source import Span
 
 ALL = "all"
 LIMITS = ("window", "retain", "chunk", "sink")
@@ -27,7 +32,19 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> Needs | 
     exprs = {name: expression(sink, value, f"'{name}'") for name, value in found.items()}
     for expr in exprs.values():
         check_names(sink, expr, known, "a number of tokens is expected")
+    limits = exprs.get("window"), exprs.get("chunk")
+    if all(expr and not names(expr) for expr in limits):
+        values = [guarded(sink, partial(evaluate, expr, {})) for expr in limits if expr]
+        sink.found += at_once(values, tree.span)
     return Needs(**exprs, span=tree.span)
+
+
+def at_once(limits: Sequence[Value | Sizes | None], place: Span, note: str = "") -> list[Diagnostic]:
+    """The error of a window and a chunk that are both more than 0 (B006), none where one is not."""
+    if any(not isinstance(value, int) or value < 1 for value in limits):
+        return []
+    said = "needs have a window of {} and a chunk of {} tokens".format(*limits)
+    return [Diagnostic("B006", said, place, (note,) if note else (), "leave out one of them, or make it 0")]
 
 
 def _check_limits(sink: Sink, tree: Table, found: Mapping[str, Tree]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +12,7 @@ from kvplan.dsl.evaluate import evaluate, in_play
 from kvplan.dsl.expr import names
 from kvplan.dsl.fields import guarded
 from kvplan.dsl.model import Kind, Needs, TensorSpec
+from kvplan.dsl.needs import at_once
 from kvplan.dsl.nodes import Expr, Name, Sizes, Value
 from kvplan.dsl.source import Span
 
@@ -44,7 +46,8 @@ def check_worth(
     sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: Span, needs: Needs | None = None
 ) -> None:
     """Report what no side can mend, each mistake once: a parameter without a value (T…, B…), a size below 1 (B004), a
-    number of tokens below 0 (B005) in the cache's own `needs`, or the kind's where it has none.
+    number of tokens below 0 (B005) or a window and a chunk at once (B006) in the cache's own `needs`, or the kind's
+    where it has none.
     """
     defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
     given = Given(params, defaults, span)
@@ -103,6 +106,18 @@ def _needs(kind: Kind, own: Needs | None, given: Given, env: Env) -> Iterator[Di
             continue
         place, note = (expr.tree.span, "") if own else (given.place(given.blamed(expr, env)), f"it is {expr.text}")
         yield from _tokens(f"'{name}' of needs", expr, place, note, env)
+    if needs and needs.window and needs.chunk:
+        yield from _at_once(needs.window, needs.chunk, own is not None, given, env)
+
+
+def _at_once(window: Expr, chunk: Expr, own: bool, given: Given, env: Env) -> Iterator[Diagnostic]:
+    """B006 at the chunk, or at the parameter that the model gives it by; numbers alone are refused as they are read."""
+    if not _names(window) | _names(chunk) or not _ready(window, env) or not _ready(chunk, env):
+        return
+    blamed = given.blamed(chunk, env) or given.blamed(window, env)
+    place, note = (chunk.tree.span, "") if own else (given.place(blamed), f"they are {window.text} and {chunk.text}")
+    with suppress(DslError):
+        yield from at_once((evaluate(window, env), evaluate(chunk, env)), place, note)
 
 
 def _tokens(what: str, expr: Expr, place: Span, note: str, env: Env) -> Iterator[Diagnostic]:

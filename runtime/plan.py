@@ -77,7 +77,8 @@ class Planes:
     """The planes of one occurrence of `block` of one cache on one worker.
 
     `loops` are the loops outside `block`, outermost first: (axis, global indices, planes per step). Plane number
-    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart.
+    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart. `layers` are
+    the global layers that lie inside a page, none where each has planes of its own.
     """
 
     cache: str
@@ -88,6 +89,7 @@ class Planes:
     page: int
     stride: int
     views: tuple[View, ...]
+    layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

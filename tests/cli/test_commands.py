@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
+from kvplan.compiler import api
 
 PAIR = ["llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2"]
 
@@ -86,6 +87,38 @@ def test_exit_codes(words: list[str], code: int) -> None:
     assert run(*words).exit_code == code
 
 
+@pytest.mark.parametrize("side", ["", " ", ","])
+@pytest.mark.parametrize("command", ["compile", "explain", "simulate", "matrix"])
+@pytest.mark.parametrize("which", ["--prefill", "--decode"])
+def test_an_empty_side_is_as_good_as_missing(command: str, which: str, side: str, tmp_path: Path) -> None:
+    words = {"--prefill": "tp=2", "--decode": "tp=1", which: side}
+    given = [word for pair in words.items() for word in pair]
+    said = run(command, "llama-3.1-8b", *given, "--format", "json")
+    assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "S023")
+    assert which in json.loads(said.stdout)["error"]["message"]
+
+
+@pytest.mark.parametrize("what", ["C110", "plan.py"])
+@pytest.mark.parametrize("words", [["--prefill", "tp=2"], ["--decode", "tp=2"], ["--elect", "one"]])
+def test_a_plan_or_a_code_has_no_sides_of_the_command(what: str, words: list[str]) -> None:
+    said = run("explain", what, *words)
+    assert (said.exit_code, " ".join(words) in said.stderr) == (2, True)
+
+
+def test_an_unknown_option_is_said_before_any_pair(tmp_path: Path) -> None:
+    pairs = ["llama-3.1-8b", "--prefill", "tp=3", "--decode", "tp=1"]
+    said = run("compile", *pairs, "--elect", "foo", "-o", str(tmp_path), "--format", "json")
+    assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "S015")
+    deploy = tmp_path / "deploy.yaml"
+    entry = "{models: [llama-3.1-8b], prefill: [tp=1], decode: [tp=1]%s}"
+    rows = [entry % "", entry % ", options: {elect: foo}"]
+    deploy.write_text("kvplan: 1\ndeployment: deploy\ntitle: Ours\nplans:\n" + "".join(f"  - {row}\n" for row in rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "compile_pair", lambda *_: pytest.fail("a pair was compiled"))
+        said = run("compile", str(deploy), "-o", str(tmp_path / "out"), "--format", "json")
+    assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "S015")
+
+
 def test_refusal_as_json() -> None:
     said = run("explain", "llama-3.1-8b", "--prefill", "tp=3", "--decode", "tp=1", "--format", "json")
     error = json.loads(said.stdout)["error"]
@@ -116,6 +149,21 @@ def test_simulate_says_what_was_compared() -> None:
     assert said.exit_code == 0
     assert f"{55 * 8 * 256 * 2 * 32:,} bytes" in said.stdout
     assert run("simulate", *PAIR, "--tokens", "60:5").exit_code == 2
+
+
+def test_simulate_says_which_tokens(tmp_path: Path) -> None:
+    pair = ["gpt-oss-20b", "--prefill", "tp=2", "--decode", "tp=1"]
+    answer = json.loads(run("simulate", *pair, "--format", "json").stdout)
+    (said,) = answer.values()
+    first, end = said["tokens"]
+    assert (said["right"], end - first > 127) == (True, True)
+    assert f"\n  tokens {first}:{end}: compared " in run("simulate", *pair).stdout
+    assert "512 tokens" in " ".join(run("simulate", "--help").stdout.split())
+
+
+def test_simulate_on_too_small_a_pool_is_bad_input() -> None:
+    said = run("simulate", "qwen3-0.6b", "--prefill", "tp=1", "--decode", "engine=custom,blocks=2", "--format", "json")
+    assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "Q021")
 
 
 def test_diff_by_meaning(tmp_path: Path) -> None:

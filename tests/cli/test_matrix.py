@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
-from kvplan.cli.matrix_text import WIDTH, size
+from kvplan.cli.matrix_text import WIDTH, size, text
+from kvplan.compiler.matrix import Cell, Reason
 
 FIVE = "tp=1/2/4/8/16"
 SOME = ("--prefill", "tp=1/3/5", "--decode", "tp=2,kv_dtype=bf16/fp8")
@@ -55,8 +56,28 @@ def test_reasons_stand_once_below_the_table() -> None:
     assert said.stdout.count("\nC134: ") == 1
     assert [said.stdout.count(f"cannot be shared by tp={n}") for n in (3, 5)] == [1, 1]
     assert [line.split() for line in said.stdout.splitlines() if line.startswith("tp=3")] == [
-        ["tp=3", "refused", "C110", "C110"]
+        ["tp=3", "refused", "C110a", "C110a"]
     ]
+
+
+def test_letters_link_cells_to_the_reasons_of_one_code() -> None:
+    lines = run(*SOME).stdout.splitlines()
+    cells = {line.split()[0]: line.split()[2:] for line in lines if " refused " in line}
+    reasons = {line.split(": ")[0]: line[-4:] for line in lines if line.startswith("C1")}
+    assert {(side, reasons[code]) for side, codes in cells.items() for code in codes} == {
+        ("tp=3", "tp=3"),
+        ("tp=5", "tp=5"),
+    }
+    assert set(reasons) == {"C134", "C110a", "C110b"}
+
+
+def test_letters_go_on_behind_z() -> None:
+    reasons = [Reason("C110", f"{n}", "") for n in range(60)]
+    cells = tuple(Cell("tp=1", f"tp={n}", reason) for n, reason in enumerate(reasons, 1))
+    lines = text("m", cells).splitlines()
+    found = [line.split(": ")[0] for line in lines if line.startswith("C110")]
+    assert len(set(found)) == 60
+    assert (found[0], found[25], found[26], found[52]) == ("C110a", "C110z", "C110aa", "C110ba")
 
 
 def test_json_and_csv_have_the_same_exact_numbers() -> None:
@@ -74,6 +95,9 @@ def test_json_and_csv_have_the_same_exact_numbers() -> None:
     assert {pair: code for code, pairs in told for pair in pairs} == refused
     assert len(told) == 3
     assert all(row["reason"] for row in rows if row["refused"])
+    helps = {(p, d): refusal["help"] for refusal in answer["refusals"] for p, d in refusal["pairs"]}
+    assert {(row["prefill"], row["decode"]): row["help"] for row in rows if row["refused"]} == helps
+    assert all(helps.values())
 
 
 @pytest.mark.parametrize("side", ["tpp=1", "tp=x", "tp=3/"])

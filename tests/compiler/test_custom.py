@@ -49,6 +49,8 @@ def test_it_runs(library: Library, model: str, prefill: str, decode: str) -> Non
     ("text", "key"),
     [
         ("tp=2,share.attention.head=3+5", "tp=2,share.attention.head=3+5"),
+        ("tp=2,share.attention.head=03+5", "tp=2,share.attention.head=3+5"),
+        ("tp=2,share.attention.head=4+4", "tp=2"),
         ("tp=2,tokens.attention=32", "tp=2,tokens.attention=32"),
         ("tp=2,tokens.attention=16", "tp=2"),
         ("tp=2,copies=consecutive,form=by_cache", "tp=2"),
@@ -79,6 +81,32 @@ def test_what_it_cannot_run_is_named(library: Library, text: str, code: str) -> 
 
 
 def test_tokens_that_nobody_holds_are_refused(library: Library) -> None:
-    with pytest.raises(CompileError, match="hold 50% of it") as caught:
-        compile_pair(library, "qwen3-0.6b", "engine=custom,tp=4,dcp=2", "tp=1")
-    assert caught.value.code == "C135"
+    for word, sides in (
+        ("prefill", ("engine=custom,tp=4,dcp=2", "tp=1")),
+        ("decode", ("tp=1", "engine=custom,tp=4,dcp=2")),
+        ("decode", ("tp=1", "engine=custom,tp=1,dcp=2")),
+    ):
+        with pytest.raises(CompileError, match=f"all {word} workers together hold 50%") as caught:
+            compile_pair(library, "qwen3-0.6b", *sides)
+        assert caught.value.code == "C135"
+
+
+def test_turns_are_the_same_for_all_caches(library: Library) -> None:
+    with pytest.raises(CompileError) as caught:
+        bind(library, library.model("qwen3-0.6b"), "engine=custom,pcp=2,interleave.attention=3")
+    assert caught.value.code == "S005"
+
+
+def test_layers_inside_a_block_are_part_of_a_side(library: Library) -> None:
+    """Two groups of every second layer, or of either half: other bytes under the same counts."""
+    sides = [f"engine=custom,form=by_page,order=BLHNC,assign={assign}" for assign in ("strided", "blocked")]
+    found = [compile_pair(library, "gemma-3-27b", side, side).plan for side in sides]
+    assert found[0].prefill.digest != found[1].prefill.digest
+    assert found[0].digest != found[1].digest
+
+
+def test_a_long_name_ends_with_the_digest(library: Library) -> None:
+    shares = ",".join(["engine=custom", "tp=64", "share.attention.head=" + "+".join(["0"] * 56 + ["1"] * 8)])
+    made = compile_pair(library, "qwen3-0.6b", shares, shares)
+    assert len(made.path.rpartition("/")[2]) <= 210
+    assert made.path.endswith(f"_{made.plan.digest[:8]}.py")

@@ -89,7 +89,7 @@ def test_the_header_says_what_it_is():
         " 16,384 B\n",
         "decode workers 0-1, attention: 2 reads, 64 spans a kernel block; 4,096 requests and 67,108,864 B per 1,024",
         "decode workers 0-1, mamba.0: 2 reads, 40 spans a slot; 40 requests and 1,326,080 B a request",
-        "Exactly the tokens asked for are written",
+        "Of the tokens asked for exactly what is needed is written",
         "Proved: every byte once.",
     ):
         assert words in header

@@ -169,6 +169,29 @@ def test_workers_that_share_tokens_say_which() -> None:
     assert "  decode worker 3 holds tokens 192-255, 704-767, … of a request" in lines
 
 
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("deepseek-v3", "tp=2,dcp=2", "tp=1"), "A latent+rope"),
+        (("deepseek-v3", "tp=2,dcp=2,block=32", "tp=1,block=64"), "A latent+rope"),
+        (("llama-3.1-8b", "engine=custom,pcp=2", "tp=1"), "A k+v head 0-7"),
+    ],
+)
+def test_prefill_workers_that_take_turns_are_drawn_once(names: tuple[str, str, str], words: str) -> None:
+    lines = landing(made(*names), 0)
+    (page,) = (lines[i + 1] for i, line in enumerate(lines) if line.startswith("  decode worker 0: "))
+    assert words in page or page.startswith("  |A")
+    assert "B" not in page.replace("B |", "|")
+    assert "  B: the same places as A, for the tokens of other workers" in lines
+    assert [line[:24] for line in lines if " holds tokens " in line] == [f"  prefill worker {n} holds" for n in (0, 1)]
+
+
+def test_spans_that_lie_on_each_other_stay_so() -> None:
+    one, other = (laid(piece, DECODE) for piece in pieces(made("deepseek-v3", "tp=2,dcp=2", "tp=1"), 0))
+    both = [next(one)[1], next(other)[1]]
+    assert [(node.offset, node.bytes) for node in tree(both)] == [(0, 18_432), (0, 18_432)]
+
+
 def test_what_is_for_others_is_blank() -> None:
     lines = landing(made("llama-3.1-8b", "tp=2", "tp=4"), 1)
     page = lines[lines.index("  prefill worker 0: 32 pages of 32,768 B each") + 1]

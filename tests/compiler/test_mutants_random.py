@@ -36,8 +36,7 @@ def verdict(seed: int) -> str:
     request = long_request(drawn)
     right, moves = traced(plan, request), traced(mutant, request)
     if not refused(mutant, drawn):
-        same = moves == right and moves is not None and seems_right(mutant, drawn, moves, request)
-        return "the same" if same else "accepted"
+        return "the same" if moves is not None and moves == right else "accepted"
     if moves is None or moves == right or by_tokens(mutant):
         return "refused"
     return "not seen" if seems_right(mutant, drawn, moves, request) else "refused"

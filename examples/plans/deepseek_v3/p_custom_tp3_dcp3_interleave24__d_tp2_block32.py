@@ -12,12 +12,12 @@ attention, a page of the first worker that has one:
              32 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
-    decode workers 0-1, attention: 3 reads, 183 spans a run of tokens; 5,612 requests and 71,958,528 B per 1,024
+    decode workers 0-1, attention: 3 reads, 61 spans a run of tokens; 5,612 requests and 71,958,528 B per 1,024
         tokens
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 Prefill: interleave=24 given; derived 16.
 Proved for every decode worker, each byte written once. attention: 61 layers x 1,152 B a token, each from its own
 (layer, token, dim, turn).
@@ -65,8 +65,8 @@ ATTENTION_LOOPS = (("layer", tuple(range(61)), 1),)
 PREFILL_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 18_432, 18_432, PREFILL_ATTENTION_VIEWS),)
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 36_864, 36_864, DECODE_ATTENTION_VIEWS),)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="engine=custom,tp=3,dcp=3,interleave=24",
     digest=PREFILL_DIGEST,
@@ -126,6 +126,7 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="DeepSeek-V3",

@@ -27,8 +27,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
         per 1,024 tokens
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
 Proved for every decode worker, each byte written once. full: 10 layers x 8,192 B a token, each from its own (layer,
 head, token, dim); sliding: 52 layers x 8,192 B a token, each from its own (layer, head, token, dim).
@@ -69,11 +69,11 @@ SLIDING_LAYERS_4 = (4, 12, 19, 26, 33, 40, 48, 55)
 SLIDING_LAYERS_5 = (6, 13, 20, 27, 34, 42, 49, 56)
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_FULL_VIEWS = (
+PREFILL_VIEWS = (
     View("k", "bf16", 0, (("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", 256, (("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )
-DECODE_FULL_VIEWS = (
+DECODE_VIEWS = (
     View("k", "bf16", 0, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", 256, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )
@@ -88,26 +88,26 @@ SLIDING_LOOPS_3 = (("layer", SLIDING_LAYERS_3, 1),)
 SLIDING_LOOPS_4 = (("layer", SLIDING_LAYERS_4, 1),)
 SLIDING_LOOPS_5 = (("layer", SLIDING_LAYERS_5, 1),)
 PREFILL_PLANES = (
-    Planes("full", "full", None, 0, FULL_LOOPS, 65_536, 65_536, PREFILL_FULL_VIEWS),
-    Planes("sliding", "sliding.0", None, 10, SLIDING_LOOPS_0, 65_536, 65_536, PREFILL_FULL_VIEWS),
-    Planes("sliding", "sliding.1", None, 19, SLIDING_LOOPS_1, 65_536, 65_536, PREFILL_FULL_VIEWS),
-    Planes("sliding", "sliding.2", None, 28, SLIDING_LOOPS_2, 65_536, 65_536, PREFILL_FULL_VIEWS),
-    Planes("sliding", "sliding.3", None, 37, SLIDING_LOOPS_3, 65_536, 65_536, PREFILL_FULL_VIEWS),
-    Planes("sliding", "sliding.4", None, 46, SLIDING_LOOPS_4, 65_536, 65_536, PREFILL_FULL_VIEWS),
-    Planes("sliding", "sliding.5", None, 54, SLIDING_LOOPS_5, 65_536, 65_536, PREFILL_FULL_VIEWS),
+    Planes("full", "full", None, 0, FULL_LOOPS, 65_536, 65_536, PREFILL_VIEWS),
+    Planes("sliding", "sliding.0", None, 10, SLIDING_LOOPS_0, 65_536, 65_536, PREFILL_VIEWS),
+    Planes("sliding", "sliding.1", None, 19, SLIDING_LOOPS_1, 65_536, 65_536, PREFILL_VIEWS),
+    Planes("sliding", "sliding.2", None, 28, SLIDING_LOOPS_2, 65_536, 65_536, PREFILL_VIEWS),
+    Planes("sliding", "sliding.3", None, 37, SLIDING_LOOPS_3, 65_536, 65_536, PREFILL_VIEWS),
+    Planes("sliding", "sliding.4", None, 46, SLIDING_LOOPS_4, 65_536, 65_536, PREFILL_VIEWS),
+    Planes("sliding", "sliding.5", None, 54, SLIDING_LOOPS_5, 65_536, 65_536, PREFILL_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("sliding", "sliding.0", None, 10, SLIDING_LOOPS_0, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("sliding", "sliding.1", None, 19, SLIDING_LOOPS_1, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("sliding", "sliding.2", None, 28, SLIDING_LOOPS_2, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("sliding", "sliding.3", None, 37, SLIDING_LOOPS_3, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("sliding", "sliding.4", None, 46, SLIDING_LOOPS_4, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("sliding", "sliding.5", None, 54, SLIDING_LOOPS_5, 32_768, 32_768, DECODE_FULL_VIEWS),
+    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, DECODE_VIEWS),
+    Planes("sliding", "sliding.0", None, 10, SLIDING_LOOPS_0, 32_768, 32_768, DECODE_VIEWS),
+    Planes("sliding", "sliding.1", None, 19, SLIDING_LOOPS_1, 32_768, 32_768, DECODE_VIEWS),
+    Planes("sliding", "sliding.2", None, 28, SLIDING_LOOPS_2, 32_768, 32_768, DECODE_VIEWS),
+    Planes("sliding", "sliding.3", None, 37, SLIDING_LOOPS_3, 32_768, 32_768, DECODE_VIEWS),
+    Planes("sliding", "sliding.4", None, 46, SLIDING_LOOPS_4, 32_768, 32_768, DECODE_VIEWS),
+    Planes("sliding", "sliding.5", None, 54, SLIDING_LOOPS_5, 32_768, 32_768, DECODE_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=2",
     digest=PREFILL_DIGEST,
@@ -333,6 +333,8 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), (), (), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
+# Needs: which tokens are read, the last `keep`, those from the last multiple of `chunk` on, the first `sink`.
 PLAN = Plan(
     format=1,
     title="Gemma 3 27B",

@@ -31,8 +31,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
         reads, 16 spans a slot; 16 requests and 4,298,752 B a request
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 Proved for every decode worker, each byte written once. attention: 4 layers x 4,096 B a token, each from its own
 (layer, head, token, dim); mamba: 36 layers x 2,147,840 B a state, each from its own (layer, head, hd, tap, group,
 st).
@@ -123,8 +123,8 @@ DECODE_PLANES = (
     Planes("mamba", "mamba.8", None, 36, MAMBA_LOOPS_8, 1_074_688, 1_081_344, DECODE_MAMBA_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4",
     digest=PREFILL_DIGEST,
@@ -334,6 +334,7 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="IBM Granite 4.0 H Small",

@@ -16,8 +16,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
         tokens
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
 (layer, head, token, dim).
 """
@@ -63,8 +63,8 @@ ATTENTION_LOOPS = (("layer", tuple(range(32)), 1),)
 PREFILL_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 16_384, 16_384, PREFILL_ATTENTION_VIEWS),)
 DECODE_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 32_768, 32_768, DECODE_ATTENTION_VIEWS),)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4",
     digest=PREFILL_DIGEST,
@@ -138,6 +138,7 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="Llama 3.1 8B",

@@ -16,8 +16,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
     decode workers 0-3, attention: 1 read, 32 spans a kernel block; 2,048 requests and 33,554,432 B per 1,024 tokens
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
 (layer, head, token, dim).
 """
@@ -43,8 +43,8 @@ from kvplan.runtime.plan import (
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
-DECODE_DIGEST = "aa299384153828ced89f33de43a9c3eb"
-PLAN_DIGEST = "c6869fdaa977b4b3591454494b99a334"
+DECODE_DIGEST = "b7aa16a33bded2cb4193c542150828dd"
+PLAN_DIGEST = "34b4a9670c09da836237b3e9ee8dcdfc"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
@@ -61,10 +61,12 @@ DECODE_ATTENTION_VIEWS = (
 # step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
 ATTENTION_LOOPS = (("layer", tuple(range(32)), 1),)
 PREFILL_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 16_384, 16_384, PREFILL_ATTENTION_VIEWS),)
-DECODE_PLANES = (Planes("attention", "attention", None, 0, (), 524_288, 524_288, DECODE_ATTENTION_VIEWS),)
+DECODE_PLANES = (
+    Planes("attention", "attention", None, 0, (), 524_288, 524_288, DECODE_ATTENTION_VIEWS, tuple(range(32))),
+)
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4",
     digest=PREFILL_DIGEST,
@@ -130,6 +132,7 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), (), (), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="Llama 3.1 8B",

@@ -24,8 +24,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
         25,165,824 B per 1,024 tokens
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
 Proved for every decode worker, each byte written once. full: 12 layers x 4,096 B a token, each from its own (layer,
 head, token, dim); local: 36 layers x 4,096 B a token, each from its own (layer, head, token, dim).
@@ -58,11 +58,11 @@ PLAN_DIGEST = "d59ef0b7a0e843a6f81ff9852f75c3c1"
 FUNCTIONS_DIGEST = "d19e7efe8655a025cdbe46b1f4b1e273"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_FULL_VIEWS = (
+PREFILL_VIEWS = (
     View("k", "bf16", 0, (("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
     View("v", "bf16", 256, (("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
 )
-DECODE_FULL_VIEWS = (
+DECODE_VIEWS = (
     View("k", "bf16", 0, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", 256, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )
@@ -74,20 +74,20 @@ LOCAL_LOOPS_0 = (("layer", tuple(range(0, 45, 4)), 1),)
 LOCAL_LOOPS_1 = (("layer", tuple(range(1, 46, 4)), 1),)
 LOCAL_LOOPS_2 = (("layer", tuple(range(2, 47, 4)), 1),)
 PREFILL_PLANES = (
-    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, PREFILL_FULL_VIEWS),
-    Planes("local", "local.0", None, 12, LOCAL_LOOPS_0, 32_768, 32_768, PREFILL_FULL_VIEWS),
-    Planes("local", "local.1", None, 24, LOCAL_LOOPS_1, 32_768, 32_768, PREFILL_FULL_VIEWS),
-    Planes("local", "local.2", None, 36, LOCAL_LOOPS_2, 32_768, 32_768, PREFILL_FULL_VIEWS),
+    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, PREFILL_VIEWS),
+    Planes("local", "local.0", None, 12, LOCAL_LOOPS_0, 32_768, 32_768, PREFILL_VIEWS),
+    Planes("local", "local.1", None, 24, LOCAL_LOOPS_1, 32_768, 32_768, PREFILL_VIEWS),
+    Planes("local", "local.2", None, 36, LOCAL_LOOPS_2, 32_768, 32_768, PREFILL_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("local", "local.0", None, 12, LOCAL_LOOPS_0, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("local", "local.1", None, 24, LOCAL_LOOPS_1, 32_768, 32_768, DECODE_FULL_VIEWS),
-    Planes("local", "local.2", None, 36, LOCAL_LOOPS_2, 32_768, 32_768, DECODE_FULL_VIEWS),
+    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, DECODE_VIEWS),
+    Planes("local", "local.0", None, 12, LOCAL_LOOPS_0, 32_768, 32_768, DECODE_VIEWS),
+    Planes("local", "local.1", None, 24, LOCAL_LOOPS_1, 32_768, 32_768, DECODE_VIEWS),
+    Planes("local", "local.2", None, 36, LOCAL_LOOPS_2, 32_768, 32_768, DECODE_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4,block=32",
     digest=PREFILL_DIGEST,
@@ -124,8 +124,8 @@ DECODE = Side(
 # loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
 # step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
 EACH_12_LAYERS_2_HEADS = (Loop("layer", 12, (1, 0), (1, 0)), Loop("head", 2, (0, 16_384), (0, 8192)))
-FULL_TABLE_0 = Table(token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_12_LAYERS_2_HEADS, (512, 512)),))
-FULL_TABLE_1 = Table(token=(Nest(("k", "v"), (0, 0), (0, 16_384), 512, EACH_12_LAYERS_2_HEADS, (512, 512)),))
+TABLE_0 = Table(token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_12_LAYERS_2_HEADS, (512, 512)),))
+TABLE_1 = Table(token=(Nest(("k", "v"), (0, 0), (0, 16_384), 512, EACH_12_LAYERS_2_HEADS, (512, 512)),))
 
 
 # Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
@@ -196,31 +196,33 @@ def local_2(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int,
 READS: tuple[tuple[Read, ...], ...] = (
     # decode worker 0
     (
-        Read(0, "full", "full", tuple(range(3, 48, 4)), (("head", (0, 2)),), FULL_TABLE_0),
-        Read(1, "full", "full", tuple(range(3, 48, 4)), (("head", (2, 4)),), FULL_TABLE_1),
-        Read(0, "local.0", "local", tuple(range(0, 45, 4)), (("head", (0, 2)),), FULL_TABLE_0, (12, 12)),
-        Read(1, "local.0", "local", tuple(range(0, 45, 4)), (("head", (2, 4)),), FULL_TABLE_1, (12, 12)),
-        Read(0, "local.1", "local", tuple(range(1, 46, 4)), (("head", (0, 2)),), FULL_TABLE_0, (24, 24)),
-        Read(1, "local.1", "local", tuple(range(1, 46, 4)), (("head", (2, 4)),), FULL_TABLE_1, (24, 24)),
-        Read(0, "local.2", "local", tuple(range(2, 47, 4)), (("head", (0, 2)),), FULL_TABLE_0, (36, 36)),
-        Read(1, "local.2", "local", tuple(range(2, 47, 4)), (("head", (2, 4)),), FULL_TABLE_1, (36, 36)),
+        Read(0, "full", "full", tuple(range(3, 48, 4)), (("head", (0, 2)),), TABLE_0),
+        Read(1, "full", "full", tuple(range(3, 48, 4)), (("head", (2, 4)),), TABLE_1),
+        Read(0, "local.0", "local", tuple(range(0, 45, 4)), (("head", (0, 2)),), TABLE_0, (12, 12)),
+        Read(1, "local.0", "local", tuple(range(0, 45, 4)), (("head", (2, 4)),), TABLE_1, (12, 12)),
+        Read(0, "local.1", "local", tuple(range(1, 46, 4)), (("head", (0, 2)),), TABLE_0, (24, 24)),
+        Read(1, "local.1", "local", tuple(range(1, 46, 4)), (("head", (2, 4)),), TABLE_1, (24, 24)),
+        Read(0, "local.2", "local", tuple(range(2, 47, 4)), (("head", (0, 2)),), TABLE_0, (36, 36)),
+        Read(1, "local.2", "local", tuple(range(2, 47, 4)), (("head", (2, 4)),), TABLE_1, (36, 36)),
     ),
     # decode worker 1
     (
-        Read(2, "full", "full", tuple(range(3, 48, 4)), (("head", (4, 6)),), FULL_TABLE_0),
-        Read(3, "full", "full", tuple(range(3, 48, 4)), (("head", (6, 8)),), FULL_TABLE_1),
-        Read(2, "local.0", "local", tuple(range(0, 45, 4)), (("head", (4, 6)),), FULL_TABLE_0, (12, 12)),
-        Read(3, "local.0", "local", tuple(range(0, 45, 4)), (("head", (6, 8)),), FULL_TABLE_1, (12, 12)),
-        Read(2, "local.1", "local", tuple(range(1, 46, 4)), (("head", (4, 6)),), FULL_TABLE_0, (24, 24)),
-        Read(3, "local.1", "local", tuple(range(1, 46, 4)), (("head", (6, 8)),), FULL_TABLE_1, (24, 24)),
-        Read(2, "local.2", "local", tuple(range(2, 47, 4)), (("head", (4, 6)),), FULL_TABLE_0, (36, 36)),
-        Read(3, "local.2", "local", tuple(range(2, 47, 4)), (("head", (6, 8)),), FULL_TABLE_1, (36, 36)),
+        Read(2, "full", "full", tuple(range(3, 48, 4)), (("head", (4, 6)),), TABLE_0),
+        Read(3, "full", "full", tuple(range(3, 48, 4)), (("head", (6, 8)),), TABLE_1),
+        Read(2, "local.0", "local", tuple(range(0, 45, 4)), (("head", (4, 6)),), TABLE_0, (12, 12)),
+        Read(3, "local.0", "local", tuple(range(0, 45, 4)), (("head", (6, 8)),), TABLE_1, (12, 12)),
+        Read(2, "local.1", "local", tuple(range(1, 46, 4)), (("head", (4, 6)),), TABLE_0, (24, 24)),
+        Read(3, "local.1", "local", tuple(range(1, 46, 4)), (("head", (6, 8)),), TABLE_1, (24, 24)),
+        Read(2, "local.2", "local", tuple(range(2, 47, 4)), (("head", (4, 6)),), TABLE_0, (36, 36)),
+        Read(3, "local.2", "local", tuple(range(2, 47, 4)), (("head", (6, 8)),), TABLE_1, (36, 36)),
     ),
 )
 
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
+# Needs: which tokens are read, the last `keep`, those from the last multiple of `chunk` on, the first `sink`.
 PLAN = Plan(
     format=1,
     title="Llama 4 Scout 17B-16E",

@@ -32,8 +32,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
     decode workers 0-3, mamba>mamba.3: 1 read, 20 spans a slot; 20 requests and 2,667,520 B a request
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 Proved for every decode worker, each byte written once. attention: 6 layers x 1,024 B a token, each from its own
 (layer, head, token, dim); mamba: 23 layers x 2,134,016 B a state, each from its own (layer, head, hd, tap, group,
 st).
@@ -110,8 +110,8 @@ DECODE_PLANES = (
     Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_4, 533_504, 540_672, DECODE_MAMBA_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=2,groups=by_cache",
     digest=PREFILL_DIGEST,
@@ -464,6 +464,7 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), (), (), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="NVIDIA Nemotron 3 Nano 30B-A3B",

@@ -35,8 +35,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
     decode worker 0, mamba.3: 4 reads, 80 spans a slot; 80 requests and 10,670,080 B a request
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 Prefill: kernel_block=16 given; derived 2096.
 Decode: kernel_block=16 given; derived 4176.
 Proved for every decode worker, each byte written once. attention: 6 layers x 512 B a token, each from its own
@@ -114,8 +114,8 @@ DECODE_PLANES = (
     Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_3, 2_134_016, 2_138_112, DECODE_MAMBA_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=4,kv_dtype=fp8,kernel_block=16",
     digest=PREFILL_DIGEST,
@@ -312,6 +312,7 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((),)
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="NVIDIA Nemotron 3 Nano 30B-A3B",

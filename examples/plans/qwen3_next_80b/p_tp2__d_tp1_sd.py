@@ -30,8 +30,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
         B a request
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 Proved for every decode worker, each byte written once. attention: 12 layers x 2,048 B a token, each from its own
 (layer, head, token, dim); delta: 36 layers x 1,097,728 B a state, each from its own (layer, key_head, kd, tap,
 head, hd).
@@ -104,8 +104,8 @@ DECODE_PLANES = (
     Planes("delta", "delta.2", None, 36, DELTA_LOOPS_2, 1_097_728, 1_114_112, DECODE_DELTA_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=2",
     digest=PREFILL_DIGEST,
@@ -238,6 +238,7 @@ READS: tuple[tuple[Read, ...], ...] = (
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((),)
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="Qwen3-Next 80B-A3B",

@@ -24,8 +24,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
         1,024 tokens
 
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Exactly the tokens asked for are written, nothing before the first one and nothing behind the last one; a state is
-written whole.
+Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
+one; a state is written whole.
 cross: tokens are those of 'encoder'.
 Proved for every decode worker, each byte written once. attention: 32 layers x 5,120 B a token, each from its own
 (layer, head, token, dim); cross: 32 layers x 5,120 B a token, each from its own (layer, head, token, dim).
@@ -57,29 +57,29 @@ PLAN_DIGEST = "43bb6842076ed7838bdf90ee54f7506d"
 FUNCTIONS_DIGEST = "3cd40fde75b79f85c700579728e01a02"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_ATTENTION_VIEWS = (
+PREFILL_VIEWS = (
     View("k", "f16", 0, (("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),
     View("v", "f16", 128, (("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),
 )
-DECODE_ATTENTION_VIEWS = (
+DECODE_VIEWS = (
     View("k", "f16", 0, (("head", 10, 4096), ("token", 16, 256), ("dim", 64, 2))),
     View("v", "f16", 128, (("head", 10, 4096), ("token", 16, 256), ("dim", 64, 2))),
 )
 
 # The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
 # step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
-ATTENTION_LOOPS = (("layer", tuple(range(32)), 1),)
+LOOPS = (("layer", tuple(range(32)), 1),)
 PREFILL_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 81_920, 81_920, PREFILL_ATTENTION_VIEWS),
-    Planes("cross", "cross", None, 32, ATTENTION_LOOPS, 81_920, 81_920, PREFILL_ATTENTION_VIEWS),
+    Planes("attention", "attention", None, 0, LOOPS, 81_920, 81_920, PREFILL_VIEWS),
+    Planes("cross", "cross", None, 32, LOOPS, 81_920, 81_920, PREFILL_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 40_960, 40_960, DECODE_ATTENTION_VIEWS),
-    Planes("cross", "cross", None, 32, ATTENTION_LOOPS, 40_960, 40_960, DECODE_ATTENTION_VIEWS),
+    Planes("attention", "attention", None, 0, LOOPS, 40_960, 40_960, DECODE_VIEWS),
+    Planes("cross", "cross", None, 32, LOOPS, 40_960, 40_960, DECODE_VIEWS),
 )
 
-# Groups of one arena overlay the same memory: a block id belongs to one of them at a time. What a worker holds is
-# (cache, axis, global interval).
+# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
+# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
 PREFILL = Side(
     key="tp=1",
     digest=PREFILL_DIGEST,
@@ -108,11 +108,11 @@ DECODE = Side(
 # step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
 EACH_32_LAYERS = (Loop("layer", 32, (1, 0), (1, 0)),)
 EACH_32_LAYERS_10_HEADS = (Loop("layer", 32, (1, 0), (1, 0)), Loop("head", 10, (0, 4096), (0, 4096)))
-ATTENTION_TABLE_0 = Table(
+TABLE_0 = Table(
     page=(Nest(("k", "v"), (0, 0), (0, 0), 40_960, EACH_32_LAYERS),),
     token=(Nest(("k", "v"), (0, 0), (0, 0), 256, EACH_32_LAYERS_10_HEADS, (256, 256)),),
 )
-ATTENTION_TABLE_1 = Table(
+TABLE_1 = Table(
     page=(Nest(("k", "v"), (0, 40_960), (0, 0), 40_960, EACH_32_LAYERS),),
     token=(Nest(("k", "v"), (0, 40_960), (0, 0), 256, EACH_32_LAYERS_10_HEADS, (256, 256)),),
 )
@@ -150,19 +150,20 @@ def cross(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d
 READS: tuple[tuple[Read, ...], ...] = (
     # decode worker 0
     (
-        Read(0, "attention", "attention", tuple(range(32)), (("head", (0, 10)),), ATTENTION_TABLE_0),
-        Read(0, "cross", "cross", tuple(range(32)), (("head", (0, 10)),), ATTENTION_TABLE_0, (32, 32)),
+        Read(0, "attention", "attention", tuple(range(32)), (("head", (0, 10)),), TABLE_0),
+        Read(0, "cross", "cross", tuple(range(32)), (("head", (0, 10)),), TABLE_0, (32, 32)),
     ),
     # decode worker 1
     (
-        Read(0, "attention", "attention", tuple(range(32)), (("head", (10, 20)),), ATTENTION_TABLE_1),
-        Read(0, "cross", "cross", tuple(range(32)), (("head", (10, 20)),), ATTENTION_TABLE_1, (32, 32)),
+        Read(0, "attention", "attention", tuple(range(32)), (("head", (10, 20)),), TABLE_1),
+        Read(0, "cross", "cross", tuple(range(32)), (("head", (10, 20)),), TABLE_1, (32, 32)),
     ),
 )
 
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
 NOTIFY: tuple[tuple[int, ...], ...] = ((), ())
 
+# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
 PLAN = Plan(
     format=1,
     title="Whisper large v3",
