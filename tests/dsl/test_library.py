@@ -171,11 +171,8 @@ def test_needs_and_length(write: Write) -> None:
     library = load([write("windowed.yaml", WINDOWED), write("tiny.yaml", CACHES)])
     kind = library.kind("windowed")
     assert limits(kind.needs) == {"window": "window", "retain": "draft_tokens", "chunk": "0 * heads", "sink": "4"}
-    assert (kind.length, library.kind("gqa").length, limits(library.kind("gqa").needs)["sink"]) == (
-        "encoder",
-        "context",
-        "sink",
-    )
+    gqa = library.kind("gqa")
+    assert (kind.length, gqa.length, gqa.needs and gqa.needs.window is not None) == ("encoder", "context", True)
     caches = library.model("tiny").caches
     assert limits(caches["inherits"].needs) is None
     assert limits(caches["replaces"].needs) == {"chunk": "window + draft_tokens"}
