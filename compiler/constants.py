@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import takewhile
@@ -18,10 +19,12 @@ Names = dict[object, str]
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Names by value: `fields` for the values of one field of a class, `ints` for lists of numbers anywhere."""
+    """Names by value: `fields` for the values of one field of a class, `ints` for lists of numbers anywhere, `readers`
+    for all reads of a decode worker where others have the same."""
 
     fields: dict[tuple[type, str], Names] = field(default_factory=dict)
     ints: Names = field(default_factory=dict)
+    readers: Names = field(default_factory=dict)
 
     def shown(self, value: object) -> Value:
         """`value` with every dataclass as a call and every hoisted value as its name."""
@@ -78,11 +81,18 @@ def hoisted(plan: Plan) -> Constants:
     every = [entry for _, side in sides for entry in planes(side) if entry.loops]
     found.fields[Planes, "loops"] = named((f"{constant(entry.cache)}_LOOPS", entry.loops) for entry in every)
     found.fields[Worker, "planes"] = _per_side([(p, "PLANES", w.planes) for p, s in sides for w in s.workers])
-    reads = [read for worker in plan.reads for read in worker]
+    reads = list(dict.fromkeys(read for worker in dict.fromkeys(plan.reads) for read in worker))
     found.fields[Read, "table"] = named((f"{constant(read.cache)}_TABLE", read.table) for read in reads)
     if any(len(flat(found.call(read))) + 10 > WIDTH for read in reads):
         found.fields[Read, "holds"] = named((f"{constant(read.cache)}_HOLDS", read.holds) for read in reads)
+    found.readers.update(_readers(plan))
     return found
+
+
+def _readers(plan: Plan) -> Names:
+    """What several decode workers read alike, unless it is little."""
+    often = Counter(reads for reads in plan.reads if len(reads) > 1)
+    return named(("WORKER_READS", reads) for reads, count in often.items() if count > 1)
 
 
 def planes(side: Side) -> Iterator[Planes]:

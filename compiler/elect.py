@@ -91,7 +91,8 @@ def elect(
 def _choices(
     rule: Rule, what: Held, holders: Sequence[int], readers: Sequence[int], j: int, need: Held
 ) -> list[Choice]:
-    common = tuple(layer for layer in need.layers if layer in set(what.layers))
+    there = set(what.layers)
+    common = need.layers if need.layers == what.layers else tuple(n for n in need.layers if n in there)
     taken = rule(holders, readers, j, common)
     read = {holder for holder, layers in taken if layers}
     told = tuple(holder for holder in within_reach(holders, len(readers), j) if holder not in read)

@@ -37,7 +37,8 @@ def emit(plan: Plan, facts: Facts, command: str = "") -> str:
         tables=_tables(found),
         tiled=any(nest.hops for worker in plan.reads for read in worker for nest in read.table.token),
         functions=functions(plan).values(),
-        workers=[lit(found.shown(reads), indent=4, trail=1) for reads in plan.reads],
+        readers="\n".join(assign(name, found.shown(reads)) for reads, name in found.readers.items()),
+        workers=[_reads(found, reads) for reads in plan.reads],
         notify=assign("NOTIFY", found.shown(plan.notify), "tuple[tuple[int, ...], ...]"),
         whole=assign("PLAN", _whole(plan)),
         needs=any(pair.needs != ALL for pair in plan.pairs),
@@ -97,6 +98,11 @@ def _tables(found: Constants) -> str:
     holds = found.fields.get((Read, "holds"), {})
     loops = _constants(found, found.fields[Nest, "loops"])
     return "\n".join(filter(None, (loops, _assigned(holds), _constants(found, found.fields[Read, "table"]))))
+
+
+def _reads(found: Constants, reads: tuple[Read, ...]) -> str:
+    name = found.readers.get(reads)
+    return name or lit(found.shown(reads), indent=4, trail=1)
 
 
 def _side(found: Constants, name: str, side: Side) -> str:

@@ -28,6 +28,8 @@ def side(value: Side) -> str:
 
 def plan(value: Plan) -> str:
     """Digest of what a plan does: both sides, model, options, pairs, reads and contract, not titles."""
+    # Many decode workers may read alike.
+    alike = {reads: digest(reads) for reads in dict.fromkeys(value.reads)}
     return digest(
         {
             "prefill": value.prefill.digest,
@@ -35,7 +37,7 @@ def plan(value: Plan) -> str:
             "model": value.model_digest,
             "options": value.options,
             "pairs": value.pairs,
-            "reads": value.reads,
+            "reads": [alike[reads] for reads in value.reads],
             "notify": value.notify,
             "skipped": value.skipped,
             "functions": value.functions,

@@ -96,3 +96,12 @@ def test_tiles_that_never_begin_together_are_loops() -> None:
     other = cache("layer { block { ch/16 { tap { x[ch%16] } } } }", x)
     made = compile_bound(side([one], tp=2), side([other])).plan
     assert max(len(read.table.page) for read in made.reads[0]) < 8
+
+
+def test_readers_that_read_alike_are_written_once() -> None:
+    """Every worker has a turn of its own on both sides, so that each decode worker reads all prefill workers."""
+    c = cache("layer { block { token { k[dim] } } }", tensor("k", 2, token=0, dim=4), kernel=8)
+    made = compile_bound(side([c], tp=8, dcp=8, chunk=8), side([c], tp=6, dcp=6, chunk=3))
+    assert len(set(made.plan.reads)) == 1
+    assert made.text.count("    WORKER_READS,\n") == 6
+    assert made.text.count("Read(7,") == 1

@@ -46,7 +46,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "60bb1e99e2e7c52f0efdb3c10c297388"
 DECODE_DIGEST = "e7dbb94e78a3c3d82a462f35a9ad6d74"
-PLAN_DIGEST = "4bc361278c9a7f7994b395c4bc9a210c"
+PLAN_DIGEST = "3065afa5c87bcbed1e5a879ad17c7afe"
 FUNCTIONS_DIGEST = "a064b5b26ce831324d9cc92f861649ed"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
@@ -108,19 +108,16 @@ def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: in
 
 # What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
 # first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
+WORKER_READS = (
+    Read(0, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
+    Read(1, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
+    Read(2, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
+)
 READS: tuple[tuple[Read, ...], ...] = (
     # decode worker 0
-    (
-        Read(0, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
-        Read(1, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
-        Read(2, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
-    ),
+    WORKER_READS,
     # decode worker 1
-    (
-        Read(0, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
-        Read(1, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
-        Read(2, "attention", "attention", tuple(range(61)), (), ATTENTION_TABLE),
-    ),
+    WORKER_READS,
 )
 
 # The prefill workers that each decode worker tells that it is done, though it reads nothing from them.

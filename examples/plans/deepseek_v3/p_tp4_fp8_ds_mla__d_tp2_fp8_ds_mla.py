@@ -43,7 +43,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "743ab81399753bd989a6fcfd4dda796a"
 PREFILL_DIGEST = "4fd0c5ce8c97478af00df0fd685b454e"
 DECODE_DIGEST = "15f2f0d4c757d5e9e91e61577cad194b"
-PLAN_DIGEST = "0325a5a6800e84ba56e828cfb003cbf6"
+PLAN_DIGEST = "cda3c75cab8399e0c7a9a39a8914e901"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

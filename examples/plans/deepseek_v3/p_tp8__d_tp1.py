@@ -42,7 +42,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
 DECODE_DIGEST = "f2a3b477a4afd3469a8c9f675d1a7ce9"
-PLAN_DIGEST = "f3afc021d9ecbc131575e4f0f7294d85"
+PLAN_DIGEST = "902eedde2250a294efbe9fa54a784945"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

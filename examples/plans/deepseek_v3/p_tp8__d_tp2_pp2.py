@@ -43,7 +43,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
 DECODE_DIGEST = "7f27aa3be9bc2ddc58ba0d8a4d6c63bf"
-PLAN_DIGEST = "7be75b6209cc1998e9c7a67604012550"
+PLAN_DIGEST = "3028b1449046c1b67f39b0867858adac"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -42,7 +42,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"
 DECODE_DIGEST = "42c4fb6fc9d9efee95be70e0af0bf49b"
-PLAN_DIGEST = "b9cffe3bc547a6a6441cd5653230b955"
+PLAN_DIGEST = "2db7062ebbf1a963642e28b25b82799b"
 FUNCTIONS_DIGEST = "d48ca500a6fa4315268af6747e8bf729"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

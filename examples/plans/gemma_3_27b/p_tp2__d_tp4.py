@@ -57,7 +57,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "c69070f6839acf10e5b38bda8baed07a"
 PREFILL_DIGEST = "5d155c59dcdb262c50a56fdc140a90fb"
 DECODE_DIGEST = "12300b66e0b4149f7ff57512f88a832f"
-PLAN_DIGEST = "3daec191a39739adfdb42736131bd9f8"
+PLAN_DIGEST = "ec29cfaed3096c3f433ed6793ec1eb84"
 FUNCTIONS_DIGEST = "3904293f1fc88a695ccf683ad501e1d0"
 
 # Layers, by their numbers in the whole model.

@@ -61,7 +61,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "768c01a2e3579a4c2fab7cf8d8e62476"
 PREFILL_DIGEST = "7cde1973519857b0cf009a7637f0cc80"
 DECODE_DIGEST = "64703287c83b13324b13d406800b1fef"
-PLAN_DIGEST = "78f52e6e2de9ea1618671bd2e56f68e1"
+PLAN_DIGEST = "54d0624a420d6b1d6895704cb82b7cf1"
 FUNCTIONS_DIGEST = "739b338236b1ddfbad5f856a5fe87281"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

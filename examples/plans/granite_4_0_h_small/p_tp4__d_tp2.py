@@ -61,7 +61,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "768c01a2e3579a4c2fab7cf8d8e62476"
 PREFILL_DIGEST = "1b655130bf8a8aff1125e2b117384432"
 DECODE_DIGEST = "64703287c83b13324b13d406800b1fef"
-PLAN_DIGEST = "4746aabc311c93b0103c3433e2f96a52"
+PLAN_DIGEST = "df59f2986dd4d7560d6f1a3ed7cd8ffa"
 FUNCTIONS_DIGEST = "739b338236b1ddfbad5f856a5fe87281"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

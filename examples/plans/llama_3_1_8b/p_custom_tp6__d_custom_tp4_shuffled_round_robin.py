@@ -49,7 +49,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "73cac5de1e3697fc2076ae0b7be2da92"
 DECODE_DIGEST = "3ea8c9659057d3e3dac5a0a9c381ab77"
-PLAN_DIGEST = "abab3c702643c5bb3150fbc2b792db7d"
+PLAN_DIGEST = "7c4fd6e63fad05fead38cdab62be0332"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

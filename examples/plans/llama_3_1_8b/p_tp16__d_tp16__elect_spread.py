@@ -43,7 +43,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "461d3e2137414feecf50c24dc48c4680"
 DECODE_DIGEST = "461d3e2137414feecf50c24dc48c4680"
-PLAN_DIGEST = "3ec5012dfe31e29b787cd46fa7624b77"
+PLAN_DIGEST = "ece3ff3d2313e387d12dcbe12ca0c635"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

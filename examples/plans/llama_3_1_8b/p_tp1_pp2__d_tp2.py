@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "62abc0ff9d680733d830e8760f5bec60"
 DECODE_DIGEST = "eb9cf4a70ac255840f0f902bb5574627"
-PLAN_DIGEST = "e5a4e1bf2cfe0be8fcbe1ebbc950024a"
+PLAN_DIGEST = "a42379186b4d902ccabcd00f1291d5be"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "78e760fbd99db321ea3f572ee818bffb"
 DECODE_DIGEST = "eb9cf4a70ac255840f0f902bb5574627"
-PLAN_DIGEST = "2763434642778892309f3c803e54143d"
+PLAN_DIGEST = "2aa6bfa02c0a7844c792ca90e0545da6"
 FUNCTIONS_DIGEST = "09b3f49d751273f9d59cc32cfdf0e77e"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
 DECODE_DIGEST = "461d3e2137414feecf50c24dc48c4680"
-PLAN_DIGEST = "9cba1d0e232afd1615465afa666f18ea"
+PLAN_DIGEST = "cd12d5c8828154896d40c35321e9b0db"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
 DECODE_DIGEST = "eb9cf4a70ac255840f0f902bb5574627"
-PLAN_DIGEST = "589c8c7340ada2d43f5470d2a1f03358"
+PLAN_DIGEST = "f3cb391a04b11cf795251900a758b78f"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
 DECODE_DIGEST = "cd74a7c24866f80f7e73fa6124ea8d5e"
-PLAN_DIGEST = "1a5e181fee0a026ceaeffe681bae18c6"
+PLAN_DIGEST = "89e23baae8fb2f2eca766ebce3a795da"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -42,7 +42,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
 DECODE_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
-PLAN_DIGEST = "c898858265a7b89b44ebf179b7566c04"
+PLAN_DIGEST = "dd9a4dae25de3b4f11a6e09f0897bde0"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

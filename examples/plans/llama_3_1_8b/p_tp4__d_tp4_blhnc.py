@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
 DECODE_DIGEST = "b7aa16a33bded2cb4193c542150828dd"
-PLAN_DIGEST = "34b4a9670c09da836237b3e9ee8dcdfc"
+PLAN_DIGEST = "25ce71e0c760085d5656b4f42fa5db31"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -43,7 +43,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
 DECODE_DIGEST = "3e65f6a9d01980881478c95d5964146c"
-PLAN_DIGEST = "23eed5f53fcb33186e78dd1fe18b2539"
+PLAN_DIGEST = "00464daac32bf01a57d6d357d86d37f7"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

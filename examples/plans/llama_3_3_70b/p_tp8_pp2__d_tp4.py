@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "83b4e9c13dfcee00d83c0fae985c50ef"
 PREFILL_DIGEST = "918f22168780349cda9d59196f573dc2"
 DECODE_DIGEST = "ebe958635d904c487f2a3b7349643708"
-PLAN_DIGEST = "604fecbb6475de72e0a45f16efcfac13"
+PLAN_DIGEST = "4b26243ebb323993459add719f2b88e0"
 FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -54,7 +54,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "22375e0f22670dc97cba1aad16744c24"
 PREFILL_DIGEST = "85f04f1f37b8548f9c7dd24f4ee582f5"
 DECODE_DIGEST = "f921af19ec7e9d5e1180bdb4776c4f87"
-PLAN_DIGEST = "d59ef0b7a0e843a6f81ff9852f75c3c1"
+PLAN_DIGEST = "044396e3b5dc6d5b1a1656bbc4b00754"
 FUNCTIONS_DIGEST = "d19e7efe8655a025cdbe46b1f4b1e273"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

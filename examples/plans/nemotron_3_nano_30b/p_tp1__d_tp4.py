@@ -63,7 +63,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
 PREFILL_DIGEST = "8140d954d5303eee599f8fe2805e3fe6"
 DECODE_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
-PLAN_DIGEST = "545663a5a2741d8d08559248abd2d0bc"
+PLAN_DIGEST = "af05a5f6d7023970cbcb66870bb62402"
 FUNCTIONS_DIGEST = "95139d94469e2a5cbe2844af6b2f733f"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

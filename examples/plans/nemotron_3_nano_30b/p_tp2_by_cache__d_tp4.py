@@ -62,7 +62,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
 PREFILL_DIGEST = "cf82442fcbcb1569818b73ff1cb14724"
 DECODE_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
-PLAN_DIGEST = "5bad084b8dac657b0c53e712033db10b"
+PLAN_DIGEST = "c70f06cadc3925a5642084788a07048b"
 FUNCTIONS_DIGEST = "0b4ad65e8bc5195cebcc274a0e55116c"
 
 # Layers, by their numbers in the whole model.

@@ -66,7 +66,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
 PREFILL_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
 DECODE_DIGEST = "432cc39c00013e54a47693516cfa43f2"
-PLAN_DIGEST = "1865f235c9718c78bd74be4ab1bdc763"
+PLAN_DIGEST = "157ddc03ff1ed6ddc166de2af0654415"
 FUNCTIONS_DIGEST = "1c36c2399e566e9112fb43861e4b0df5"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

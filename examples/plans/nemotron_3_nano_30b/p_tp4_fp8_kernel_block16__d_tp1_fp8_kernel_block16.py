@@ -67,7 +67,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "7fcf985efe772bb18192d853040d0677"
 PREFILL_DIGEST = "3a91a76cf67f88f482278befde14043a"
 DECODE_DIGEST = "1fdc5fd38f329ed6c55520f3bfa545a7"
-PLAN_DIGEST = "7dc8cdfca6325b06335c0c3c700e68a5"
+PLAN_DIGEST = "af30fd8c754270d64a8e643ca2329598"
 FUNCTIONS_DIGEST = "a6dbc9fe75268b37d9b889d7cb949628"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -44,7 +44,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "5ac84bb37b24ca19745e7602e6ae42a2"
 PREFILL_DIGEST = "3b75cd7404e7988d6203ee6427a44113"
 DECODE_DIGEST = "ca36741360c926bd7156049358605d76"
-PLAN_DIGEST = "b4da9672873444eaab43be9fdee74a94"
+PLAN_DIGEST = "9de7a20c8a46ed8fbe43c44320e38dce"
 FUNCTIONS_DIGEST = "bfc2d4f49f1f82a41d2f000dbb4bb66f"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

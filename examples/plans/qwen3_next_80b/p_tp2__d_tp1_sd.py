@@ -60,7 +60,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "2d629023e9def50c5dab29593c8437e6"
 PREFILL_DIGEST = "d13a304d799b2847244fe8f5c8dcc48a"
 DECODE_DIGEST = "7932f4ad300065eb6e1dae37cd9d6db2"
-PLAN_DIGEST = "20407e54020ce16a57bece5e43422588"
+PLAN_DIGEST = "37a7c806960c5bd93617620b875b712c"
 FUNCTIONS_DIGEST = "0e818edc703cade204c1ee3f907154d4"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).

@@ -53,7 +53,7 @@ from kvplan.runtime.plan import (
 MODEL_DIGEST = "08ae06b050c4a16bbaf77e0d05992fc3"
 PREFILL_DIGEST = "a3d40b8acee4223181a7cd227c541855"
 DECODE_DIGEST = "51ea55ba9cdcb671eb2efea607bb9ac4"
-PLAN_DIGEST = "43bb6842076ed7838bdf90ee54f7506d"
+PLAN_DIGEST = "c474d8d9afe4621b936a8cd7ce0f0a2c"
 FUNCTIONS_DIGEST = "3cd40fde75b79f85c700579728e01a02"
 
 # What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
