@@ -14,12 +14,12 @@ import numpy as np
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.compat import check_pair
 from kvplan.compiler.copy_list import Key, by_plane, check_numbers, check_places
-from kvplan.compiler.cut import NOWHERE, Pieces, at_page_end, at_source, count, into_blocks, move, ragged
+from kvplan.compiler.cut import NOWHERE, Pieces, at_page_end, at_source, count, into_blocks, move
 from kvplan.compiler.fits import check
 from kvplan.compiler.judge import Judge
-from kvplan.compiler.labels import FOREIGN, PADDING, UNWRITTEN, Atlas, Labels, Mask, atlas, paint
+from kvplan.compiler.labels import FOREIGN, PADDING, UNWRITTEN, Atlas, Labels, Mask, paint, ragged
 from kvplan.compiler.request import Copy, Request
-from kvplan.compiler.simulate import Source, room, sources, wanted
+from kvplan.compiler.simulate import Source, labelled, sources, wanted
 from kvplan.compiler.verdict import Finding, Verdict
 
 BATCH = 1 << 21
@@ -61,9 +61,8 @@ def survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
     """What a request means on a pair of sides. Raises Refused (C130..C134), BadInput (Q007..Q015)."""
     skipped = check_pair(prefill, decode)
     check(request, prefill, decode)
-    tokens = max(room(prefill, request.prefill), room(decode, request.decode), *(end for _, end in request.ranges()))
     both = sources(prefill, request.prefill), sources(decode, request.decode)
-    return Survey(*both, (prefill, decode), request, atlas(decode, tokens), skipped)
+    return Survey(*both, (prefill, decode), request, labelled(prefill, decode, request), skipped)
 
 
 def audit(prefill: BoundSide, decode: BoundSide, request: Request, copies: Iterable[Copy], limit: int = 5) -> Verdict:

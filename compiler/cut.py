@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from kvplan.compiler.labels import Labels, Mask
+from kvplan.compiler.labels import Labels, Mask, ragged
 from kvplan.compiler.simulate import Source
 
 NOWHERE = -1
@@ -83,9 +83,3 @@ def count(target: Labels, start: Labels, size: Labels) -> None:
             target[a : a + n] += 1
     else:
         np.add.at(target, ragged(start, size), 1)
-
-
-def ragged(start: Labels, size: Labels) -> Labels:
-    """start[i], start[i] + 1 … size[i] numbers, for every i in a row."""
-    ends = np.cumsum(size)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(start - ends + size, size)

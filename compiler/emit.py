@@ -10,11 +10,12 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from kvplan.compiler.constants import Constants, Names, hoisted
-from kvplan.compiler.facts import Facts, group
+from kvplan.compiler.facts import Facts
 from kvplan.compiler.functions import names, render
 from kvplan.compiler.header import docstring
 from kvplan.compiler.pylit import WIDTH, Call, Ref, assign, lit
 from kvplan.runtime.plan import ALL, Nest, Pair, Plan, Planes, Read, Side, Worker
+from kvplan.runtime.spans import group_named
 
 IMPORTS = (
     "Blocks", "Group", "Loop", "Needs", "Nest", "Pair", "Plan", "Planes", "Read", "Runs", "Side", "Table", "View",
@@ -52,8 +53,8 @@ def functions(plan: Plan) -> dict[str, str]:
     return {
         by_pair[pair.name]: render(
             by_pair[pair.name],
-            group(plan.prefill, pair.prefill),
-            group(plan.decode, pair.decode),
+            group_named(plan.prefill, pair.prefill),
+            group_named(plan.decode, pair.decode),
             pair.needs,
             pair.rows,
         )

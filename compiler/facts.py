@@ -26,7 +26,6 @@ from kvplan.runtime.plan import (
     Planes,
     Read,
     Runs,
-    Side,
     Table,
     Worker,
 )
@@ -92,13 +91,8 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[Moves]:
         shards[plan.prefill.workers[read.worker].shard] += rows.size(read.table.page if paged else read.table.token)
     count = max(shards.values())
     requests, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
-    store = group(plan.decode, pair.decode).store
+    store = spans.group_named(plan.decode, pair.decode).store
     return [Moves((worker,), pair.name, store, paged, len(reads), count, requests, size)]
-
-
-def group(side: Side, name: str) -> Group:
-    """The group of that name. Raises KeyError."""
-    return {found.name: found for found in side.groups}[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +113,8 @@ def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int]:
     ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
     reach = _reach(read.table)
     ends = _Ends(
-        replace(group(plan.prefill, pair.prefill), name=""),
-        replace(group(plan.decode, pair.decode), name=""),
+        replace(spans.group_named(plan.prefill, pair.prefill), name=""),
+        replace(spans.group_named(plan.decode, pair.decode), name=""),
         pair.needs,
         pair.rows,
         (theirs.shard, ours.shard),

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 
-from kvplan.compiler.labels import NOT_DATA, Atlas, Labels, Mask, Region, words
+from kvplan.compiler.labels import NOT_DATA, Atlas, Labels, Mask, Region, region_of, words
 from kvplan.compiler.verdict import Finding
 
 BYTE = "byte"
@@ -140,11 +139,6 @@ def _common(here: Region, there: Region) -> list[str]:
     if set(here.axes) != set(there.axes):
         return [axis for axis in here.axes if axis in there.axes and axis in ("layer", "token")]
     return [*here.axes, *([BYTE] if here.shape[-1] == there.shape[-1] else [])]
-
-
-def region_of(regions: Atlas, label: int) -> Region:
-    """The region that a label lies in."""
-    return next(r for r in regions.values() if r.base <= label < r.base + prod(r.shape))
 
 
 def indices(region: Region, labels: Labels) -> Mapping[str, Labels]:

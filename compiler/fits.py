@@ -39,10 +39,7 @@ def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
 
 def needed(needs: Needs, first: int, end: int, rows: int = 1) -> list[tuple[int, int]]:
     """The token ranges that a reader of [first, end) must have, in whole rows of `rows` tokens."""
-    low = max(
-        0 if needs.keep is None else end - needs.keep, 0 if needs.chunk is None else end // needs.chunk * needs.chunk
-    )
-    first, low, end = (token // rows * rows for token in (first, max(first, low), end))
+    first, low, end = (token // rows * rows for token in (first, max(first, needs.low(end)), end))
     sink = min(-(-needs.sink // rows) * rows, low)
     return [(a, b) for a, b in ((first, min(sink, end)), (low, end)) if a < b]
 

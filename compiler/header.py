@@ -7,11 +7,12 @@ from dataclasses import replace
 from textwrap import wrap
 
 from kvplan.compiler.constants import planes
-from kvplan.compiler.facts import TOKENS, Facts, Moves, group
+from kvplan.compiler.facts import TOKENS, Facts, Moves
 from kvplan.compiler.pages import BAR, bar, legend, many, pieces
 from kvplan.compiler.pylit import WIDTH
 from kvplan.compiler.wanting import readings
 from kvplan.runtime.plan import Plan, Planes, Side
+from kvplan.runtime.spans import group_named
 
 BEYOND = (
     "Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the "
@@ -86,7 +87,7 @@ def _page(name: str, side: Side, entry: Planes, longest: int) -> list[str]:
 
 
 def _block(side: Side, entry: Planes) -> str:
-    found = group(side, entry.group)
+    found = group_named(side, entry.group)
     loops = " x ".join(many(len(indices), axis) for axis, indices, _ in entry.loops)
     count = f"a plane for each of {loops}" if loops else "one plane"
     groups = {other.group for other in planes(side) if other.cache == entry.cache}

@@ -139,11 +139,22 @@ def token_axes(tensor: BoundTensor) -> set[str]:
     return {a for a, n in tensor.axes if not n}
 
 
+def region_of(regions: Atlas, label: int) -> Region:
+    """The region that a label lies in."""
+    return next(r for r in regions.values() if r.base <= label < r.base + prod(r.shape))
+
+
+def ragged(start: Labels, size: Labels) -> Labels:
+    """start[i], start[i] + 1 … size[i] numbers, for every i in a row."""
+    ends = np.cumsum(size)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(start - ends + size, size)
+
+
 def words(regions: Atlas, label: int) -> str:
     """A label in words: `layer 3 · conv_b · group 0 · st 17`, and the byte where an element has several."""
     if label < 0:
         return NOT_DATA[label]
-    region = next(r for r in regions.values() if r.base <= label < r.base + prod(r.shape))
+    region = region_of(regions, label)
     index = [int(i) for i in np.unravel_index(label - region.base, region.shape)]
     axes = [f"{a} {i}" for a, i in zip(region.axes[1:], index[1:], strict=False)]
     byte = [f"byte {index[-1]}"] if region.shape[-1] > 1 else []

@@ -12,12 +12,12 @@ import numpy as np
 
 from kvplan.compiler.columns import columns
 from kvplan.compiler.draw import LEFT_OUT
-from kvplan.compiler.facts import group
 from kvplan.compiler.header import ranges
 from kvplan.compiler.landing import DECODE, PREFILL, Page, Piece, laid, pages, pieces, step, worker_of
 from kvplan.compiler.landing_bars import WIDTH, bars
 from kvplan.compiler.pages import many
 from kvplan.runtime.plan import Blocks, Group, Pair, Plan
+from kvplan.runtime.spans import group_named
 
 SIDES = ("prefill", "decode")
 MOST_PAGES = 6  # unlike pages of one side, and rows of a table, beyond which the rest is counted
@@ -184,7 +184,7 @@ def _runs(plan: Plan, found: Sequence[Piece]) -> list[str]:
     first = found[0]
     pair = next(pair for pair in plan.pairs if pair.name == first.read.pair)
     sides = (plan.prefill, plan.decode)
-    groups = group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
+    groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     shards = [sides[end].workers[worker_of(first, end)].shard for end in (PREFILL, DECODE)]
     turns = [
         f"{word} worker {worker} holds tokens {_turns(groups[end], sides[end].workers[worker].shard)} of a request"

@@ -12,9 +12,10 @@ from kvplan.compiler.api import compile_bound, settled
 from kvplan.compiler.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.facts import TOKENS, Facts, group
+from kvplan.compiler.facts import TOKENS, Facts
 from kvplan.runtime import spans
 from kvplan.runtime.plan import Blocks, Nest, Pair, Plan, Runs, Table
+from kvplan.runtime.spans import group_named
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -114,7 +115,7 @@ def _shortest(plan: Plan) -> int:
 
 def _runs(plan: Plan, pair: Pair, shards: tuple[int, int]) -> Runs:
     """The runs of 1024 tokens, or of one state, on two workers that hold these shares of the tokens."""
-    blocks = 1 if group(plan.decode, pair.decode).store == "state" else TOKENS
+    blocks = 1 if group_named(plan.decode, pair.decode).store == "state" else TOKENS
     table = Blocks(0, np.arange(blocks, dtype=np.int64))
     return pair.match(0, TOKENS, table, table, *shards)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from kvplan.compiler.pages import many
 
 Labels = npt.NDArray[np.int64]
 FAULTS = ("missing", "double", "wrong", "outside", "loose", "uneven")
+COUNTS = ("planes", "copies", "bytes", "bridged", *FAULTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +57,7 @@ class Tally:
     """A report being counted."""
 
     workers: set[int] = field(default_factory=set)
-    planes: int = 0
-    copies: int = 0
-    bytes: int = 0
-    bridged: int = 0
-    missing: int = 0
-    double: int = 0
-    wrong: int = 0
-    outside: int = 0
-    loose: int = 0
-    uneven: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     first: str | None = None
 
     def seen(self, worker: int) -> None:
@@ -72,12 +65,12 @@ class Tally:
 
     def stray(self, where: str, count: int) -> None:
         """Count bytes written where the request has nothing."""
-        self.outside += count
+        self.counts["outside"] += count
         self.first = self.first or (f"{where}: {count:,} bytes written where none are needed" if count else None)
 
     def crowded(self, found: list[str]) -> None:
         """Count tensors whose readers crowd on some of their holders."""
-        self.uneven += len(found)
+        self.counts["uneven"] += len(found)
         self.first = self.first or (found[0] if found else None)
 
     def compare(
@@ -90,10 +83,9 @@ class Tally:
         wrong = asked & written & (got != need)
         double = asked & (writes > 1)
         missing = asked & ~written
-        self.bytes += int(asked.sum())
-        for name, bad in {"bridged": bridged, "missing": missing, "double": double, "wrong": wrong}.items():
-            setattr(self, name, getattr(self, name) + int(bad.sum()))
-        self.outside += int(outside.sum())
+        found = {"bytes": asked, "bridged": bridged, "missing": missing, "double": double, "wrong": wrong}
+        for name, mask in {**found, "outside": outside}.items():
+            self.counts[name] += int(mask.sum())
         faults = np.flatnonzero(missing | double | wrong | outside)
         if faults.size and self.first is None:
             at = int(faults[0])
@@ -102,6 +94,6 @@ class Tally:
 
     def report(self) -> Report:
         """The counts as they stand."""
-        data = self.bytes, self.bridged, self.missing, self.double, self.wrong, self.outside
-        first = self.first or ("a copy begins or ends in padding" if self.loose else None)
-        return Report(len(self.workers), self.planes, self.copies, *data, self.loose, self.uneven, first)
+        first = self.first or ("a copy begins or ends in padding" if self.counts["loose"] else None)
+        counts = {name: self.counts[name] for name in COUNTS}
+        return Report(workers=len(self.workers), first=first, **counts)

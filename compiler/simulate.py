@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from kvplan.compiler.balance import uneven
 from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.copy_list import Key, by_plane
 from kvplan.compiler.labels import (
     FOREIGN,
     UNWRITTEN,
@@ -20,6 +21,7 @@ from kvplan.compiler.labels import (
     atlas,
     paged,
     paint,
+    ragged,
     table_of,
     words,
 )
@@ -29,7 +31,6 @@ from kvplan.compiler.request import Copy, Request, Slot, Table
 from kvplan.runtime.plan import Plan
 
 BATCH = 1 << 22
-Moves = dict[tuple[int, str], dict[tuple[int, str], Labels]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class Source:
     pages: Paged
 
 
-def sources(side: BoundSide, tables: Mapping[str, Table]) -> dict[tuple[int, str], Source]:
+def sources(side: BoundSide, tables: Mapping[str, Table]) -> dict[Key, Source]:
     """Every plane of every worker of a side, with the blocks of one request."""
-    found: dict[tuple[int, str], Source] = {}
+    found: dict[Key, Source] = {}
     for worker in side.workers:
         pages = {g.name: paged(side, worker, g, table_of(tables, g)) for g in side.groups}
         mine = planes(side, worker).values()
@@ -66,9 +67,8 @@ def simulate(plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable
     A needed byte has to be written exactly once, from its own coordinate; nothing else may be written, but
     padding from padding, and no copy may begin or end there. Readers have to be even over holders of the same.
     """
-    tokens = max(room(prefill, request.prefill), room(decode, request.decode), *(end for _, end in request.ranges()))
-    regions, source = atlas(decode, tokens), sources(prefill, request.prefill)
-    moves, tally = _sorted(copies), Tally()
+    regions, source = labelled(prefill, decode, request), sources(prefill, request.prefill)
+    moves, tally = dict(by_plane(copies)), Tally()
     tally.crowded(uneven(plan, prefill, decode))
     for key, target in sources(decode, request.decode).items():
         mine = moves.pop(key, {})
@@ -93,34 +93,31 @@ def all_wanted(want: Wanted, token: Labels) -> bool:
     return want.first < want.end and bool(want.test(token[token >= 0]).all())
 
 
-def room(side: BoundSide, tables: Mapping[str, Table]) -> int:
+def labelled(prefill: BoundSide, decode: BoundSide, request: Request) -> Atlas:
+    """Labels for every byte that a table of the request has room for."""
+    rooms = _room(prefill, request.prefill), _room(decode, request.decode)
+    return atlas(decode, max(*rooms, *(end for _, end in request.ranges())))
+
+
+def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     """One past the last token that the side's tables have room for."""
     found = [(g, table_of(tables, g)) for g in side.groups]
     ends = ((t.first + len(t.ids)) * g.tokens for g, t in found if not isinstance(t, Slot))
     return max((end * side.ways + side.ways * side.chunk for end in ends), default=0)
 
 
-def _sorted(copies: Iterable[Copy]) -> Moves:
-    """Copies by decode plane, then prefill plane: rows of (prefill offset, decode offset, bytes)."""
-    found: dict[tuple[int, str], dict[tuple[int, str], list[tuple[int, int, int]]]] = {}
-    for c in copies:
-        mine = found.setdefault((c.to_worker, c.to_plane), {}).setdefault((c.from_worker, c.from_plane), [])
-        mine.append((c.from_offset, c.to_offset, c.bytes))
-    return {to: {at: np.array(rows, np.int64) for at, rows in by.items()} for to, by in found.items()}
-
-
 def _plane(
     tally: Tally,
     who: str,
     target: Source,
-    moves: dict[tuple[int, str], Labels],
-    source: dict[tuple[int, str], Source],
+    moves: Mapping[Key, Labels],
+    source: Mapping[Key, Source],
     regions: Atlas,
     want: Wanted,
 ) -> None:
     """Check one decode plane, a few pages at a time."""
     kept = {at: _inside(tally, f"{who} · plane {target.plane.name}", target, rows) for at, rows in moves.items()}
-    tally.planes += 1
+    tally.counts["planes"] += 1
     step = max(1, BATCH // target.plane.page)
     for first in range(0, len(target.pages.ids), step):
         token = target.pages.token[first : first + step]
@@ -138,7 +135,7 @@ def _plane(
 def _inside(tally: Tally, where: str, target: Source, rows: Labels) -> tuple[Labels, Labels]:
     """Copies that lie in one page of the table, with the page's number; the others are counted as stray."""
     row, ok = _rows(target, rows[:, 1], rows[:, 2])
-    tally.copies += len(rows)
+    tally.counts["copies"] += len(rows)
     if not ok.all():
         tally.stray(f"{where} · offset {rows[~ok, 1][0]}, in no page of the table", int(rows[~ok, 2].sum()))
     return row[ok], rows[ok]
@@ -155,11 +152,11 @@ def _rows(at: Source, offset: Labels, size: Labels) -> tuple[Labels, npt.NDArray
 
 def _write(batch: Batch, tally: Tally, start: Labels, size: Labels, labels: Labels) -> None:
     """Write `labels`, the bytes of all copies in a row, at `start` of each copy; padding may not begin or end one."""
-    spot = _ragged(start, size)
+    spot = ragged(start, size)
     batch.got.reshape(-1)[spot] = labels
     batch.writes[:] += np.bincount(spot, minlength=batch.writes.size).reshape(batch.writes.shape)
     need = batch.need.reshape(-1)
-    tally.loose += int(((need[start] < 0) | (need[start + size - 1] < 0)).sum())
+    tally.counts["loose"] += int(((need[start] < 0) | (need[start + size - 1] < 0)).sum())
 
 
 def _read(at: Source | None, regions: Atlas, rows: Labels) -> Labels:
@@ -175,11 +172,5 @@ def _read(at: Source | None, regions: Atlas, rows: Labels) -> Labels:
     start[ok] = short * at.plane.page + rows[ok, 0] % at.plane.stride
     labels = np.full(int(rows[:, 2].sum()), FOREIGN)
     fine = np.repeat(ok, rows[:, 2])
-    labels[fine] = page[_ragged(start[ok], rows[ok, 2])]
+    labels[fine] = page[ragged(start[ok], rows[ok, 2])]
     return labels
-
-
-def _ragged(start: Labels, size: Labels) -> Labels:
-    """start[i], start[i] + 1 … size[i] numbers, for every i in a row."""
-    ends = np.cumsum(size)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(start - ends + size, size)

@@ -15,6 +15,7 @@ from kvplan.runtime import names
 from kvplan.runtime.errors import BlockTableError
 from kvplan.runtime.plan import Blocks, Group, Plan, Read, Side
 from kvplan.runtime.spans import copies as span_copies
+from kvplan.runtime.spans import group_named, pair_named
 
 
 def copies(plan: Plan, request: Request) -> list[Copy]:
@@ -33,10 +34,9 @@ def copies(plan: Plan, request: Request) -> list[Copy]:
 
 
 def _of_read(plan: Plan, number: int, read: Read, request: Request) -> list[Copy]:
-    pair = next(pair for pair in plan.pairs if pair.name == read.pair)
+    pair = pair_named(plan, read.pair)
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[number]
-    length = next(group.length for group in plan.decode.groups if group.name == pair.decode)
-    first, end = request.range_of(length)
+    first, end = request.range_of(group_named(plan.decode, pair.decode).length)
     if first == end:
         return []
     try:

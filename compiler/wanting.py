@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.compiler.pages import many
 from kvplan.runtime.plan import CONTEXT, Needs, Pair, Plan
+from kvplan.runtime.spans import group_named
 
 
 def needed(needs: Needs) -> str:
@@ -16,7 +17,7 @@ def needed(needs: Needs) -> str:
 
 def reading(plan: Plan, pair: Pair) -> str:
     """Everything about what a pair reads that is not `all tokens of the context`; empty where it is."""
-    length = next(group.length for group in plan.decode.groups if group.name == pair.decode)
+    length = group_named(plan.decode, pair.decode).length
     words = [f"only {needed(pair.needs)}"] if needed(pair.needs) else []
     words += [f"a row per {pair.rows:,} tokens, moved whole with the last of them"] if pair.rows > 1 else []
     words += [f"tokens are those of {length!r}"] if length != CONTEXT else []

@@ -16,6 +16,7 @@ from kvplan.runtime import rows, spans
 from kvplan.runtime.errors import AddressError, LimitError
 from kvplan.runtime.plan import Ints, Runs
 from kvplan.runtime.prepare import INT32, Bank, Entry, Source
+from kvplan.runtime.runs import NO_RUNS
 from kvplan.runtime.transport import Index
 
 NOTHING = np.empty((0, 5), np.int64)
@@ -74,10 +75,11 @@ def gather(source: Source, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
     for entry in source.entries:
         one = runs[entry.pair.name]
         whole = spans.whole_pages(entry.pair.page, entry.read.table, one)
-        if (total := total + _most(entry, spans.pick(one, ~whole), int(whole.sum()))) > INT32:
+        pages, ragged = (one, NO_RUNS) if whole.all() else (spans.pick(one, whole), spans.pick(one, ~whole))
+        if (total := total + _most(entry, pages, ragged)) > INT32:
             text = f"{total} descriptors from worker {source.worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
-        _entry(source, entry, one, whole, (scratch, banks, explicit))
+        _entry(source, entry, pages, ragged, (scratch, banks, explicit))
     merged = merge(np.concatenate(explicit)) if explicit else NOTHING
     return Load(tuple(banks), *_sides(source, merged))
 
@@ -122,9 +124,9 @@ def chains(p: Ints, d: Ints) -> tuple[Ints, Ints]:
 _Out = tuple[Scratch, list[tuple[Bank, Index, Index]], list[Ints]]
 
 
-def _most(entry: Entry, ragged: Runs, whole: int) -> int:
-    """How many descriptors `whole` blocks and the `ragged` runs come to before anything is joined."""
-    return whole * len(entry.page) + sum(_ragged(one, ragged) for one in entry.token)
+def _most(entry: Entry, pages: Runs, ragged: Runs) -> int:
+    """How many descriptors whole pages and ragged runs come to before anything is joined."""
+    return len(pages.count) * len(entry.page) + sum(_ragged(one, ragged) for one in entry.token)
 
 
 def _ragged(tokens: rows.Tokens, runs: Runs) -> int:
@@ -134,14 +136,12 @@ def _ragged(tokens: rows.Tokens, runs: Runs) -> int:
     return joined * (every if tokens.hops else len(runs.count)) + (len(table) - joined) * every
 
 
-def _entry(source: Source, entry: Entry, runs: Runs, whole: npt.NDArray[np.bool_], out: _Out) -> None:
-    if whole.all():
-        _pages(entry, runs.prefill_block, runs.decode_block, None, out)
-        return
-    ragged = spans.pick(runs, ~whole)
-    strides = source.prefill.stride, source.decode.stride
-    out[2].append(_addresses(source, spans.token_spans(entry.token, ragged, *strides)))
-    _pages(entry, runs.prefill_block[whole], runs.decode_block[whole], ragged.decode_block, out)
+def _entry(source: Source, entry: Entry, pages: Runs, ragged: Runs, out: _Out) -> None:
+    beside = ragged.decode_block if len(ragged.count) else None
+    if beside is not None:
+        strides = source.prefill.stride, source.decode.stride
+        out[2].append(_addresses(source, spans.token_spans(entry.token, ragged, *strides)))
+    _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
 
 
 def _pages(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:

@@ -58,6 +58,11 @@ class Needs:
     chunk: int | None = None
     sink: int = 0
 
+    def low(self, end: int) -> int:
+        """The first token before `end` that is needed, sinks set aside; 0 or less where none is left out."""
+        window = 0 if self.keep is None else end - self.keep
+        return max(window, 0 if self.chunk is None else end // self.chunk * self.chunk)
+
 
 ALL = Needs()
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvplan.runtime.errors import BadRequestError, BlockTableError
-from kvplan.runtime.plan import CONTEXT, Blocks, Group, Ints, Needs, Pair, Plan, Runs, Side
+from kvplan.runtime.plan import CONTEXT, Blocks, Group, Ints, Pair, Plan, Runs, Side
+from kvplan.runtime.runs import NO_RUNS
+from kvplan.runtime.spans import group_named
 
-NO_RUNS = Runs(*(np.empty(0, np.int64),) * 5)
 TOP = 1 << 63
 LONGEST_ID = 256
 
@@ -62,8 +63,7 @@ def check(plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapp
 
 def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> Runs:
     """The runs of one pair of groups. Raises BadRequestError where a table is short or null where tokens are."""
-    ours = next(group for group in plan.decode.groups if group.name == pair.decode)
-    first, end = request.range_of(ours)
+    first, end = request.range_of(group_named(plan.decode, pair.decode))
     if first == end:
         return NO_RUNS
     prefill, decode = blocks(request.prefill[pair.prefill]), blocks(request.decode[pair.decode])
@@ -167,9 +167,8 @@ def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
 
 def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, int]) -> None:
     """Before anything as long as the range is made. A share of the tokens may end before the whole does."""
-    theirs = next(group for group in plan.prefill.groups if group.name == pair.prefill)
-    ours = next(group for group in plan.decode.groups if group.name == pair.decode)
-    lowest = max(tokens[0], _lowest(pair.needs, tokens[1]))
+    theirs, ours = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
+    lowest = max(tokens[0], pair.needs.low(tokens[1]))
     first, end = (token // pair.rows * pair.rows for token in (lowest, tokens[1]))
     slack = max(1 + group.chunk // group.tokens if group.shards > 1 else 0 for group in (theirs, ours))
     for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
@@ -179,12 +178,6 @@ def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, i
         if low + slack < table.first or high - slack >= table.first + table.ids.size:
             have = f"[{table.first}, {table.first + table.ids.size})"
             raise BlockTableError(f"the block table holds positions {have}, asked for {low}..{high}")
-
-
-def _lowest(needs: Needs, end: int) -> int:
-    """The first token needed, sinks set aside."""
-    window = 0 if needs.keep is None else end - needs.keep
-    return max(window, 0 if needs.chunk is None else end // needs.chunk * needs.chunk)
 
 
 def _position(group: Group, token: int) -> int:

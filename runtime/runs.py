@@ -43,6 +43,9 @@ class Runs(NamedTuple):
     count: Ints  # type: ignore[assignment]  # a tuple's own `count` is of no use here
 
 
+NO_RUNS = Runs(*(np.empty(0, np.int64),) * 5)
+
+
 def cuts(first: int, end: int, *steps: int | Ints) -> tuple[Ints, Ints]:
     """Cut tokens [first, end) at every multiple of each step, or at the tokens given: (first of each run, length)."""
     edges = [_multiples(first, end, step) if isinstance(step, int) else step for step in steps]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.runtime import names, rows
-from kvplan.runtime.plan import Ints, Pair, Plan, Read, Runs, Table
+from kvplan.runtime.plan import Group, Ints, Pair, Plan, Read, Runs, Side, Table
 
 
 def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
@@ -28,6 +28,11 @@ def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
 def pair_named(plan: Plan, name: str) -> Pair:
     """The pair of groups of that name."""
     return next(pair for pair in plan.pairs if pair.name == name)
+
+
+def group_named(side: Side, name: str) -> Group:
+    """The group of that name. Raises KeyError."""
+    return {found.name: found for found in side.groups}[name]
 
 
 def whole_pages(page: int, table: Table, runs: Runs) -> npt.NDArray[np.bool_]:

@@ -12,31 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvplan.compiler.api import compile_pair
-from kvplan.compiler.request import parse
-from kvplan.compiler.trace import copies
-from kvplan.dsl.library import load
-from tests.independent.slicing import Blocks, Buffers, Bytes, apply, random_bytes, share, state_planes, token_planes
-
-
-@cache
-def library() -> Any:
-    """The shipped layouts."""
-    return load()
-
-
-def moved(model: str, sides: tuple[str, str], request: dict[str, Any], source: Buffers, target: Buffers) -> Buffers:
-    """The decode buffers after every copy of the request's trace."""
-    plan = compile_pair(library(), model, *sides).plan
-    got = {key: np.full_like(buffer, 0xEE) for key, buffer in target.items()}
-    apply(copies(plan, parse(request)), source, got)
-    return got
-
-
-def same(got: Buffers, want: Buffers) -> None:
-    for (worker, plane), buffer in want.items():
-        wrong = np.flatnonzero(got[worker, plane] != buffer)
-        assert not wrong.size, f"worker {worker} {plane}: {wrong.size} bytes wrong, the first at {wrong[0]}"
+from tests.independent.moving import moved, same
+from tests.independent.slicing import Blocks, Buffers, Bytes, random_bytes, share, state_planes, token_planes
 
 
 @dataclass(frozen=True)
