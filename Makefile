@@ -6,7 +6,7 @@ PACKAGES := dsl compiler runtime layouts cli
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 PYTEST_ARGS ?= -n 2 -q
 
-.PHONY: help demo test lint bench goldens fmt install clean
+.PHONY: help demo test lint bench full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,11 +27,16 @@ lint: $(TEST_SETS) .typing  ## linters and type checks only
 bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as ratios
 	@$(BIN)/kvplan bench $(ARGS)
 
-goldens: $(VENV)/.dev  ## write examples/plans, the table of digests and the README's excerpts again
+full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
+	@PYTHONPATH=. $(BIN)/python tests/layouts/full.py
+
+goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpts, tables, the gallery
 	$(BIN)/kvplan compile examples/gallery.yaml -o examples/plans
-	$(BIN)/python tests/golden/digests.py > examples/digests.txt
+	PYTHONPATH=. $(BIN)/python tests/golden/digests.py > examples/digests.txt
 	$(BIN)/python tests/golden/readme.py
-	git status --short examples README.md
+	PYTHONPATH=. $(BIN)/python tests/golden/dsl_page.py
+	PYTHONPATH=. $(BIN)/python tests/golden/gallery.py
+	git status --short examples README.md docs
 
 fmt: $(VENV)/.dev  ## format and sort imports
 	$(BIN)/ruff check --fix --quiet . || true

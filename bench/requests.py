@@ -100,7 +100,7 @@ def minimum(plan: Plan, wanted: Request) -> int:
     from kvplan.compiler.trace import copies
 
     def told(tables: Mapping[str, Any]) -> dict[str, traced.Table]:
-        slots = {name: traced.Slot(t.slot, t.at) for name, t in tables.items() if hasattr(t, "slot")}
+        slots: dict[str, traced.Table] = {n: traced.Slot(t.slot, t.at) for n, t in tables.items() if hasattr(t, "slot")}
         return slots | {n: traced.Ids(t.first, tuple(t.ids.tolist())) for n, t in tables.items() if n not in slots}
 
     asked = traced.Request(wanted.tokens, told(wanted.prefill), told(wanted.decode))

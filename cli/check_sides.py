@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from kvplan.cli.options import is_path, name_of
+from kvplan.cli.options import is_path, names_of
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind import bind
 from kvplan.compiler.errors import CompileError
@@ -61,17 +61,18 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
     for name, value in spec.options.items():
         place = spec.places["value" if name in OPTIONS else "option", name]
         yield from _said(partial(settled, {name: value}), place)
-    models = [model for text in spec.models if (model := _model(library, text))]
+    named = [name for text in spec.models for name in names_of(library, text)]
+    models = [model for name in named if (model := _model(library, name))]
     for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):
         for text in texts:
             for model, one in product(models, _sides(text)):
                 yield from _said(partial(bind, library, model, one), spec.places[role, text])
 
 
-def _model(library: Library, text: str) -> Model | None:
-    """The model of that name or file; what is wrong with it is said where it is checked."""
+def _model(library: Library, name: str) -> Model | None:
+    """The model of that name; what is wrong with it is said where it is checked."""
     try:
-        return library.model(name_of(text))
+        return library.model(name)
     except DslError:
         return None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +17,8 @@ from kvplan.cli.options import format_option
 
 if TYPE_CHECKING:
     from kvplan.compiler.diff import Change
+
+GROUP = re.compile(r"(?<=\w\.)\d+(?!\w)")
 
 
 @click.command("diff")
@@ -66,8 +70,32 @@ def _plan(path: str, changes: list[Change]) -> str:
     lines = [path] if path else []
     for about in dict.fromkeys(change.about for change in changes):
         lines.append(about)
-        lines += [f"  {change.text()}" for change in changes if change.about == about]
+        lines += [f"  {change.text()}" for change in _folded([one for one in changes if one.about == about])]
     return "\n".join(lines)
+
+
+def _folded(changes: Sequence[Change]) -> list[Change]:
+    """Equal changes of several groups of one cache, `states.0` and `states.1`, as one of `states.0-1`."""
+    alike: dict[tuple[str, str, str | None, str | None], list[int]] = {}
+    for change in changes:
+        head, number, tail = _numbered(change.where)
+        alike.setdefault((head, tail, change.before, change.after), []).append(number)
+    return [
+        replace(changes[0], where=head + _ranges(numbers) + tail, before=before, after=after)
+        for (head, tail, before, after), numbers in alike.items()
+    ]
+
+
+def _numbered(where: str) -> tuple[str, int, str]:
+    """What stands before the number of a group, the number, -1 where there is none, and what stands behind it."""
+    found = GROUP.search(where)
+    return (where[: found.start()], int(found[0]), where[found.end() :]) if found else (where, -1, "")
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    from kvplan.compiler.header import ranges
+
+    return "" if -1 in numbers else ranges(numbers)
 
 
 def _json(change: Change) -> dict[str, str | None]:

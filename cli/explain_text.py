@@ -49,7 +49,8 @@ def _reach(cache: Plain) -> list[str]:
         cache["needs"] if cache["needs"] == "all" else ", ".join(f"{n} {value}" for n, value in cache["needs"].items())
     )
     length = [] if cache["length"] == "context" else [f"  length: {cache['length']}"]
-    return [f"  needs: {needs}", *length]
+    ring = [f"  ring: {cache['ring']} tokens"] if cache["ring"] is not None else []
+    return [f"  needs: {needs}", *ring, *length]
 
 
 def _wrapped(line: str) -> list[str]:
@@ -72,7 +73,7 @@ def _pair(said: Plain) -> str:
     lines += ["", f"WHAT LANDS WHERE, DECODE WORKER {said['worker']}", "", *said["landing_drawing"], ""]
     lines += [f"note: {note}" for note in said["notes"]]
     lines += [f"skipped, one side lacks it: {name}" for name in said["skipped"]]
-    return "\n".join([*lines, f"strategy: {said['strategy']}", *([said["proof"]] if said["proof"] else [])])
+    return "\n".join([*lines, f"strategy: {said['strategy']}", *textwrap.wrap(said["proof"], 118)])
 
 
 def side_lines(side: Plain) -> list[str]:
@@ -91,6 +92,7 @@ def side_lines(side: Plain) -> list[str]:
 def _group(group: Plain, others: int) -> tuple[object, ...]:
     held = f"{group['tokens']:,} tokens" if group["store"] == "tokens" else "one state"
     held += f", in turns of {group['chunk']} over {group['shards']}" if group["shards"] > 1 else ""
+    held += f", in a ring of {group['ring']:,}" if group["ring"] else ""
     held += f" of {group['length']}" if group["length"] != "context" and group["store"] == "tokens" else ""
     ratio = f"{group['ratio']} x {group['kernel']:,} tokens" if group["store"] == "tokens" else "1"
     counts = sorted(set(group["planes"]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kvplan.cli.options import libraries, name_of
+from kvplan.cli.options import libraries, names_of
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
@@ -46,15 +46,19 @@ def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[s
     return [Job(model, p, d, options) for model in models for p in sides(prefill) for d in readers]
 
 
-def deployed(deployment: Deployment, options: Mapping[str, str]) -> list[Job]:
+def deployed(library: Library, deployment: Deployment, options: Mapping[str, str]) -> list[Job]:
     """Every job of a deployment file; options of the command line come before the file's."""
     return [
         job
         for spec in deployment.plans
         for prefill in spec.prefill
         for decode in spec.decode
-        for job in product(map(name_of, spec.models), prefill, decode, {**spec.options, **options})
+        for job in product(_named(library, spec.models), prefill, decode, {**spec.options, **options})
     ]
+
+
+def _named(library: Library, models: Sequence[str]) -> list[str]:
+    return [name for model in models for name in names_of(library, model)]
 
 
 def opened(
@@ -65,7 +69,7 @@ def opened(
     found = [plain.deployment(path) for path in paths]
     named = dict.fromkeys(model for one in found for spec in one.plans for model in spec.models)
     library, _ = libraries(list(named), layouts)
-    return library, [job for one in found for job in deployed(one, options)]
+    return library, [job for one in found for job in deployed(library, one, options)]
 
 
 def run(library: Library, jobs: Sequence[Job]) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,18 +24,19 @@ def command(layouts: tuple[Path, ...], form: str) -> None:
 
     library = load((), layouts)
     sections: dict[str, Mapping[str, str]] = {
-        "models": {name: library.models[name].title for name in sorted(library.models)},
-        "kinds": {name: library.kinds[name].title for name in sorted(library.kinds)},
+        "models": {name: library.models[name].title for name in library.models},
+        "kinds": {name: library.kinds[name].title for name in library.kinds},
         "engines": {
-            name: _engine(library.engines[name].title, library.engines[name].versions)
-            for name in sorted(library.engines)
+            name: _engine(library.engines[name].title, library.engines[name].versions) for name in library.engines
         },
     }
+    notes = {name: library.models[name].notes for name in library.models if library.models[name].notes}
     if form == "json":
-        engines = {name: _described(library.engines[name]) for name in sorted(library.engines)}
-        click.echo(json.dumps({**sections, "engines": engines}, indent=2))
+        engines = {name: _described(library.engines[name]) for name in library.engines}
+        said = {name: [{"about": about, "note": note} for about, note in found] for name, found in notes.items()}
+        click.echo(json.dumps({**sections, "engines": engines, "notes": said}, indent=2))
         return
-    click.echo("\n\n".join(_section(*item) for item in sections.items()))
+    click.echo("\n\n".join(_section(name, entries, notes) for name, entries in sections.items()))
 
 
 def _described(engine: Engine) -> dict[str, object]:
@@ -63,6 +64,12 @@ def _engine(title: str, versions: str) -> str:
     return f"{title} {versions}".strip()
 
 
-def _section(name: str, entries: Mapping[str, str]) -> str:
+def _section(name: str, entries: Mapping[str, str], notes: Mapping[str, Sequence[tuple[str, str]]]) -> str:
+    """A heading and its entries; what a model's file notes, unconfirmed numbers above all, stands below its model."""
     width = max((len(entry) for entry in entries), default=0)
-    return "\n".join([name, *(f"  {entry:{width}}  {title}" for entry, title in entries.items())])
+    lines = [name]
+    for entry, title in entries.items():
+        lines.append(f"  {entry:{width}}  {title}")
+        if name == "models":
+            lines += [f"  {'':{width}}    {': '.join(filter(None, note))}" for note in notes.get(entry, ())]
+    return "\n".join(lines)

@@ -10,7 +10,10 @@ import click
 
 from kvplan.cli.failure import guarded, usage_as_json
 
-VERBS = ("check", "compile", "explain", "diff", "trace", "simulate", "audit", "matrix", "list", "demo", "bench")
+VERBS = (
+    "check", "compile", "explain", "diff", "trace", "simulate", "audit", "matrix", "list", "new", "from-cache",
+    "schema", "demo", "bench",
+)  # fmt: skip
 
 
 class Verbs(click.Group):
@@ -22,7 +25,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"kvplan.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"kvplan.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def make_context(

@@ -78,19 +78,23 @@ def compile_options(function: F) -> F:
 def library(model: str, layouts: Sequence[Path] = ()) -> tuple[Library, str]:
     """The layout files with `model`'s own, where it is a file, and the model's name. Raises DslError."""
     found, names = libraries([model], layouts)
-    return found, (names or [Path(model).stem])[0]
+    only = names[0] if len(names) == 1 else Path(model).stem
+    if len(names) > 1:
+        found.model(only)
+    return found, only
 
 
 def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Library, list[str]]:
     """The layout files, with those named by path among `models`, and the names of the models.
 
-    A path may also name a kind or an engine, which is loaded and not compiled. Raises DslError.
+    A path may also name a kind or an engine, which is loaded and not compiled, or a family, which stands for all its
+    models. Raises DslError.
     """
     from kvplan.dsl.library import load
 
     paths = [_file(model) for model in models if is_path(model)]
     found = load(paths, layouts)
-    names = [name_of(model) for model in models]
+    names = [name for model in models for name in names_of(found, model)]
     for name in names:
         if name not in found.models and Path(name).exists():
             _file(name)
@@ -98,9 +102,11 @@ def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Libr
     return found, [name for name in names if name not in others]
 
 
-def name_of(model: str) -> str:
-    """A model's name, from itself or from the path of its file."""
-    return Path(model).stem if is_path(model) else model
+def names_of(library: Library, model: str) -> tuple[str, ...]:
+    """A model's name, from itself, or the names of the models in a file, from its path."""
+    if not is_path(model):
+        return (model,)
+    return library.family(Path(model).stem) or (Path(model).stem,)
 
 
 def is_path(word: str) -> bool:

@@ -33,7 +33,8 @@ def _equal(side: BoundSide, cache: BoundCache, tensor: BoundTensor) -> list[list
 
 def _holding(cache: BoundCache, worker: BoundWorker, numbers: dict[str, Ints]) -> Holding:
     layers = tuple(n for n in cache.layers if n in worker.layers)
-    return layers, worker.turn if cache.store == "tokens" else 0, *(n.tobytes() for n in numbers.values())
+    turn = 0 if cache.ring or cache.store != "tokens" else worker.turn
+    return layers, turn, *(n.tobytes() for n in numbers.values())
 
 
 def _reads(reads: tuple[Read, ...], worker: int, cache: BoundCache, tensor: BoundTensor) -> bool:

@@ -13,8 +13,11 @@ from kvplan.compiler.mesh import mesh_sizes, workers
 from kvplan.compiler.options import Env, filled, split_options
 from kvplan.compiler.paging import override_keys, paged
 from kvplan.compiler.require import check_requirements
+from kvplan.compiler.rings import check_rings
 from kvplan.compiler.side import nearest, parse_side, unknown, whole
 from kvplan.compiler.stored import SHARE, stored, with_shares
+from kvplan.dsl.evaluate import holds
+from kvplan.dsl.expr import names
 from kvplan.dsl.model import Cache, Engine, Model
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     engine = library.engine(given.pop("engine", library.default_engine))
     sizes = mesh_sizes(engine, given)
     env = split_options(engine.options, given, {**model.values, **sizes})
-    kept = _kept(model, given.get("without"))
+    kept = _kept(model, env, given.get("without"))
     plain = tuple(stored(library.kind(cache.kind), cache, engine, env) for cache in kept)
     _check_keys(engine, given, [*OTHER_KEYS, *sizes, *engine.options, *override_keys(engine, plain)])
     caches = tuple(with_shares(plain, given, sizes))
@@ -37,9 +40,10 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     check_requirements(engine, model, caches, env)
     side = _side(engine, model, sizes, env, given)
     found = paged(replace(side, caches=caches), engine, env, given)
-    check_requirements(engine, model, caches, found.env)
+    check_requirements(engine, model, caches, found.env, found.caches)
+    check_rings("", found.side)
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
-    key = side_key(engine, found.side, found.env, found.changed, given)
+    key = side_key(engine, found.side, found.env, found.changed, given, model.drafts)
     return replace(found.side, key=",".join((*prefix, key)))
 
 
@@ -51,14 +55,14 @@ def _check_keys(engine: Engine, given: Mapping[str, str], known: list[str]) -> N
 
 def _side(engine: Engine, model: Model, sizes: Mapping[str, int], env: Env, given: Mapping[str, str]) -> BoundSide:
     """The side with its workers, still without caches."""
-    grid: tuple[BoundWorker, ...] = workers(engine, sizes, model.layers, env, given.get("layers"))
+    grid: tuple[BoundWorker, ...] = workers(engine, sizes, model, env, given.get("layers"))
     blocks = whole("blocks", given["blocks"], 1) if "blocks" in given else None
     copies, at = filled(engine.copies, env), tuple(sizes.items())
     return BoundSide("", engine.name, model.name, at, copies, (), (), grid, blocks=blocks)
 
 
-def _kept(model: Model, without: str | None) -> list[Cache]:
-    """The model's caches by name, less those that a side does not store. Raises BadInput (S016)."""
+def _kept(model: Model, env: Env, without: str | None) -> list[Cache]:
+    """The model's caches by name, less those that a side does not store. Raises BadInput (S016), DslError."""
     left_out = [] if without is None else without.split("+")
     for name in left_out:
         if name not in model.caches:
@@ -69,4 +73,9 @@ def _kept(model: Model, without: str | None) -> list[Cache]:
             raise BadInput(
                 "S016", f"without={without}: {name!r} is not optional", "mark it optional in the model's file"
             )
-    return [cache for name, cache in sorted(model.caches.items()) if name not in left_out]
+    return [cache for name, cache in sorted(model.caches.items()) if name not in left_out and _stores(cache, env)]
+
+
+def _stores(cache: Cache, env: Env) -> bool:
+    """Whether a side stores a cache; what its engine has no option for, it cannot have asked for."""
+    return cache.when is None or (names(cache.when) <= set(env) and holds(cache.when, env))

@@ -29,7 +29,7 @@ class BoundTensor:
 @dataclass(frozen=True, slots=True)
 class Stride:
     """The distance of two blocks in bytes: an expression over `env`, `page` (bytes of a page) and `row` (bytes that
-    the largest group of the worker takes in one block)."""
+    the largest group of the worker takes in one block, rounded up to what its caches are aligned to)."""
 
     expr: Expr
     env: Mapping[str, Value | Sizes]
@@ -41,7 +41,8 @@ class BoundCache:
 
     `tokens` and `kernel` are the tokens of a logical and of a kernel block (0 for a state). Without a `stride` blocks
     are a page apart. `needs` says which tokens a reader must have; `length` names the range of tokens that a request
-    gives for it.
+    gives for it. A `ring` keeps the last so many tokens, token t where t % ring is (0: every token has a place).
+    A layer takes `padded` bytes of a row at least, and rows are a multiple of `align` bytes.
     """
 
     name: str
@@ -57,6 +58,14 @@ class BoundCache:
     tokens: int = 0
     needs: Needs = ALL
     length: str = CONTEXT
+    ring: int = 0
+    padded: int = 0
+    align: int = 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether workers that take turns of the tokens share this cache out; states and rings are whole on each."""
+        return self.store == "tokens" and not self.ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,12 @@ class BoundGroup:
     ratio: int
     arena: int
     length: str = CONTEXT
+    ring: int = 0
+
+    @property
+    def shared(self) -> bool:
+        """As of its caches."""
+        return self.store == "tokens" and not self.ring
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
 """Every code the compiler and the command line say no with: one sentence, and what to know about it.
 
-Permanent and never reused. S sides and options, Q requests, C pairs that are refused, P proofs that do not hold.
+Permanent and never reused. S sides and options, Q requests, C pairs that are refused, P proofs that fail, D dumps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from kvplan.compiler.codes_dumps import DUMPS
+from kvplan.compiler.codes_proofs import PROOFS
 
 Codes = Mapping[str, tuple[str, str]]
 
@@ -15,10 +18,7 @@ SIDES: Codes = {
     "S003": ("a side stands for several", "/ makes a product of sides; here one side is needed."),
     "S004": ("a value of a side is not a whole number", "Sizes are decimal whole numbers, without signs or units."),
     "S005": ("an unknown key of a side", "Keys are mesh axes, the engine's options, and what the engine derives."),
-    "S006": (
-        "a rule that kvplan does not know",
-        "Engine files name algorithms for groups and pipelines from a fixed set.",
-    ),
+    "S006": ("a rule that kvplan does not know", "Groups and pipelines have algorithms by name, from a fixed set."),
     "S007": (
         "a list of layers per stage does not add up",
         "layers=31+30 has one number per stage, all layers together.",
@@ -80,13 +80,25 @@ REQUESTS: Codes = {
     "Q010": (
         "a state stands after other tokens",
         "A state is the sum of all tokens before it and cannot be trimmed, so `at` is the end of the token range "
-        "on both sides. Ask for the tokens up to where the state stands, or give the slot that stands at the end.",
+        "on both sides. Ask for the tokens up to where the state stands, or give the slot that stands at the end. A "
+        "ring that is written stands at the end, too; one that is read may stand after more tokens.",
     ),
     "Q011": (
         "a block table is too short",
         "Every position that holds a needed token has to have a block, on both sides: what a missing block held "
         "cannot be read, or has no place. Positions that hold nothing needed, such as those before a window, may "
         "be null or absent. Give the missing ids, or ask for fewer tokens.",
+    ),
+    "Q016": (
+        "a ring with too few or too many blocks",
+        "A ring has a fixed number of blocks, behind the last of which positions begin again, so that the place of a "
+        "token depends on how many there are. Give the ids of all of them, in order, null for one that is not there.",
+    ),
+    "Q017": (
+        "a ring that has gone on",
+        "A ring keeps the last tokens only, and each token that is written overwrites the one a whole ring before it. "
+        "What is needed was overwritten before the tokens after which the ring stands: ask sooner, or for a range that "
+        "ends later.",
     ),
     "Q012": (
         "a block beyond the pool",
@@ -190,6 +202,17 @@ REFUSED: Codes = {
         "stride that is no number of bytes. Choose an option with which they do, or mend the rule in the engine's "
         "file.",
     ),
+    "C119": (
+        "a ring is no whole number of blocks",
+        "A ring of blocks begins again behind its last block, so that it holds as many tokens as all of its blocks. "
+        "Give the cache blocks that divide its ring: most engines have one block for a ring.",
+    ),
+    "C120": (
+        "a ring keeps less than is needed",
+        "A ring keeps the last tokens of a request and nothing else. What its readers need, a window or a chunk, has "
+        "to be there at once, and a row of several tokens that is not full yet takes the place of the oldest one; the "
+        "first tokens of a request are gone. Make the ring larger, or say which tokens are needed.",
+    ),
     "C118": (
         "the engine cannot derive its blocks",
         "A rule under `derive` has no value for this side: none of the kernel's block sizes divides the block, or "
@@ -243,6 +266,13 @@ REFUSED: Codes = {
         "prefill worker frees what lies outside its own window, so that decode must not need more. Give both sides "
         "the same options.",
     ),
+    "C138": (
+        "pages cannot be made alike",
+        "Caches that take blocks from one pool have pages of as many bytes: a smaller page holds more tokens where "
+        "it divides the largest one, and is padded otherwise. The engine says that this one may not be padded. Where "
+        "nothing but windows is in the way they keep all their blocks; chunks and states cannot. Use another block, or "
+        "an order in which layers lie inside blocks, where pages of all sizes lie side by side.",
+    ),
     "C134": (
         "unlike element types",
         "Both sides store the tensor, as unlike types. kvplan moves bytes, it does not convert: read as another "
@@ -250,28 +280,4 @@ REFUSED: Codes = {
     ),
 }
 
-PROOFS: Codes = {
-    "P001": ("a span cuts an element", "Spans begin and end between elements."),
-    "P002": ("the plan is for another side", "The sides that stand in the plan are not those that were bound."),
-    "P003": ("not one list of reads per decode worker", "The plan has too many or too few."),
-    "P004": ("a share of the tokens is not read", "Every worker that holds tokens in turns has to be read."),
-    "P005": ("a read from a worker that has none of it", "The prefill worker does not exist or lacks the group."),
-    "P006": ("a read names an unknown pair", "Pairs of groups stand in the plan once, by name."),
-    "P007": ("a read says it holds what it does not", "The intervals of a read are those that both workers hold."),
-    "P008": ("readers are spread unevenly", "Holders of the same interval get the same number of readers, within one."),
-    "P019": ("the plan's frame is not the pair's", "Its model, its digests or what it skips are not what was bound."),
-    "P009": ("a prefill worker is never told", "Every worker is read or named as notify-only, or it keeps its blocks."),
-    "P010": ("something is written outside its tensor", "A nest runs beyond an axis, or over one that is not there."),
-    "P011": ("bytes are written twice", "Every byte that is needed is written exactly once."),
-    "P012": ("bytes are not written", "Every byte that is needed is written exactly once."),
-    "P013": ("a loop or token step is not what it says", "One step moves one axis by one amount, the same every time."),
-    "P014": ("a span names other tensors", "The names in a table are those of the bytes that move."),
-    "P015": ("a span pairs unlike coordinates", "Each byte comes from the same layer, head, token and element."),
-    "P016": (
-        "a span begins or ends in padding",
-        "Padding is crossed only between data, and only where it faces padding.",
-    ),
-    "P017": ("a span leaves its page", "Spans lie inside one page on both sides."),
-    "P018": ("the plan does not say what was proved", "The sentence in the header is recomputed and compared."),
-}
-CODES: Codes = {**SIDES, **REQUESTS, **REFUSED, **PROOFS}
+CODES: Codes = {**SIDES, **REQUESTS, **REFUSED, **PROOFS, **DUMPS}

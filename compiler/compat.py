@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
+from kvplan.compiler.rings import check_rings
 from kvplan.compiler.side import parse_side
 from kvplan.compiler.wanting import needed as wanted
 from kvplan.runtime.plan import Needs
@@ -49,9 +50,11 @@ class Both:
 
 
 def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
-    """The optional caches that one side lacks, which are skipped. Raises Refused (C130..C134, C137)."""
+    """The optional caches that one side lacks, which are skipped. Raises Refused (C119, C120, C130..C134, C137)."""
     if prefill.model != decode.model:
         raise Refused("C130", f"prefill runs {prefill.model!r}, decode {decode.model!r}", "compile one model at a time")
+    check_rings("prefill: ", prefill)
+    check_rings("decode: ", decode)
     theirs = {cache.name: cache for cache in prefill.caches}
     ours = {cache.name: cache for cache in decode.caches}
     skipped = tuple(sorted(theirs.keys() ^ ours.keys()))

@@ -84,6 +84,7 @@ def _group(side: Side, index: int) -> Plain:
         "shards": group.shards,
         "chunk": group.chunk,
         "length": group.length,
+        "ring": group.ring,
         "overlays": overlaid,
     }
 

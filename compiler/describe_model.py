@@ -42,6 +42,7 @@ def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
         "defaults": {name: _said(expr, env) for name, expr in defaults.items()},
         "needs": _needs(cache, kind, env),
         "length": kind.length,
+        "ring": _said(kind.ring, env) if kind.ring else None,
         "default": {name: _tensor(spec, env) for name, spec in stored.items()},
         "stores": {spec.name: f"{_tensor(spec, {})}{_when(spec)}" for spec in kind.tensors.values()},
         "about": kind.title,
@@ -95,6 +96,6 @@ def _needs(cache: Cache, kind: Kind, env: Env) -> object:
     needs = cache.needs or kind.needs
     found = {name: _said(expr, env) for name, expr in (needs.limits if needs else ())}
     limited = any(found.get(name, 0) != 0 for name in ("window", "chunk"))
-    if kind.store != "tokens":
+    if kind.store == "state":
         return None
     return {name: value for name, value in found.items() if value != 0} if limited else "all"

@@ -113,6 +113,7 @@ def _group(group: Group) -> str:
     blocks = f"{group.ratio} kernel block{'s' if group.ratio > 1 else ''} of {group.kernel:,}"
     held = f"{group.tokens:,} tokens in {blocks}" if group.tokens else "a state"
     turns = f", {group.shards} shards take turns of {group.chunk:,}" if group.shards > 1 else ""
+    turns += f", in a ring of {group.ring:,}" if group.ring else ""
     return f"{held}{turns}, arena {group.arena}, length {group.length}"
 
 

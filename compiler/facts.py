@@ -85,10 +85,12 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[Moves]:
         return []
     costs = [_cost(plan, worker, pair, read) for read in reads]
     paged = all(read.table.page for read in reads)
-    # A run lies on one shard of the tokens: what is read from the others is other runs.
+    # A run lies on one shard of the tokens: what is read from the others is other runs. A ring has all of them.
+    ring = spans.group_named(plan.prefill, pair.prefill).ring
     shards: Counter[int] = Counter()
     for read in reads:
-        shards[plan.prefill.workers[read.worker].shard] += rows.size(read.table.page if paged else read.table.token)
+        shard = 0 if ring else plan.prefill.workers[read.worker].shard
+        shards[shard] += rows.size(read.table.page if paged else read.table.token)
     count = max(shards.values())
     requests, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
     store = spans.group_named(plan.decode, pair.decode).store

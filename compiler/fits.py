@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from kvplan.compiler.bound import BoundGroup, BoundSide
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.meetings import Meeting, meetings
-from kvplan.compiler.request import LARGEST, Ids, Request, Slot, Table
+from kvplan.compiler.request import LARGEST, Ids, Request, Ring, Slot, Table
+from kvplan.compiler.rings import oldest
 from kvplan.compiler.side import nearest
 from kvplan.runtime.plan import CONTEXT, Needs
 
@@ -46,6 +47,8 @@ def needed(needs: Needs, first: int, end: int, rows: int = 1) -> list[tuple[int,
 
 def positions(side: BoundSide, group: BoundGroup, first: int, end: int) -> list[range]:
     """The block positions that tokens [first, end) lie in, on any worker. Ranges may overlap."""
+    if group.ring:
+        return _in_ring(group, first, end)
     if side.ways == 1 or group.store != "tokens":
         return [range(first // group.tokens, -(-end // group.tokens))] if first < end else []
     turn, round_ = side.chunk, side.chunk * side.ways
@@ -57,6 +60,18 @@ def positions(side: BoundSide, group: BoundGroup, first: int, end: int) -> list[
     found = [(a + shift, b + shift) for a, b, shift in local if a < b]
     found += [(inner.start * turn, inner.stop * turn)] if inner else []
     return [range(a // group.tokens, -(-b // group.tokens)) for a, b in found]
+
+
+def _in_ring(group: BoundGroup, first: int, end: int) -> list[range]:
+    """The blocks of a ring that tokens [first, end) lie in: behind its last one the first comes again."""
+    blocks = group.ring // group.tokens
+    start, stop = first // group.tokens, -(-end // group.tokens)
+    if first >= end:
+        return []
+    if stop - start >= blocks:
+        return [range(blocks)]
+    low, high = start % blocks, (stop - 1) % blocks + 1
+    return [range(low, high)] if low < high else [range(low, blocks), range(high)]
 
 
 def _check_lengths(asked: Request, decode: BoundSide, met: Iterable[Meeting]) -> None:
@@ -87,16 +102,44 @@ def _check_groups(who: Who, asked: Request) -> None:
 
 def _fits(who: Who, group: BoundGroup, table: Table, asked: Request) -> None:
     said = f"{who.word} group {group.name!r}"
-    if isinstance(table, Slot) != (group.store != "tokens"):
-        need = '{"first": …, "ids": […]}' if group.store == "tokens" else '{"slot": …, "at": …}'
-        raise BadInput("Q009", f"{said} has a table of the wrong sort", f"it stores {group.store}: write {need}")
+    want, need = _sort(group)
+    if not isinstance(table, want):
+        store = "a ring" if group.ring else group.store
+        raise BadInput("Q009", f"{said} has a table of the wrong sort", f"it stores {store}: write {need}")
     if isinstance(table, Slot):
         _state_fits(said, who.side, table, asked.tokens[1])
         return
+    if isinstance(table, Ring):
+        _ring_fits(who, group, table, asked.range_of(group.length)[1])
     for meeting in who.met.get(group.name, ()):
         for first, end in needed(meeting.needs, *asked.range_of(group.length), meeting.rows):
+            if isinstance(table, Ring):
+                _check_held(said, group, table, first, meeting.rows)
             _blocks_fit(said, who.side, group, table, (first, end))
     _in_pool(said, who.side, table.ids)
+
+
+def _sort(group: BoundGroup) -> tuple[type[Table], str]:
+    if group.ring:
+        return Ring, '{"ids": […], "at": …}'
+    return (Ids, '{"first": …, "ids": […]}') if group.store == "tokens" else (Slot, '{"slot": …, "at": …}')
+
+
+def _ring_fits(who: Who, group: BoundGroup, table: Ring, end: int) -> None:
+    """A ring has all its blocks' ids; one that is written stands after the tokens asked for, one read not before."""
+    said, blocks = f"{who.word} group {group.name!r}", group.ring // group.tokens
+    if len(table.ids) != blocks:
+        have = f"{said} has {len(table.ids)} blocks, its ring of {group.ring} tokens {blocks}"
+        raise BadInput("Q016", have, "give the ids of all of them, in order")
+    if table.at < end or (who.word == "decode" and table.at > end):
+        text = f"{said} stands after {table.at} tokens, asked for after {end}"
+        raise BadInput("Q010", text, "use the ring as it stands at the end")
+
+
+def _check_held(who: str, group: BoundGroup, table: Ring, first: int, rows: int) -> None:
+    if first < (kept := oldest(table.at, group.ring, rows)):
+        said = f"{who} stands after {table.at} tokens and keeps those from {kept} on, token {first} is needed"
+        raise BadInput("Q017", said, f"ask while it stands after {first + group.ring} tokens at most")
 
 
 def _state_fits(who: str, side: BoundSide, table: Slot, end: int) -> None:
@@ -107,9 +150,10 @@ def _state_fits(who: str, side: BoundSide, table: Slot, end: int) -> None:
     _in_pool(who, side, (table.slot,))
 
 
-def _blocks_fit(who: str, side: BoundSide, group: BoundGroup, table: Ids, tokens: tuple[int, int]) -> None:
+def _blocks_fit(who: str, side: BoundSide, group: BoundGroup, table: Ids | Ring, tokens: tuple[int, int]) -> None:
     need = positions(side, group, *tokens)
-    have = range(table.first, table.first + len(table.ids))
+    begin = table.first if isinstance(table, Ids) else 0
+    have = range(begin, begin + len(table.ids))
     low, high = min(each.start for each in need), max(each.stop for each in need)
     if low < have.start or high > have.stop:
         whose = "" if group.length == CONTEXT else f" of the length {group.length!r}"
@@ -117,7 +161,7 @@ def _blocks_fit(who: str, side: BoundSide, group: BoundGroup, table: Ids, tokens
         held = f"a block holds {group.tokens * side.ways} tokens"
         raise BadInput("Q011", f"{text} [{low}, {high})", f"{held}: give the missing ids")
     for position in (position for each in need for position in each):
-        if table.ids[position - table.first] is None:
+        if table.ids[position - begin] is None:
             raise BadInput("Q011", f"{who} has no block at position {position}, where tokens are needed", "give its id")
 
 
@@ -136,7 +180,7 @@ def _repeated(who: Who) -> None:
     seen: dict[tuple[int, int], str] = {}
     for group in who.side.groups:
         table = who.tables.get(group.name)
-        ids = () if table is None else table.ids if isinstance(table, Ids) else (table.slot,)
+        ids = () if table is None else (table.slot,) if isinstance(table, Slot) else table.ids
         for block in (b for b in ids if b is not None):
             if (group.arena, block) in seen:
                 both = f"{seen[group.arena, block]!r} and {group.name!r}"

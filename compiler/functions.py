@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
+from kvplan.compiler.pylit import WIDTH
 from kvplan.runtime.plan import ALL, Blocks, Group, Match, Needs, Pair, Runs, both, cuts, slots, turns
 
 ARGUMENTS = "first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int"
@@ -46,7 +47,7 @@ def render(name: str, prefill: Group, decode: Group, needs: Needs = ALL, rows: i
         return _state(name)
     rule = Rule(_by_row(prefill, rows), _by_row(decode, rows), needs, rows)
     lines = [
-        f"def {name}({ARGUMENTS}) -> Runs:",
+        _head(name),
         *_docstring(rule, prefill, decode),
         *_range(rule),
         *_filter(rule.prefill, rule.decode),
@@ -86,15 +87,21 @@ def _number(value: int) -> str:
 
 def _by_row(group: Group, rows: int) -> Group:
     chunk = group.chunk // rows if group.shards > 1 else 1
-    return replace(group, tokens=group.tokens // rows, kernel=group.kernel // rows, chunk=chunk)
+    tokens, kernel, ring = group.tokens // rows, group.kernel // rows, group.ring // rows
+    return replace(group, tokens=tokens, kernel=kernel, chunk=chunk, ring=ring)
 
 
 def _state(name: str) -> str:
     return (
-        f"def {name}({ARGUMENTS}) -> Runs:\n"
+        f"{_head(name)}\n"
         '    """The slot of the state on both sides: never trimmed by a range of tokens."""\n'
         "    return slots(prefill, decode)\n"
     )
+
+
+def _head(name: str) -> str:
+    line = f"def {name}({ARGUMENTS}) -> Runs:"
+    return line if len(line) <= WIDTH else f"def {name}(\n    {ARGUMENTS}\n) -> Runs:"
 
 
 def _docstring(rule: Rule, prefill: Group, decode: Group) -> list[str]:
@@ -122,6 +129,8 @@ def _needed(needs: Needs) -> list[str]:
 def _block(group: Group) -> str:
     text = f"{_number(group.ratio)} kernel blocks" if group.ratio > 1 else "one kernel block"
     text += f" of {_number(group.kernel)} tokens"
+    if group.ring:
+        return f"{text} in a ring of {_number(group.ring)}"
     if group.shards == 1:
         return text
     return f"{text} on each of {group.shards} shards, which take turns of {_number(group.chunk)}"
@@ -188,7 +197,7 @@ def _filter(prefill: Group, decode: Group) -> list[str]:
 
 def _side(letter: str, side: str, group: Group) -> list[str]:
     block, token = f"{letter}_block", f"{letter}_token"
-    found, lines = "token", []
+    found, lines = f"token % {_number(group.ring)}" if group.ring else "token", []
     if group.shards > 1:
         chunk, turn = _number(group.chunk), _number(group.chunk * group.shards)
         lines, found = [f"    {token} = token // {turn} * {chunk} + token % {chunk}"], token

@@ -7,27 +7,25 @@ from typing import TypeVar
 
 from kvplan.compiler.bound import BoundCache, BoundGroup
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.packing import Layers, packed
+from kvplan.compiler.pool import ONE, PACKED, Pool
 from kvplan.compiler.side import nearest
 from kvplan.dsl.model import Groups
 
 Bucket = tuple[BoundCache, ...]
+# Caches that share tables, and the layers of each of their groups.
+Split = tuple[Bucket, list[Layers]]
 T = TypeVar("T")
+BY_REACH = "by_reach"
 
 
-def form(rule: Groups, caches: Sequence[BoundCache]) -> tuple[BoundGroup, ...]:
+def form(rule: Groups, caches: Sequence[BoundCache], pool: Pool | None = None) -> tuple[BoundGroup, ...]:
     """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several."""
-    if not caches:
-        return ()
-    buckets = _choose(FORMS, "group form", rule.form)(caches)
-    size = _group_size(rule, buckets)
     groups: list[BoundGroup] = []
-    for bucket in buckets:
-        members = sorted(((c.name, n) for c in bucket for n in c.layers), key=lambda member: member[1])
-        parts = -(-len(members) // size) if rule.form == "by_page" else 1
-        split = _choose(ASSIGN, "group assignment", rule.assign)(members, parts, size)
+    for bucket, parts in _splits(rule, caches, pool) if caches else []:
         name = "+".join(cache.name for cache in bucket)
-        for index, part in enumerate(split):
-            label = f"{name}.{index}" if parts > 1 else name
+        for index, part in enumerate(parts):
+            label = f"{name}.{index}" if len(parts) > 1 else name
             groups.append(_group(label, bucket[0], part, 0 if rule.overlay else len(groups)))
     names = [group.name for group in groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -35,9 +33,30 @@ def form(rule: Groups, caches: Sequence[BoundCache]) -> tuple[BoundGroup, ...]:
     return tuple(groups)
 
 
-def _group(name: str, cache: BoundCache, members: list[tuple[str, int]], arena: int) -> BoundGroup:
+def _group(name: str, cache: BoundCache, members: Layers, arena: int) -> BoundGroup:
     ratio = cache.tokens // cache.kernel if cache.kernel else 1
-    return BoundGroup(name, cache.store, tuple(members), cache.tokens, cache.kernel, ratio, arena, cache.length)
+    length, ring = cache.length, cache.ring
+    return BoundGroup(name, cache.store, tuple(members), cache.tokens, cache.kernel, ratio, arena, length, ring)
+
+
+def _splits(rule: Groups, caches: Sequence[BoundCache], pool: Pool | None) -> list[Split]:
+    buckets = _choose(FORMS, "group form", rule.form)(caches)
+    assign = _choose(ASSIGN, "group assignment", rule.assign)
+    reaching = pool if rule.form == BY_REACH else None
+    if reaching and reaching.way == PACKED:
+        paged = {cache.name: cache for cache in caches}
+        return [(tuple(paged[cache.name] for cache in lot), parts) for lot, parts in packed(reaching.entries)]
+    if reaching and reaching.way == ONE:
+        return [(bucket, [_members(bucket)]) for bucket in _by_tokens(caches)]
+    if rule.form not in (BY_REACH, "by_page"):
+        return [(bucket, assign(_members(bucket), 1, 0)) for bucket in buckets]
+    size = _group_size(rule, buckets)
+    every = [(bucket, _members(bucket)) for bucket in buckets]
+    return [(bucket, assign(members, -(-len(members) // size), size)) for bucket, members in every]
+
+
+def _members(bucket: Bucket) -> Layers:
+    return sorted(((c.name, n) for c in bucket for n in c.layers), key=lambda member: member[1])
 
 
 def _group_size(rule: Groups, buckets: Sequence[Bucket]) -> int:
@@ -65,18 +84,18 @@ def _by_tokens(caches: Sequence[BoundCache]) -> list[Bucket]:
 
 
 def _paged(cache: BoundCache) -> tuple[object, ...]:
-    return cache.store, cache.tokens, cache.kernel, cache.length
+    return cache.store, cache.tokens, cache.kernel, cache.length, cache.ring
 
 
 def _by_cache(caches: Sequence[BoundCache]) -> list[Bucket]:
     return [(cache,) for cache in caches]
 
 
-def _strided(members: list[tuple[str, int]], parts: int, size: int) -> list[list[tuple[str, int]]]:
+def _strided(members: Layers, parts: int, size: int) -> list[Layers]:
     return [members[index::parts] for index in range(parts)]
 
 
-def _blocked(members: list[tuple[str, int]], parts: int, size: int) -> list[list[tuple[str, int]]]:
+def _blocked(members: Layers, parts: int, size: int) -> list[Layers]:
     return [members] if parts == 1 else [members[i * size : (i + 1) * size] for i in range(parts)]
 
 
@@ -84,6 +103,7 @@ FORMS: Mapping[str, Callable[[Sequence[BoundCache]], list[Bucket]]] = {
     "by_page": _by_page,
     "by_cache": _by_cache,
     "by_tokens": _by_tokens,
+    BY_REACH: _by_page,
 }
 ASSIGN = {"strided": _strided, "blocked": _blocked}
 

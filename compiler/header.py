@@ -99,6 +99,7 @@ def _block(side: Side, entry: Planes) -> str:
         text += f", {found.ratio:,} of them make a logical block of {found.tokens:,}"
     if found.shards > 1:
         text += f"; {found.shards} shards take turns of {found.chunk:,}"
+    text += f"; a ring of {found.ring:,} tokens" if found.ring else ""
     return f"{text}; {count}"
 
 

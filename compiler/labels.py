@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.oracle import Field, Plane
-from kvplan.compiler.request import Ids, Slot, Table
+from kvplan.compiler.request import Ids, Ring, Slot, Table
 from kvplan.runtime.plan import Needs
 
 Labels = npt.NDArray[np.int64]
@@ -82,6 +82,8 @@ def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table)
     """Which tokens lie in which kernel block on `worker`: every token of the table is asked for its place."""
     if isinstance(table, Slot):
         return Paged(np.array([table.slot]), np.zeros((1, 0), np.int64))
+    if isinstance(table, Ring):
+        return _ring(group, table)
     behind = (table.first + len(table.ids)) * group.tokens * side.ways + side.ways * side.chunk
     t = np.arange(behind)
     t = t[(t // side.chunk) % side.ways == worker.turn]
@@ -91,6 +93,19 @@ def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table)
     blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
     t, local, block = t[inside], local[inside] % group.tokens, blocks[position[inside]]
     return _by_block(group, t[block >= 0], block[block >= 0], local[block >= 0])
+
+
+def _ring(group: BoundGroup, table: Ring) -> Paged:
+    """What a ring holds after its tokens were written one by one, the oldest first, each over the one before it."""
+    blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    holds = np.full(len(blocks) * group.tokens, -1, np.int64)
+    for turn in range(max(0, table.at // max(holds.size, 1) - 1), -(-table.at // max(holds.size, 1))):
+        written = np.arange(turn * holds.size, min((turn + 1) * holds.size, table.at))
+        holds[: written.size] = written
+    place = np.arange(holds.size)
+    block = blocks[place // group.tokens]
+    there = block >= 0
+    return _by_block(group, holds[there], block[there], place[there] % group.tokens)
 
 
 def _by_block(group: BoundGroup, t: Labels, block: Labels, local: Labels) -> Paged:

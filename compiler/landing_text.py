@@ -12,6 +12,7 @@ import numpy as np
 
 from kvplan.compiler.columns import columns
 from kvplan.compiler.draw import LEFT_OUT
+from kvplan.compiler.functions import build
 from kvplan.compiler.header import ranges
 from kvplan.compiler.landing import DECODE, PREFILL, Page, Piece, laid, pages, pieces, step, worker_of
 from kvplan.compiler.landing_bars import WIDTH, bars
@@ -185,14 +186,14 @@ def _runs(plan: Plan, found: Sequence[Piece]) -> list[str]:
     pair = next(pair for pair in plan.pairs if pair.name == first.read.pair)
     sides = (plan.prefill, plan.decode)
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
-    shards = [sides[end].workers[worker_of(first, end)].shard for end in (PREFILL, DECODE)]
+    theirs, ours = (sides[end].workers[worker_of(first, end)].shard for end in (PREFILL, DECODE))
     turns = [
         f"{word} worker {worker} holds tokens {_turns(groups[end], sides[end].workers[worker].shard)} of a request"
         for end, word in enumerate(SIDES)
         if groups[end].shards > 1
         for worker in sorted({worker_of(piece, end) for piece in found})[:MOST_NAMES]
     ]
-    return [*_shared(plan, found), *turns, *([] if first.nest.token is None else _ends(pair, groups, shards))]
+    return [*_shared(plan, found), *turns, *([] if first.nest.token is None else _ends(pair, groups, (theirs, ours)))]
 
 
 def _shared(plan: Plan, found: Sequence[Piece]) -> list[str]:
@@ -211,13 +212,14 @@ def _turns(each: Group, shard: int) -> str:
     return ", ".join(ranges(range(start, start + each.chunk)) for start in starts) + f", {LEFT_OUT}"
 
 
-def _ends(pair: Pair, groups: Sequence[Group], shards: Sequence[int]) -> list[str]:
-    """The lengths of runs from token 0 on, as the plan's own function cuts them, up to where they begin again."""
+def _ends(pair: Pair, groups: tuple[Group, Group], shards: tuple[int, int]) -> list[str]:
+    """The lengths of runs from token 0 on, were all of them needed, up to where they begin again."""
     sizes = [size * each.shards for each in groups for size in (each.kernel, each.chunk)]
     again = math.lcm(*sizes)
     end = min(again, MOST_RUNS * max(sizes))
     blocks = Blocks(0, np.arange(end, dtype=np.int64))
-    counts = pair.match(0, end, blocks, blocks, shards[0], shards[1]).count.tolist()
+    match = build(*groups, rows=pair.rows)
+    counts = match(0, end, blocks, blocks, *shards).count.tolist()
     text = ", ".join(f"{count:,}" for count in counts[:MOST_RUNS])
     word = "tokens" if pair.rows == 1 else f"rows of {pair.rows} tokens"
     more = "and again" if len(counts) <= MOST_RUNS and end == again else LEFT_OUT

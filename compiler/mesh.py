@@ -12,7 +12,7 @@ from kvplan.compiler.options import Env, filled
 from kvplan.compiler.pipeline import stages
 from kvplan.compiler.side import whole
 from kvplan.dsl.expr import evaluate
-from kvplan.dsl.model import Engine
+from kvplan.dsl.model import Engine, Model
 
 PIPELINE = "pp"
 MOST_WORKERS = 4096
@@ -29,13 +29,17 @@ def mesh_sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
 
 
 def workers(
-    engine: Engine, sizes: Mapping[str, int], layers: int, env: Env, listed: str | None
+    engine: Engine, sizes: Mapping[str, int], model: Model, env: Env, listed: str | None
 ) -> tuple[BoundWorker, ...]:
-    """All workers, numbered with the first axis outermost. Raises Refused (C112) for odd coordinates."""
+    """All workers, numbered with the first axis outermost; the last stage of a pipeline has the draft layers, too.
+
+    Raises Refused (C112) for odd coordinates.
+    """
     grid = list(product(*(range(sizes[axis]) for axis in engine.mesh.workers)))
     if listed and PIPELINE not in engine.mesh.workers:
         raise BadInput("S005", "unknown side key 'layers'", f"the engine has no {PIPELINE} axis")
-    cut = stages(filled(engine.mesh.layers, env), layers, sizes.get(PIPELINE, 1), listed)
+    *others, last = stages(filled(engine.mesh.layers, env), model.layers, sizes.get(PIPELINE, 1), listed)
+    cut = (*others, range(last.start, last.stop + model.drafts))
     return tuple(_worker(engine, {**env, **sizes}, number, at, cut) for number, at in enumerate(grid))
 
 

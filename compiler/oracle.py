@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from math import lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -100,12 +101,22 @@ def layers(worker: BoundWorker, cache: BoundCache, group: BoundGroup) -> tuple[i
 def planes(side: BoundSide, worker: BoundWorker) -> dict[str, Plane]:
     """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global. Empty ones are none."""
     every = list(_planes(side, worker))
-    used: dict[str, int] = {}
-    for plane in every:
-        used[plane.group.name] = used.get(plane.group.name, 0) + plane.page
     caches = {cache.name: cache for cache in side.caches}
-    row = max(used.values(), default=0)
+    row = _row(worker, caches, every)
     return {p.name: replace(p, stride=stride(caches[p.cache], p.page, row)) for p in every if p.page}
+
+
+def _row(worker: BoundWorker, caches: Mapping[str, BoundCache], every: list[Plane]) -> int:
+    """Bytes of the largest group's pages in a block, padded as their caches say and rounded up as all of them need."""
+    taken: dict[tuple[str, str], int] = {}
+    for plane in every:
+        taken[plane.group.name, plane.cache] = taken.get((plane.group.name, plane.cache), 0) + plane.page
+    groups = {plane.group.name: plane.group for plane in every}
+    used = dict.fromkeys(groups, 0)
+    for (group, cache), size in taken.items():
+        used[group] += max(size, len(layers(worker, caches[cache], groups[group])) * caches[cache].padded)
+    unit = lcm(*(caches[cache].align for _, cache in taken))
+    return -(-max(used.values(), default=0) // unit) * unit
 
 
 def stride(cache: BoundCache, page: int, row: int) -> int:
@@ -162,7 +173,8 @@ def block_planes(
     for index in product(*(range(extent(scope, axis, leaves[0].tensor)) for axis in outer)):
         at = [(a.name, int(numbers[a.name][i]) if not a.tiles else i) for a, i in zip(outer, index, strict=True)]
         layer, others = dict(at).get("layer"), [n for a, n in at if a != "layer"]
-        words = [scope.cache.name, layer, *others, part]
+        together = "" if layer is not None or group.name == scope.cache.name else f"@{group.name}"
+        words = [scope.cache.name + together, layer, *others, part]
         name = ".".join(str(w) for w in words if w is not None)
         fields = tuple(field(scope, leaf, index, seen) for leaf in leaves)
         head = others[0] if others else None

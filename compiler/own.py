@@ -51,8 +51,8 @@ def _part(side: BoundSide, tensor: BoundTensor, axis: str, extent: int, workers:
 
 
 def token_share(side: BoundSide, cache: BoundCache, worker: BoundWorker) -> TokenShare:
-    """A worker's turn of a cache's tokens; states are whole on every worker."""
-    return (side.ways, side.chunk, worker.turn) if cache.store == "tokens" else (1, 1, 0)
+    """A worker's turn of a cache's tokens; states and rings are whole on every worker."""
+    return (side.ways, side.chunk, worker.turn) if cache.shared else (1, 1, 0)
 
 
 @lru_cache(maxsize=4096)

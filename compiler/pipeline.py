@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side import nearest, whole
+from kvplan.dsl.forms_engines import LAYERS
 
 
 def stages(rule: str, layers: int, count: int, listed: str | None = None) -> tuple[range, ...]:
@@ -25,10 +26,13 @@ def _listed(text: str, layers: int, count: int) -> list[int]:
 
 
 def _by_rule(rule: str, layers: int, count: int) -> list[int]:
-    """`even`: the first stages get one more. `remainder_before_last`: the stages before the last one get one more."""
+    """Where layers do not come out even, one more for the first stages (`even`), for those before the last one
+    (`remainder_before_last`), or for the last ones (`remainder_last`)."""
     each, rest = divmod(layers, count)
     if rule == "even":
         return [each + (stage < rest) for stage in range(count)]
     if rule == "remainder_before_last":
         return [each + (0 < count - 1 - stage <= rest) for stage in range(count)]
-    raise BadInput("S006", f"unknown pipeline rule {rule!r}", nearest(rule, ["even", "remainder_before_last"]))
+    if rule == "remainder_last":
+        return [each + (count - stage <= rest) for stage in range(count)]
+    raise BadInput("S006", f"unknown pipeline rule {rule!r}", nearest(rule, LAYERS))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import lcm
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import Refused
@@ -38,7 +39,7 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[Unit, ...]:
     found = [(group.name, name, layers) for group in side.groups for name, layers in _members(group, worker)]
     sizes = {(name, len(layers)): local_sizes(side, worker, caches[name], len(layers)) for _, name, layers in found}
     parts = {key: _parts(one) for key, one in sizes.items()}
-    row = _row([(group, parts[name, len(layers)]) for group, name, layers in found])
+    row = _row([(group, caches[name], len(layers), parts[name, len(layers)]) for group, name, layers in found])
     parts = {key: tuple(_apart(sizes[key], part, row) for part in of) for key, of in parts.items()}
     units: list[Unit] = []
     for group_name, name, layers in found:
@@ -55,12 +56,17 @@ def _members(group: BoundGroup, worker: BoundWorker) -> list[tuple[str, tuple[in
     return [(name, layers) for name, layers in found if layers]
 
 
-def _row(found: list[tuple[str, tuple[Part, ...]]]) -> int:
-    """The bytes that the largest group takes in one block, over all its planes."""
+def _row(found: list[tuple[str, BoundCache, int, tuple[Part, ...]]]) -> int:
+    """The bytes that the largest group takes in one block, over all its planes, up to what caches are aligned to."""
     rows: dict[str, int] = {}
-    for group, parts in found:
-        rows[group] = rows.get(group, 0) + sum(part.page * volume(part.outer) for part in parts)
-    return max(rows.values(), default=0)
+    for group, cache, layers, parts in found:
+        rows[group] = rows.get(group, 0) + max(_bytes(parts), layers * cache.padded)
+    align = lcm(*(cache.align for _, cache, _, _ in found))
+    return -(-max(rows.values(), default=0) // align) * align
+
+
+def _bytes(parts: tuple[Part, ...]) -> int:
+    return sum(part.page * volume(part.outer) for part in parts)
 
 
 def _apart(sizes: Sizes, part: Part, row: int) -> Part:
@@ -77,9 +83,9 @@ def local_sizes(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers:
     return Sizes(cache, {tensor.name: _extents(side, worker, cache, tensor, layers) for tensor in cache.tensors})
 
 
-def page_bytes(sizes: Sizes) -> int:
-    """The bytes of one page of every part together."""
-    return sum(part.page for part in _parts(sizes))
+def layer_bytes(sizes: Sizes) -> int:
+    """The bytes that all layers take in one block, in every plane together."""
+    return _bytes(_parts(sizes))
 
 
 def _extents(

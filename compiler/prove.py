@@ -73,14 +73,14 @@ def _check_unit(case: Case, number: int, unit: Unit, done: set[object]) -> None:
     """All reads of a unit cover it once, for every share of the tokens that meets the worker's own."""
     if unit.cache in case.plan.skipped:
         return
-    cache = case.cache(unit.cache)
+    cache, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
     shares: dict[object, list[Read]] = {}
     for read in case.plan.reads[number]:
         if (read.cache, group_of(case, read)) == (unit.cache, unit.group):
             source = case.prefill.side.workers[read.worker % len(case.prefill.side.workers)]
-            shares.setdefault(token_share(case.prefill.side, cache, source), []).append(read)
+            shares.setdefault(token_share(case.prefill.side, theirs, source), []).append(read)
     turn = token_share(case.decode.side, cache, case.decode.side.workers[number])
-    every = {token_share(case.prefill.side, cache, worker) for worker in case.prefill.side.workers}
+    every = {token_share(case.prefill.side, theirs, worker) for worker in case.prefill.side.workers}
     some = any(prod(_extents(case, number, unit, cache, tensor).values()) for tensor in cache.tensors)
     if shares.keys() != {share for share in every if some and meet(share, turn)}:
         raise ProofFailed("P004", f"decode worker {number}, {unit.cache}: not every share of the tokens is read")

@@ -35,7 +35,15 @@ class Slot:
     at: int
 
 
-Table = Ids | Slot
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The blocks of a ring in order, None where there is none, which stands after `at` tokens."""
+
+    ids: tuple[int | None, ...]
+    at: int
+
+
+Table = Ids | Slot | Ring
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +104,17 @@ def _table(who: str, value: object) -> Table:
     if isinstance(value, dict) and "slot" in value:
         found = _keys(value, who, ("slot", "at"))
         return Slot(_whole(f"{who}: slot", found["slot"]), _whole(f"{who}: at", found["at"]))
+    if isinstance(value, dict) and "at" in value:
+        found = _keys(value, who, ("ids", "at"))
+        return Ring(_ids(who, found["ids"]), _whole(f"{who}: at", found["at"]))
     found = _keys(value, who, ("first", "ids"))
-    ids = found["ids"]
+    return Ids(_whole(f"{who}: first", found["first"]), _ids(who, found["ids"]))
+
+
+def _ids(who: str, ids: object) -> tuple[int | None, ...]:
     if not isinstance(ids, list):
         raise BadInput("Q005", f"{who}: ids is {_name(ids)}, not a list", "list block ids by position, null where none")
-    return Ids(
-        _whole(f"{who}: first", found["first"]),
-        tuple(None if b is None else _whole(f"{who}: ids[{i}]", b) for i, b in enumerate(ids)),
-    )
+    return tuple(None if b is None else _whole(f"{who}: ids[{i}]", b) for i, b in enumerate(ids))
 
 
 def _lengths(value: object) -> dict[str, tuple[int, int]]:

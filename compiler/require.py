@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.header import ranges
 from kvplan.compiler.options import Env
 from kvplan.dsl.diagnostics import DslError
-from kvplan.dsl.engines import MEASURED
 from kvplan.dsl.expr import evaluate, names
+from kvplan.dsl.forms_names import MEASURED
 from kvplan.dsl.model import Engine, Model, Require
 
 MOST = 33
+NONE: Mapping[str, Env] = MappingProxyType({})
 
 
-def check_requirements(engine: Engine, model: Model, caches: Sequence[BoundCache], env: Env) -> None:
-    """Check every condition whose names `env` knows by now. Raises Refused (C110)."""
-    every = _known(engine, caches, env)
+def check_requirements(
+    engine: Engine, model: Model, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
+) -> None:
+    """Check every condition whose names `env`, and `derived` for a cache, know by now. Raises Refused (C110)."""
+    every = _known(engine, caches, env, derived)
     for rule, known in every:
         if evaluate(rule.that, known) is not True:
             said = f"{model.name} on {engine.name}: {_said(rule, known)}"
             raise Refused("C110", said, _help(engine, every, rule, known))
 
 
-def _known(engine: Engine, caches: Sequence[BoundCache], env: Env) -> list[tuple[Require, Env]]:
+def _known(
+    engine: Engine, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env]
+) -> list[tuple[Require, Env]]:
     """Every condition with the values that it is about, once for each cache of its kind."""
     found: list[tuple[Require, Env]] = []
     for rule in engine.require:
-        about = [env] if rule.kind is None else [{**env, **c.env} for c in caches if c.kind == rule.kind]
+        mine = [cache for cache in caches if cache.kind == rule.kind]
+        about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kind else [env]
         found += [(rule, known) for known in about if names(rule.that) <= known.keys()]
     return found
 
@@ -49,7 +56,8 @@ def _help(engine: Engine, every: list[tuple[Require, Env]], rule: Require, env: 
     plain = [(other, known) for other, known in every if not names(other.that) & measured]
     sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not names(rule.that) & measured else {}
     told = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
-    return f"{rule.that.text} is false with {values}" + (f"; all hold with {' or '.join(told)}" if told else "")
+    said = f"{rule.that.text} is false with {values}" if values else "no value of an option changes that"
+    return said + (f"; all hold with {' or '.join(told)}" if told else "")
 
 
 def _holding(every: list[tuple[Require, Env]], axis: str) -> list[int]:

@@ -10,7 +10,8 @@ from kvplan.compiler.bound import BoundGroup, BoundSide
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.fits import needed, positions
 from kvplan.compiler.meetings import Meeting, meetings
-from kvplan.compiler.request import Ids, Request, Slot, Table
+from kvplan.compiler.request import Ids, Request, Ring, Slot, Table
+from kvplan.compiler.rings import oldest
 from kvplan.runtime.plan import CONTEXT
 
 SHORT = 512  # tokens of windows and chunks that a sample reaches from its beginning
@@ -82,7 +83,9 @@ def _tables(word: str, side: BoundSide, asked: Request, met: Met, random: Random
     arenas = sorted({g.arena for g in side.groups})
     of = {arena: [g for g in side.groups if g.arena == arena] for arena in arenas}
     pools = {arena: _pool(word, side, of[arena], asked, need, random) for arena in arenas}
-    return {g.name: _table(side, g, asked, need[g.name], pools[g.arena], random) for g in side.groups}
+    found = {g.name: _table(side, g, asked, need[g.name], pools[g.arena], random) for g in side.groups}
+    rings = [(g, t) for g in side.groups if isinstance(t := found[g.name], Ring) and word == "prefill"]
+    return found | {g.name: _later(g, t, asked, met[g.name], random) for g, t in rings}
 
 
 def _need(side: BoundSide, group: BoundGroup, asked: Request, met: list[Meeting]) -> set[int]:
@@ -115,10 +118,18 @@ def _said(asked: Request) -> str:
 def _table(side: BoundSide, group: BoundGroup, asked: Request, need: set[int], pool: Pool, random: Random) -> Table:
     if group.store != "tokens":
         return Slot(pool.draw(), asked.tokens[1])
-    start = random.choice((0, min(need, default=0)))
+    start = 0 if group.ring else random.choice((0, min(need, default=0)))
     end = blocks_of(side, group, asked.range_of(group.length)[1])
     wanted = [p in need or random.random() < 0.5 for p in range(start, end)]
-    return Ids(start, tuple(_drawn(p in need, yes, pool) for p, yes in enumerate(wanted, start)))
+    ids = tuple(_drawn(p in need, yes, pool) for p, yes in enumerate(wanted, start))
+    return Ring(ids, asked.range_of(group.length)[1]) if group.ring else Ids(start, ids)
+
+
+def _later(group: BoundGroup, ring: Ring, asked: Request, met: list[Meeting], random: Random) -> Ring:
+    """The ring after more tokens, as many at most as leave there what is needed."""
+    ranges = [(first, m.rows) for m in met for first, _ in needed(m.needs, *asked.range_of(group.length), m.rows)]
+    late = (n for n in range(group.ring) if all(oldest(ring.at + n, group.ring, rows) <= low for low, rows in ranges))
+    return Ring(ring.ids, ring.at + random.choice([*late] or [0]))
 
 
 def _drawn(needed: bool, wanted: bool, pool: Pool) -> int | None:
@@ -131,4 +142,6 @@ def blocks_of(side: BoundSide, group: BoundGroup, end: int) -> int:
     """Block positions that tokens [0, end) take; one slot for a state."""
     if group.store != "tokens":
         return 1
+    if group.ring:
+        return group.ring // group.tokens
     return max((each.stop for each in positions(side, group, 0, end)), default=0)

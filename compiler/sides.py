@@ -19,8 +19,8 @@ def _groups(side: BoundSide) -> tuple[Group, ...]:
 
 
 def _group(side: BoundSide, g: BoundGroup) -> Group:
-    ways, chunk = (side.ways, side.chunk) if g.store == "tokens" else (1, 1)
-    return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, ways, chunk, g.length)
+    ways, chunk = (side.ways, side.chunk) if g.shared else (1, 1)
+    return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, ways, chunk, g.length, g.ring)
 
 
 def _worker(side: Placed, worker: BoundWorker) -> Worker:

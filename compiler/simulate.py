@@ -27,7 +27,7 @@ from kvplan.compiler.labels import (
 )
 from kvplan.compiler.oracle import Plane, planes
 from kvplan.compiler.report import Report, Tally
-from kvplan.compiler.request import Copy, Request, Slot, Table
+from kvplan.compiler.request import Copy, Ids, Request, Ring, Table
 from kvplan.runtime.plan import Plan
 
 BATCH = 1 << 22
@@ -102,8 +102,9 @@ def labelled(prefill: BoundSide, decode: BoundSide, request: Request) -> Atlas:
 def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     """One past the last token that the side's tables have room for."""
     found = [(g, table_of(tables, g)) for g in side.groups]
-    ends = ((t.first + len(t.ids)) * g.tokens for g, t in found if not isinstance(t, Slot))
-    return max((end * side.ways + side.ways * side.chunk for end in ends), default=0)
+    ends = [(t.first + len(t.ids)) * g.tokens for g, t in found if isinstance(t, Ids)]
+    rings = [t.at for _, t in found if isinstance(t, Ring)]
+    return max((*rings, *(end * side.ways + side.ways * side.chunk for end in ends)), default=0)
 
 
 def _plane(

@@ -12,7 +12,7 @@ from kvplan.compiler.own import proportional
 from kvplan.compiler.side import nearest, unknown, whole
 from kvplan.dsl.dtypes import SIZES, canonical
 from kvplan.dsl.dtypes import size as dtype_size
-from kvplan.dsl.expr import evaluate
+from kvplan.dsl.evaluate import evaluate, holds
 from kvplan.dsl.model import Cache, Engine, Kind, Needs, Sizes, Storage, TensorSpec, Value
 from kvplan.dsl.storage import leaves
 from kvplan.runtime.plan import ALL
@@ -31,9 +31,12 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env) -> BoundCache:
     needs = _needs(cache.name, cache.needs or kind.needs, own)
     storage = _storage(kind, engine, env)
     _check_place(cache.name, tensors, storage)
+    # A ring is a way to keep tokens: another engine may keep them otherwise.
+    store = "tokens" if kind.store == "ring" else kind.store
+    ring = _tokens(cache.name, "ring", evaluate(kind.ring, own)) if kind.ring else 0
     return BoundCache(
-        cache.name, kind.name, kind.store, cache.layers, tensors, storage, own, 0, None, cache.optional,
-        needs=needs, length=kind.length,
+        cache.name, kind.name, store, cache.layers, tensors, storage, own, 0, None, cache.optional,
+        needs=needs, length=kind.length, ring=ring,
     )  # fmt: skip
 
 
@@ -71,7 +74,7 @@ def _less(env: Env, params: Mapping[str, object]) -> Env:
 
 
 def _exists(spec: TensorSpec, env: Env) -> bool:
-    return spec.when is None or evaluate(spec.when, env) is True
+    return spec.when is None or holds(spec.when, env)
 
 
 def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:

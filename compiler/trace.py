@@ -10,7 +10,7 @@ import numpy as np
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.fits import check
-from kvplan.compiler.request import Copy, Request, Slot, Table
+from kvplan.compiler.request import Copy, Ids, Request, Slot, Table
 from kvplan.runtime import names
 from kvplan.runtime.errors import BlockTableError
 from kvplan.runtime.plan import Blocks, Group, Plan, Read, Side
@@ -58,7 +58,8 @@ def _of_read(plan: Plan, number: int, read: Read, request: Request) -> list[Copy
 def _blocks(table: Table) -> Blocks:
     if isinstance(table, Slot):
         return Blocks(0, np.array([table.slot], np.int64))
-    return Blocks(table.first, np.array([-1 if i is None else i for i in table.ids], np.int64))
+    first = table.first if isinstance(table, Ids) else 0
+    return Blocks(first, np.array([-1 if i is None else i for i in table.ids], np.int64))
 
 
 def trace(plan: Plan, prefill: BoundSide, decode: BoundSide, request: Request) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""The codes of errors in layout files: permanent, never reused. Y yaml, K keys, E expressions, T types, B values."""
+"""The codes of errors in layout files: permanent, never reused. Y yaml, K keys, E expressions, T types, B values,
+F configurations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from kvplan.dsl.code import Code as Code
+from kvplan.dsl.codes_configs import CONFIGS
 from kvplan.dsl.codes_files import KEYS, YAML
 from kvplan.dsl.codes_values import EXPRESSIONS, VALUES
 
-CODES: Mapping[str, Code] = {**YAML, **KEYS, **EXPRESSIONS, **VALUES}
+CODES: Mapping[str, Code] = {**YAML, **KEYS, **EXPRESSIONS, **VALUES, **CONFIGS}
 
 
 def page() -> str:

@@ -95,7 +95,7 @@ KEYS: Mapping[str, Code] = {
     ),
     "K005": Code(
         "the file does not say what it describes",
-        "After the version comes one of kind, engine, model or deployment, with the name of what the file describes."
+        "After the version comes one of kind, engine, model, deployment or config, with the name of what it describes."
         + example("modell: x", "model: x"),
     ),
     "K006": Code(
@@ -132,7 +132,8 @@ KEYS: Mapping[str, Code] = {
     "K012": Code(
         "a list of layers is wrong",
         "Layers are numbered from 0 to one less than the model's 'layers', in ascending order, each once; 'all' stands "
-        "for all of them. Ranges are written out: [0-3] is [0, 1, 2, 3]."
+        "for all of them, 'drafts' for the draft layers that follow them, and an expression of 'layer' for those it "
+        "is true for. Ranges are expressions, too: layer < 4, or [0, 1, 2, 3]."
         + example("layers: [5, 5, 99]", "layers: [5, 12]"),
     ),
     "K013": Code(
@@ -147,7 +148,13 @@ KEYS: Mapping[str, Code] = {
     ),
     "K015": Code(
         "something is said about tokens where there are none",
-        "A state stands after all tokens of its request and is moved whole: it needs no tokens and has no length."
+        "A state stands after all tokens of its request and is moved whole: it needs no tokens and has no length. "
+        "Only a ring keeps as many tokens as its 'ring' says."
         + example("store: state\n    needs: {window: 128}", "store: state"),
+    ),
+    "K016": Code(
+        "a family is no model",
+        "A file with 'variants' describes one model for each of them; the file's own name stands for all of these only "
+        "where several models may be given." + example("kvplan explain FAMILY …", "kvplan explain VARIANT …"),
     ),
 }

@@ -28,8 +28,8 @@ EXPRESSIONS: Mapping[str, Code] = {
         "A kind's expressions use its parameters, options of engines, the model's dtype and query_heads. An engine's "
         "use its options and derived values, mesh axes, the model's words, states (how many caches are states), "
         "largest_state, bytes_per_token and listed (how many tensors have shares that the side lists); under 'for', "
-        "the kind's parameters too. Those of derive and stride use token_bytes, window and chunk of the cache that is "
-        "paged, those of stride page and row too. A word is quoted: 'fp8'."
+        "the kind's parameters too. Those of derive and stride use token_bytes, window, chunk and ring of the cache "
+        "that is paged, those of stride page and row too. A word is quoted: 'fp8'."
         + example("dim: head_dims", "dim: head_dim"),
     ),
     "E006": Code(
@@ -112,6 +112,18 @@ EXPRESSIONS: Mapping[str, Code] = {
         "tokens. A state has none."
         + example("axes: {head: heads, dim: dim}", "axes: {head: heads, token: ~, dim: dim}"),
     ),
+    "E025": Code(
+        "a function of foreign values where there are none",
+        "has first at len count among assumed take apart what a checkpoint's configuration or an engine's dump says. "
+        "They are known where such values are read, in 'match', 'config' and 'dump', and nowhere else: what a cache "
+        "stores follows from its parameters." + example("dim: first(dim_v, dim)", "dim: dim_v if dim_v else dim"),
+    ),
+    "E026": Code(
+        "a foreign value is not there",
+        "What an expression asks for is missing in the configuration or dump, or is null there. has(x) says whether "
+        "there is something, first(a, b) takes what there is."
+        + example("window: sliding_window", "window: first(sliding_window, 0)"),
+    ),
 }
 VALUES: Mapping[str, Code] = {
     "T001": Code(
@@ -155,5 +167,10 @@ VALUES: Mapping[str, Code] = {
         "a window and a chunk at once",
         "A token attends to a window or to its chunk; 0 is no limit. Two such caches are two entries of the model's "
         "'caches'." + example("needs: {window: 128, chunk: 64}", "needs: {window: 128}"),
+    ),
+    "B007": Code(
+        "a list has no such entry",
+        "Entries are counted from 0. A configuration whose list has an entry per layer needs one for every layer."
+        + example("at(layer_words, layers)", "at(layer_words, layers - 1)"),
     ),
 }

@@ -6,25 +6,25 @@ from pathlib import Path
 
 from kvplan.dsl.diagnostics import Sink, nearest
 from kvplan.dsl.fields import entries, fields, items, scalar, shape, text
+from kvplan.dsl.forms_models import DEPLOYMENT, PLAN
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.reader import List, Scalar, Table, Tree
 from kvplan.dsl.source import Span
 
-KEYS = ("kvplan", "deployment", "title", "doc", "plans")
-PLAN_KEYS = ("models", "prefill", "decode", "options")
 SUFFIXES = (".yaml", ".yml", ".yam")
 
 
 def parse_deployment(sink: Sink, root: Table, name: str, span: Span, models: set[str]) -> Deployment:
     """A deployment, with every error in the sink. `models` are the known names; files are named by path."""
-    found = fields(sink, root, "a deployment", KEYS, ("plans",))
-    text(sink, found.get("doc"), "doc")
+    found = fields(sink, root, DEPLOYMENT.what, DEPLOYMENT.known, DEPLOYMENT.required)
+    for key in ("doc", "doc-ref"):
+        text(sink, found.get(key), key)
     plans = tuple(_plan(sink, item, models) for item in items(sink, found.get("plans"), "plans"))
     return Deployment(name, text(sink, found.get("title"), "title"), plans, span)
 
 
 def _plan(sink: Sink, tree: Tree, models: set[str]) -> PlanSpec:
-    found = fields(sink, tree, "a plan", PLAN_KEYS, ("models", "prefill", "decode"))
+    found = fields(sink, tree, PLAN.what, PLAN.known, PLAN.required)
     named = {_model(sink, model, models): model.span for model in _texts(sink, found.get("models"), "models")}
     sides = {side: _texts(sink, found.get(side), side) for side in ("prefill", "decode")}
     given = [

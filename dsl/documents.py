@@ -7,7 +7,7 @@ from pathlib import Path
 from kvplan.dsl.diagnostics import Sink, listed, nearest
 from kvplan.dsl.reader import Document, Scalar, read_cached
 
-SORTS = ("kind", "engine", "model", "deployment")
+SORTS = ("kind", "engine", "model", "deployment", "config")
 VERSION = "1"
 
 
@@ -38,7 +38,8 @@ def identify(sink: Sink, document: Document) -> tuple[str | None, str]:
             first.value.span,
             help=f"this kvplan reads version {VERSION}",
         )
-    sort = next((entry for entry in entries if entry.key.text in SORTS), None)
+    # A model has a key `config`, too: the sort that comes first in SORTS is meant.
+    sort = next((entry for word in SORTS for entry in entries if entry.key.text == word), None)
     if sort is None:
         keys = [entry.key.text for entry in entries if entry.key.text != "kvplan"]
         hint = nearest(keys[0], SORTS) if keys else ""

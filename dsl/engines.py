@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvplan.dsl.diagnostics import Sink, nearest
+from kvplan.dsl.dumps import parse_dump
 from kvplan.dsl.expr import parse_expr
 from kvplan.dsl.fields import (
     LABEL,
@@ -23,24 +24,16 @@ from kvplan.dsl.fields import (
     text,
     truth,
 )
-from kvplan.dsl.kinds import STORES, parse_storages
-from kvplan.dsl.model import Engine, Kind, Param, Require
+from kvplan.dsl.forms_engines import COPIES, DERIVED, ENGINE, REQUIRE
+from kvplan.dsl.forms_kinds import WHOSE
+from kvplan.dsl.forms_names import ALIKE, MEASURED, PAGED, PLACED
+from kvplan.dsl.kinds import parse_storages
+from kvplan.dsl.model import Engine, Groups, Kind, Param, Require
 from kvplan.dsl.nodes import Expr, Storage
 from kvplan.dsl.params import check_circles, check_defaults, parse_params
-from kvplan.dsl.policy import COPIES, check_mesh, choice, parse_groups, parse_mesh
-from kvplan.dsl.reader import Entry, Scalar, Table, Tree
+from kvplan.dsl.policy import check_mesh, choice, parse_groups, parse_mesh
+from kvplan.dsl.reader import Scalar, Table, Tree
 from kvplan.dsl.source import Span
-
-KEYS = (
-    "kvplan", "engine", "extends", "title", "doc", "doc-ref", "versions", "default", "options", "require", "copies",
-    "storage", "own", "derive", "stride", "groups", "mesh",
-)  # fmt: skip
-REQUIRED = ("title", "options", "copies", "storage", "derive", "groups", "mesh")
-# What an engine's expressions may ask of a side; of the cache that is paged; and of the page that a stride is for.
-MEASURED = ("states", "largest_state", "bytes_per_token", "listed")
-PAGED = ("token_bytes", "window", "chunk")
-PLACED = ("page", "row")
-DERIVED = ("tokens", "kernel_block", "ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +44,9 @@ class Around:
     words: tuple[str, ...]
 
 
-def merged(base: Table, own: Table) -> Table:
-    """`own` laid over `base`: mappings deep, everything else replaced."""
-    found = {entry.key.text: entry for entry in base.entries}
-    for entry in own.entries:
-        under = found.get(entry.key.text)
-        value = entry.value
-        if under is not None and isinstance(under.value, Table) and isinstance(value, Table):
-            value = merged(under.value, value)
-        found[entry.key.text] = Entry(entry.key, value)
-    return Table(tuple(found.values()), own.span)
-
-
 def parse_engine(sink: Sink, root: Table, name: str, span: Span, around: Around) -> Engine:
     """An engine, with every error in the sink."""
-    found = fields(sink, root, "an engine", KEYS, REQUIRED)
+    found = fields(sink, root, ENGINE.what, ENGINE.known, ENGINE.required)
     options = parse_params(sink, found.get("options"), "options")
     derive = expressions(sink, found.get("derive"), "derive")
     _check_measured(sink, {**{n: p.span for n, p in options.items()}, **{n: e.tree.span for n, e in derive.items()}})
@@ -73,7 +54,7 @@ def parse_engine(sink: Sink, root: Table, name: str, span: Span, around: Around)
     axes = {*mesh.workers, *mesh.derived}
     check_defaults(sink, options, {*axes, *around.words})
     known = {*options, *derive, *axes, *around.words, *MEASURED}
-    _check_derive(sink, found.get("derive"), derive, {*known, *PAGED})
+    _check_derive(sink, found.get("derive"), derive, {*known, *PAGED, *ALIKE})
     check_mesh(sink, mesh, known)
     truth(sink, found.get("default"), "default")
     return Engine(
@@ -83,15 +64,16 @@ def parse_engine(sink: Sink, root: Table, name: str, span: Span, around: Around)
         choice(sink, found.get("copies"), "copies", COPIES, options),
         _storage(sink, found.get("storage"), options, around),
         _own(sink, found.get("own"), known, around),
-        derive, parse_groups(sink, found.get("groups"), span, options), mesh, span,
-        _stride(sink, found.get("stride"), {*known, *PAGED, *PLACED}, around),
+        derive, _groups(sink, found.get("groups"), span, options, {*known, *PAGED}, around), mesh, span,
+        _by_cache(sink, found.get("stride"), "stride", {*known, *PAGED, *ALIKE, *PLACED}, around),
+        parse_dump(sink, found.get("dump"), around.kinds),
     )  # fmt: skip
 
 
 def _check_measured(sink: Sink, names: Mapping[str, Span]) -> None:
     """Report options and derived values that a measured name would hide (E018)."""
     for name, span in names.items():
-        if name in (*MEASURED, *PAGED, *PLACED):
+        if name in (*MEASURED, *PAGED, *ALIKE, *PLACED):
             sink.add("E018", f"'{name}' is measured by the compiler", span, help="choose another name")
 
 
@@ -110,13 +92,13 @@ def _check_derive(sink: Sink, tree: Tree | None, derive: Mapping[str, Expr], kno
 
 
 def _require(sink: Sink, tree: Tree, known: set[str], around: Around) -> Require:
-    found = fields(sink, tree, "a requirement", ("that", "say", "for"), ("that", "say"))
+    found = fields(sink, tree, REQUIRE.what, REQUIRE.known, REQUIRE.required)
     about = scalar(sink, found.get("for"), "for")
     names = set(known)
     if about and about.text not in around.kinds:
         sink.add("K008", f"unknown kind '{about.text}'", about.span, help=nearest(about.text, around.kinds))
     elif about:
-        names |= set(kind.params) if (kind := _kind(sink, around, about.text)) else set()
+        names |= {*PAGED, *ALIKE, *(kind.params if (kind := _kind(sink, around, about.text)) else ())}
     that = expression(sink, found.get("that"), "that")
     check_names(sink, that, names)
     said = scalar(sink, found.get("say"), "say")
@@ -131,10 +113,20 @@ def _kind(sink: Sink, around: Around, name: str) -> Kind | None:
     return guarded(sink, lambda: around.kinds[name])
 
 
-def _stride(sink: Sink, tree: Tree | None, known: set[str], around: Around) -> dict[str, Expr]:
-    """Kind, store or `default` to the bytes between two blocks."""
-    given = entries(sink, tree, "stride")
-    found = {k.text: expression(sink, v, f"stride of '{k.text}'") for k, v in given.items() if _whose(sink, k, around)}
+def _groups(
+    sink: Sink, tree: Tree | None, span: Span, options: Mapping[str, Param], known: set[str], around: Around
+) -> Groups:
+    groups = parse_groups(sink, tree, span, options)
+    for expr in (groups.block, groups.inside, groups.rigid):
+        check_names(sink, expr, known)
+    pages = next((e.value for e in tree.entries if e.key.text == "page"), None) if isinstance(tree, Table) else None
+    return replace(groups, page=_by_cache(sink, pages, "page", known, around))
+
+
+def _by_cache(sink: Sink, tree: Tree | None, what: str, known: set[str], around: Around) -> dict[str, Expr]:
+    """Kind, store or `default` to a number of bytes."""
+    given = entries(sink, tree, what)
+    found = {k.text: expression(sink, v, f"{what} of '{k.text}'") for k, v in given.items() if _whose(sink, k, around)}
     for expr in found.values():
         check_names(sink, expr, known, "a number of bytes is expected")
     return {key: expr for key, expr in found.items() if expr is not None}
@@ -142,7 +134,7 @@ def _stride(sink: Sink, tree: Tree | None, known: set[str], around: Around) -> d
 
 def _whose(sink: Sink, key: Scalar, around: Around) -> bool:
     """Whether a key says which caches a rule is for; else K008."""
-    allowed = [*around.kinds, *STORES, "default"]
+    allowed = [*around.kinds, *WHOSE.words]
     if key.text not in allowed:
         message, help = f"'{key.text}' is neither a kind, a store nor default", nearest(key.text, allowed)
         sink.add("K008", message, key.span, help=help)

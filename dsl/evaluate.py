@@ -1,4 +1,7 @@
-"""What an expression is worth: numbers, truth values, words and sets of sizes. Nothing is ever converted."""
+"""What an expression is worth: numbers, truth values, words and sets of sizes. Nothing is ever converted.
+
+Names may have foreign values, too (`foreign`), which only functions of their own take apart.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-from kvplan.dsl import dtypes
+from kvplan.dsl import dtypes, foreign
 from kvplan.dsl.diagnostics import Diagnostic, DslError, nearest
 from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Sizes, Text, Unary, Value
 from kvplan.dsl.source import Span
@@ -17,7 +20,8 @@ LIMIT = 1 << 63
 MANY = 64
 ARITY = {
     "ceildiv": (2, 2), "min": (1, MANY), "max": (1, MANY), "gcd": (1, MANY), "lcm": (1, MANY), "bytes": (1, 1),
-    "multiples": (1, 1), "sizes": (1, MANY), "least": (1, 1), "largest": (2, 2), "rank": (1, 1),
+    "multiples": (1, 1), "sizes": (1, MANY), "least": (1, 1), "most": (1, 1), "largest": (2, 2), "within": (2, 2),
+    "rank": (1, 1),
 }  # fmt: skip
 
 
@@ -25,22 +29,34 @@ def evaluate(expr: Expr, env: Env) -> Result:
     """The value of `expr` where names have the values in `env` (`rank(axis)` is such a name).
 
     Raises DslError with the values in play: E005 unknown name, T001 wrong type, T002 unknown element type,
-    B001 division by zero, B002 too large, B003 no size divides.
+    B001 division by zero, B002 too large, B003 no size divides; E026 a foreign value that is
+    not there, B007 an entry that is not.
     """
     try:
-        return _value(expr.tree, env)
+        return _own(_value(expr.tree, env), expr.tree.span)
     except DslError as error:
-        values = in_play(expr, env)
-        raise DslError(
-            *(Diagnostic(d.code, d.message, d.span, d.notes, d.help, values) for d in error.diagnostics)
-        ) from None
+        raise _played(error, expr, env) from None
+
+
+def holds(expr: Expr, env: Env) -> bool:
+    """Whether a condition is true, or a number that is not 0. Raises DslError: T001 for a word, else as `evaluate`."""
+    try:
+        return _truth(expr.tree, env)
+    except DslError as error:
+        raise _played(error, expr, env) from None
+
+
+def _played(error: DslError, expr: Expr, env: Env) -> DslError:
+    """`error` with the values in play."""
+    values = in_play(expr, env)
+    return DslError(*(Diagnostic(d.code, d.message, d.span, d.notes, d.help, values) for d in error.diagnostics))
 
 
 def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
     """The names that `expr` uses, with their values, each once and in order: what to show when it fails."""
     from kvplan.dsl.expr import used
 
-    found = dict.fromkeys(name.id for name in used(expr.tree) if name.id in env)
+    found = dict.fromkeys(n.id for n in used(expr.tree) if isinstance(env.get(n.id), bool | int | str | Sizes))
     return tuple((name, env[name]) for name in found)
 
 
@@ -49,11 +65,18 @@ def fill(text: str, env: Env) -> str:
     return reduce(lambda said, name: said.replace("{" + name + "}", str(env[name])), sorted(env), text)
 
 
+def _own(value: object, span: Span) -> Result:
+    """A value that is none of ours is no result."""
+    if isinstance(value, bool | int | str | Sizes):
+        return value
+    raise _fail("T001", f"expected a number or a word, not {_kind(value)}", span)
+
+
 def _fail(code: str, message: str, span: Span, help: str = "") -> DslError:
     return DslError(Diagnostic(code, message, span, (), help))
 
 
-def _value(node: Node, env: Env) -> Result:
+def _value(node: Node, env: Env) -> object:
     match node:
         case Number() | Text():
             return node.value
@@ -75,12 +98,12 @@ def _value(node: Node, env: Env) -> Result:
             return _compare(node, env) if node.op in COMPARE else _arithmetic(node, env)
 
 
-def _look_up(name: str, span: Span, env: Env) -> Result:
+def _look_up(name: str, span: Span, env: Env) -> object:
     if name not in env:
-        raise _fail("E005", f"unknown name '{name}'", span, nearest(name, env))
-    value = env[name]
-    assert isinstance(value, bool | int | str | Sizes), f"{name} = {value!r}"
-    return value
+        # A foreign name that is not there is no mistake of spelling.
+        help = "" if foreign.ASSUMING in env else nearest(name, env)
+        raise _fail("E005", f"unknown name '{name}'", span, help)
+    return foreign.usable(env[name], name, span)
 
 
 def _number(node: Node, env: Env) -> int:
@@ -105,12 +128,12 @@ def _set(node: Node, env: Env) -> Sizes:
     return value
 
 
-def _kind(value: Result) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
         return f"the number {value}"
-    return f"the word '{value}'" if isinstance(value, str) else "a set of sizes"
+    return f"the word '{value}'" if isinstance(value, str) else foreign.described(value)
 
 
 COMPARE: Mapping[str, Callable[[int, int], bool]] = {
@@ -159,15 +182,17 @@ def _checked(value: int, span: Span) -> int:
 FOLDS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "gcd": math.gcd, "lcm": math.lcm}
 
 
-def _call(node: Call, env: Env) -> Result:
+def _call(node: Call, env: Env) -> object:
     name = node.function
     if name == "rank":
         assert isinstance(node.args[0], Name)
         return _look_up(f"rank({node.args[0].id})", node.span, env)
     if name == "bytes":
         return _bytes(node.args[0], env)
-    if name in ("least", "largest"):
-        return _least(node, env) if name == "least" else _largest(node, env)
+    if name in OF_SIZES:
+        return OF_SIZES[name](node, env)
+    if name in foreign.ARITY:
+        return foreign.call(node, env, _value)
     numbers = [_number(arg, env) for arg in node.args]
     if name in ("multiples", "sizes"):
         return _sizes(node, numbers)
@@ -212,3 +237,22 @@ def _largest(node: Call, env: Env) -> int:
         among = ", ".join(map(str, sizes.only)) if sizes.only else f"the multiples of {sizes.step}"
         raise _fail("B003", f"none of {among} divides {total}", node.span, "choose a block that one of them divides")
     return max(fits)
+
+
+def _most(node: Call, env: Env) -> int:
+    """The largest size, 0 where there is no end of them."""
+    sizes = _set(node.args[0], env)
+    return max(sizes.only) if sizes.only else 0
+
+
+def _within(node: Call, env: Env) -> int:
+    """The largest size that is not more than a number; the least one where none is."""
+    sizes, limit = _set(node.args[0], env), _number(node.args[1], env)
+    if not sizes.only:
+        return max(sizes.step, limit // sizes.step * sizes.step)
+    return max((size for size in sizes.only if size <= limit), default=min(sizes.only))
+
+
+OF_SIZES: Mapping[str, Callable[[Call, Env], int]] = {
+    "least": _least, "most": _most, "largest": _largest, "within": _within,
+}  # fmt: skip

@@ -80,15 +80,17 @@ def truth(sink: Sink, tree: Tree | None, what: str, default: bool = False) -> bo
     return word(sink, tree, what, ("true", "false"), str(default).lower()) == "true"
 
 
-def integer(sink: Sink, tree: Tree | None, what: str, least: int = 0) -> int | None:
-    """A decimal integer, else K013."""
+def integer(sink: Sink, tree: Tree | None, what: str, least: int = 0, most: int | None = None) -> int | None:
+    """A decimal integer from `least` to `most`, else K013."""
     found = scalar(sink, tree, what)
     if found is None:
         return None
-    if found.quoted or not INTEGER.fullmatch(found.text) or int(found.text) < least:
-        sink.add("K013", f"{what} must be a whole number from {least}, not '{found.text}'", found.span, help=DECIMAL)
-        return None
-    return int(found.text)
+    number = None if found.quoted or not INTEGER.fullmatch(found.text) else int(found.text)
+    if number is not None and number >= least and (most is None or number <= most):
+        return number
+    whole = f"a whole number from {least}" + ("" if most is None else f" to {most}")
+    sink.add("K013", f"{what} must be {whole}, not '{found.text}'", found.span, help=DECIMAL)
+    return None
 
 
 def words(sink: Sink, tree: Tree | None, what: str) -> tuple[str, ...]:

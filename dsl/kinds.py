@@ -23,48 +23,47 @@ from kvplan.dsl.fields import (
     word,
     worded,
 )
+from kvplan.dsl.forms_kinds import KIND, LENGTH, STORES, TENSOR
 from kvplan.dsl.model import Kind, TensorSpec
-from kvplan.dsl.needs import check_tokens, parse_needs
+from kvplan.dsl.needs import check_ring, check_tokens, parse_needs
 from kvplan.dsl.nest import check_storage
 from kvplan.dsl.nodes import Expr, Item, Storage
 from kvplan.dsl.params import check_defaults, check_dtype, parse_params
 from kvplan.dsl.reader import Scalar, Table, Tree
+from kvplan.dsl.recognise import parse_rules
 from kvplan.dsl.source import Span
 from kvplan.dsl.storage import parse_items
 
-KEYS = (
-    "kvplan", "kind", "title", "doc", "doc-ref", "params", "store", "needs", "length", "split", "tensors", "storage",
-)  # fmt: skip
-REQUIRED = ("title", "store", "tensors", "storage")
-STORES = ("tokens", "state")
-TENSOR_KEYS = ("axes", "dtype", "when", "split")
 TOKEN = "~"
 RESERVED = ("pad", "align", "block", "layer")
 CONTEXT = "context"
-LENGTH = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def parse_kind(sink: Sink, root: Table, name: str, span: Span, outer: Iterable[str]) -> Kind:
     """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters."""
-    found = fields(sink, root, "a kind", KEYS, REQUIRED)
+    found = fields(sink, root, KIND.what, KIND.known, KIND.required)
     params = parse_params(sink, found.get("params"), "params")
     check_defaults(sink, params, outer)
     known = {*params, *outer}
     store = word(sink, found.get("store"), "store", STORES, "tokens")
     check_tokens(sink, store, "the kind", found)
+    check_ring(sink, store, found)
+    ring = expression(sink, found.get("ring"), "ring")
+    check_names(sink, ring, known, "a number of tokens is expected")
     needs = parse_needs(sink, found.get("needs"), known)
     tensors = _tensors(sink, found.get("tensors"), store, known)
     tensors = _split(sink, found.get("split"), tensors)
     storage = parse_storages(sink, found.get("storage"), tensors, known)
+    parse_rules(sink, found.get("match"), "match", lambda _: params, name)
     return Kind(name, text(sink, found.get("title"), "title"), text(sink, found.get("doc"), "doc"),
                 params, store, tensors, storage, span, needs if needs and needs.limits else None,
-                _length(sink, found.get("length")))  # fmt: skip
+                _length(sink, found.get("length")), ring)  # fmt: skip
 
 
 def _length(sink: Sink, tree: Tree | None) -> str:
     """The name of the range of tokens that a request gives for such caches (K009)."""
     found = scalar(sink, tree, "length")
-    if found and (not LENGTH.fullmatch(found.text) or found.text in KEYWORDS):
+    if found and (not re.fullmatch(LENGTH, found.text) or found.text in KEYWORDS):
         help = "lower case letters, digits and _; no word of expressions"
         sink.add("K009", f"'{found.text}' cannot be the name of a length", found.span, help=help)
     return found.text if found else CONTEXT
@@ -83,7 +82,7 @@ def _tensors(sink: Sink, tree: Tree | None, store: str, known: set[str]) -> dict
 
 
 def _tensor(sink: Sink, name: str, tree: Tree, span: Span, store: str, known: set[str]) -> TensorSpec:
-    found = fields(sink, tree, f"tensor '{name}'", TENSOR_KEYS, ("axes", "dtype"))
+    found = fields(sink, tree, f"tensor '{name}'", TENSOR.known, TENSOR.required)
     axes, unit = _axes(sink, name, found.get("axes"), store)
     dtype = worded(expression(sink, found.get("dtype"), "dtype"), {n: dtypes.canonical(n) for n in dtypes.NAMES})
     when = expression(sink, found.get("when"), "when")
@@ -123,10 +122,10 @@ def _axes(
 def _check_token(sink: Sink, tensor: str, tree: Tree | None, token: str | None, store: str) -> None:
     if tree is None or not isinstance(tree, Table):
         return
-    if store == "tokens" and token is None:
-        sink.add(
-            "E024", f"tensor {tensor} has no token axis, but the kind stores tokens", tree.span, help="add token: ~"
-        )
+    if store != "state" and token is None:
+        what = "a ring" if store == "ring" else store
+        said = f"tensor {tensor} has no token axis, but the kind stores {what}"
+        sink.add("E024", said, tree.span, help="add token: ~")
     if store == "state" and token is not None:
         sink.add(
             "E024", f"tensor {tensor} has a token axis, but the kind stores a state", tree.span, help="store: tokens"

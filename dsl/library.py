@@ -15,16 +15,19 @@ from typing import TypeVar
 from kvplan.dsl.deployment import parse_deployment
 from kvplan.dsl.diagnostics import Diagnostic, DslError, Sink, listed, nearest
 from kvplan.dsl.documents import SORTS, identify, open_document
-from kvplan.dsl.engines import Around, merged, parse_engine
+from kvplan.dsl.engines import Around, parse_engine
 from kvplan.dsl.kinds import parse_kind
 from kvplan.dsl.model import Deployment, Engine, Kind, Model
 from kvplan.dsl.models import Known, parse_model
+from kvplan.dsl.overlay import merged, without
 from kvplan.dsl.reader import Document, Scalar, Table
+from kvplan.dsl.readings import Reading, parse_reading
 from kvplan.dsl.shelf import Shelf
 from kvplan.dsl.source import Span, inline, shown
+from kvplan.dsl.variants import FAMILY, check_variants, names_in, place, variant
 
 T = TypeVar("T")
-FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model"}
+FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "configs": "config"}
 # Words that a model gives to every expression.
 WORDS = ("dtype", "query_heads")
 
@@ -54,7 +57,16 @@ class Library:
         return self.engines.find(name)
 
     def model(self, name: str) -> Model:
+        """A model. Raises DslError: K008 where there is none of that name, K016 where it is a family's."""
+        if name not in self.models and (family := self.family(name)):
+            said, help = f"'{name}' is a family", f"its models are {listed(family, 'and')}"
+            raise DslError(Diagnostic("K016", said, inline(name, "<argument>"), (), help))
         return self.models.find(name)
+
+    def family(self, name: str) -> tuple[str, ...]:
+        """The models of the file `name`.yaml, in its order; none if there is no such file."""
+        found = {path.stem: path for path in self.paths["model"].values()}
+        return names_in(found[name]) if name in found else ()
 
     def shipped(self, sort: str, name: str) -> bool:
         """Whether the file of that name comes with kvplan."""
@@ -113,7 +125,7 @@ class Library:
     def _parse(self, sink: Sink, sort: str, document: Document, name: str) -> object:
         if sort == "deployment":
             return parse_deployment(sink, document.root, name, document.root.span, set(self.models))
-        parse = {"kind": self._kind, "engine": self._engine, "model": self._model}[sort]
+        parse = {"kind": self._kind, "engine": self._engine, "model": self._models, "config": _config}[sort]
         try:
             return parse(sink, document, name)
         except DslError as error:
@@ -137,7 +149,15 @@ class Library:
         return parse_kind(sink, document.root, name, document.root.span, self.outer)
 
     def _model(self, sink: Sink, document: Document, name: str) -> Model:
-        return parse_model(sink, document.root, name, document.root.span, Known(self.kinds, self.outer))
+        known, root = Known(self.kinds, self.outer), document.root
+        check_variants(sink, root.get(FAMILY))
+        return parse_model(sink, variant(root, name), name, place(root, name), known)
+
+    def _models(self, sink: Sink, document: Document, _: str) -> None:
+        """Every model of a file; a mistake of a family is told once."""
+        for name in names_in(document.path):
+            self._model(sink, document, name)
+        sink.found[:] = dict.fromkeys(sink.found)
 
     def _engine(self, sink: Sink, document: Document, name: str) -> Engine:
         root = self._extended(document.root, (name,))
@@ -155,11 +175,14 @@ class Library:
             raise DslError(Diagnostic("K008", f"unknown engine '{base.text}'", base.span, (), help))
         under = self._extended(self._root("engine", base.text), (*chain, base.text))
         # Which engine is the default is a fact about one file.
-        own = Table(tuple(e for e in under.entries if e.key.text not in ("default", "extends")), under.span)
-        return merged(own, root)
+        return merged(without(under, "default", "extends"), root)
 
     def _root(self, sort: str, name: str) -> Table:
         return open_document(self.paths[sort][name]).root
+
+
+def _config(sink: Sink, document: Document, name: str) -> Reading:
+    return parse_reading(sink, document.root, name, document.root.span)
 
 
 def _says_default(root: Table) -> bool:
@@ -193,14 +216,13 @@ def _place(library: Library, path: Path) -> None:
     sort = FOLDERS.get(path.parent.name) or _sort(path)
     shelf = library.paths.get(sort)
     assert isinstance(shelf, dict)
-    other = shelf.get(path.stem)
-    if other is not None and not _same(other, path):
-        place = _name_span(path, sort)
-        note = f"the other one is in {shown(other)}"
-        raise DslError(
-            Diagnostic("K007", f"{sort} '{path.stem}' is given twice", place, (note,), "choose another name")
-        )
-    shelf.setdefault(path.stem, path)
+    for name in names_in(path) if sort == "model" else (path.stem,):
+        other = shelf.get(name)
+        if other is not None and not _same(other, path):
+            note = f"the other one is in {shown(other)}"
+            at = place(open_document(path).root, name) if sort == "model" else _name_span(path, sort)
+            raise DslError(Diagnostic("K007", f"{sort} '{name}' is given twice", at, (note,), "choose another name"))
+        shelf.setdefault(name, path)
 
 
 def _sort(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from kvplan.dsl.nodes import Align as Align
 from kvplan.dsl.nodes import Axis as Axis
@@ -17,6 +18,9 @@ from kvplan.dsl.nodes import Sizes as Sizes
 from kvplan.dsl.nodes import Storage as Storage
 from kvplan.dsl.nodes import Value as Value
 from kvplan.dsl.source import Span
+
+if TYPE_CHECKING:
+    from kvplan.dsl.dumps import DumpRules
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
 
@@ -72,9 +76,9 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A cache kind. `store` is tokens or state; `length` names the range of tokens that a request gives for it.
+    """A cache kind. `store` is tokens, ring or state; `length` names the range of tokens that a request gives for it.
 
-    `needs` None: all tokens.
+    `needs` None: all tokens. `ring`: how many tokens a ring keeps.
     """
 
     name: str
@@ -87,13 +91,14 @@ class Kind:
     span: Span
     needs: Needs | None = None
     length: str = "context"
+    ring: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
     """One kind in one model: its layers (global numbers, ascending) and the kind's parameters.
 
-    `needs` replaces the kind's; None: the kind's.
+    `needs` replaces the kind's; None: the kind's. `when`: sides for which it is false do not store the cache.
     """
 
     name: str
@@ -103,11 +108,15 @@ class Cache:
     span: Span
     optional: bool = False
     needs: Needs | None = None
+    when: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model: `layers` counts all its layers, with caches or without; `values` are its other numbers and words."""
+    """A model: `layers` counts all its layers, with caches or without; `values` are its other numbers and words.
+
+    Its `drafts` draft layers are numbered after them. `notes` : what its file says beside numbers, (about what, text).
+    """
 
     name: str
     title: str
@@ -116,6 +125,8 @@ class Model:
     values: Mapping[str, Value]
     caches: Mapping[str, Cache]
     span: Span
+    drafts: int = 0
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +141,13 @@ class Require:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How layers form groups: `form` (by_page, by_cache, by_tokens), `assign` (strided, blocked), or `{option}` each.
+    """How layers form groups: `form` (by_page, by_cache, by_tokens, by_reach), `assign` (strided, blocked), or
+    `{option}` each.
 
     `overlay`: groups share memory. `stretch` (numerator, denominator): by_page takes the largest bucket's size where
-    it is less than this times the smallest.
+    it is less than this times the smallest. The rest is by_reach's: the tokens of a cache's `block` before pages are
+    made alike (None: those derived), the bytes that its `page` has at least, by kind, store or `default`, whether
+    layers lie `inside` blocks, and whether a page is `rigid`: it may hold more tokens, but no padding.
     """
 
     form: str
@@ -141,6 +155,10 @@ class Groups:
     overlay: bool
     stretch: tuple[int, int]
     span: Span
+    block: Expr | None = None
+    page: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
+    inside: Expr | None = None
+    rigid: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +198,7 @@ class Engine:
     mesh: Mesh
     span: Span
     stride: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
+    dump: DumpRules | None = None
 
 
 @dataclass(frozen=True, slots=True)

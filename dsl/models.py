@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 from kvplan.dsl.diagnostics import Sink, nearest
 from kvplan.dsl.fields import (
     LABEL,
+    check_names,
     entries,
     expression,
     fields,
@@ -16,21 +16,20 @@ from kvplan.dsl.fields import (
     integer,
     named,
     scalar,
-    shape,
     text,
     truth,
 )
+from kvplan.dsl.forms_models import CACHE, MODEL, MOST_LAYERS
+from kvplan.dsl.layers import parse_layers
 from kvplan.dsl.model import Cache, Kind, Model, Param
 from kvplan.dsl.needs import check_tokens, parse_needs
 from kvplan.dsl.nodes import Expr, Value
 from kvplan.dsl.params import check_value, checked, dtype_word
-from kvplan.dsl.reader import List, Scalar, Table, Tree
+from kvplan.dsl.reader import Table, Tree
+from kvplan.dsl.readings import parse_own
 from kvplan.dsl.source import Span
+from kvplan.dsl.variants import notes
 from kvplan.dsl.worth import check_worth
-
-KEYS = ("kvplan", "model", "title", "doc", "doc-ref", "match", "dtype", "query_heads", "layers", "caches")
-REQUIRED = ("title", "dtype", "layers", "caches")
-CACHE_KEYS = ("kind", "layers", "optional", "needs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +42,20 @@ class Known:
 
 def parse_model(sink: Sink, root: Table, name: str, span: Span, known: Known) -> Model:
     """A model, with every error in the sink."""
-    found = fields(sink, root, "a model", KEYS, REQUIRED)
-    layers = integer(sink, found.get("layers"), "layers", 1)
+    found = fields(sink, root, MODEL.what, MODEL.known, MODEL.required)
+    layers = integer(sink, found.get("layers"), "layers", 1, MOST_LAYERS)
+    drafts = integer(sink, found.get("drafts"), "drafts", 0, MOST_LAYERS)
+    counts = layers or 0, drafts or 0
     entries(sink, found.get("match"), "match")
+    parse_own(sink, found.get("config"), name, lambda kind: known.kinds[kind].params if kind in known.kinds else None)
     values = _values(sink, found)
     caches = {}
     for cache, (value, place) in named(sink, found.get("caches"), "caches", LABEL).items():
-        caches[cache] = _cache(sink, cache, value, place, layers, known, values)
+        caches[cache] = _cache(sink, cache, value, place, counts, known, values)
     title, ref = text(sink, found.get("title"), "title"), text(sink, found.get("doc-ref"), "doc-ref")
     text(sink, found.get("doc"), "doc")
     good = {cache: made for cache, made in caches.items() if made is not None}
-    return Model(name, title, ref, layers or 0, values, good, span)
+    return Model(name, title, ref, counts[0], values, good, span, counts[1], tuple(notes(root)))
 
 
 def _values(sink: Sink, found: Mapping[str, Tree]) -> dict[str, Value]:
@@ -69,7 +71,7 @@ def _cache(
     name: str,
     tree: Tree,
     span: Span,
-    layers: int | None,
+    counts: tuple[int, int],
     known: Known,
     values: Mapping[str, Value],
 ) -> Cache | None:
@@ -81,23 +83,26 @@ def _cache(
             sink.add("K002", f"cache '{name}' lacks 'kind'", span, help="add kind: …")
         return None
     if chosen.text not in kinds:
-        sink.add("K008", f"unknown kind '{chosen.text}'", chosen.span, help=nearest(chosen.text, kinds))
+        help = nearest(chosen.text, kinds) or "a file of your own is named, too, or found with --layouts DIR"
+        sink.add("K008", f"unknown kind '{chosen.text}'", chosen.span, help=help)
         return None
     kind = guarded(sink, lambda: kinds[chosen.text])
     if kind is None:
         return None
-    found = fields(sink, tree, f"cache '{name}' of kind '{kind.name}'", [*CACHE_KEYS, *kind.params], _required(kind))
+    found = fields(sink, tree, f"cache '{name}' of kind '{kind.name}'", [*CACHE.known, *kind.params], _required(kind))
     check_tokens(sink, kind.store, f"kind '{kind.name}'", found)
     needs = parse_needs(sink, found.get("needs"), {*kind.params, *known.outer})
     params = {key: _param(sink, kind.params[key], found[key], values) for key in kind.params if key in found}
     good = {key: expr for key, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, values, span, needs)
-    held = _layers(sink, found.get("layers"), layers)
-    return Cache(name, kind.name, held, good, span, truth(sink, found.get("optional"), "optional"), needs)
+    held = parse_layers(sink, found.get("layers"), *counts)
+    when = expression(sink, found.get("when"), "when")
+    check_names(sink, when, known.outer)
+    return Cache(name, kind.name, held, good, span, truth(sink, found.get("optional"), "optional"), needs, when)
 
 
 def _required(kind: Kind) -> list[str]:
-    return ["layers", *(name for name, param in kind.params.items() if param.default is None)]
+    return [*CACHE.required, *(name for name, param in kind.params.items() if param.default is None)]
 
 
 def _param(sink: Sink, param: Param, tree: Tree, values: Mapping[str, Value]) -> Expr | None:
@@ -105,31 +110,3 @@ def _param(sink: Sink, param: Param, tree: Tree, values: Mapping[str, Value]) ->
     expr = checked(sink, param, expression(sink, tree, f"'{param.name}'"))
     check_value(sink, param, expr, {"dtype", "query_heads"} | set(values))
     return expr if len(sink.found) == before else None
-
-
-def _layers(sink: Sink, tree: Tree | None, count: int | None) -> tuple[int, ...]:
-    """`all`, or a list of layer numbers from 0, ascending (K012)."""
-    if tree is None:
-        return ()
-    if isinstance(tree, Scalar) and tree.text == "all":
-        return tuple(range(count or 0))
-    if not isinstance(tree, List) or not tree.items:
-        what = "an empty list" if isinstance(tree, List) else shape(tree)
-        sink.add("K012", f"layers must be a list of numbers or all, not {what}", tree.span)
-        return ()
-    numbers = [(number, item.span) for item in tree.items if (number := integer(sink, item, "a layer")) is not None]
-    for number, span in numbers:
-        if count is not None and number >= count:
-            sink.add(
-                "K012",
-                f"layer {number} of a model with {count} layers",
-                span,
-                f"layers are numbered from 0 to {count - 1}",
-            )
-    for (before, _), (number, span) in pairwise(numbers):
-        if number <= before:
-            fault = "twice" if number == before else f"after layer {before}"
-            sink.add(
-                "K012", f"layer {number} is listed {fault}", span, help="list layers in ascending order, each once"
-            )
-    return tuple(number for number, _ in numbers)

@@ -9,13 +9,11 @@ from kvplan.dsl.diagnostics import Diagnostic, Sink
 from kvplan.dsl.evaluate import evaluate
 from kvplan.dsl.expr import names
 from kvplan.dsl.fields import check_names, entries, expression, fields, guarded
+from kvplan.dsl.forms_kinds import ALL, NEEDS
 from kvplan.dsl.model import Needs
 from kvplan.dsl.nodes import Sizes, Value
 from kvplan.dsl.reader import Scalar, Table, Tree
 from kvplan.dsl.source import Span
-
-ALL = "all"
-LIMITS = ("window", "retain", "chunk", "sink")
 
 
 def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> Needs | None:
@@ -26,7 +24,7 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> Needs | 
         if tree.text != ALL:
             sink.add("K010", f"needs cannot be '{tree.text}'", tree.span, help="write all, {window: …} or {chunk: …}")
         return Needs(span=tree.span)
-    found = fields(sink, tree, "needs", LIMITS)
+    found = fields(sink, tree, NEEDS.what, NEEDS.known)
     if isinstance(tree, Table) and len(found) == len(entries(sink, tree, "needs")):
         _check_limits(sink, tree, found)
     exprs = {name: expression(sink, value, f"'{name}'") for name, value in found.items()}
@@ -53,6 +51,17 @@ def _check_limits(sink: Sink, tree: Table, found: Mapping[str, Tree]) -> None:
         sink.add("K002", "needs has 'retain' but lacks 'window'", tree.span, help="retained tokens lie before a window")
     elif "window" not in found and "chunk" not in found:
         sink.add("K002", "needs lacks 'window' or 'chunk'", tree.span, help="where every token is needed: needs: all")
+
+
+def check_ring(sink: Sink, store: str, found: Mapping[str, Tree]) -> None:
+    """Report a ring without its size (K002), and a ring's size where none is stored (K015)."""
+    if store == "ring" and "ring" not in found:
+        said, help = "the kind stores a ring but lacks 'ring'", "add ring: …, the number of tokens that it keeps"
+        sink.add("K002", said, found["store"].span, help=help)
+    if store != "ring" and "ring" in found:
+        what = "a state" if store == "state" else store
+        said = f"'ring' is the size of a ring, and the kind stores {what}"
+        sink.add("K015", said, found["ring"].span, help="store: ring")
 
 
 def check_tokens(sink: Sink, store: str, whose: str, found: Mapping[str, Tree]) -> None:

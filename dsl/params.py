@@ -8,13 +8,12 @@ from kvplan.dsl import dtypes
 from kvplan.dsl.diagnostics import Sink, nearest
 from kvplan.dsl.expr import names
 from kvplan.dsl.fields import check_names, expression, fields, named, scalar, text, word, worded, words
+from kvplan.dsl.forms_kinds import PARAM, TYPES
 from kvplan.dsl.model import Param
 from kvplan.dsl.nodes import Expr, Name, Number, Text
 from kvplan.dsl.reader import Scalar, Tree
 from kvplan.dsl.source import Span
 
-KEYS = ("type", "default", "values", "aliases", "doc")
-TYPES = ("int", "dtype", "name", "sizes")
 # What to say of a word where such a value is expected.
 WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expected: multiples(16) or sizes(16, 32)"}
 
@@ -26,7 +25,7 @@ def parse_params(sink: Sink, tree: Tree | None, what: str) -> dict[str, Param]:
 
 
 def _param(sink: Sink, name: str, tree: Tree, span: Span) -> Param:
-    found = fields(sink, tree, f"'{name}'", KEYS)
+    found = fields(sink, tree, f"'{name}'", PARAM.known)
     kind = word(sink, found.get("type"), "type", TYPES, "int")
     values = words(sink, found.get("values"), "values")
     aliases = _aliases(sink, found.get("aliases"), values)

@@ -17,13 +17,10 @@ from kvplan.dsl.fields import (
     truth,
     words,
 )
+from kvplan.dsl.forms_engines import ASSIGNS, FORMS, GROUPS, LAYERS, MESH
 from kvplan.dsl.model import Groups, Mesh, Param
 from kvplan.dsl.reader import List, Scalar, Tree
 from kvplan.dsl.source import Span
-
-COPIES = ("consecutive", "round_robin")
-FORMS, ASSIGNS = ("by_page", "by_cache", "by_tokens"), ("strided", "blocked")
-LAYERS = ("even", "remainder_before_last")
 
 
 def choice(sink: Sink, tree: Tree | None, what: str, allowed: Sequence[str], options: Mapping[str, Param]) -> str:
@@ -54,11 +51,13 @@ def _check_option(sink: Sink, tree: Scalar, what: str, allowed: Sequence[str], o
 
 
 def parse_groups(sink: Sink, tree: Tree | None, span: Span, options: Mapping[str, Param]) -> Groups:
-    found = fields(sink, tree, "groups", ("form", "assign", "overlay", "stretch"), ("form",)) if tree else {}
+    found = fields(sink, tree, GROUPS.what, GROUPS.known, GROUPS.required) if tree else {}
     form = choice(sink, found.get("form"), "form", FORMS, options)
     assign = choice(sink, found.get("assign"), "assign", ASSIGNS, options)
     overlay = truth(sink, found.get("overlay"), "overlay")
-    return Groups(form, assign, overlay, _fraction(sink, found.get("stretch")), tree.span if tree else span)
+    block, inside, rigid = (expression(sink, found.get(name), f"'{name}'") for name in ("block", "inside", "rigid"))
+    stretch, where = _fraction(sink, found.get("stretch")), tree.span if tree else span
+    return Groups(form, assign, overlay, stretch, where, block, {}, inside, rigid)
 
 
 def _fraction(sink: Sink, tree: Tree | None) -> tuple[int, int]:
@@ -73,8 +72,7 @@ def _fraction(sink: Sink, tree: Tree | None) -> tuple[int, int]:
 
 
 def parse_mesh(sink: Sink, tree: Tree | None, span: Span, options: Mapping[str, Param]) -> Mesh:
-    known = ("workers", "derived", "layers", "tokens", "chunk")
-    found = fields(sink, tree, "mesh", known, ("workers", "layers")) if tree else {}
+    found = fields(sink, tree, MESH.what, MESH.known, MESH.required) if tree else {}
     derived = expressions(sink, found.get("derived"), "derived")
     workers = words(sink, found.get("workers"), "workers")
     tokens = _tokens(sink, found.get("tokens"), {*workers, *derived})

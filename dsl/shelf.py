@@ -39,5 +39,5 @@ class Shelf(Mapping[str, T], Generic[T]):
         """The value of `name`. Raises DslError (K008) with the nearest name."""
         if name in self.paths:
             return self[name]
-        help = nearest(name, self.paths) or f"known: {', '.join(self)}"
+        help = nearest(name, self.paths) or "`kvplan list` has all; files of your own are found with --layouts DIR"
         raise DslError(Diagnostic("K008", f"unknown {self.sort} '{name}'", inline(name, "<argument>"), (), help))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kvplan.dsl.diagnostics import Diagnostic, DslError, Sink
-from kvplan.dsl.evaluate import evaluate, in_play
+from kvplan.dsl.evaluate import evaluate, holds, in_play
 from kvplan.dsl.expr import names
 from kvplan.dsl.fields import guarded
 from kvplan.dsl.model import Kind, Needs, TensorSpec
@@ -161,7 +161,7 @@ def _exists(spec: TensorSpec, env: Env) -> bool | None:
     if not _ready(spec.when, env):
         return None
     try:
-        return evaluate(spec.when, env) is True
+        return holds(spec.when, env)
     except DslError:
         return False
 

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from kvplan.runtime.plan import Blocks, Plan
     from kvplan.runtime.pull import Puller
     from kvplan.runtime.register import Pool, views
-    from kvplan.runtime.request import Request, Slot
+    from kvplan.runtime.request import Request
     from kvplan.runtime.server import Event, PrefillWorker
+    from kvplan.runtime.tables import Ring, Slot
     from kvplan.runtime.transfer import Transfer
 
 _HOME = {
@@ -30,7 +31,8 @@ _HOME = {
     "PrefillWorker": "server",
     "Puller": "pull",
     "Request": "request",
-    "Slot": "request",
+    "Ring": "tables",
+    "Slot": "tables",
     "Transfer": "transfer",
     "choose": "load",
     "load_plan": "load",
@@ -49,6 +51,7 @@ __all__ = [
     "PrefillWorker",
     "Puller",
     "Request",
+    "Ring",
     "Slot",
     "Transfer",
     "choose",

@@ -1,4 +1,7 @@
-"""The names of a worker's planes: `cache[.layer][.index of another axis][.part]`, with global numbers."""
+"""The names of a worker's planes: `cache[.layer][.index of another axis][.part]`, with global numbers.
+
+A plane with all layers of a group that is not called as its cache is `cache@group`: a cache may lie in several groups.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ def _one(entry: Planes, chosen: tuple[tuple[int, int], ...]) -> tuple[int, Plane
     number = entry.first + sum(turn * step for (turn, _), step in zip(chosen, steps, strict=True))
     at = {axis: index for (axis, _, _), (_, index) in zip(entry.loops, chosen, strict=True)}
     layer = at.pop("layer", None)
-    words = [entry.cache, layer, *at.values(), entry.part]
+    whose = entry.cache if layer is not None or entry.group == entry.cache else f"{entry.cache}@{entry.group}"
+    words = [whose, layer, *at.values(), entry.part]
     name = ".".join(str(word) for word in words if word is not None)
     plane = Plane(name, entry.cache, entry.group, layer, tuple(at.items()), entry.part, entry.page, entry.stride)
     return number, plane

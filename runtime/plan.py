@@ -105,7 +105,8 @@ class Group:
     `kernel` tokens (0, 0 and 1 for a state, whose block is its slot). `shards` workers take turns of `chunk`
     tokens (context parallelism; 1 when the tokens are not shared out). Groups of one `arena` overlay the same
     memory: a block id belongs to one of them at a time. `length` names the range of a request that counts here:
-    context, or one of its own, such as a cross attention's.
+    context, or one of its own, such as a cross attention's. A table of a `ring` has blocks for so many tokens: only
+    the last ones are there, token t where token t % ring would be (0: every token has a place of its own).
     """
 
     name: str
@@ -117,6 +118,7 @@ class Group:
     shards: int = 1
     chunk: int = 1
     length: str = CONTEXT
+    ring: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import difflib
-import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass, field, replace
 
 from kvplan.runtime.errors import BadRequestError, BlockTableError
-from kvplan.runtime.plan import CONTEXT, Blocks, Group, Ints, Pair, Plan, Runs, Side
+from kvplan.runtime.plan import CONTEXT, Group, Pair, Plan, Runs, Side
 from kvplan.runtime.runs import NO_RUNS
 from kvplan.runtime.spans import group_named
+from kvplan.runtime.tables import Ring, Slot, Tables, blocks, check_kept, check_repeats, checked, whole
 
-TOP = 1 << 63
+__all__ = ["Request", "Ring", "Slot", "Tables", "blocks", "check", "runs"]
+
 LONGEST_ID = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """The slot of a state, which stands after `at` tokens."""
-
-    slot: int
-    at: int
-
-
-Tables = Mapping[str, Blocks | Slot]
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
-    """Tokens [first, end) of a request, and by group the logical blocks or the slot of either side.
+    """Tokens [first, end) of a request, and by group the logical blocks, the slot or the ring of either side.
 
     `lengths` has the ranges of caches with a length of their own, such as a cross attention's, by the length's name.
     """
@@ -54,11 +42,11 @@ def check(plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapp
     known (a group that this worker holds nothing of) bounds nothing.
     """
     _check_id(request.id)
-    tokens = _range(request.tokens)
-    theirs = _side(plan, plan.prefill, "prefill", request.prefill, tokens[1], prefill)
-    ours = _side(plan, plan.decode, "decode", request.decode, tokens[1], decode)
-    _check_repeats(plan.decode, ours)
-    return Request(request.id, tokens, theirs, ours, _lengths(plan, request.lengths))
+    asked = Request(request.id, _range(request.tokens), {}, {}, _lengths(plan, request.lengths))
+    theirs = _side(plan, "prefill", request.prefill, asked, prefill)
+    ours = _side(plan, "decode", request.decode, asked, decode)
+    check_repeats(plan.decode, ours)
+    return replace(asked, prefill=theirs, decode=ours)
 
 
 def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> Runs:
@@ -72,11 +60,6 @@ def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> R
         return pair.match(first, end, prefill, decode, *shards)
     except BlockTableError as error:
         raise BadRequestError(f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}") from error
-
-
-def blocks(table: Blocks | Slot) -> Blocks:
-    """A table as block ids; a slot is a table of one."""
-    return Blocks(0, np.array([table.slot], np.int64)) if isinstance(table, Slot) else table
 
 
 def _check_id(name: object) -> None:
@@ -93,23 +76,14 @@ def _check_id(name: object) -> None:
 def _range(tokens: object) -> tuple[int, int]:
     if not isinstance(tokens, tuple | list) or len(tokens) != 2:
         raise BadRequestError("tokens are two whole numbers: the first, and the one behind the last")
-    first, end = (_whole(token, "a token") for token in tokens)
+    first, end = (whole(token, "a token") for token in tokens)
     if not 0 <= first <= end:
         raise BadRequestError(f"tokens [{first}, {end}) are no range")
     return first, end
 
 
-def _whole(value: object, what: str) -> int:
-    try:
-        found = TOP if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        found = TOP
-    if not -TOP <= found < TOP:
-        raise BadRequestError(f"{what} is no whole number below 2^63, but of type {type(value).__name__}")
-    return found
-
-
-def _side(plan: Plan, side: Side, name: str, tables: object, end: int, pools: Mapping[str, int]) -> Tables:
+def _side(plan: Plan, name: str, tables: object, asked: Request, pools: Mapping[str, int]) -> Tables:
+    side: Side = getattr(plan, name)
     groups = {group.name: group for group in side.groups}
     if not isinstance(tables, Mapping):
         raise BadRequestError(f"the {name} side is a mapping by group, not {type(tables).__name__}")
@@ -119,9 +93,8 @@ def _side(plan: Plan, side: Side, name: str, tables: object, end: int, pools: Ma
     for needed in sorted({getattr(pair, name) for pair in plan.pairs}):
         if needed not in given:
             raise BadRequestError(f"group {needed!r} of the {name} side is missing from the request")
-    return {
-        key: _table(groups[key], table, end, pools.get(key), f"{name} group {key!r}") for key, table in given.items()
-    }
+    ends = {key: asked.lengths.get(groups[key].length, asked.tokens)[1] for key in given}
+    return {key: checked(groups[key], table, ends[key], pools.get(key), name) for key, table in given.items()}
 
 
 def _check_group(groups: Mapping[str, Group], key: object, name: str) -> None:
@@ -133,38 +106,6 @@ def _check_group(groups: Mapping[str, Group], key: object, name: str) -> None:
         raise BadRequestError(f"the {name} side has no group {key!r}{hint}")
 
 
-def _table(group: Group, table: object, end: int, pool: int | None, where: str) -> Blocks | Slot:
-    want = Slot if group.store == "state" else Blocks
-    if not isinstance(table, want):
-        text = "a Slot" if want is Slot else "Blocks"
-        raise BadRequestError(f"{where} holds {group.store}: give {text}, not {type(table).__name__}")
-    if isinstance(table, Slot):
-        return _slot(table, end, pool, where)
-    first = _whole(table.first, f"{where}: the first position")
-    if first < 0:
-        raise BadRequestError(f"{where}: the first position is {first}")
-    return Blocks(first, _ids(table.ids, -1, pool, where))
-
-
-def _slot(table: Slot, end: int, pool: int | None, where: str) -> Slot:
-    slot, at = _whole(table.slot, f"{where}: the slot"), _whole(table.at, f"{where}: its number of tokens")
-    if at != end:
-        raise BadRequestError(f"{where} stands after {at} tokens, the request ends at {end}: a state is whole")
-    _ids(np.array([slot], np.int64), 0, pool, where)
-    return Slot(slot, at)
-
-
-def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
-    # Narrow ids wrap where they are multiplied and shifted later, so they are widened here, after the check.
-    ids = np.array(given) if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray) else None
-    if ids is None or ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
-    least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
-    if least < lowest or most >= (TOP if pool is None else pool):
-        raise BadRequestError(f"{where}: ids from {least} to {most}, the pool has {pool} from 0")
-    return ids.astype(np.int64, copy=False)
-
-
 def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, int]) -> None:
     """Before anything as long as the range is made. A share of the tokens may end before the whole does."""
     theirs, ours = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
@@ -173,6 +114,9 @@ def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, i
     slack = max(1 + group.chunk // group.tokens if group.shards > 1 else 0 for group in (theirs, ours))
     for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
         if isinstance(table, Slot) or first >= end or not group.tokens:
+            continue
+        if isinstance(table, Ring):
+            check_kept(group, table, pair.rows, first)
             continue
         low, high = (_position(group, token) for token in (first, end - 1))
         if low + slack < table.first or high - slack >= table.first + table.ids.size:
@@ -197,16 +141,3 @@ def _lengths(plan: Plan, given: object) -> dict[str, tuple[int, int]]:
     if unlike := sorted(map(str, known ^ set(given))):
         raise BadRequestError(f"lengths need exactly {sorted(known)}; missing or unknown: {', '.join(unlike)}")
     return {name: _range(tokens) for name, tokens in given.items()}
-
-
-def _check_repeats(side: Side, tables: Tables) -> None:
-    arenas: dict[int, list[Ints]] = {}
-    for group in side.groups:
-        if group.name in tables:
-            arenas.setdefault(group.arena, []).append(blocks(tables[group.name]).ids)
-    for arena in arenas.values():
-        ids = np.sort(np.concatenate(arena))
-        ids = ids[ids >= 0]
-        twice = ids[1:][ids[1:] == ids[:-1]]
-        if twice.size:
-            raise BadRequestError(f"decode block {twice[0]} is named twice: one block holds one thing at a time")

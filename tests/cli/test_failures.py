@@ -24,9 +24,9 @@ def deployment(folder: Path, entry: str) -> str:
 
 
 def own_model(path: Path) -> None:
-    text = files("kvplan.layouts").joinpath("models/qwen3-0.6b.yaml").read_text()
+    text = files("kvplan.layouts").joinpath("models/mixtral-8x7b.yaml").read_text()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.replace("model: qwen3-0.6b", f"model: {path.stem}"))
+    path.write_text(text.replace("model: mixtral-8x7b", f"model: {path.stem}"))
 
 
 def test_a_model_named_by_path_is_compiled(tmp_path: Path) -> None:

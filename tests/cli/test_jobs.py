@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.cli.jobs import Job, deployed, product
+from kvplan.dsl.library import load
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.source import Span
 
@@ -21,7 +22,7 @@ def test_deployment_is_the_sum_of_its_entries() -> None:
         PlanSpec(("m", "n"), ("tp=1", "tp=2"), ("tp=4",), {"elect": "spread"}, HERE),
         PlanSpec(("o",), ("tp=1/2",), ("tp=1",), {}, HERE),
     )
-    jobs = deployed(Deployment("d", "", specs, HERE), {})
+    jobs = deployed(load(), Deployment("d", "", specs, HERE), {})
     assert len(jobs) == 6
     assert Job("n", "tp=2", "tp=4", {"elect": "spread"}) in jobs
     assert Job("o", "tp=2", "tp=1", {}) in jobs
@@ -29,4 +30,4 @@ def test_deployment_is_the_sum_of_its_entries() -> None:
 
 def test_command_line_wins() -> None:
     spec = PlanSpec(("m",), ("tp=1",), ("tp=4",), {"elect": "spread"}, HERE)
-    assert deployed(Deployment("d", "", (spec,), HERE), {"elect": "one"})[0].options == {"elect": "one"}
+    assert deployed(load(), Deployment("d", "", (spec,), HERE), {"elect": "one"})[0].options == {"elect": "one"}

@@ -8,7 +8,14 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import load
 
-SHIPPED = Path(__file__).parents[2] / "layouts" / "models" / "llama-3.1-8b.yaml"
+MINE = """kvplan: 1
+model: mine
+title: Mine
+dtype: bf16
+query_heads: 32
+layers: 32
+caches: {attention: {kind: gqa, layers: all, heads: 8, dim: 128}}
+"""
 
 
 def test_plans_are_named_by_what_is_not_default() -> None:
@@ -20,7 +27,7 @@ def test_plans_are_named_by_what_is_not_default() -> None:
 def test_a_users_own_layouts_are_part_of_the_command(tmp_path: Path) -> None:
     mine = tmp_path / "models" / "mine.yaml"
     mine.parent.mkdir()
-    mine.write_text(SHIPPED.read_text().replace("model: llama-3.1-8b", "model: mine"))
+    mine.write_text(MINE)
     made = compile_pair(load(layouts=[tmp_path]), "mine", "tp=2", "tp=1")
     assert "kvplan compile mine --prefill tp=2 --decode tp=1 --layouts LAYOUTS\n" in made.text
 
@@ -28,7 +35,7 @@ def test_a_users_own_layouts_are_part_of_the_command(tmp_path: Path) -> None:
 def test_names_of_models_do_not_count_in_digests(tmp_path: Path) -> None:
     mine = tmp_path / "models" / "mine.yaml"
     mine.parent.mkdir()
-    mine.write_text("# a note\n" + SHIPPED.read_text().replace("model: llama-3.1-8b", "model: mine"))
+    mine.write_text("# a note\n" + MINE)
     one, other = (compile_pair(load(layouts=[tmp_path]), name, "tp=2", "tp=1") for name in ("mine", "llama-3.1-8b"))
     assert one.plan.digest == other.plan.digest
     assert one.plan.prefill.digest == other.plan.prefill.digest

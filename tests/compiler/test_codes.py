@@ -12,8 +12,8 @@ USED = {
     code
     for folder in ("compiler", "cli")
     for path in (ROOT / folder).glob("*.py")
-    if path.name != "codes.py"
-    for code in re.findall(r'"([SQCP]\d{3})"', path.read_text())
+    if not path.name.startswith("codes")
+    for code in re.findall(r'"([SQCPD]\d{3})"', path.read_text())
 }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
-from kvplan.compiler.request import Ids, Request, Slot, Table
+from kvplan.compiler.request import Ids, Request, Ring, Slot, Table
 from kvplan.compiler.sample import sample_request
 from tests.crossing.build import sides
 from tests.crossing.dimensions import Case
@@ -37,9 +37,11 @@ def rising(request: Request) -> Request:
 
 def _in_a_row(tables: Mapping[str, Table], start: int) -> dict[str, Table]:
     ids = itertools.count(start)
-    return {
-        name: Slot(next(ids), t.at)
-        if isinstance(t, Slot)
-        else Ids(t.first, tuple(None if b is None else next(ids) for b in t.ids))
-        for name, t in tables.items()
-    }
+    return {name: _numbered(t, ids) for name, t in tables.items()}
+
+
+def _numbered(table: Table, ids: Iterator[int]) -> Table:
+    if isinstance(table, Slot):
+        return Slot(next(ids), table.at)
+    found = tuple(None if b is None else next(ids) for b in table.ids)
+    return Ring(found, table.at) if isinstance(table, Ring) else Ids(table.first, found)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker, Stride
 from kvplan.compiler.oracle import planes
+from kvplan.compiler.rings import room
 from kvplan.dsl.expr import parse_expr
 from kvplan.runtime.plan import Plan
 from tests.crossing.dimensions import BLOCKS, MESHES, NEEDS, Case
@@ -78,11 +79,25 @@ def _caches(case: Case, word: str) -> list[BoundCache]:
         found.append(cache(text, index, name="b", layers=(0, 2, 3), kernel=kernel))
     if case["second"] == "own length":
         found[1] = replace(found[1], length="enc")
+    found = _ringed(found, case, word)
     found.append(_state(case, word))
     if case["optional"] == word:
         extra = cache("layer { block { o[st] } }", tensor("o", 4, st=3), name="o", layers=(3,))
         found.append(replace(extra, optional=True))
     return found
+
+
+def _ringed(caches: list[BoundCache], case: Case, word: str) -> list[BoundCache]:
+    """The caches with a ring for the first, and for one that may share its table, as large as it must be or larger."""
+    if {case["prefill ring"], case["decode ring"]} == {"none"}:
+        return caches
+    mine = [replace(c, needs=caches[0].needs) if c.length == caches[0].length else c for c in caches]
+    if case[f"{word} ring"] == "none":
+        return mine
+    kernel, ratio = BLOCKS[case[f"{word} block"]]
+    least = room(caches[0].needs, max(t.unit for c in caches for t in c.tensors)) or 1
+    ring = (-(-least // (kernel * ratio)) + 2 * (case[f"{word} ring"] == "spare")) * kernel * ratio
+    return [replace(c, ring=ring) if c.length == caches[0].length else c for c in mine]
 
 
 def _state(case: Case, word: str) -> BoundCache:
@@ -127,6 +142,7 @@ def _groups(case: Case, word: str, caches: list[BoundCache]) -> tuple[BoundGroup
             found += [group((c, c.layers[i::2]), name=f"a.{i}", ratio=ratio) for i in range(2)]
         else:
             found.append(replace(group((c, c.layers), ratio=ratio if c.kernel else 1), length=c.length))
+    found = [replace(g, ring=max(c.ring for c in caches if c.name == g.members[0][0])) for g in found]
     shared = case[f"{word} ids"] == "shared" or case[f"{word} padding"] == "overlaid"
     return tuple(replace(g, arena=0 if shared else i) for i, g in enumerate(found))
 

@@ -51,6 +51,7 @@ SIDE = {
     "groups": ("own", "halves", "together"),
     "ids": ("apart", "shared"),
     "state": ("channels first", "taps first", "drafts", "parts", "padded"),
+    "ring": ("none", "tight", "spare"),
 }
 DIMENSIONS = {
     **MODEL,
@@ -74,7 +75,10 @@ class Case:
 
 
 def clash(one: Setting, other: Setting) -> bool:
-    """Whether two values exclude each other: two tables for the layers of one cache that lie inside one page."""
+    """Whether two values exclude each other: two tables for the layers of one cache that lie inside one page; a ring
+    and a cache that needs all tokens, or the first ones."""
+    if one[0] == "needs" and other[0].endswith(" ring") and other[1] != "none":
+        return one[1] not in ("window", "chunk")
     side, _, name = one[0].partition(" ")
     return (name, other) == ("order", (f"{side} groups", "halves")) and one[1] in INSIDE
 

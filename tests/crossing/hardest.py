@@ -1,4 +1,4 @@
-"""A dozen cases that are hardest to get right, each for a reason of its own."""
+"""The cases that are hardest to get right, each for a reason of its own."""
 
 from __future__ import annotations
 
@@ -52,5 +52,13 @@ HARDEST: dict[str, Case] = {
     "equal sides, planes fused in a row, blocks side by side": plain(
         12, second="beside", prefill_mesh="2", decode_mesh="2", prefill_padding="fused row",
         decode_padding="fused row", prefill_groups="together", decode_groups="together", optional="decode",
+    ),
+    "a ring in blocks that workers take turns of elsewhere, rows of unlike sizes": plain(
+        13, kind="unlike rows", second="beside", needs="window", prefill_mesh="6 by uneven turns", decode_mesh="3",
+        decode_ring="tight", prefill_block="16x3", decode_block="4x13", decode_groups="together", elect="spread",
+    ),
+    "rings of unlike sizes, turns of everything else, tiles of tokens": plain(
+        14, kind="rows of 4", needs="chunk", prefill_mesh="4 by blocks", decode_mesh="2 by rows", prefill_ring="spare",
+        decode_ring="tight", prefill_order="token tiles", decode_order="BHLNC", prefill_block="48", decode_block="16",
     ),
 }  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from kvplan.compiler.bound import BoundGroup, BoundSide
 from kvplan.compiler.facts import TOKENS, facts
 from kvplan.compiler.fits import positions
-from kvplan.compiler.request import Ids, Request, Slot, Table
+from kvplan.compiler.request import Ids, Request, Ring, Slot, Table
 from kvplan.runtime.plan import CONTEXT
 from tests.crossing.build import compiled, sides
 from tests.crossing.dimensions import Case, cases
@@ -29,6 +29,8 @@ def tables(side: BoundSide) -> dict[str, Table]:
 def table(side: BoundSide, group: BoundGroup, start: int) -> Table:
     if group.store == "state":
         return Slot(start, TOKENS)
+    if group.ring:
+        return Ring(tuple(range(start, start + 2 * group.ring // group.tokens, 2)), TOKENS)
     count = max(each.stop for each in positions(side, group, 0, TOKENS))
     return Ids(0, tuple(range(start, start + 2 * count, 2)))
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.labels import Atlas, atlas
-from kvplan.compiler.request import Request, Slot, Table
+from kvplan.compiler.request import Ids, Request, Ring, Slot, Table
 from kvplan.runtime import Blocks, InMemory, Nixl, Plan, PrefillWorker, Puller, views
 from kvplan.runtime import Request as Asked
+from kvplan.runtime import Ring as Kept
 from kvplan.runtime import Slot as Held
 from kvplan.runtime.inmemory import Hub
 from tests.crossing.memory import EMPTY, PADDED, Memory, allocate, ids_of, stamp, wrong
@@ -56,8 +57,9 @@ def regions_of(sides: tuple[BoundSide, BoundSide], requests: Sequence[Request]) 
 
 def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     groups = {g.name: g for g in side.groups}
-    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if not isinstance(t, Slot)]
-    return max(ends, default=0) * side.ways + side.ways * side.chunk
+    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Ids)]
+    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
+    return max(max(ends, default=0) * side.ways + side.ways * side.chunk, *rings, 0)
 
 
 @contextmanager
@@ -146,7 +148,8 @@ def runtime_request(request: Request, name: str) -> Asked:
     return Asked(name, request.tokens, prefill, decode, dict(request.lengths))
 
 
-def _table(table: Table) -> Blocks | Held:
+def _table(table: Table) -> Blocks | Held | Kept:
     if isinstance(table, Slot):
         return Held(table.slot, table.at)
-    return Blocks(table.first, np.array([-1 if b is None else b for b in table.ids], np.int64))
+    ids = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    return Kept(ids, table.at) if isinstance(table, Ring) else Blocks(table.first, ids)

@@ -249,7 +249,7 @@ def test_deployment() -> None:
     assert deployment.name == "demo"
     assert all(plan.models and plan.prefill and plan.decode for plan in deployment.plans)
     with pytest.raises(DslError, match="K005"):
-        load_deployment(ROOT / "layouts/models/llama-3.1-8b.yaml")
+        load_deployment(ROOT / "layouts/models/llama-3.yaml")
 
 
 def test_a_file_that_changes_is_read_again(write: Write) -> None:
@@ -260,8 +260,6 @@ def test_a_file_that_changes_is_read_again(write: Write) -> None:
 
 
 def test_files_in_the_docs_are_clean(write: Write) -> None:
-    blocks = re.findall(
-        r"```yaml\n(kvplan: 1\n\w+: (\S+)\n.*?)```", (ROOT / "docs/layout-files.md").read_text(), re.DOTALL
-    )
+    blocks = re.findall(r"```yaml\n(kvplan: 1\n\w+: (\S+)\n.*?)```", (ROOT / "docs/dsl.md").read_text(), re.DOTALL)
     assert len(blocks) >= 4
     assert render(check([write(f"{name}.yaml", text) for text, name in blocks])) == ""

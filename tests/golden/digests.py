@@ -1,30 +1,41 @@
-"""The digests of the shipped models for legal tp 1, 2, 4, 8 on both sides. Run as a program it prints them."""
+"""The digests of the shipped models for every tensor parallelism from 1 to 16 that the default engine can run, on both
+sides. Run as a program it prints them."""
 
 from __future__ import annotations
 
-from itertools import product
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.errors import Refused
-from kvplan.dsl.library import Library, load
+from tests.layouts.sweep import legal, library
 
-SIZES = (1, 2, 4, 8)
-HEAD = "# model, prefill tp, decode tp, plan digest, or the code of the refusal; `make goldens` writes this\n"
-
-
-def table() -> str:
-    """One line per pair, models sorted."""
-    library = load()
-    pairs = product(sorted(library.models), SIZES, SIZES)
-    return HEAD + "".join(f"{model} {p} {d} {found(library, model, p, d)}\n" for model, p, d in pairs)
+FILE = Path(__file__).parents[2] / "examples/digests.txt"
+HEAD = "# model, prefill tp, then for each decode tp the beginning of the plan's digest; `make goldens` writes this\n"
+SHORT = 12
 
 
-def found(library: Library, model: str, prefill: int, decode: int) -> str:
-    try:
-        return compile_pair(library, model, f"tp={prefill}", f"tp={decode}").plan.digest
-    except Refused as error:
-        return error.code
+def lines(model: str) -> list[str]:
+    """One line for every prefill side of a model."""
+    sides = legal(model, library().default_engine)
+    return [
+        " ".join([model, _tp(prefill), *(_digest(model, prefill, decode) for decode in sides)]) for prefill in sides
+    ]
+
+
+def _digest(model: str, prefill: str, decode: str) -> str:
+    return f"{_tp(decode)}:{compile_pair(library(), model, prefill, decode).plan.digest[:SHORT]}"
+
+
+def _tp(side: str) -> str:
+    return side.removeprefix("tp=").partition(",")[0]
+
+
+def written(model: str) -> list[str]:
+    """The lines that the file has for a model."""
+    return [line for line in FILE.read_text().splitlines() if line.startswith(f"{model} ")]
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    with ProcessPoolExecutor() as pool:
+        found = [line for part in pool.map(lines, sorted(library().models)) for line in part]
+    print(HEAD + "\n".join(found))

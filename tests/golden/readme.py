@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LAYOUT = ROOT / "layouts/models/llama-3.1-8b.yaml"
+LAYOUT = ROOT / "layouts/models/llama-3.yaml"
 PLAN = ROOT / "examples/plans/llama_3_1_8b/p_tp4__d_tp2.py"
 LEFT_OUT = "\n\n# […]\n\n"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, Stride
 from kvplan.compiler.oracle import planes
 from kvplan.compiler.request import Request
+from kvplan.compiler.rings import room
 from kvplan.compiler.sample import sample_request
 from kvplan.dsl.expr import parse_expr
 from kvplan.runtime.plan import ALL, CONTEXT, Needs
@@ -127,11 +128,28 @@ def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts:
     ]
     groups = together(random, groups)
     caches = [replace(c, tensors=shared(random, c.tensors, tp)) for c in caches]
+    caches, groups = rings(random, caches, groups)
     copies, apart = random.choice(("consecutive", "round_robin")), dcp * -(-tp // dcp) == tp and random.random() < 0.5
     plain = side(caches, groups, tp, stages, dcp, chunk, copies, apart)
     if len(arenas[: len(caches)]) > len({*arenas[: len(caches)]}):
         return overlaid(plain)
     return replace(plain, caches=tuple(spread(random, plain, c) for c in plain.caches))
+
+
+def rings(
+    random: Random, caches: list[BoundCache], groups: list[BoundGroup]
+) -> tuple[list[BoundCache], list[BoundGroup]]:
+    """Groups that keep their last tokens in rings, sometimes, where a ring holds what is needed of all their caches."""
+    sizes: dict[str, int] = {}
+    for g in groups:
+        mine = [c for c in caches if c.name in {name for name, _ in g.members}]
+        least = [room(c.needs, max(t.unit for t in c.tensors)) for c in mine]
+        fits = g.store == "tokens" and None not in least and not any(c.needs.sink for c in mine)
+        blocks = -(-max(n or 1 for n in least) // g.tokens) + random.choice((0, 0, 1, 3)) if fits else 0
+        size = g.tokens * blocks if random.random() < 0.6 else 0
+        sizes = {c.name: size for c in mine} | sizes
+    kept = [replace(c, ring=sizes[c.name]) for c in caches]
+    return kept, [replace(g, ring=sizes[g.members[0][0]]) for g in groups]
 
 
 def together(random: Random, groups: list[BoundGroup]) -> list[BoundGroup]:

@@ -73,7 +73,7 @@ def test_choose_goes_by_digests() -> None:
 def test_the_public_api() -> None:
     assert kvplan.runtime.__all__ == [
         "Blocks", "Event", "Hub", "InMemory", "Memory", "Nixl", "Plan", "Pool", "PrefillWorker", "Puller", "Request",
-        "Slot", "Transfer", "choose", "load_plan", "views",
+        "Ring", "Slot", "Transfer", "choose", "load_plan", "views",
     ]  # fmt: skip
     assert all(getattr(kvplan.runtime, name) for name in kvplan.runtime.__all__)
     with pytest.raises(AttributeError):

@@ -75,7 +75,7 @@ def _pages(shape: Shape, heads: int, array: Bytes) -> Bytes:
     )
 
 
-def _block(shape: Shape, table: Blocks | Slot, token: int) -> tuple[int, int]:
+def _block(shape: Shape, table: object, token: int) -> tuple[int, int]:
     assert isinstance(table, Blocks)
     position, at = divmod(token, shape.kernel * shape.ratio)
     index = position - table.first

@@ -1,0 +1,86 @@
+"""Pool: what the caches of a side, whose blocks come from one pool of ids, make of their pages together.
+
+Law: afterwards all caches share one group, or all pages have the same bytes, or pages lie side by side in a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kvplan.compiler.bound import BoundCache
+from kvplan.compiler.errors import Refused
+
+ONE, PACKED, ALIKE = "one", "packed", "alike"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A cache with the `tokens` of its block (0: a state) and the bytes of a layer's page, before pages are made alike.
+
+    A `rigid` page can hold more tokens, but no padding.
+    """
+
+    cache: BoundCache
+    tokens: int
+    page: int
+    rigid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """`way` says how caches share blocks; `page` is what every page comes to, 0 where each keeps its own bytes.
+
+    The caches named in `promoted` keep the blocks of all tokens, whatever of them is needed, and take `tokens` a block.
+    """
+
+    way: str
+    entries: tuple[Entry, ...]
+    page: int = 0
+    promoted: frozenset[str] = frozenset()
+
+
+def reach(entry: Entry) -> tuple[object, ...]:
+    """What caches have in common that always need the same number of blocks; of states, the bytes of a page."""
+    cache = entry.cache
+    if cache.store != "tokens":
+        return cache.store, entry.page
+    return cache.length, entry.tokens, cache.needs.keep, cache.needs.chunk
+
+
+def pooled(entries: Sequence[Entry], inside: bool) -> Pool:
+    """The pool of a side; `inside`: layers lie inside blocks. Raises Refused (C138)."""
+    pages = {entry.page for entry in entries}
+    if len({reach(entry) for entry in entries}) <= 1:
+        return Pool(ONE, tuple(entries))
+    if inside and len(pages) > 1:
+        return Pool(PACKED, tuple(entries))
+    if any(entry.rigid and max(pages) % entry.page for entry in entries):
+        return _with_promoted(entries)
+    return Pool(ALIKE, tuple(entries), max(pages))
+
+
+def _with_promoted(entries: Sequence[Entry]) -> Pool:
+    """One group of everything, where windows keep all their blocks; the way out where pages cannot be made alike."""
+    full = {entry.tokens for entry in entries if entry.cache.store == "tokens" and not _is_local(entry)}
+    local = [entry for entry in entries if _is_local(entry)]
+    tokens = next(iter(full)) if len(full) == 1 else None
+    kept = [replace(entry, tokens=tokens or entry.tokens) if entry in local else entry for entry in entries]
+    alike = {(e.cache.store, e.cache.length, e.tokens) for e in kept}
+    if not full or len(alike) > 1 or any(entry.rigid or entry.cache.needs.chunk for entry in local):
+        raise _unlike(entries)
+    return Pool(ONE, tuple(kept), 0, frozenset(entry.cache.name for entry in local))
+
+
+def _is_local(entry: Entry) -> bool:
+    return entry.cache.needs.keep is not None or bool(entry.cache.needs.chunk)
+
+
+def _unlike(entries: Sequence[Entry]) -> Refused:
+    largest = max(entries, key=lambda entry: entry.page)
+    stuck = next(entry for entry in entries if entry.rigid and largest.page % entry.page)
+    said = (
+        f"a page of {stuck.cache.name!r} has {stuck.page} B, which do not divide the {largest.page} B of"
+        f" {largest.cache.name!r}, and may not be padded"
+    )
+    return Refused("C138", said, "choose blocks whose pages divide each other, or an order with layers inside blocks")

@@ -1,0 +1,33 @@
+"""The functions of expressions, each as it is called, and what it gives. Those of foreign values stand apart."""
+
+from __future__ import annotations
+
+FUNCTIONS = {
+    "ceildiv(a, b)": "a / b, rounded up",
+    "min(a, …)": "the smallest of one or more numbers",
+    "max(a, …)": "the largest of one or more numbers",
+    "gcd(a, …)": "the greatest common divisor of one or more numbers",
+    "lcm(a, …)": "the least common multiple of one or more numbers",
+    "bytes(t)": "the size of an element type",
+    "multiples(n)": "a set of sizes: every multiple of n",
+    "sizes(a, …)": "a set of sizes: those listed",
+    "least(s)": "the smallest of a set",
+    "most(s)": "the largest of a set, 0 where there is no end of them",
+    "largest(s, n)": "the largest of a set that divides n",
+    "within(s, n)": "the largest of a set that is not more than n; the smallest where none is",
+    "rank(axis)": "a worker's coordinate; in `mesh: derived` only",
+}
+FOREIGN = {
+    "has(x, …)": "whether all of them are there, and not null",
+    "first(x, …)": "the first of them that is there",
+    "at(x, i)": "entry i of a list, letter i of a word, from 0; the entry of a mapping with the key i",
+    "len(x)": "how many entries a list or mapping has, or letters a word",
+    "count(x, y)": "how many entries of x are y",
+    "among(x, y, …)": "whether x is one of the others",
+    "assumed(x)": "x, where nothing else is known; whoever reads the file is told that it is assumed",
+}
+
+
+def name(call: str) -> str:
+    """The function that a call names."""
+    return call.partition("(")[0]

@@ -1,0 +1,36 @@
+"""Names that an engine's expressions may ask for besides its own, and what each is."""
+
+from __future__ import annotations
+
+# What expressions may ask of a side; of the cache that is paged; once pages are made alike; of the page of a stride.
+MEASURED = {
+    "states": "how many caches are states",
+    "largest_state": "bytes of one layer's state on the worker that has most",
+    "bytes_per_token": "bytes of one token of one layer of the widest cache, on the worker that has most",
+    "listed": "how many tensors have shares that the side lists",
+    "unsplit": "how many caches of tokens are shared over no mesh axis",
+    "shapes": "how many unlike pages there are: heads, rows and bytes; 1 if groups are not formed `by_reach`",
+    "together": "how many caches share one group at most",
+    "mingled": "how many caches of tokens have layers between those of another one of their group that stores the same",
+}
+PAGED = {
+    "token_bytes": (
+        "bytes of one token of one layer of the cache that is paged, on the worker that has most; of the widest "
+        "one for a state"
+    ),
+    "window": "tokens of the window that the cache needs, those retained beyond it included; 0 if none",
+    "chunk": "tokens of the chunk that the cache needs; 0 if none",
+    "ring": "tokens that the cache keeps where it is a ring; 0 if it is none",
+    "own_block": "the cache's parameter `own_block`, 0 if its kind has none",
+    "kind": "the cache's kind",
+    "store": "what the cache's kind stores: `tokens` or `state`",
+}  # fmt: skip
+ALIKE = {
+    "own_page": "bytes of one layer's page before pages are made alike; 0 if groups are not formed `by_reach`",
+    "shared_page": "bytes that every page comes to, 0 where each keeps its own",
+    "promoted": "whether the cache keeps the blocks of all tokens, whatever of them is needed",
+}
+PLACED = {
+    "page": "bytes of the page of one cache's layers on a worker",
+    "row": "bytes that the largest group takes in one block on a worker",
+}

@@ -1,0 +1,45 @@
+"""What a new model is called: by the file that it is written to, or by what its checkpoint is called."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvplan.dsl.diagnostics import Diagnostic, DslError
+from kvplan.dsl.fields import LABEL
+from kvplan.dsl.source import inline
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+NEW = "new"
+
+
+def last(path: object) -> str:
+    """The last part of a path, which is what a checkpoint is called; nothing for what is no path."""
+    return path.strip().rstrip("/").rsplit("/", 1)[-1] if isinstance(path, str) else ""
+
+
+def free_name(library: Library, wanted: str) -> str:
+    """A name that no model and no family has."""
+    name = re.sub(r"[^a-z0-9.]+", "-", wanted.lower()).strip("-.")
+    return name if name and not _taken(library, name) else f"{name}-{NEW}".lstrip("-")
+
+
+def name_of(library: Library, out: Path) -> str:
+    """The name of a model that is to be written to `out`. Raises DslError (F006) where that cannot be."""
+    faults = {
+        "its name does not end in .yaml": out.suffix != ".yaml",
+        "a model's name has letters, digits, -, _ and .": not LABEL.fullmatch(out.stem),
+        f"there is a model or family '{out.stem}' already": _taken(library, out.stem),
+        "it is there, and somebody may have worked on it": out.exists(),
+        "there is no such folder": not out.parent.is_dir(),
+    }
+    for fault in (fault for fault, holds in faults.items() if holds):
+        raise DslError(Diagnostic("F006", f"{out}: {fault}", inline(str(out), "<argument>"), (), "choose another name"))
+    return out.stem
+
+
+def _taken(library: Library, name: str) -> bool:
+    return name in library.models or bool(library.family(name))

@@ -1,0 +1,163 @@
+"""A checkpoint's configuration to a model: what each layer stores, and all that is not sure about it.
+
+Nothing here knows an architecture: kinds, families and config files do, by rules over the configuration's keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kvplan.dsl.config_facts import LAYER, at_layer, facts_of, layered, nested
+from kvplan.dsl.config_numbers import dtype_of, fault, heads_of, layers_of
+from kvplan.dsl.diagnostics import listed
+from kvplan.dsl.expr import names
+from kvplan.dsl.facts import Answer, Facts, ask, shortened
+from kvplan.dsl.model import Param
+from kvplan.dsl.nodes import Expr
+from kvplan.dsl.readings import Reading
+from kvplan.dsl.recognise import Found, Rule, apply, first
+from kvplan.dsl.source import Span
+
+UNKNOWN = "no model is known that matches it: kinds and layers are read off its keys, compare them with an engine"
+# Words that a config file gives a meaning to, and that are asked for here.
+BARE, SORT = "bare", "layer_is"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A cache that was recognised: its layers, ascending, and an answer for every parameter that a rule names."""
+
+    name: str
+    kind: str
+    layers: tuple[int, ...]
+    params: Mapping[str, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people."""
+
+    facts: Facts
+    layers: Answer
+    dtype: Answer
+    query_heads: Answer
+    caches: tuple[Stored, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KindRules:
+    """What of a kind is needed to recognise it."""
+
+    params: Mapping[str, Param]
+    rules: tuple[Rule, ...]
+
+
+def recognise(
+    config: Mapping[str, object], reading: Reading, kinds: Mapping[str, KindRules], place: Span, family: str = ""
+) -> Recognised:
+    """What a configuration says; `family` is the model whose reading it is, if one matches.
+
+    Raises DslError at `place`: F002 layers, F003 nothing found, F004 a number missing, F005 an element type.
+    """
+    about = layered(reading.words)
+    static = tuple(item for item in reading.words if item not in about)
+    facts = facts_of(nested(config, reading.inside), static)
+    layers = layers_of(facts, place)
+    assert isinstance(layers.value, int)
+    found, said = _caches(facts, layers.value, about, reading.caches, kinds)
+    if not found:
+        raise fault(place, "F003", "no layer of it stores a cache that is known", (_looked_for(reading, kinds), *said))
+    _check(found, kinds, place)
+    unknown = () if family else (UNKNOWN,)
+    remarks = (*unknown, *said, *(_filled(r.say, facts) for r in reading.remarks if ask(r.when, facts).value))
+    return Recognised(facts, layers, dtype_of(facts, place), heads_of(facts), found, tuple(dict.fromkeys(remarks)))
+
+
+def _looked_for(reading: Reading, kinds: Mapping[str, KindRules]) -> str:
+    """The keys that rules ask for, as rules name them; words are none."""
+    asked = {name for kind in kinds.values() for rule in kind.rules if rule.when for name in names(rule.when)}
+    return f"looked for {listed(sorted(asked - {LAYER, *(name for name, _ in reading.words)}), 'and')}"
+
+
+def _caches(
+    facts: Facts, count: int, about: tuple[tuple[str, Expr], ...], own: tuple[Rule, ...], kinds: Mapping[str, KindRules]
+) -> tuple[tuple[Stored, ...], tuple[str, ...]]:
+    """The caches of all layers, and what is to be said of layers: rules nobody can judge, layers without a cache."""
+    merged: dict[tuple[object, ...], list[tuple[int, Found]]] = {}
+    said: dict[str, list[int]] = {}
+    for layer in range(count):
+        here = at_layer(facts, layer, about)
+        hits = list(_hits(here, own, kinds, layer, said))
+        for hit in hits:
+            key = (hit.rule.kind, hit.rule.name, *((name, answer.value) for name, answer in sorted(hit.params.items())))
+            merged.setdefault(key, []).append((layer, hit))
+        if not hits and not _says(here, BARE):
+            sort = here.values.get(SORT)
+            kind = f" by '{shortened(sort)}'" if isinstance(sort, str) else ""
+            said.setdefault(f"nothing is known to be stored{kind}", []).append(layer)
+    remarks = tuple(f"{'layers' if len(at) > 1 else 'layer'} {ranges(at)}: {text}" for text, at in said.items())
+    return tuple(_named(merged)), remarks
+
+
+def _says(facts: Facts, name: str) -> bool:
+    return facts.values.get(name) is True
+
+
+def _hits(
+    here: Facts, own: tuple[Rule, ...], kinds: Mapping[str, KindRules], layer: int, said: dict[str, list[int]]
+) -> Iterator[Found]:
+    """What a layer stores: one cache of every name that a model gives rules for, one of every other kind."""
+    named = dict.fromkeys(rule.name for rule in own)
+    given = {rule.kind for rule in own}
+    choices = [tuple(rule for rule in own if rule.name == name) for name in named]
+    for rules in (*choices, *(kind.rules for name, kind in kinds.items() if name not in given)):
+        rule, doubts = first(rules, here)
+        for doubt in doubts:
+            said.setdefault(doubt, []).append(layer)
+        if rule:
+            yield apply(rule, here, kinds[rule.kind].params)
+
+
+def _named(merged: Mapping[tuple[object, ...], list[tuple[int, Found]]]) -> Iterator[Stored]:
+    """Caches in order of their first layers; where a name comes again it gets a number."""
+    taken: dict[str, int] = {}
+    for hits in merged.values():
+        rule = hits[0][1].rule
+        taken[rule.name] = taken.get(rule.name, 0) + 1
+        name = rule.name if taken[rule.name] == 1 else f"{rule.name}-{taken[rule.name]}"
+        yield Stored(name, rule.kind, tuple(layer for layer, _ in hits), hits[0][1].params)
+
+
+def _check(found: tuple[Stored, ...], kinds: Mapping[str, KindRules], place: Span) -> None:
+    """Raise F004 with every parameter that must have a value and has none."""
+    lacking = [
+        f"{name} of {stored.name}, a cache of kind {stored.kind}: {_lacks(stored, name)}"
+        for stored in found
+        for name, param in kinds[stored.kind].params.items()
+        if param.default is None and (name not in stored.params or stored.params[name].value is None)
+    ]
+    if lacking:
+        raise fault(place, "F004", "it does not say all numbers of a cache", tuple(lacking))
+
+
+def _lacks(stored: Stored, name: str) -> str:
+    return stored.params[name].doubt if name in stored.params else "no rule says where it stands"
+
+
+def ranges(numbers: list[int]) -> str:
+    """Ascending numbers as people write them: 0-3, 7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)
+
+
+def _filled(say: str, facts: Facts) -> str:
+    for name in sorted(facts.values):
+        say = say.replace("{" + name + "}", str(facts.values[name]))
+    return say

@@ -1,0 +1,74 @@
+"""Every dump from an engine's own code: the shipped layout says the same, and so does one written from the dump."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvplan.cli.write_model import Head, model_text
+from kvplan.compiler.bind import bind
+from kvplan.compiler.dump import Dump
+from kvplan.compiler.dump_diff import compare, side_text
+from kvplan.compiler.dump_model import recognised
+from kvplan.compiler.dump_read import read_dump
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.model import Model
+from kvplan.dsl.source import Span
+from kvplan.dsl.twins import parsed
+
+DUMPS = sorted((Path(__file__).parents[1] / "fixtures" / "dumps").glob("*.json"))
+HERE = Span("dump", 1, 1, 1)
+over_all = pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load((), ())
+
+
+def written(library: Library, dump: Dump) -> Model:
+    found = recognised(dump, library.engine(dump.engine), library.kinds)
+    params = {name: kind.params for name, kind in library.kinds.items()}
+    return parsed(library, model_text(Head("written", "written", {}), found, params), "written", HERE)
+
+
+def test_there_are_dumps_of_every_sort() -> None:
+    assert len(DUMPS) >= 40
+    read = [json.loads(path.read_text()) for path in DUMPS]
+    assert len({one["model"]["layout"] for one in read}) >= 14
+    assert {one["side"]["order"] for one in read} >= {"LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC"}
+    assert {one["mesh"]["tp"] for one in read} >= {1, 2, 4, 8, 16}
+    assert {one["side"].get("kv_dtype") for one in read} >= {None, "fp8", "fp8_ds_mla", "int8_per_token_head"}
+    assert max(path.stat().st_size for path in DUMPS) < 60_000
+
+
+@over_all
+def test_the_layout_says_what_the_engine_allocates(library: Library, path: Path) -> None:
+    dump = read_dump(path.read_text())
+    side = bind(library, library.model(dump.layout), side_text(dump, library.engine(dump.engine), ""))
+    assert compare(dump, side) == ()
+
+
+@over_all
+def test_a_layout_written_from_a_dump_says_the_same(library: Library, path: Path) -> None:
+    dump = read_dump(path.read_text())
+    side = bind(library, written(library, dump), side_text(dump, library.engine(dump.engine), ""))
+    assert compare(dump, side) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [
+        ("qwen3-next-80b__tp1", (544, 544)),
+        ("qwen3.5-27b__tp1", (784, 784)),
+        ("qwen3.5-35b__tp1", (1056, 1056)),
+        ("nemotron-3-nano-30b__tp1_fp8_sizes", (261 * 16, 16)),
+        ("nemotron-3-nano-30b__tp4_fp8_sizes", (131 * 16, 16)),
+    ],
+)
+def test_published_blocks_are_in_the_dumps(name: str, blocks: tuple[int, int]) -> None:
+    path = next(path for path in DUMPS if path.stem == name)
+    found = {(group.tokens, group.kernel) for group in read_dump(path.read_text()).groups if group.store == "tokens"}
+    assert found == {blocks}

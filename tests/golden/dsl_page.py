@@ -1,0 +1,140 @@
+"""The tables of docs/dsl.md, as the reader's definitions are now. Run as a program it writes them into the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kvplan.dsl.forms import (
+    DTYPE,
+    TRUTH,
+    Either,
+    Expression,
+    Form,
+    Known,
+    Many,
+    Named,
+    Scalar,
+    Shape,
+    Whole,
+    Word,
+    document,
+)
+from kvplan.dsl.forms_engines import DUMP, ENGINE, GROUPS, MESH, REQUIRE
+from kvplan.dsl.forms_functions import FOREIGN, FUNCTIONS
+from kvplan.dsl.forms_kinds import KIND, NEEDS, PARAM, RULE, TENSOR
+from kvplan.dsl.forms_models import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
+from kvplan.dsl.forms_names import ALIKE, MEASURED, PAGED, PLACED
+from kvplan.dsl.schema_files import FILES
+
+PAGE = Path(__file__).parents[2] / "docs" / "dsl.md"
+BEGIN, END = "<!-- table: {} -->\n", "<!-- end of table -->"
+FILE = document("kind, engine, model, deployment", "a file", "")
+EXAMPLES = {
+    "kind": "layouts/kinds/gqa.yaml",
+    "engine": "layouts/engines/vllm.yaml",
+    "model": "layouts/models/llama-3.yaml",
+    "deployment": "examples/demo.yaml",
+}
+# Forms by the heading that their table stands under; those of one file only begin with its own keys.
+SECTIONS: Mapping[str, tuple[Form, ...]] = {
+    "models": (MODEL, VARIANT), "caches": (CACHE,), "kinds": (KIND,), "parameters": (PARAM,), "tensors": (TENSOR,),
+    "which-tokens-are-needed": (NEEDS,), "engines": (ENGINE,), "requirements": (REQUIRE,), "groups": (GROUPS,),
+    "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,), "recognition": (RULE, FOUND),
+    "what-a-model-adds": (OWN,), "configurations": (CONFIG,), "remarks": (REMARK,),
+}  # fmt: skip
+# Where names are known, by the names.
+ASKED = {
+    "everywhere": MEASURED,
+    "`derive`, `stride`, `groups`, `require` with `for`": PAGED,
+    "`derive`, `stride`, `require` with `for`": ALIKE,
+    "`stride`": PLACED,
+}
+
+
+def fresh(page: str) -> str:
+    """`page` with every table between its marks written again. Raises KeyError for a table that there is not."""
+    tables = made()
+    pattern = re.compile(rf"{BEGIN.format('([^ ]+)')}.*?{END}", re.DOTALL)
+    return pattern.sub(lambda hit: f"{BEGIN.format(hit[1])}\n{tables[hit[1]]}\n\n{END}", page)
+
+
+def made() -> dict[str, str]:
+    """Every table by name."""
+    keys = {name: rows(("key", "is", "meaning"), entries(forms[0])) for name, forms in SECTIONS.items()}
+    names = [(f"`{name}`", said, where) for where, found in ASKED.items() for name, said in found.items()]
+    sorts = [(f"[{sort}](#{sort}s)", FILES[sort].doc, f"[`{path}`](../{path})") for sort, path in EXAMPLES.items()]
+    calls = {"functions": FUNCTIONS, "foreign-functions": FOREIGN}
+    return {
+        **keys,
+        "sorts": rows(("file", "says", "for example"), sorts),
+        "files": rows(("key", "is", "meaning"), entries(FILE)),
+        "names": rows(("name", "is", "known in"), names),
+        **{name: rows(("function", "gives"), ((f"`{call}`", said) for call, said in found.items()))
+           for name, found in calls.items()},
+    }  # fmt: skip
+
+
+def entries(form: Form, common: Iterable[str] = FILE.known) -> list[tuple[str, ...]]:
+    """A row for each key; those that all files have, and the one that says what a file is, are left out of its own."""
+    left_out = {form.known[1], *common} if form.known[0] == "kvplan" and form is not FILE else set()
+    keys = [key for key in form.keys if key.name not in left_out]
+    return [
+        (f"`{key.name}`".replace(", ", "`, `"), described(key.shape) + ", required" * key.required, key.doc)
+        for key in keys
+    ]
+
+
+def rows(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *body)).replace("| --- ", "|---")
+
+
+def described(shape: Shape) -> str:
+    """A shape in words, forms as links to their sections."""
+    match shape:
+        case Scalar():
+            return shape.what
+        case Expression():
+            return "expression"
+        case Whole():
+            return f"whole number{_range(shape)}"
+        case Word():
+            return _word(shape)
+        case Known():
+            return f"name of a {shape.sort}".replace("a e", "an e")
+        case Many():
+            return _listed(shape)
+        case Named():
+            return f"by name: {described(shape.of)}"
+        case Either((one, Many(of=same))) if one == same:
+            return f"{described(one)}, or a list"
+        case Either((one, Named(of=same))) if one == same:
+            return f"{described(one)}, or several by name"
+        case Either():
+            return " or ".join(described(one) for one in shape.shapes)
+        case Form():
+            return f"[{shape.what}](#{next(name for name, forms in SECTIONS.items() if shape in forms)})"
+
+
+def _range(shape: Whole) -> str:
+    """` from 1`, ` to 1000`, or both; nothing for any number from 0 up."""
+    return (f" from {shape.least}" if shape.least else "") + (f" to {shape.most}" if shape.most is not None else "")
+
+
+def _listed(shape: Many) -> str:
+    one = described(shape.of)
+    if shape.bare:
+        return f"{one}, or a list"
+    return f"list: {one}" if isinstance(shape.of, Form) else f"list of {one}s"
+
+
+def _word(shape: Word) -> str:
+    if shape in (DTYPE, TRUTH):
+        return "element type" if shape == DTYPE else "`true` or `false`"
+    words = [f"`{word}`" for word in (*shape.values, *(["{option}"] if shape.option else []))]
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(fresh(PAGE.read_text()))

@@ -1,0 +1,39 @@
+"""What runs: the sides on which every shipped model is compiled, proved and simulated."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kvplan.compiler.bind import bind
+from kvplan.compiler.errors import CompileError
+from kvplan.dsl.library import Library, load
+
+TP = range(1, 17)
+# What an engine needs for some models, beside its defaults: layers inside large blocks, or states in groups by page.
+OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")
+
+
+@cache
+def library() -> Library:
+    return load()
+
+
+@cache
+def legal(model: str, engine: str) -> tuple[str, ...]:
+    """The sides tp=1 to tp=16 that an engine can run of a model, with the first options with which it can any."""
+    name = "" if engine == library().default_engine else f",engine={engine}"
+    sides = ([f"tp={tp}{name}{options}" for tp in TP] for options in OPTIONS)
+    return next((found for every in sides if (found := tuple(side for side in every if _runs(model, side)))), ())
+
+
+def _runs(model: str, side: str) -> bool:
+    try:
+        bind(library(), library().model(model), side)
+    except CompileError:
+        return False
+    return True
+
+
+def chain(sides: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Pairs in which every side reads once and is read once: each by the next, the last by the first."""
+    return list(zip(sides, (*sides[1:], sides[0]), strict=True))
