@@ -47,7 +47,7 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
 
 def play(deployment: Path, output: Path, transport: str, until: float, console: Console) -> None:
     """Compile and run every pair of a deployment, and print what happened. Raises CrewError, DslError, CompileError."""
-    from kvplan.cli import demo_run, demo_show, files
+    from kvplan.cli import demo_asked, demo_run, demo_show, files
 
     plans = compiled(deployment)
     files.write(output, {path: made.text for path, made in plans.items()}, plans)
@@ -55,7 +55,7 @@ def play(deployment: Path, output: Path, transport: str, until: float, console: 
         demo_show.show_plan(console, output / path, made.text)
         with progress(made.plan.title, demo_run.steps(made)) as tick:
             outcomes = demo_run.run(made, output / path, transport, until, tick)
-        demo_show.show_outcomes(console, outcomes, demo_run.tokens(made), transport)
+        demo_show.show_outcomes(console, outcomes, demo_asked.ranges(made), transport)
         console.print(f"The plan is {output / path}\n", highlight=False, soft_wrap=True)
 
 

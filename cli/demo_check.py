@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from kvplan.cli.demo_content import Ints, spot, stamp
+from kvplan.cli.demo_content import spot_of, stamp
 from kvplan.cli.demo_memory import Memory
-from kvplan.runtime.plan import Blocks
+from kvplan.cli.demo_rows import Ints, Share, arrived
 
 if TYPE_CHECKING:
-    from kvplan.compiler.bound import BoundSide
     from kvplan.compiler.oracle import Plane
 
 
@@ -21,36 +20,42 @@ class WrongBytesError(Exception):
     """A decode worker does not hold what it must, or something was written that nobody asked for."""
 
 
-def check(
-    side: BoundSide, number: int, tables: Mapping[str, Blocks], tokens: tuple[int, int], memory: Memory, before: Memory
-) -> tuple[int, int]:
-    """(bytes of content, bytes compared) of worker `number`. Raises WrongBytesError at the first unlike byte.
+def check(share: Share, memory: Memory, before: Memory) -> tuple[int, int]:
+    """(bytes of content, bytes compared) of a decode worker. Raises WrongBytesError at the first unlike byte.
 
-    `before` is the memory as it was; it becomes what is expected. Only padding of the request's own blocks may
-    have changed beside the content: a run that is posted whole may carry the padding between its spans along.
+    `before` is the memory as it was; it becomes what is expected: what must have arrived, cache by cache, and all else
+    as it was. Only padding of blocks that something arrived in may have changed beside it: a run that is posted whole
+    may carry the padding between its spans along.
     """
-    planes = _touched(side, number, tables, tokens)
+    planes = _touched(share)
     for name, (plane, blocks) in planes.items():
         chosen = np.ix_(blocks, np.flatnonzero(padding(plane)))
         before.planes[name][chosen] = memory.planes[name][chosen]
-    written = stamp(side, number, tables, tokens, before.planes)
+    written = stamp(share, arrived, before.planes)
     for got, expected in zip(memory.arenas, before.arenas, strict=True):
         if not np.array_equal(got, expected):
-            owners = {name: blocks for name, (_, blocks) in planes.items()}
-            raise WrongBytesError(f"decode worker {number}: {_where(memory, before, owners)}")
+            dealt = {name: _dealt(share, plane) for name, (plane, _) in planes.items()}
+            raise WrongBytesError(f"decode worker {share.number}: {_where(memory, before, dealt)}")
     return written, sum(arena.nbytes for arena in memory.arenas)
 
 
-def _touched(
-    side: BoundSide, number: int, tables: Mapping[str, Blocks], tokens: tuple[int, int]
-) -> dict[str, tuple[Plane, Ints]]:
-    """Every plane of a worker by name, with the kernel blocks (or slots) that hold something of the request."""
+def _touched(share: Share) -> dict[str, tuple[Plane, Ints]]:
+    """Every plane of a worker by name, with the kernel blocks (or slots) that something must have arrived in."""
     from kvplan.compiler import oracle
 
-    worker = side.workers[number]
-    spots = {group.name: spot(side, worker, group, tables[group.name], tokens) for group in side.groups}
-    found = oracle.planes(side, worker)
-    return {name: (plane, np.unique(spots[plane.group.name].block)) for name, plane in found.items()}
+    found = oracle.planes(share.side, share.side.workers[share.number])
+    return {name: (plane, _blocks(share, plane)) for name, plane in found.items()}
+
+
+def _blocks(share: Share, plane: Plane) -> Ints:
+    return np.unique(np.concatenate([spot_of(share, arrived, plane, field).block for field in plane.fields]))
+
+
+def _dealt(share: Share, plane: Plane) -> Ints:
+    """The kernel blocks (or slots) of a plane that are the request's."""
+    ids, ratio = share.tables[plane.group.name].ids, plane.group.ratio
+    blocks: Ints = ids[ids >= 0, None] * ratio + np.arange(ratio)
+    return blocks.reshape(-1)
 
 
 def padding(plane: Plane) -> npt.NDArray[np.bool_]:

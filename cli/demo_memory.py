@@ -29,20 +29,6 @@ class Memory:
         return Memory(arenas, planes)
 
 
-def deal(groups: tuple[Group, ...], tokens: tuple[int, int], seed: int) -> dict[str, Blocks]:
-    """A block table per group in no order: ids are shared by the groups of an arena, none is dealt twice."""
-    random = np.random.default_rng(seed)
-    need = {group.name: _positions(group, tokens) for group in groups}
-    tables: dict[str, Blocks] = {}
-    for arena in sorted({group.arena for group in groups}):
-        mine = [group for group in groups if group.arena == arena]
-        ids = random.permutation(sum(len(need[group.name]) for group in mine) + SPARE)
-        for group in mine:
-            chosen, ids = np.split(ids, [len(need[group.name])])
-            tables[group.name] = Blocks(need[group.name].start, chosen.astype(np.int64))
-    return tables
-
-
 def allocate(worker: Worker, groups: tuple[Group, ...], tables: Mapping[str, Blocks], seed: int) -> Memory:
     """Memory full of noise for every plane of `worker`, with as many blocks as `tables` need and a few more."""
     by_name = {group.name: group for group in groups}
@@ -69,15 +55,8 @@ def _views(arena: Bytes, members: list[list[names.Plane]], size: int) -> dict[st
     }
 
 
-def _positions(group: Group, tokens: tuple[int, int]) -> range:
-    if group.store == "state":
-        return range(1)
-    whole = group.tokens * group.shards
-    return range(tokens[0] // whole, -(-tokens[1] // whole))
-
-
 def _blocks(groups: list[Group], tables: Mapping[str, Blocks]) -> int:
-    return 1 + SPARE + max(int(tables[group.name].ids.max()) for group in groups)
+    return 1 + SPARE + max(int(tables[group.name].ids.max(initial=0)) for group in groups)
 
 
 def _moved(view: Bytes, old: tuple[Bytes, ...], new: tuple[Bytes, ...]) -> Bytes:

@@ -7,23 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kvplan.cli import demo_asked
 from kvplan.cli.crew import Crew, CrewError, Member
+from kvplan.cli.demo_rows import Share
 from kvplan.cli.demo_show import Outcome
 from kvplan.cli.demo_worker import Job, fetch, serve
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
-    from kvplan.compiler.bound import BoundSide
     from kvplan.runtime.inmemory import Hub
 
-LEAST_TOKENS = 1000
 NOTIFIED = 10.0
-
-
-def tokens(compiled: Compiled) -> tuple[int, int]:
-    """The range that the demo moves: a ragged beginning and end, and more than one of the larger blocks."""
-    groups = (*compiled.plan.prefill.groups, *compiled.plan.decode.groups)
-    return 24, max(LEAST_TOKENS, max(group.tokens * group.shards for group in groups) * 6 // 5)
 
 
 def steps(compiled: Compiled) -> int:
@@ -37,25 +31,32 @@ def run(compiled: Compiled, plan: Path, transport: str, until: float, advance: C
     Raises CrewError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
     """
     hub = _hub() if transport == "memory" else None
-    wanted, left = tokens(compiled), until - time.monotonic()
+    theirs, ours = demo_asked.shares(compiled, demo_asked.ranges(compiled))
+    request, left = demo_asked.request("demo", theirs[0], ours[0]), until - time.monotonic()
     with Crew(threads=hub is not None) as crew:
 
-        def start(name: str, side: BoundSide, work: Callable[..., None], number: int) -> Member:
-            return crew.start(f"{name} worker {number}", work, Job(str(plan), side, number, wanted, left), hub)
+        def start(name: str, work: Callable[..., None], share: Share) -> Member:
+            return crew.start(f"{name} worker {share.number}", work, Job(str(plan), share, request, left), hub)
 
-        prefill = [start("prefill", compiled.prefill, serve, w.number) for w in compiled.prefill.workers]
-        decode = [start("decode", compiled.decode, fetch, w.number) for w in compiled.decode.workers]
-        addresses = [_hear(member, until, advance, "filled") for member in prefill]
-        _tell(prefill, addresses)
-        for member in decode:
-            _hear(member, until, advance, "ready")
-        _tell(decode, addresses)
-        checked = [_hear(member, until, advance, "checked") for member in decode]
-        _tell(decode, "again, all at once")
-        moved = [_hear(member, until, advance, "moved") for member in decode]
+        prefill = [start("prefill", serve, share) for share in theirs]
+        decode = [start("decode", fetch, share) for share in ours]
+        outcomes = _moved(prefill, decode, until, advance)
         for member in prefill:
             _complete(member, member.hear(min(until, time.monotonic() + NOTIFIED)))
-        return [Outcome(one, *two) for one, two in zip(moved, checked, strict=True)]
+        return outcomes
+
+
+def _moved(prefill: list[Member], decode: list[Member], until: float, advance: Callable[[str], None]) -> list[Outcome]:
+    """Let the workers meet, and every decode worker fetch and check, then fetch again, all at once."""
+    addresses = [_hear(member, until, advance, "filled") for member in prefill]
+    _tell(prefill, addresses)
+    for member in decode:
+        _hear(member, until, advance, "ready")
+    _tell(decode, addresses)
+    checked = [_hear(member, until, advance, "checked") for member in decode]
+    _tell(decode, "again, all at once")
+    moved = [_hear(member, until, advance, "moved") for member in decode]
+    return [Outcome(one, *two) for one, two in zip(moved, checked, strict=True)]
 
 
 def _hear(member: Member, until: float, advance: Callable[[str], None], what: str) -> Any:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvplan.runtime.plan import CONTEXT
+
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from kvplan.cli.demo_rows import Ranges
     from kvplan.cli.demo_worker import Moved
 
 HEAD, READS = 60, 6
@@ -47,7 +50,7 @@ def reads(lines: Sequence[str]) -> Sequence[str]:
     return lines[start : start + READS]
 
 
-def show_outcomes(console: Console, outcomes: Sequence[Outcome], tokens: tuple[int, int], transport: str) -> None:
+def show_outcomes(console: Console, outcomes: Sequence[Outcome], asked: Ranges, transport: str) -> None:
     """One line per decode worker, and one sentence for all of them."""
     from rich.table import Table
 
@@ -60,18 +63,25 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome], tokens: tuple[i
         times = (f"{1000 * value:.1f} ms" for value in seconds)
         table.add_row(*counts, *times, f"[green]{one.compared:,}")
     console.print(table)
-    console.print(sentence(outcomes, tokens, transport), highlight=False, soft_wrap=True)
+    console.print(sentence(outcomes, asked, transport), highlight=False, soft_wrap=True)
 
 
-def sentence(outcomes: Sequence[Outcome], tokens: tuple[int, int], transport: str) -> str:
+def sentence(outcomes: Sequence[Outcome], asked: Ranges, transport: str) -> str:
     """What moved and how fast, all decode workers at once."""
     content = sum(one.content for one in outcomes)
     ends = [one.moved.began + one.moved.again for one in outcomes]
     seconds = max(ends) - min(one.moved.began for one in outcomes)
     return (
-        f"Tokens [{tokens[0]}, {tokens[1]}): {content:,} bytes over {transport} in {1000 * seconds:.1f} ms "
+        f"{said(asked)}: {content:,} bytes over {transport} in {1000 * seconds:.1f} ms "
         f"({rate(content, seconds)}) all at once; every byte of every decode worker is what it must be."
     )
+
+
+def said(asked: Ranges) -> str:
+    """The ranges of a request in words: `Tokens [24, 1000)`, and those of other lengths by name."""
+    own = (f", {name} [{first}, {end})" for name, (first, end) in asked.items() if name != CONTEXT)
+    first, end = asked[CONTEXT]
+    return "".join((f"Tokens [{first}, {end})", *own))
 
 
 def rate(moved: int, seconds: float) -> str:

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.crew import Line
-from kvplan.cli.demo_memory import allocate, deal
+from kvplan.cli.demo_memory import Memory, allocate
+from kvplan.cli.demo_rows import Share
 
 if TYPE_CHECKING:
-    from kvplan.compiler.bound import BoundSide
     from kvplan.runtime import PrefillWorker, Puller
     from kvplan.runtime.inmemory import Hub
-    from kvplan.runtime.plan import Blocks, Plan, Side
-    from kvplan.runtime.request import Request, Tables
+    from kvplan.runtime.plan import Plan, Side
+    from kvplan.runtime.request import Request
     from kvplan.runtime.transport import Transport
 
 REQUESTS = ("first", "again")
-PREFILL_SEED, DECODE_SEED = 11, 12
 PAUSE = 0.0002
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One worker's part: the plan file, its side, its number there, the tokens to move, seconds before giving up."""
+    """One worker's part: the plan file, its share, the request that all agree on, seconds before giving up."""
 
     plan: str
-    side: BoundSide
-    number: int
-    tokens: tuple[int, int]
+    share: Share
+    request: Request
     seconds: float
+
+    def asking(self, name: str) -> Request:
+        """The request under a name of its own."""
+        return replace(self.request, id=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +56,14 @@ class Moved:
 def serve(line: Line, job: Job, hub: Hub | None) -> None:
     """A prefill worker: fill, register, answer decode workers until the parent says finish; tell which are done."""
     from kvplan.cli.demo_content import stamp
+    from kvplan.cli.demo_rows import held
     from kvplan.runtime import PrefillWorker, load_plan, views
 
     plan = load_plan(job.plan)
-    tables = deal(plan.prefill.groups, job.tokens, PREFILL_SEED)
-    memory = allocate(plan.prefill.workers[job.number], plan.prefill.groups, tables, seed=job.number)
-    stamp(job.side, job.number, tables, job.tokens, memory.planes)
-    pool = views(plan.prefill, job.number, dict(memory.planes.items()))
-    worker = PrefillWorker(plan, job.number, pool, transport("prefill", hub))
+    memory = noise(plan.prefill, job.share, seed=job.share.number)
+    stamp(job.share, held, memory.planes)
+    pool = views(plan.prefill, job.share.number, dict(memory.planes.items()))
+    worker = PrefillWorker(plan, job.share.number, pool, transport("prefill", hub))
     try:
         line.say(worker.address)
         worker.announce(line.listen(job.seconds), generation="demo")
@@ -87,29 +88,38 @@ def unfinished(line: Line, plan: Plan, worker: PrefillWorker, seconds: float) ->
 
 def fetch(line: Line, job: Job, hub: Hub | None) -> None:
     """A decode worker: connect, fetch the request twice, and compare every byte that it holds after the first time."""
-    from kvplan.cli.demo_check import check
     from kvplan.runtime import Puller, load_plan, views
 
-    plan = load_plan(job.plan)
-    tables = deal(plan.decode.groups, job.tokens, DECODE_SEED)
-    memory = allocate(plan.decode.workers[job.number], plan.decode.groups, tables, seed=1000 + job.number)
-    before = memory.copy()
-    pool = views(plan.decode, job.number, dict(memory.planes.items()))
-    puller = Puller(plan, job.number, pool, transport("decode", hub))
+    plan, number = load_plan(job.plan), job.share.number
+    memory = noise(plan.decode, job.share, seed=1000 + number)
+    pool = views(plan.decode, number, dict(memory.planes.items()))
+    puller = Puller(plan, number, pool, transport("decode", hub))
     try:
-        line.say("ready")
-        addresses = line.listen(job.seconds)
-        connect, _ = timed(lambda: puller.connect(addresses[0], job.seconds))
-        first, _ = timed(lambda: puller.submit(request(plan, job.tokens, "first"), job.seconds).wait())
-        counted = check(job.side, job.number, tables, job.tokens, memory, before)
-        line.say(counted)
-        idle(line, puller, job.seconds)
-        wanted, began = request(plan, job.tokens, "again"), time.monotonic()
-        again, moved = timed(lambda: puller.submit(wanted, job.seconds).wait())
-        posted = moved.requests if moved.posted is None else moved.posted
-        line.say(Moved(job.number, len(moved.parts), posted, moved.requests, connect, first, again, began))
+        twice(line, job, puller, memory)
     finally:
         puller.close()
+
+
+def twice(line: Line, job: Job, puller: Puller, memory: Memory) -> None:
+    """Say that this worker is ready, what it checked after the first transfer, and how both of them went."""
+    from kvplan.cli.demo_check import check
+
+    before = memory.copy()
+    line.say("ready")
+    addresses = line.listen(job.seconds)
+    connect, _ = timed(lambda: puller.connect(addresses[0], job.seconds))
+    first, _ = timed(lambda: puller.submit(job.asking("first"), job.seconds).wait())
+    line.say(check(job.share, memory, before))
+    idle(line, puller, job.seconds)
+    wanted, began = job.asking("again"), time.monotonic()
+    again, moved = timed(lambda: puller.submit(wanted, job.seconds).wait())
+    posted = moved.requests if moved.posted is None else moved.posted
+    line.say(Moved(job.share.number, len(moved.parts), posted, moved.requests, connect, first, again, began))
+
+
+def noise(side: Side, share: Share, seed: int) -> Memory:
+    """Memory for one worker's planes, with room for the blocks of its share."""
+    return allocate(side.workers[share.number], side.groups, share.tables, seed)
 
 
 def idle(line: Line, puller: Puller, seconds: float) -> None:
@@ -126,23 +136,6 @@ def transport(name: str, hub: Hub | None) -> Transport:
     from kvplan.runtime import InMemory, Nixl
 
     return InMemory(hub, name) if hub is not None else Nixl(name, telemetry=True)
-
-
-def request(plan: Plan, tokens: tuple[int, int], name: str) -> Request:
-    """The request that every worker of the demo agrees on, since the block ids follow from seeds."""
-    from kvplan.runtime import Request
-
-    prefill = _tables(plan.prefill, deal(plan.prefill.groups, tokens, PREFILL_SEED), tokens[1])
-    return Request(
-        name, tokens, prefill, _tables(plan.decode, deal(plan.decode.groups, tokens, DECODE_SEED), tokens[1])
-    )
-
-
-def _tables(side: Side, dealt: Mapping[str, Blocks], end: int) -> Tables:
-    from kvplan.runtime import Slot
-
-    states = {group.name for group in side.groups if group.store == "state"}
-    return {name: Slot(int(t.ids[0]), end) if name in states else t for name, t in dealt.items()}
 
 
 def timed(action: Any) -> tuple[float, Any]:

@@ -22,7 +22,7 @@ def text(said: Plain) -> str:
 
 def _model(said: Plain) -> str:
     values = ", ".join(f"{name} {value}" for name, value in said["values"].items())
-    lines = [f"{said['model']}: {said['title']}", f"  {said['layers']} layers, {values}".rstrip(", ")]
+    lines = [f"{said['model']}: {said['title']}", f"  {_count(said['layers'], 'layer')}, {values}".rstrip(", ")]
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
     lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
     return "\n".join([*lines, "", "Give --prefill SIDE and --decode SIDE to see pages and what moves."])

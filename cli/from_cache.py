@@ -92,7 +92,7 @@ def _lines(difference: Difference) -> list[str]:
 
 
 def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
-    """Write a model file; what is not sure is said. Raises DslError (F006, F007), BadInput (D011..D013)."""
+    """Write a model file; what is not sure is said. Raises DslError (F006, F007), BadInput (D011..D014)."""
     from kvplan.cli.files import write
     from kvplan.cli.write_model import Head, doubts, model_text
     from kvplan.compiler.dump_model import recognised

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,31 +12,60 @@ import click
 from kvplan.cli.options import format_option, layouts_option
 
 if TYPE_CHECKING:
-    from kvplan.dsl.model import Engine
+    from kvplan.dsl.library import Library
+    from kvplan.dsl.model import Engine, Model
+
+# A name, what it is called, and what is noted of it.
+Entry = tuple[str, str, Sequence[str]]
 
 
 @click.command("list")
+@click.argument("words", metavar="[WORD…]", nargs=-1)
 @layouts_option
 @format_option("text", "json")
-def command(layouts: tuple[Path, ...], form: str) -> None:
-    """List known models, kinds and engines."""
+def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> None:
+    """List known models, kinds and engines.
+
+    With WORDs only those that have all of them in a name or a title, upper or lower case, or in the name of a kind
+    that a model has.
+    """
     from kvplan.dsl.library import load
 
     library = load((), layouts)
-    sections: dict[str, Mapping[str, str]] = {
-        "models": {name: library.models[name].title for name in library.models},
-        "kinds": {name: library.kinds[name].title for name in library.kinds},
-        "engines": {
-            name: _engine(library.engines[name].title, library.engines[name].versions) for name in library.engines
-        },
-    }
-    notes = {name: library.models[name].notes for name in library.models if library.models[name].notes}
+    models = [name for name in library.models if _meant(words, name, _about(library.models[name]))]
+    kinds = [name for name in library.kinds if _meant(words, name, library.kinds[name].title)]
+    engines = [name for name in library.engines if _meant(words, name, library.engines[name].title)]
     if form == "json":
-        engines = {name: _described(library.engines[name]) for name in library.engines}
-        said = {name: [{"about": about, "note": note} for about, note in found] for name, found in notes.items()}
-        click.echo(json.dumps({**sections, "engines": engines, "notes": said}, indent=2))
+        click.echo(json.dumps(_answer(library, models, kinds, engines), indent=2))
         return
-    click.echo("\n\n".join(_section(name, entries, notes) for name, entries in sections.items()))
+    sections: dict[str, list[Entry]] = {
+        "models": [(name, library.models[name].title, _noted(library.models[name])) for name in models],
+        "kinds": [(name, library.kinds[name].title, []) for name in kinds],
+        "engines": [(name, _engine(library, name), []) for name in engines],
+    }
+    shown = [_section(heading, entries) for heading, entries in sections.items() if entries or not words]
+    click.echo("\n\n".join(shown) or f"nothing has {' and '.join(words)} in its name, title or kind")
+
+
+def _meant(words: Sequence[str], name: str, about: str) -> bool:
+    """Whether all words are in what is said of something."""
+    said = f"{name} {about}".casefold()
+    return all(word.casefold() in said for word in words)
+
+
+def _about(model: Model) -> str:
+    """The title and the kinds of a model."""
+    return " ".join([model.title, *(cache.kind for cache in model.caches.values())])
+
+
+def _answer(library: Library, models: Sequence[str], kinds: Sequence[str], engines: Sequence[str]) -> dict[str, object]:
+    every = [library.models[name] for name in models]
+    return {
+        "models": {model.name: model.title for model in every},
+        "kinds": {name: library.kinds[name].title for name in kinds},
+        "engines": {name: _described(library.engines[name]) for name in engines},
+        "notes": {m.name: [{"about": about, "note": note} for about, note in m.notes] for m in every if m.notes},
+    }
 
 
 def _described(engine: Engine) -> dict[str, object]:
@@ -53,23 +82,40 @@ def _described(engine: Engine) -> dict[str, object]:
     }
     mesh = [*engine.mesh.workers, *engine.mesh.derived]
     return {
-        "title": _engine(engine.title, engine.versions),
+        "title": f"{engine.title} {engine.versions}".strip(),
         "mesh": mesh,
         "options": options,
         "derived": [*engine.derive],
     }
 
 
-def _engine(title: str, versions: str) -> str:
-    return f"{title} {versions}".strip()
+def _engine(library: Library, name: str) -> str:
+    """An engine's title, the releases that its file describes, and whether sides that name no engine run it."""
+    engine = library.engines[name]
+    versions = f" ({engine.versions})" if engine.versions else ""
+    return f"{engine.title}{versions}{', the default' if name == _default(library) else ''}"
 
 
-def _section(name: str, entries: Mapping[str, str], notes: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """A heading and its entries; what a model's file notes, unconfirmed numbers above all, stands below its model."""
-    width = max((len(entry) for entry in entries), default=0)
-    lines = [name]
-    for entry, title in entries.items():
-        lines.append(f"  {entry:{width}}  {title}")
-        if name == "models":
-            lines += [f"  {'':{width}}    {': '.join(filter(None, note))}" for note in notes.get(entry, ())]
+def _default(library: Library) -> str | None:
+    """The engine of sides that name none; None where the files do not say just one, which sides will be told."""
+    from kvplan.dsl.diagnostics import DslError
+
+    try:
+        return library.default_engine
+    except DslError:
+        return None
+
+
+def _noted(model: Model) -> list[str]:
+    """What a model's file notes, unconfirmed numbers above all."""
+    return [": ".join(filter(None, note)) for note in model.notes]
+
+
+def _section(heading: str, entries: Sequence[Entry]) -> str:
+    """A heading and its entries, (name, title, notes); the notes stand below."""
+    width = max((len(name) for name, _, _ in entries), default=0)
+    lines = [heading]
+    for name, title, notes in entries:
+        lines.append(f"  {name:{width}}  {title}")
+        lines += [f"  {'':{width}}    {note}" for note in notes]
     return "\n".join(lines)

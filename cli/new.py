@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kvplan.dsl.facts import Facts
     from kvplan.dsl.library import Library
     from kvplan.dsl.readings import Reading
+    from kvplan.dsl.source import Span
+
+DASH, STDIN = Path("-"), "<stdin>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,12 @@ class New:
 
 
 @click.command("new")
-@click.argument("config", metavar="CONFIG.JSON", type=click.Path(path_type=Path))
+@click.argument("config", metavar="CONFIG.JSON", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="The file to write, NAME.yaml.")
 @layouts_option
 @format_option("text", "json")
 def command(config: Path, out: Path | None, layouts: tuple[Path, ...], form: str) -> None:
-    """Write a model file from a checkpoint's config.json.
+    """Write a model file from a checkpoint's config.json; - is stdin.
 
     Without -o its text goes to stdout. What is not sure is said on stderr, and in notes of the file.
     """
@@ -63,7 +66,8 @@ def made(library: Library, path: Path, out: Path | None) -> New:
     from kvplan.dsl.source import Span, shown
     from kvplan.dsl.twins import parsed, twins
 
-    config, place, rules = _read(path), Span(shown(path), 1, 1, 1), rules_of(library)
+    place, rules = Span(STDIN if path == DASH else shown(path), 1, 1, 1), rules_of(library)
+    config = _read(path, place)
     reading, model = reading_of(library, config)
     found = recognise(config, reading, rules, place, model)
     head = _head(library, found.facts, reading, config, out)
@@ -72,14 +76,14 @@ def made(library: Library, path: Path, out: Path | None) -> New:
     return New(head.name, text, tuple(doubts(found)), tuple(same))
 
 
-def _read(path: Path) -> Mapping[str, object]:
+def _read(path: Path, place: Span) -> Mapping[str, object]:
     from kvplan.dsl.diagnostics import Diagnostic, DslError
     from kvplan.dsl.foreign_json import parse_foreign
-    from kvplan.dsl.source import Span, shown
 
-    place, help = Span(shown(path), 1, 1, 1), "give the path of a checkpoint's config.json"
+    help = "give the path of a checkpoint's config.json, or - for stdin"
     try:
-        return parse_foreign(path.read_bytes(), place.path)
+        with click.open_file(str(path), "rb") as file:
+            return parse_foreign(file.read(), place.path)
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise DslError(Diagnostic("F001", f"the file cannot be read: {reason}", place, (), help)) from None

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvplan.compiler.absent import absent, noted
 from kvplan.compiler.bound import BoundSide, BoundWorker
-from kvplan.compiler.errors import BadInput
 from kvplan.compiler.key import side_key
 from kvplan.compiler.mesh import mesh_sizes, workers
 from kvplan.compiler.options import Env, filled, split_options
 from kvplan.compiler.paging import override_keys, paged
 from kvplan.compiler.require import check_requirements
 from kvplan.compiler.rings import check_rings
-from kvplan.compiler.side import nearest, parse_side, unknown, whole
+from kvplan.compiler.side import parse_side, unknown, whole
 from kvplan.compiler.stored import SHARE, stored, with_shares
-from kvplan.dsl.evaluate import holds
-from kvplan.dsl.expr import names
-from kvplan.dsl.model import Cache, Engine, Model
+from kvplan.dsl.model import Engine, Model
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -32,8 +30,9 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     engine = library.engine(given.pop("engine", library.default_engine))
     sizes = mesh_sizes(engine, given)
     env = split_options(engine.options, given, {**model.values, **sizes})
-    kept = _kept(model, env, given.get("without"))
-    plain = tuple(stored(library.kind(cache.kind), cache, engine, env) for cache in kept)
+    why = absent(model, engine, env, given.get("without"))
+    kept = [cache for name, cache in sorted(model.caches.items()) if name not in why]
+    plain = tuple(stored(library.kind(cache.kind), cache, engine, env, lambda: library.storages) for cache in kept)
     _check_keys(engine, given, [*OTHER_KEYS, *sizes, *engine.options, *override_keys(engine, plain)])
     caches = tuple(with_shares(plain, given, sizes))
     env["listed"] = sum(bool(tensor.shares) for cache in caches for tensor in cache.tensors)
@@ -44,7 +43,8 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     check_rings("", found.side)
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
     key = side_key(engine, found.side, found.env, found.changed, given, model.drafts)
-    return replace(found.side, key=",".join((*prefix, key)))
+    notes = (*found.side.notes, *noted(why))
+    return replace(found.side, key=",".join((*prefix, key)), notes=notes, absent=tuple(why.items()))
 
 
 def _check_keys(engine: Engine, given: Mapping[str, str], known: list[str]) -> None:
@@ -59,23 +59,3 @@ def _side(engine: Engine, model: Model, sizes: Mapping[str, int], env: Env, give
     blocks = whole("blocks", given["blocks"], 1) if "blocks" in given else None
     copies, at = filled(engine.copies, env), tuple(sizes.items())
     return BoundSide("", engine.name, model.name, at, copies, (), (), grid, blocks=blocks)
-
-
-def _kept(model: Model, env: Env, without: str | None) -> list[Cache]:
-    """The model's caches by name, less those that a side does not store. Raises BadInput (S016), DslError."""
-    left_out = [] if without is None else without.split("+")
-    for name in left_out:
-        if name not in model.caches:
-            raise BadInput(
-                "S016", f"without={without}: {model.name} has no cache {name!r}", nearest(name, list(model.caches))
-            )
-        if not model.caches[name].optional:
-            raise BadInput(
-                "S016", f"without={without}: {name!r} is not optional", "mark it optional in the model's file"
-            )
-    return [cache for name, cache in sorted(model.caches.items()) if name not in left_out and _stores(cache, env)]
-
-
-def _stores(cache: Cache, env: Env) -> bool:
-    """Whether a side stores a cache; what its engine has no option for, it cannot have asked for."""
-    return cache.when is None or (names(cache.when) <= set(env) and holds(cache.when, env))

@@ -109,6 +109,7 @@ class BoundSide:
     workers: consecutive (worker i holds item i*n//t) or round_robin (i % n). For t <= n worker i holds
     [i*n//t, (i+1)*n//t), unless shares are listed. `ways` workers take turns of `chunk` tokens of a token cache, 1
     where tokens are not shared out. `blocks` is the pool's size in logical blocks, None if not given.
+    `absent` are the caches of the model that the side does not store, (name, why).
     """
 
     key: str
@@ -123,3 +124,4 @@ class BoundSide:
     ways: int = 1
     chunk: int = 1
     blocks: int | None = None
+    absent: tuple[tuple[str, str], ...] = ()

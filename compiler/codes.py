@@ -33,8 +33,9 @@ SIDES: Codes = {
     ),
     "S013": ("one name for two split axes", "Split axes of a cache that have unlike extents need names of their own."),
     "S014": (
-        "the engine asks for a storage that the kind lacks",
-        "Add the storage to the kind, or choose another order.",
+        "a storage that no kind has",
+        "An option of the side names the storage expressions of the engine's caches, and none has that name. `kvplan "
+        "explain` and the kinds' files have the names.",
     ),
     "S015": ("an unknown compile option or value", "elect and strategy belong to a compilation, not to a side."),
     "S016": ("a cache that cannot be left out", "without= names caches that the model's file marks as optional."),
@@ -224,6 +225,13 @@ REFUSED: Codes = {
         "The tensor has one row for several tokens, and a kernel block, or a worker's turn of the tokens, ends "
         "inside a row: no block holds that row whole. Use blocks and turns of whole rows.",
     ),
+    "C121": (
+        "the engine has no storage for a cache",
+        "An engine's file says by which of a kind's storage expressions it stores a cache, and the kind has none of "
+        "that name, or one without a place for what is stored: that engine cannot store that cache. Where an option "
+        "chooses the storage, choose another. Where an engine of yours has one of its own, write it under `own` in "
+        "its file, which may begin with `extends`; or add it to the kind, if the kind is yours.",
+    ),
     "C130": (
         "the sides run different models",
         "A plan moves the caches of one model, and the caches of two are not the same thing. A guard for "
@@ -232,9 +240,8 @@ REFUSED: Codes = {
     "C131": (
         "only one side has a cache",
         "What decode needs cannot be read where it is not stored, and leaving it out unsaid would be a silent "
-        "fault. A guard for programs: on the command line both sides have one model, and `without` leaves out "
-        "optional caches only. Bind both sides from the same files. A cache that is marked `optional: true` in "
-        "the model is skipped, and the plan says so.",
+        "fault. A cache with a condition (`when`) is stored where the side's options are so: give both sides those "
+        "options. A cache that is marked `optional: true` in the model is skipped, and the plan says so.",
     ),
     "C132": (
         "a cache is not the same on both sides",
@@ -258,7 +265,8 @@ REFUSED: Codes = {
     "C136": (
         "the two sides have no cache in common",
         "All caches that one side has are optional and missing on the other, so that nothing would move. Leave out "
-        "fewer caches with without=.",
+        "fewer caches with `without`, or give both sides options with which they store the same: the line below says "
+        "what each lacks, and why.",
     ),
     "C137": (
         "decode needs tokens that prefill lets go",

@@ -50,4 +50,9 @@ DUMPS: Mapping[str, tuple[str, str]] = {
         "A rule of the engine's `dump` gives no usable value for a parameter that its kind needs, or none says of "
         "which element type the model is.",
     ),
+    "D014": (
+        "a dump of one pipeline stage is no whole model",
+        "It lacks the layers of the other stages. Print one with a pipeline of one stage; comparing needs no more than "
+        "one stage.",
+    ),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvplan.compiler.absent import WHEN
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.rings import check_rings
@@ -50,7 +51,10 @@ class Both:
 
 
 def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
-    """The optional caches that one side lacks, which are skipped. Raises Refused (C119, C120, C130..C134, C137)."""
+    """The optional caches that one side lacks, which are skipped.
+
+    Raises Refused (C119, C120, C130..C134, C136, C137).
+    """
     if prefill.model != decode.model:
         raise Refused("C130", f"prefill runs {prefill.model!r}, decode {decode.model!r}", "compile one model at a time")
     check_rings("prefill: ", prefill)
@@ -59,7 +63,9 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
     ours = {cache.name: cache for cache in decode.caches}
     skipped = tuple(sorted(theirs.keys() ^ ours.keys()))
     for name in skipped:
-        _check_skipped(theirs.get(name), ours.get(name))
+        _check_skipped(name, *((prefill, decode) if name in theirs else (decode, prefill)), name in theirs)
+    if not ours.keys() & theirs.keys():
+        raise Refused("C136", "the two sides have no cache in common: nothing would move", _in_common(prefill, decode))
     mesh = {**dict(prefill.sizes), **dict(decode.sizes)}
     given = {**parse_side(prefill.key), **parse_side(decode.key)}
     for name in sorted(ours.keys() & theirs.keys()):
@@ -68,11 +74,24 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
     return skipped
 
 
-def _check_skipped(prefill: BoundCache | None, decode: BoundCache | None) -> None:
-    cache, has, lacks = (prefill, "prefill", "decode") if prefill else (decode, "decode", "prefill")
-    if cache and not cache.optional:
-        said = f"{has} stores the cache {cache.name!r}, {lacks} does not"
-        raise Refused("C131", said, f"{SAME_FILES}; a cache that the model marks optional is skipped")
+def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -> None:
+    """`read`: the one that has the cache is prefill."""
+    if all(cache.optional for cache in holder.caches if cache.name == name):
+        return
+    has, lacks = ("prefill", "decode") if read else ("decode", "prefill")
+    why = dict(other.absent).get(name)
+    said = f"{has} stores the cache {name!r}, {lacks} does not" + (f" ({why})" if why else "")
+    help = f"give both sides options with which {why.removeprefix(WHEN)}" if why else SAME_FILES
+    raise Refused("C131", said, f"{help}; a cache that the model marks optional is skipped")
+
+
+def _in_common(prefill: BoundSide, decode: BoundSide) -> str:
+    """What to do for a cache that both sides have: who lacks which, and why."""
+    one, other = (", ".join(f"{name!r} ({why})" for name, why in side.absent) for side in (prefill, decode))
+    if one == other:
+        return f"have both sides store one: both lack {one}" if one else SAME_FILES
+    found = [f"{role} lacks {what}" for role, what in (("prefill", one), ("decode", other)) if what]
+    return f"have both sides store the same: {'; '.join(found)}"
 
 
 def _check_needs(prefill: BoundCache, decode: BoundCache) -> None:

@@ -73,7 +73,7 @@ def _main(side: BoundSide, known: Mapping[str, Env]) -> BoundCache | None:
 
 def _pool(facts: Facts, known: Mapping[str, Env]) -> Pool:
     rule = facts.engine.groups
-    inside = rule.inside is not None and bool(_value(facts.engine, rule.inside, facts.env))
+    inside = rule.inside is not None and _holds(facts.engine, rule.inside, facts.env)
     return pooled([_entry(facts, cache, known[cache.name]) for cache in facts.side.caches], inside)
 
 
@@ -82,7 +82,7 @@ def _entry(facts: Facts, cache: BoundCache, env: Env) -> Entry:
     tokens = _tokens(facts.engine, cache, env) if cache.store == "tokens" else 0
     least = rule.page.get(cache.kind) or rule.page.get(cache.store) or rule.page.get("default")
     size = _number(cache, "page", _value(facts.engine, least, env)) if least else 0
-    rigid = rule.rigid is not None and bool(_value(facts.engine, rule.rigid, env))
+    rigid = rule.rigid is not None and _holds(facts.engine, rule.rigid, env)
     return Entry(cache, tokens, max(size, page(facts.side, facts.workers, cache, tokens)), rigid)
 
 
@@ -127,6 +127,14 @@ def _value(engine: Engine, expr: Expr, env: Env) -> Value | Sizes:
             needed[name] = engine.derive[name]
             waiting += names(engine.derive[name])
     return _trying(engine, lambda: evaluate(expr, settle(needed, env)))
+
+
+def _holds(engine: Engine, expr: Expr, env: Env) -> bool:
+    """Whether a condition is true, or a number that is not 0. Raises Refused (C114, C118)."""
+    value = _value(engine, expr, env)
+    if not isinstance(value, int):
+        raise Refused("C114", f"{expr.text} comes out as {value!r}, not as a condition", "mend the engine's rule")
+    return bool(value)
 
 
 def _settled(engine: Engine, env: Env) -> Env:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.dump import Dump, DumpedLayer
+from kvplan.compiler.dump_parts import arrays, arrays_text, fields_text, filled_by
 from kvplan.compiler.dump_pieces import PAGE, Piece, facts_of, pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side import parse_side
@@ -94,7 +95,17 @@ def _unlike(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
     pages = [] if fits else [Difference(piece.name, PAGE, str(page), str(piece.most), (layer.name,))]
     both = [(what, value, piece.facts[what]) for what, value in said.items() if what in piece.facts]
     other = [(what, str(a), str(b)) for what, a, b in both if a != b]
-    return [*pages, *(Difference(piece.name, what, a, b, (layer.name,)) for what, a, b in other)]
+    unlike = (Difference(piece.name, what, a, b, (layer.name,)) for what, a, b in other)
+    return [*pages, *unlike, *_parts(dump, layer, piece)]
+
+
+def _parts(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
+    """What a page, or a row of it, is made of, where the dump says it of the whole."""
+    found = () if piece.part else arrays(layer, dump.groups[layer.group].store)
+    if not found or filled_by(found, piece.fields):
+        return []
+    what = "parts of a state" if piece.facts["store"] == "state" else "parts of a row"
+    return [Difference(piece.name, what, arrays_text(found), fields_text(piece.fields), (layer.name,))]
 
 
 def _alone(dump: Dump, found: Iterable[Piece], pairs: Sequence[Match]) -> list[Difference]:

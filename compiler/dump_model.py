@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kvplan.compiler.dump import Dump, DumpedLayer
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.mesh import PIPELINE
 from kvplan.dsl import dtypes
 from kvplan.dsl.dumps import DumpRules
 from kvplan.dsl.facts import Answer, Facts, ask
@@ -17,9 +18,12 @@ from kvplan.dsl.recognise_config import Recognised, Stored
 
 
 def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recognised:
-    """What a dump says of its model, with an answer for every number. Raises BadInput (D011..D013)."""
+    """What a dump says of its model, with an answer for every number. Raises BadInput (D011..D014)."""
     if engine.dump is None:
         raise BadInput("D011", f"the file of engine {engine.name!r} has no rules for dumps", "give it a `dump`")
+    if (stages := dump.mesh.get(PIPELINE, 1)) > 1:
+        said = f"the dump has the layers of one stage of {stages}, and a model has all"
+        raise BadInput("D014", said, "print one with a pipeline of one stage")
     every = [facts_of(dump, layer) for layer in dump.layers]
     count = max((layer.layer for layer in dump.layers), default=-1) + 1
     if not 1 <= count <= MOST_LAYERS:

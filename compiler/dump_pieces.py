@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundWorker
 from kvplan.compiler.dump import BLOCK, HEAD, TOKEN, Dump, DumpedLayer
+from kvplan.compiler.dump_parts import Field
 from kvplan.compiler.place import place
 from kvplan.compiler.tree import PLANE, Part, Spot, Unit, spots, volume
 
@@ -19,7 +20,8 @@ APART = "outside the block"
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One layer of one part of a cache: `facts` by name; its page has from `least` bytes on, without padding at its
-    end, up to `most`. `inside` is its distance from the part's first layer where layers lie inside a block."""
+    end, up to `most`. `inside` is its distance from the first layer where layers lie inside a block. `fields` are
+    the tensors of its state, or of its first row."""
 
     cache: str
     layer: int
@@ -29,6 +31,7 @@ class Piece:
     least: int
     most: int
     inside: int | None
+    fields: tuple[Field, ...]
 
     @property
     def name(self) -> str:
@@ -53,7 +56,24 @@ def _pieces(unit: Unit, part: Part, cache: BoundCache, group: BoundGroup) -> lis
     least = min(most, max(_reach(cache, spot) for spot in here.values()) * outer)
     at = range(len(unit.layers))
     inside = [number * step if 0 < step < PLANE else None for number in at]
-    return [Piece(cache.name, unit.layers[n], part.name or "", unit.group, facts, least, most, inside[n]) for n in at]
+    fields = _fields(cache, here)
+    return [
+        Piece(cache.name, unit.layers[n], part.name or "", unit.group, facts, least, most, inside[n], fields)
+        for n in at
+    ]
+
+
+def _fields(cache: BoundCache, here: Mapping[str, Spot]) -> tuple[Field, ...]:
+    """The tensors of a layer's state, or of a row: of its first head and token."""
+    among = (LAYER, BLOCK) if cache.store == "state" else (LAYER, BLOCK, HEAD, TOKEN)
+    dtypes = {tensor.name: tensor.dtype for tensor in cache.tensors}
+    first = min(spot.place for spot in here.values())
+    return tuple(
+        Field(
+            name, spot.place - first, dtypes[name], tuple((d.count, d.step) for d in spot.digits if d.axis not in among)
+        )
+        for name, spot in sorted(here.items(), key=lambda item: item[1].place)
+    )
 
 
 def _paging(cache: BoundCache, group: BoundGroup) -> dict[str, int | str]:

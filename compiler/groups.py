@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from kvplan.compiler.bound import BoundCache, BoundGroup
-from kvplan.compiler.errors import BadInput
+from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.packing import Layers, packed
 from kvplan.compiler.pool import ONE, PACKED, Pool
 from kvplan.compiler.side import nearest
@@ -26,14 +26,18 @@ def form(rule: Groups, caches: Sequence[BoundCache], pool: Pool | None = None) -
         name = "+".join(cache.name for cache in bucket)
         for index, part in enumerate(parts):
             label = f"{name}.{index}" if len(parts) > 1 else name
-            groups.append(_group(label, bucket[0], part, 0 if rule.overlay else len(groups)))
+            groups.append(_group(label, bucket, part, 0 if rule.overlay == "true" else len(groups)))
     names = [group.name for group in groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput("S019", f"two groups would be called {twice[0]!r}", "name the caches without dots and numbers")
     return tuple(groups)
 
 
-def _group(name: str, cache: BoundCache, members: Layers, arena: int) -> BoundGroup:
+def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup:
+    cache = bucket[0]
+    if len({_paged(each) for each in bucket}) > 1:
+        said = f"{' and '.join(each.name for each in bucket)} would share a block table, with unlike blocks or rings"
+        raise Refused("C114", said, "mend the engine's rules for blocks and rings")
     ratio = cache.tokens // cache.kernel if cache.kernel else 1
     length, ring = cache.length, cache.ring
     return BoundGroup(name, cache.store, tuple(members), cache.tokens, cache.kernel, ratio, arena, length, ring)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side import nearest, whole
+from kvplan.dsl.dtypes import canonical
 from kvplan.dsl.expr import evaluate, names
 from kvplan.dsl.model import Expr, Param, Sizes, Value
 
@@ -50,9 +51,9 @@ def read_option(param: Param, text: str) -> Value | Sizes:
         return whole(param.name, word)
     if param.type == "sizes":
         return Sizes(only=tuple(sorted({whole(param.name, piece, 1) for piece in word.split("+")})))
-    if word in ("true", "false"):
-        return word == "true"
-    return word
+    if param.type == "dtype":
+        return canonical(word)
+    return word == "true" if word in ("true", "false") and not param.values else word
 
 
 def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: Env) -> Env:

@@ -48,6 +48,7 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
         engine.groups,
         form=given.get("groups", filled(engine.groups.form, env)),
         assign=filled(engine.groups.assign, env),
+        overlay=filled(engine.groups.overlay, env),
     )
     pools = BY_REACH in (rule.form, filled(engine.groups.form, env))
     facts = Facts(engine, side, workers, {**env, **of_side(side, workers)}, pools)

@@ -45,7 +45,7 @@ def reach(entry: Entry) -> tuple[object, ...]:
     cache = entry.cache
     if cache.store != "tokens":
         return cache.store, entry.page
-    return cache.length, entry.tokens, cache.needs.keep, cache.needs.chunk
+    return cache.length, entry.tokens, cache.needs.keep, cache.needs.chunk, cache.ring
 
 
 def pooled(entries: Sequence[Entry], inside: bool) -> Pool:

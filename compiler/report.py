@@ -44,8 +44,9 @@ class Report:
     def text(self) -> str:
         """What was compared, and what was found."""
         workers = many(self.workers, "decode worker")
-        what = f"{self.bytes:,} bytes in {self.planes:,} planes of {workers}"
-        said = f"compared {what}, written by {self.copies:,} copies"
+        what = f"{many(self.bytes, 'byte')} in {many(self.planes, 'plane')} of {workers}"
+        copies = "1 copy" if self.copies == 1 else f"{self.copies:,} copies"
+        said = f"compared {what}, written by {copies}"
         if self.right:
             return f"{said}: each written once, from its own coordinate"
         counts = ", ".join(f"{getattr(self, f):,} {f}" for f in FAULTS if getattr(self, f))

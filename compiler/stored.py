@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundTensor
-from kvplan.compiler.errors import BadInput
+from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.options import Env, filled, settle
 from kvplan.compiler.own import proportional
 from kvplan.compiler.side import nearest, unknown, whole
+from kvplan.dsl.diagnostics import listed
 from kvplan.dsl.dtypes import SIZES, canonical
 from kvplan.dsl.dtypes import size as dtype_size
 from kvplan.dsl.evaluate import evaluate, holds
+from kvplan.dsl.fields import placeholders
 from kvplan.dsl.model import Cache, Engine, Kind, Needs, Sizes, Storage, TensorSpec, Value
 from kvplan.dsl.storage import leaves
 from kvplan.runtime.plan import ALL
@@ -21,15 +23,27 @@ from kvplan.runtime.plan import Needs as Needed
 SHARE = "share."
 
 
-def stored(kind: Kind, cache: Cache, engine: Engine, env: Env) -> BoundCache:
-    """A cache before it is paged. Raises BadInput (S012..S014, S018)."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A cache that is to be stored."""
+
+    cache: str
+    kind: Kind
+    engine: Engine
+
+
+def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[], Collection[str]]) -> BoundCache:
+    """A cache before it is paged; `known` are the names of all storage expressions that there are.
+
+    Raises BadInput (S012..S014, S018), Refused (C121).
+    """
     given = {name: evaluate(expr, env) for name, expr in cache.params.items()}
     defaults = {n: p.default for n, p in kind.params.items() if n not in given and p.default is not None}
     own = settle(defaults, {**_less(env, kind.params), **given})
     tensors = tuple(_tensor(spec, own) for spec in kind.tensors.values() if _exists(spec, own))
     _check_split_axes(cache.name, tensors)
     needs = _needs(cache.name, cache.needs or kind.needs, own)
-    storage = _storage(kind, engine, env)
+    storage = _storage(Asked(cache.name, kind, engine), env, known)
     _check_place(cache.name, tensors, storage)
     # A ring is a way to keep tokens: another engine may keep them otherwise.
     store = "tokens" if kind.store == "ring" else kind.store
@@ -146,17 +160,19 @@ def _check_place(cache: str, tensors: tuple[BoundTensor, ...], storage: Storage)
     homeless = [tensor.name for tensor in tensors if tensor.name not in placed]
     if homeless:
         said = f"storage {storage.name!r} has no place for {', '.join(homeless)} of cache {cache!r}"
-        raise BadInput("S014", said, "choose another storage, or another record")
+        raise Refused("C121", said, "choose another storage, or another record")
 
 
-def _storage(kind: Kind, engine: Engine, env: Env) -> Storage:
+def _storage(asked: Asked, env: Env, known: Callable[[], Collection[str]]) -> Storage:
+    kind, engine = asked.kind, asked.engine
     rule = engine.storage.get(kind.name) or engine.storage.get(kind.store) or engine.storage["default"]
     name = filled(rule, env)
-    known = {**kind.storage, **engine.own.get(kind.name, {})}
-    if name not in known:
-        raise BadInput(
-            "S014",
-            f"kind {kind.name!r} has no storage {name!r}, which engine {engine.name!r} asks for",
-            nearest(name, sorted(known)),
-        )
-    return known[name]
+    mine = {**kind.storage, **engine.own.get(kind.name, {})}
+    if name in mine:
+        return mine[name]
+    if name not in known() and not any(name in own for own in engine.own.values()):
+        said = f"engine {engine.name!r} is asked for a storage {name!r}, which no kind has"
+        raise BadInput("S014", said, nearest(name, sorted(mine)))
+    said = f"engine {engine.name!r} cannot store cache {asked.cache!r}: kind {kind.name!r} has no storage {name!r}"
+    other = "".join(f"give another {option}, or " for option in placeholders(rule))
+    raise Refused("C121", said, f"it has {listed(sorted(mine), 'and')}: {other}add one under `own` of an engine's file")

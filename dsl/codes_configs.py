@@ -43,8 +43,8 @@ CONFIGS: Mapping[str, Code] = {
     ),
     "F007": Code(
         "the numbers of a configuration make no layout",
-        "Sizes are whole numbers from 1, and a window and a chunk exclude each other. The message shows the line of "
-        "the model file that would be wrong, with the key that it is from."
-        + example('"num_key_value_heads": 0', '"num_key_value_heads": 8'),
+        "Sizes are whole numbers from 1, a window and a chunk exclude each other, and there are no more KV heads than "
+        "query heads. The message says which numbers, or shows the line of the model file that would be wrong, with "
+        "the key that it is from." + example('"num_key_value_heads": 0', '"num_key_value_heads": 8'),
     ),
 }

@@ -48,9 +48,17 @@ def _with(facts: Facts, name: str, answer: Answer) -> Facts:
     origins = {**facts.origins, name: answer.sources}
     if answer.value is None and answer.absent:
         return Facts(facts.values, origins if name not in facts.values else facts.origins, facts.doubts)
-    value = Unusable("T001", answer.doubt) if answer.value is None else answer.value
+    value = _unusable(facts, name, answer.doubt) if answer.value is None else answer.value
     doubts = {**facts.doubts, name: answer.doubt} if answer.doubt else facts.doubts
     return Facts({**facts.values, name: value}, origins, doubts)
+
+
+def _unusable(facts: Facts, name: str, doubt: str) -> Unusable:
+    """A word that cannot be worked out; where that is another word's fault, only that one's name is said."""
+    known = any(
+        isinstance(value, Unusable) and value.named and value.reason == doubt for value in facts.values.values()
+    )
+    return Unusable("T001", doubt if known else f"{name}: {doubt}", named=True)
 
 
 def at_layer(facts: Facts, layer: int, about: tuple[tuple[str, Expr], ...]) -> Facts:

@@ -11,15 +11,19 @@ from kvplan.dsl.source import Span
 
 # Words that config files give a meaning to.
 COUNT, DTYPE, HEADS = "layers", "dtype", "query_heads"
+UNSAID = "it does not say how many layers there are"
+ADD = "add the number of layers to a copy of the configuration, as num_hidden_layers"
 
 
 def layers_of(facts: Facts, place: Span) -> Answer:
     """How many layers there are, from 1 to 1000. Raises F002."""
     answer = _word(facts, COUNT)
     if isinstance(answer.value, bool) or not isinstance(answer.value, int):
-        raise fault(place, "F002", "it does not say how many layers there are", (_why(answer),))
+        given, asked = answer.value is not None, listed(answer.sources, "and")
+        said = f"{asked} is '{answer.value}', which is no number of layers" if given else UNSAID
+        raise fault(place, "F002", shortened(said), () if given else (_why(answer),), ADD)
     if not 1 <= answer.value <= MOST_LAYERS:
-        raise fault(place, "F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}")
+        raise fault(place, "F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}", (), ADD)
     return answer
 
 

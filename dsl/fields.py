@@ -89,7 +89,7 @@ def integer(sink: Sink, tree: Tree | None, what: str, least: int = 0, most: int 
     if number is not None and number >= least and (most is None or number <= most):
         return number
     whole = f"a whole number from {least}" + ("" if most is None else f" to {most}")
-    sink.add("K013", f"{what} must be {whole}, not '{found.text}'", found.span, help=DECIMAL)
+    sink.add("K013", f"{what} must be {whole}, not '{found.text}'", found.span, help=DECIMAL if number is None else "")
     return None
 
 

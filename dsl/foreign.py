@@ -23,10 +23,11 @@ ABSENT = ("E005", "E026")
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A value that no expression can use, and what to say where one asks for it."""
+    """A value that no expression can use, and what to say where one asks for it; `named`: with its name."""
 
     code: str
     reason: str
+    named: bool = False
 
 
 def absent(error: DslError) -> bool:
@@ -39,7 +40,7 @@ def usable(value: object, name: str, span: Span) -> object:
     if value is None:
         raise fail("E026", f"{name} is null", span)
     if isinstance(value, Unusable):
-        raise fail(value.code, f"{name}: {value.reason}", span)
+        raise fail(value.code, value.reason if value.named else f"{name}: {value.reason}", span)
     return value
 
 
@@ -121,11 +122,27 @@ def _several(node: Node, env: Mapping[str, object], worth: Worth) -> tuple[objec
 def _at(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     found, index = _several(node.args[0], env, worth), worth(node.args[1], env)
     if isinstance(found, Mapping):
-        if not isinstance(index, str):
-            raise fail("T001", "an entry of a mapping is named by a word", node.args[1].span)
-        return usable(found.get(index), f"'{index}'", node.span)
+        return usable(_entry(found, index, node), f"'{index}'", node.span)
     if isinstance(index, bool) or not isinstance(index, int):
         raise fail("T001", "an entry of a list is named by its number", node.args[1].span)
     if not 0 <= index < len(found):
-        raise fail("B007", f"there is no entry {index}: there are {len(found)}", node.span)
+        said = f"there is no entry {index}" if index < 0 else f"{_called(node.args[0])} has only {len(found)} entries"
+        raise fail("B007", said, node.span)
     return usable(found[index], f"entry {index}", node.span)
+
+
+def _called(node: Node) -> str:
+    return node.id if isinstance(node, Name) else "the list"
+
+
+def _entry(found: Mapping[str, object], index: object, node: Call) -> object:
+    """An entry of a mapping; its word may be a number, in decimal and with zeros before it."""
+    if isinstance(index, str):
+        return found.get(index)
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise fail("T001", "an entry of a mapping is named by a word or a number", node.args[1].span)
+    return next((value for key, value in found.items() if _number(key) == index), None)
+
+
+def _number(key: str) -> int | None:
+    return int(key) if key.isdecimal() and len(key) < 20 else None

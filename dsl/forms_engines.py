@@ -22,6 +22,7 @@ from kvplan.dsl.forms_models import FOUND
 
 COPIES = ("consecutive", "round_robin")
 FORMS, ASSIGNS = ("by_page", "by_cache", "by_tokens", "by_reach"), ("strided", "blocked")
+OVERLAYS = ("false", "true")
 LAYERS = ("even", "remainder_before_last", "remainder_last")
 DERIVED = ("tokens", "kernel_block", "ratio")
 AXIS = Scalar("mesh axis")
@@ -50,7 +51,9 @@ GROUPS = Form(
             Word(ASSIGNS, True),
             "how a cache's layers are dealt out to groups: in turn, which is the default, or in runs",
         ),
-        Key("overlay", TRUTH, "whether groups share memory, from its first byte on; `false` if not given"),
+        Key(
+            "overlay", Word(OVERLAYS, True), "whether groups share memory, from its first byte on; `false` if not given"
+        ),
         Key(
             "stretch",
             Scalar("fraction", "[0-9]+(/[0-9]*)?"),

@@ -61,6 +61,11 @@ RULE = Form(
     (
         Key("name", Scalar("name", LABEL.pattern), "what the cache is called; the kind's name if not given"),
         Key("when", EXPRESSION, "where it is false, or asks for what is not there, the rule does not hold"),
+        Key(
+            "covers",
+            Many(Scalar("key"), bare=True),
+            "keys of a configuration that are about such a cache, and of which no number is needed",
+        ),
     ),
     rest=EXPRESSION,
 )

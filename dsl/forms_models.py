@@ -132,4 +132,7 @@ CONFIG = document(
     Key("match", Many(Scalar("name"), bare=True), "keys that tell one model from another; the first must hold"),
     Key("words", WORDS.shape, WORDS.doc, True),
     REMARKS,
+    Key("faults", Many(REMARK), "sentences to refuse a configuration with"),
+    Key("about", Many(Scalar("pattern"), bare=True), "what keys look like that are about caches; `*` is any letters"),
+    Key("aside", Many(Scalar("pattern"), bare=True), "keys that look so and are not about what is stored"),
 )

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TypeVar
 
+from kvplan.dsl import dtypes
+from kvplan.dsl.conditions import Spoken
 from kvplan.dsl.deployment import parse_deployment
 from kvplan.dsl.diagnostics import Diagnostic, DslError, Sink, listed, nearest
 from kvplan.dsl.documents import SORTS, identify, open_document
 from kvplan.dsl.engines import Around, parse_engine
+from kvplan.dsl.fields import entries, guarded
 from kvplan.dsl.kinds import parse_kind
-from kvplan.dsl.model import Deployment, Engine, Kind, Model
+from kvplan.dsl.model import Deployment, Engine, Kind, Model, Param
 from kvplan.dsl.models import Known, parse_model
 from kvplan.dsl.overlay import merged, without
+from kvplan.dsl.params import parse_params
 from kvplan.dsl.reader import Document, Scalar, Table
 from kvplan.dsl.readings import Reading, parse_reading
 from kvplan.dsl.shelf import Shelf
@@ -59,9 +63,13 @@ class Library:
     def model(self, name: str) -> Model:
         """A model. Raises DslError: K008 where there is none of that name, K016 where it is a family's."""
         if name not in self.models and (family := self.family(name)):
-            said, help = f"'{name}' is a family", f"its models are {listed(family, 'and')}"
+            said, help = f"'{name}' is a family", f"its models are {listed(family, 'and')}; {self._asked(family[0])}"
             raise DslError(Diagnostic("K016", said, inline(name, "<argument>"), (), help))
         return self.models.find(name)
+
+    def _asked(self, name: str) -> str:
+        """How a model of a family is asked for."""
+        return "give one by name" + ("" if self.shipped("model", name) else ", with --layouts DIR")
 
     def family(self, name: str) -> tuple[str, ...]:
         """The models of the file `name`.yaml, in its order; none if there is no such file."""
@@ -91,6 +99,28 @@ class Library:
         options = (self._root("engine", name).get("options") for name in self.engines)
         names = {entry.key.text for option in options if isinstance(option, Table) for entry in option.entries}
         return tuple(sorted({*names, *WORDS}))
+
+    @cached_property
+    def spoken(self) -> Spoken:
+        """What conditions over options may say; files that cannot be read say nothing."""
+        found: dict[str, tuple[Param, ...]] = {}
+        words = {value for kind in self._readable for param in kind.params.values() for value in param.values}
+        for root in (guarded(Sink(), partial(self._whole, name)) for name in self.engines):
+            for param in parse_params(Sink(), root.get("options") if root else None, "options").values():
+                found[param.name] = (*found.get(param.name, ()), param)
+            for own in entries(Sink(), root.get("own") if root else None, "own").values():
+                words |= {key.text for key in entries(Sink(), own, "own")}
+        return Spoken(found, self.storages | words | frozenset(dtypes.NAMES))
+
+    @cached_property
+    def storages(self) -> frozenset[str]:
+        """The names of storage expressions, whatever they store; files that cannot be read have none."""
+        return frozenset(name for kind in self._readable for name in kind.storage)
+
+    @cached_property
+    def _readable(self) -> tuple[Kind, ...]:
+        every = (guarded(Sink(), partial(self.kind, name)) for name in self.kinds)
+        return tuple(kind for kind in every if kind)
 
     def errors(self, path: Path) -> list[Diagnostic]:
         """Every error of one file."""
@@ -149,7 +179,7 @@ class Library:
         return parse_kind(sink, document.root, name, document.root.span, self.outer)
 
     def _model(self, sink: Sink, document: Document, name: str) -> Model:
-        known, root = Known(self.kinds, self.outer), document.root
+        known, root = Known(self.kinds, self.outer, lambda: self.spoken), document.root
         check_variants(sink, root.get(FAMILY))
         return parse_model(sink, variant(root, name), name, place(root, name), known)
 
@@ -162,6 +192,10 @@ class Library:
     def _engine(self, sink: Sink, document: Document, name: str) -> Engine:
         root = self._extended(document.root, (name,))
         return parse_engine(sink, root, name, document.root.span, Around(self.kinds, WORDS))
+
+    def _whole(self, name: str) -> Table:
+        """An engine's file with all that it extends."""
+        return self._extended(self._root("engine", name), (name,))
 
     def _extended(self, root: Table, chain: tuple[str, ...]) -> Table:
         base = root.get("extends")

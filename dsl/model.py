@@ -144,15 +144,16 @@ class Groups:
     """How layers form groups: `form` (by_page, by_cache, by_tokens, by_reach), `assign` (strided, blocked), or
     `{option}` each.
 
-    `overlay`: groups share memory. `stretch` (numerator, denominator): by_page takes the largest bucket's size where
-    it is less than this times the smallest. The rest is by_reach's: the tokens of a cache's `block` before pages are
-    made alike (None: those derived), the bytes that its `page` has at least, by kind, store or `default`, whether
-    layers lie `inside` blocks, and whether a page is `rigid`: it may hold more tokens, but no padding.
+    `overlay` (false, true, or `{option}`): whether groups share memory. `stretch` (numerator, denominator): by_page
+    takes the largest bucket's size where it is less than this times the smallest. The rest is by_reach's: the tokens
+    of a cache's `block` before pages are made alike (None: those derived), the bytes that its `page` has at least, by
+    kind, store or `default`, whether layers lie `inside` blocks, and whether a page is `rigid`: it may hold more
+    tokens, but no padding.
     """
 
     form: str
     assign: str
-    overlay: bool
+    overlay: str
     stretch: tuple[int, int]
     span: Span
     block: Expr | None = None

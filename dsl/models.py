@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.diagnostics import Sink, nearest
+from kvplan.dsl.conditions import Spoken, check_condition
+from kvplan.dsl.diagnostics import Sink, close, nearest
 from kvplan.dsl.fields import (
     LABEL,
     check_names,
@@ -33,11 +34,23 @@ from kvplan.dsl.worth import check_worth
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What the rest of a model's file says: how many layers and draft layers there are, words, names of caches."""
+
+    layers: int
+    drafts: int
+    values: Mapping[str, Value]
+    caches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
-    """What a model file may refer to: kinds, and the names that a kind's expressions may use besides its own."""
+    """What a model file may refer to: kinds, the names that a kind's expressions may use besides its own, and the
+    options of all engines."""
 
     kinds: Mapping[str, Kind]
     outer: tuple[str, ...]
+    spoken: Callable[[], Spoken] = Spoken
 
 
 def parse_model(sink: Sink, root: Table, name: str, span: Span, known: Known) -> Model:
@@ -45,17 +58,17 @@ def parse_model(sink: Sink, root: Table, name: str, span: Span, known: Known) ->
     found = fields(sink, root, MODEL.what, MODEL.known, MODEL.required)
     layers = integer(sink, found.get("layers"), "layers", 1, MOST_LAYERS)
     drafts = integer(sink, found.get("drafts"), "drafts", 0, MOST_LAYERS)
-    counts = layers or 0, drafts or 0
+    # Of a number of drafts that is none it is known that there are some.
+    most = drafts if drafts is not None else int("drafts" in found)
     entries(sink, found.get("match"), "match")
     parse_own(sink, found.get("config"), name, lambda kind: known.kinds[kind].params if kind in known.kinds else None)
-    values = _values(sink, found)
-    caches = {}
-    for cache, (value, place) in named(sink, found.get("caches"), "caches", LABEL).items():
-        caches[cache] = _cache(sink, cache, value, place, counts, known, values)
+    given = named(sink, found.get("caches"), "caches", LABEL)
+    around = Around(layers or 0, most, _values(sink, found), tuple(given))
+    caches = {name: _cache(sink, name, value, place, around, known) for name, (value, place) in given.items()}
     title, ref = text(sink, found.get("title"), "title"), text(sink, found.get("doc-ref"), "doc-ref")
     text(sink, found.get("doc"), "doc")
     good = {cache: made for cache, made in caches.items() if made is not None}
-    return Model(name, title, ref, counts[0], values, good, span, counts[1], tuple(notes(root)))
+    return Model(name, title, ref, around.layers, around.values, good, span, most, tuple(notes(root)))
 
 
 def _values(sink: Sink, found: Mapping[str, Tree]) -> dict[str, Value]:
@@ -71,16 +84,17 @@ def _cache(
     name: str,
     tree: Tree,
     span: Span,
-    counts: tuple[int, int],
+    around: Around,
     known: Known,
-    values: Mapping[str, Value],
 ) -> Cache | None:
-    kinds = known.kinds
+    kinds, values = known.kinds, around.values
     given = {key.text: value for key, value in entries(sink, tree, f"cache '{name}'").items()}
     chosen = scalar(sink, given.get("kind"), "kind")
     if chosen is None:
         if isinstance(tree, Table) and "kind" not in given:
-            sink.add("K002", f"cache '{name}' lacks 'kind'", span, help="add kind: …")
+            meant = close(name, {*around.caches} - {name})
+            help = f"add kind: …, or did you mean '{meant[0]}'?" if meant else "add kind: …"
+            sink.add("K002", f"cache '{name}' lacks 'kind'", span, help=help)
         return None
     if chosen.text not in kinds:
         help = nearest(chosen.text, kinds) or "a file of your own is named, too, or found with --layouts DIR"
@@ -95,9 +109,10 @@ def _cache(
     params = {key: _param(sink, kind.params[key], found[key], values) for key in kind.params if key in found}
     good = {key: expr for key, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, values, span, needs)
-    held = parse_layers(sink, found.get("layers"), *counts)
+    held = parse_layers(sink, found.get("layers"), around.layers, around.drafts)
     when = expression(sink, found.get("when"), "when")
     check_names(sink, when, known.outer)
+    check_condition(sink, when, known.spoken)
     return Cache(name, kind.name, held, good, span, truth(sink, found.get("optional"), "optional"), needs, when)
 
 

@@ -13,7 +13,7 @@ from kvplan.dsl.source import inline
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
-NEW = "new"
+NEW, OTHER = "new", "choose another name"
 
 
 def last(path: object) -> str:
@@ -29,15 +29,15 @@ def free_name(library: Library, wanted: str) -> str:
 
 def name_of(library: Library, out: Path) -> str:
     """The name of a model that is to be written to `out`. Raises DslError (F006) where that cannot be."""
-    faults = {
-        "its name does not end in .yaml": out.suffix != ".yaml",
-        "a model's name has letters, digits, -, _ and .": not LABEL.fullmatch(out.stem),
-        f"there is a model or family '{out.stem}' already": _taken(library, out.stem),
-        "it is there, and somebody may have worked on it": out.exists(),
-        "there is no such folder": not out.parent.is_dir(),
-    }
-    for fault in (fault for fault, holds in faults.items() if holds):
-        raise DslError(Diagnostic("F006", f"{out}: {fault}", inline(str(out), "<argument>"), (), "choose another name"))
+    faults = (
+        (out.suffix != ".yaml", "its name does not end in .yaml", "choose a name that ends in .yaml"),
+        (not LABEL.fullmatch(out.stem), "a model's name has letters, digits, -, _ and .", OTHER),
+        (_taken(library, out.stem), f"there is a model or family '{out.stem}' already", OTHER),
+        (out.exists(), "it is there, and somebody may have worked on it", OTHER),
+        (not out.parent.is_dir(), f"there is no folder '{out.parent}'", "make the folder, or choose another"),
+    )
+    for said, help in ((said, help) for holds, said, help in faults if holds):
+        raise DslError(Diagnostic("F006", f"{out}: {said}", inline(str(out), "<argument>"), (), help))
     return out.stem
 
 

@@ -14,10 +14,9 @@ from kvplan.dsl.fields import (
     items,
     placeholders,
     scalar,
-    truth,
     words,
 )
-from kvplan.dsl.forms_engines import ASSIGNS, FORMS, GROUPS, LAYERS, MESH
+from kvplan.dsl.forms_engines import ASSIGNS, FORMS, GROUPS, LAYERS, MESH, OVERLAYS
 from kvplan.dsl.model import Groups, Mesh, Param
 from kvplan.dsl.reader import List, Scalar, Tree
 from kvplan.dsl.source import Span
@@ -54,7 +53,7 @@ def parse_groups(sink: Sink, tree: Tree | None, span: Span, options: Mapping[str
     found = fields(sink, tree, GROUPS.what, GROUPS.known, GROUPS.required) if tree else {}
     form = choice(sink, found.get("form"), "form", FORMS, options)
     assign = choice(sink, found.get("assign"), "assign", ASSIGNS, options)
-    overlay = truth(sink, found.get("overlay"), "overlay")
+    overlay = choice(sink, found.get("overlay"), "overlay", OVERLAYS, options)
     block, inside, rigid = (expression(sink, found.get(name), f"'{name}'") for name in ("block", "inside", "rigid"))
     stretch, where = _fraction(sink, found.get("stretch")), tree.span if tree else span
     return Groups(form, assign, overlay, stretch, where, block, {}, inside, rigid)

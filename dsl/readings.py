@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvplan.dsl.diagnostics import Sink
 from kvplan.dsl.expr import names
@@ -29,7 +29,8 @@ class Reading:
 
     `words` are worth what their expressions are, in this order, each of which may use those before it and, where it is
     about one layer, `layer`. `caches` are rules of a model's own, for each name the first that holds; kinds that they
-    are about have no others.
+    are about have no others. `faults` are remarks on what cannot be. `about` and `aside` are patterns of keys: those
+    that look as if they were about caches, and those of them that are not. `always` are words asked for in any case.
     """
 
     name: str
@@ -38,14 +39,19 @@ class Reading:
     words: tuple[tuple[str, Expr], ...] = ()
     remarks: tuple[Remark, ...] = ()
     caches: tuple[Rule, ...] = ()
+    faults: tuple[Remark, ...] = ()
+    about: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
 
 
 def parse_reading(sink: Sink, root: Table, name: str, span: Span) -> Reading:
     """A config file, with every error in the sink."""
     found = fields(sink, root, CONFIG.what, CONFIG.known, CONFIG.required)
     text(sink, found.get("title"), "title")
-    inside, match = (words(sink, found[key], key) if key in found else () for key in ("inside", "match"))
-    return Reading(name, inside, match, _words(sink, found.get("words")), _remarks(sink, found.get("remarks")))
+    inside, match, about, aside = (words(sink, found.get(key), key) for key in ("inside", "match", "about", "aside"))
+    remarks, faults = (_remarks(sink, found.get(key), key) for key in ("remarks", "faults"))
+    return Reading(name, inside, match, _words(sink, found.get("words")), remarks, (), faults, about, aside)
 
 
 def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> Reading:
@@ -56,8 +62,8 @@ def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> Re
     rules: tuple[Rule, ...] = ()
     for cache, (value, span) in named(sink, found.get("caches"), "caches of config", LABEL).items():
         made = parse_rules(sink, value, f"cache '{cache}' of config", params_of)
-        rules += tuple(Rule(rule.kind, cache, rule.when, rule.params, span) for rule in made)
-    words_, remarks = _words(sink, found.get("words")), _remarks(sink, found.get("remarks"))
+        rules += tuple(replace(rule, name=cache, span=span) for rule in made)
+    words_, remarks = _words(sink, found.get("words")), _remarks(sink, found.get("remarks"), "remarks")
     return Reading(name, (), (), words_, remarks, rules)
 
 
@@ -69,7 +75,7 @@ def over(general: Reading, own: Reading) -> Reading:
         at = max((place for place, (other, _) in enumerate(words_, 1) if other in used), default=0)
         words_ = (*words_[:at], (name, expr), *words_[at:])
     remarks, caches = (*general.remarks, *own.remarks), (*own.caches, *general.caches)
-    return Reading(general.name, general.inside, general.match, words_, remarks, caches)
+    return replace(general, words=words_, remarks=remarks, caches=caches)
 
 
 def _words(sink: Sink, tree: Tree | None) -> tuple[tuple[str, Expr], ...]:
@@ -77,8 +83,8 @@ def _words(sink: Sink, tree: Tree | None) -> tuple[tuple[str, Expr], ...]:
     return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
 
 
-def _remarks(sink: Sink, tree: Tree | None) -> tuple[Remark, ...]:
-    made = [_remark(sink, item) for item in items(sink, tree, "remarks")]
+def _remarks(sink: Sink, tree: Tree | None, what: str) -> tuple[Remark, ...]:
+    made = [_remark(sink, item) for item in items(sink, tree, what)]
     return tuple(remark for remark in made if remark is not None)
 
 

@@ -12,7 +12,7 @@ from kvplan.dsl import dtypes
 from kvplan.dsl.diagnostics import Sink
 from kvplan.dsl.expr import EVERY, parse_expr
 from kvplan.dsl.facts import Answer, Facts, ask, shortened
-from kvplan.dsl.fields import LABEL, entries, fields, guarded, scalar, shape
+from kvplan.dsl.fields import LABEL, entries, fields, guarded, scalar, shape, words
 from kvplan.dsl.forms_kinds import RULE
 from kvplan.dsl.model import Param
 from kvplan.dsl.nodes import Expr
@@ -26,13 +26,17 @@ Params = Callable[[str], Mapping[str, Param] | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Where `when` holds (always, if there is none) there is a cache of `kind`, called `name`, with these `params`."""
+    """Where `when` holds (always, if there is none) there is a cache of `kind`, called `name`, with these `params`.
+
+    `covers` are keys that are about such caches, and of which no number is needed.
+    """
 
     kind: str
     name: str
     when: Expr | None
     params: Mapping[str, Expr]
     span: Span
+    covers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,8 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str, more:
     found = fields(sink, tree, what, [*RULE.known, *own, *more, *params])
     exprs = {name: checked(sink, params[name], foreign(sink, found[name], name)) for name in params if name in found}
     good = {name: expr for name, expr in exprs.items() if expr is not None}
-    return Rule(about, _name(sink, found.get("name"), about), foreign(sink, found.get("when"), "when"), good, tree.span)
+    when, covers = foreign(sink, found.get("when"), "when"), words(sink, found.get("covers"), "covers")
+    return Rule(about, _name(sink, found.get("name"), about), when, good, tree.span, covers)
 
 
 def foreign(sink: Sink, tree: Tree | None, what: str) -> Expr | None:
@@ -100,12 +105,18 @@ def _name(sink: Sink, tree: Tree | None, kind: str) -> str:
 
 def first(rules: Iterable[Rule], facts: Facts) -> tuple[Rule | None, tuple[str, ...]]:
     """The first rule that holds, and what is to be said of those before it that nobody can judge."""
-    said: list[str] = []
+    rule, said = judged(rules, facts)
+    return rule, tuple(f"{name}: {doubt}" for name, doubt in said)
+
+
+def judged(rules: Iterable[Rule], facts: Facts) -> tuple[Rule | None, tuple[tuple[str, str], ...]]:
+    """The first rule that holds; of those before it that nobody can judge, the name and why."""
+    said: list[tuple[str, str]] = []
     for rule in rules:
         answer = ask(rule.when, facts) if rule.when else Answer(True)
         if answer.value:
             return rule, tuple(said)
-        said += [f"{rule.name}: {answer.doubt}"] if answer.value is None and not answer.absent else []
+        said += [(rule.name, answer.doubt)] if answer.value is None and not answer.absent else []
     return None, tuple(said)
 
 

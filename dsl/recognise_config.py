@@ -12,14 +12,17 @@ from kvplan.dsl.config_facts import LAYER, at_layer, facts_of, layered, nested
 from kvplan.dsl.config_numbers import dtype_of, fault, heads_of, layers_of
 from kvplan.dsl.diagnostics import listed
 from kvplan.dsl.expr import names
-from kvplan.dsl.facts import Answer, Facts, ask, shortened
+from kvplan.dsl.facts import Answer, Facts, shortened
 from kvplan.dsl.model import Param
-from kvplan.dsl.nodes import Expr
 from kvplan.dsl.readings import Reading
-from kvplan.dsl.recognise import Found, Rule, apply, first
+from kvplan.dsl.recognise import Found, Rule, apply, judged
+from kvplan.dsl.saying import Said, remarks_of
 from kvplan.dsl.source import Span
+from kvplan.dsl.unread import unread
 
+NOTHING = "nothing is known to be stored"
 UNKNOWN = "no model is known that matches it: kinds and layers are read off its keys, compare them with an engine"
+NEW = "write the model file by hand, docs/add-a-model.md, or give a kind rules for its keys, docs/new-model.md"
 # Words that a config file gives a meaning to, and that are asked for here.
 BARE, SORT = "bare", "layer_is"
 
@@ -59,19 +62,24 @@ def recognise(
 ) -> Recognised:
     """What a configuration says; `family` is the model whose reading it is, if one matches.
 
-    Raises DslError at `place`: F002 layers, F003 nothing found, F004 a number missing, F005 an element type.
+    Raises DslError at `place`: F002 layers, F003 nothing found, F004 a number missing, F005 an element
+    type, F007 numbers that cannot be.
     """
-    about = layered(reading.words)
-    static = tuple(item for item in reading.words if item not in about)
-    facts = facts_of(nested(config, reading.inside), static)
+    about, chain = layered(reading.words), nested(config, reading.inside)
+    facts = facts_of(chain, tuple(item for item in reading.words if item not in about))
     layers = layers_of(facts, place)
     assert isinstance(layers.value, int)
-    found, said = _caches(facts, layers.value, about, reading.caches, kinds)
+    here = tuple(at_layer(facts, layer, about) for layer in range(layers.value))
+    found, rules, said = _caches(here, reading.caches, kinds)
     if not found:
-        raise fault(place, "F003", "no layer of it stores a cache that is known", (_looked_for(reading, kinds), *said))
+        raise fault(
+            place, "F003", "no layer of it stores a cache that is known", (_looked_for(reading, kinds), *said), NEW
+        )
+    if faults := remarks_of(reading.faults, facts, here, about):
+        raise fault(place, "F007", "its numbers make no layout", faults, "no model has such numbers")
     _check(found, kinds, place)
-    unknown = () if family else (UNKNOWN,)
-    remarks = (*unknown, *said, *(_filled(r.say, facts) for r in reading.remarks if ask(r.when, facts).value))
+    ignored = tuple(f"`{key}` was not read: compare with an engine" for key in unread(chain, reading, rules))
+    remarks = (*(() if family else (UNKNOWN,)), *said, *ignored, *remarks_of(reading.remarks, facts, here, about))
     return Recognised(facts, layers, dtype_of(facts, place), heads_of(facts), found, tuple(dict.fromkeys(remarks)))
 
 
@@ -82,23 +90,21 @@ def _looked_for(reading: Reading, kinds: Mapping[str, KindRules]) -> str:
 
 
 def _caches(
-    facts: Facts, count: int, about: tuple[tuple[str, Expr], ...], own: tuple[Rule, ...], kinds: Mapping[str, KindRules]
-) -> tuple[tuple[Stored, ...], tuple[str, ...]]:
-    """The caches of all layers, and what is to be said of layers: rules nobody can judge, layers without a cache."""
+    here: tuple[Facts, ...], own: tuple[Rule, ...], kinds: Mapping[str, KindRules]
+) -> tuple[tuple[Stored, ...], tuple[Rule, ...], tuple[str, ...]]:
+    """The caches of all layers, their rules, and what is to be said of layers: rules nobody can judge, no cache."""
     merged: dict[tuple[object, ...], list[tuple[int, Found]]] = {}
-    said: dict[str, list[int]] = {}
-    for layer in range(count):
-        here = at_layer(facts, layer, about)
-        hits = list(_hits(here, own, kinds, layer, said))
+    said = Said()
+    for layer, facts in enumerate(here):
+        hits = list(_hits(facts, own, kinds, layer, said))
         for hit in hits:
             key = (hit.rule.kind, hit.rule.name, *((name, answer.value) for name, answer in sorted(hit.params.items())))
             merged.setdefault(key, []).append((layer, hit))
-        if not hits and not _says(here, BARE):
-            sort = here.values.get(SORT)
-            kind = f" by '{shortened(sort)}'" if isinstance(sort, str) else ""
-            said.setdefault(f"nothing is known to be stored{kind}", []).append(layer)
-    remarks = tuple(f"{'layers' if len(at) > 1 else 'layer'} {ranges(at)}: {text}" for text, at in said.items())
-    return tuple(_named(merged)), remarks
+        if not hits and not _says(facts, BARE) and not said.about(layer):
+            sort = facts.values.get(SORT)
+            said.add(layer, NOTHING + (f" by '{shortened(sort)}'" if isinstance(sort, str) else ""))
+    rules = {hit.rule.span: hit.rule for hits in merged.values() for _, hit in hits}
+    return tuple(_named(merged)), tuple(rules.values()), said.sentences()
 
 
 def _says(facts: Facts, name: str) -> bool:
@@ -106,16 +112,16 @@ def _says(facts: Facts, name: str) -> bool:
 
 
 def _hits(
-    here: Facts, own: tuple[Rule, ...], kinds: Mapping[str, KindRules], layer: int, said: dict[str, list[int]]
+    here: Facts, own: tuple[Rule, ...], kinds: Mapping[str, KindRules], layer: int, said: Said
 ) -> Iterator[Found]:
     """What a layer stores: one cache of every name that a model gives rules for, one of every other kind."""
     named = dict.fromkeys(rule.name for rule in own)
     given = {rule.kind for rule in own}
     choices = [tuple(rule for rule in own if rule.name == name) for name in named]
     for rules in (*choices, *(kind.rules for name, kind in kinds.items() if name not in given)):
-        rule, doubts = first(rules, here)
-        for doubt in doubts:
-            said.setdefault(doubt, []).append(layer)
+        rule, doubts = judged(rules, here)
+        for name, doubt in doubts:
+            said.add(layer, doubt, name)
         if rule:
             yield apply(rule, here, kinds[rule.kind].params)
 
@@ -144,20 +150,3 @@ def _check(found: tuple[Stored, ...], kinds: Mapping[str, KindRules], place: Spa
 
 def _lacks(stored: Stored, name: str) -> str:
     return stored.params[name].doubt if name in stored.params else "no rule says where it stands"
-
-
-def ranges(numbers: list[int]) -> str:
-    """Ascending numbers as people write them: 0-3, 7."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][-1] == number - 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ", ".join("-".join(map(str, part)) for part in parts)
-
-
-def _filled(say: str, facts: Facts) -> str:
-    for name in sorted(facts.values):
-        say = say.replace("{" + name + "}", str(facts.values[name]))
-    return say

@@ -40,7 +40,11 @@ def of(shape: Shape, names: Names) -> Json:
         case Expression():
             return {"type": [*EXPRESSIONS, *(["null"] if shape.token else [])]}
         case Whole():
-            return {"type": "integer", "minimum": shape.least, **({} if shape.most is None else {"maximum": shape.most})}
+            return {
+                "type": "integer",
+                "minimum": shape.least,
+                **({} if shape.most is None else {"maximum": shape.most}),
+            }
         case Word():
             return _word(shape)
         case Known():

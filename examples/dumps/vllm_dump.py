@@ -5,6 +5,7 @@ allocation turn these into groups, blocks and views, on the CPU, with a few bloc
 """
 
 import argparse
+import copy
 import dataclasses
 import enum
 import importlib.metadata
@@ -37,12 +38,15 @@ def arguments():
     parser.add_argument("--layout", help="the name of its layout file, where there is one")
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--dcp", type=int, default=1)
-    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--pp", type=int, default=1)
+    parser.add_argument("--rank", type=int, default=0, help="the worker's tensor-parallel rank")
+    parser.add_argument("--stage", type=int, default=0, help="the worker's pipeline stage")
     parser.add_argument("--order", default="LBHNC")
     parser.add_argument("--block", type=int, default=16)
     parser.add_argument("--conv", default="DS", choices=("DS", "SD"))
     parser.add_argument("--kv-dtype", default="auto")
     parser.add_argument("--draft-tokens", type=int, default=0)
+    parser.add_argument("--drafts", type=int, default=0, help="layers of multi-token prediction that are built")
     parser.add_argument("--prefix-caching", action="store_true")
     parser.add_argument("--kernel-sizes", help="16+32+64; the backend's own where it is left out")
     parser.add_argument("--backend", help=f"one of {', '.join(BACKENDS)}, or the path of a class")
@@ -70,13 +74,15 @@ def configured(args, entry):
 
     registry._run_in_subprocess = lambda function: function()
     folder = tempfile.mkdtemp()
-    pathlib.Path(folder, "config.json").write_text(json.dumps(entry["config"]))
+    drafts = {"num_nextn_predict_layers": args.drafts, "mtp_num_hidden_layers": args.drafts} if args.drafts else {}
+    pathlib.Path(folder, "config.json").write_text(json.dumps({**entry["config"], **drafts}))
     dtype = entry["config"].get("dtype") or entry["config"].get("torch_dtype") or "bfloat16"
     context = entry.get("context", 4096)
     model = ModelConfig(model=folder, skip_tokenizer_init=True, dtype=dtype, max_model_len=context, enforce_eager=True)
     parallel = ParallelConfig()
-    for name, size in (("tensor_parallel_size", args.tp), ("decode_context_parallel_size", args.dcp)):
-        object.__setattr__(parallel, name, size)
+    sizes = {"tensor": args.tp, "pipeline": args.pp, "decode_context": args.dcp}
+    for name, size in sizes.items():
+        object.__setattr__(parallel, f"{name}_parallel_size", size)
     cache = CacheConfig(block_size=args.block, cache_dtype=args.kv_dtype, enable_prefix_caching=args.prefix_caching)
     config = VllmConfig(
         model_config=model,
@@ -101,8 +107,8 @@ class Drafts(types.SimpleNamespace):
             raise AttributeError(name)
 
 
-def built(config):
-    """The model's own class, its weights on the meta device."""
+def built(config, model=None):
+    """The model's own class, or that of its draft, its weights on the meta device."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.utils import initialize_model
@@ -111,17 +117,56 @@ def built(config):
 
     init_workspace_manager(torch.device("meta"))
     with set_current_vllm_config(config), set_default_torch_dtype(config.model_config.dtype), torch.device("meta"):
-        return initialize_model(vllm_config=config)
+        return initialize_model(vllm_config=config, model_config=model)
 
 
-def planned(config, args):
-    """(KVCacheConfig, kernel block sizes, views) as vLLM's worker would have them."""
+def drafted(config):
+    """The numbers of the draft's layers, which follow the model's own, by the names of their caches."""
+    from vllm.config import ModelConfig
+    from vllm.config.speculative import SpeculativeConfig
+
+    target, before = config.model_config, set(config.compilation_config.static_forward_context)
+    own = ModelConfig(
+        model=target.model,
+        skip_tokenizer_init=True,
+        dtype=target.dtype,
+        max_model_len=target.max_model_len,
+        enforce_eager=True,
+        hf_overrides=SpeculativeConfig.hf_config_override,
+    )
+    object.__setattr__(config.speculative_config, "draft_model_config", own)
+    other = copy.copy(config)
+    object.__setattr__(other, "model_config", own)
+    first = target.hf_text_config.num_hidden_layers
+    found = numbered(config, built(other, own))
+    return {name: n if n >= first else n + first for name, n in found.items() if name not in before}
+
+
+def staged(config, args):
+    """The model's stages, built one after the other: the number of each layer, and the names of those in this stage."""
+    known, numbers, here = config.compilation_config.static_forward_context, {}, set()
+    for stage in range(args.pp):
+        before = set(known)
+        sizes = {"tp": args.tp, "dcp": args.dcp, "pp": args.pp}
+        vllm_stand_ins.groups(sizes, {"tp": args.rank, "dcp": args.rank % args.dcp, "pp": stage})
+        numbers |= numbered(config, built(config))
+        numbers |= drafted(config) if args.drafts and stage == args.pp - 1 else {}
+        here |= set(known) - before if stage == args.stage else set()
+    return numbers, here
+
+
+def planned(config, args, here):
+    """(KVCacheConfig, kernel block sizes, views) as vLLM's worker would have them. `here` are its layers."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
     from vllm.platforms import current_platform
     from vllm.v1.attention.backends.utils import get_supported_kv_cache_layouts, resolve_kv_cache_layout
-    from vllm.v1.core.kv_cache_planning import get_kv_cache_config_from_groups, get_kv_cache_groups
+    from vllm.v1.core.kv_cache_planning import (
+        _project_kv_cache_groups_to_worker,
+        get_kv_cache_config_from_groups,
+        get_kv_cache_groups,
+    )
     from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
     from vllm.v1.worker.utils import allocate_kv_cache, prepare_kernel_block_sizes
 
@@ -133,7 +178,9 @@ def planned(config, args):
         specs = get_kv_cache_spec(config)
         supported = [layout.name for layout in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
         layout = resolve_kv_cache_layout(config, [supported], specs.values())
-        plan = get_kv_cache_config_from_groups(config, get_kv_cache_groups(config, specs), 1 << 40)
+        own = {name: spec for name, spec in specs.items() if name in here}
+        groups = _project_kv_cache_groups_to_worker(get_kv_cache_groups(config, specs), own)
+        plan = get_kv_cache_config_from_groups(config, groups, 1 << 40)
         kernels = prepare_kernel_block_sizes(plan, backends(config, plan))
         return plan, kernels, allocate_kv_cache(plan, torch.device("cpu"), layout, kernels)
 
@@ -152,6 +199,14 @@ def backends(config, plan):
         pairs = {(layers[name].get_attn_backend(), own[name]) for name in group.layer_names}
         found.append([types.SimpleNamespace(backend=backend, kv_cache_spec=one) for backend, one in pairs])
     return found
+
+
+def step_of_states(config):
+    """Tokens that blocks beside states are a multiple of, where kernels export states in the middle of a prefill."""
+    from vllm.model_executor.layers.mamba.abstract import get_mamba_prefill_checkpoint_alignment
+
+    step = get_mamba_prefill_checkpoint_alignment(config) if config.cache_config.mamba_cache_mode == "align" else None
+    return step if step and step > 1 else None
 
 
 def plain(value):
@@ -185,11 +240,12 @@ def numbered(config, model):
     }
 
 
-def dump(args, entry, numbers, plan, kernels, views):
+def dump(args, entry, more, numbers, plan, kernels, views):
     from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 
     specs, layers, groups = [], [], []
-    for number, (group, kernel) in enumerate(zip(plan.kv_cache_groups, kernels, strict=True)):
+    kept = [pair for pair in zip(plan.kv_cache_groups, kernels, strict=True) if pair[0].layer_names]
+    for number, (group, kernel) in enumerate(kept):
         spec, names = group.kv_cache_spec, group.layer_names
         own = spec.kv_cache_specs if isinstance(spec, UniformTypeKVCacheSpecs) else dict.fromkeys(names, spec)
         state = not hasattr(own[names[0]], "num_kv_heads")
@@ -203,15 +259,15 @@ def dump(args, entry, numbers, plan, kernels, views):
             layers.append(placed(name, numbers, number, views[name], specs.index(told)))
     size = plan.kv_cache_tensors[0].size
     side = {"order": args.order, "block": args.block, "conv": args.conv, "kernel_sizes": args.kernel_sizes}
-    more = {"kv_dtype": None if args.kv_dtype == "auto" else args.kv_dtype, "draft_tokens": args.draft_tokens or None}
+    side |= {"kv_dtype": None if args.kv_dtype == "auto" else args.kv_dtype, "draft_tokens": args.draft_tokens or None}
     names = {"id": args.id or entry.get("id"), "layout": args.layout or entry.get("layout")}
     return {
         "kvplan-dump": 1,
         "engine": {"name": "vllm", "version": importlib.metadata.version("vllm")},
         "model": {key: value for key, value in names.items() if value},
         "side": {key: str(value) for key, value in {**side, **more}.items() if value is not None},
-        "mesh": {"tp": args.tp, "pp": 1, "dcp": args.dcp, "pcp": 1},
-        "rank": {"tp": args.rank, "pp": 0, "dcp": args.rank % args.dcp, "pcp": 0},
+        "mesh": {"tp": args.tp, "pp": args.pp, "dcp": args.dcp, "pcp": 1},
+        "rank": {"tp": args.rank, "pp": args.stage, "dcp": args.rank % args.dcp, "pcp": 0},
         "blocks": plan.num_blocks,
         "allocations": [size],
         "axes": ["block", "head", "token", "content"],
@@ -268,11 +324,10 @@ def main():
     vllm_stand_ins.install(args.conv)
     vllm_stand_ins.platform(choice(args))
     config = configured(args, entry)
-    vllm_stand_ins.groups(args.tp, args.dcp, args.rank)
-    numbers = numbered(config, built(config))
+    numbers, here = staged(config, args)
     if args.kernel_sizes:
         chosen_sizes(args.kernel_sizes)
-    found = dump(args, entry, numbers, *planned(config, args))
+    found = dump(args, entry, {"state_step": step_of_states(config)}, numbers, *planned(config, args, here))
     sys.stdout = stdout
     print(compact(found))
 

@@ -167,14 +167,14 @@ def platform(backends):
     _NoKernels.complete = vllm._custom_ops is not None
 
 
-def groups(tp, dcp, rank):
-    """Process groups of the right sizes that nobody else is in."""
+def groups(sizes, ranks):
+    """Process groups that nobody else is in, of the sizes and with the rank of each that are given: tp, dcp, pp."""
     from vllm.distributed import parallel_state
 
     parallel_state.in_the_same_node_as = lambda group, source_rank=0: [False] * group.size()
-    sizes = {"_WORLD": tp, "_TP": tp, "_DCP": dcp, "_PP": 1, "_PCP": 1, "_DP": 1, "_EP": 1}
-    for name, size in sizes.items():
-        setattr(parallel_state, name, _Group(size, rank % size))
+    for name in ("pp", "tp", "dcp", "pcp", "dp", "ep"):
+        setattr(parallel_state, f"_{name.upper()}", _Group(sizes.get(name, 1), ranks.get(name, 0)))
+    parallel_state._WORLD = _Group(sizes["pp"] * sizes["tp"], ranks["pp"] * sizes["tp"] + ranks["tp"])
 
 
 class _Group:
@@ -182,7 +182,7 @@ class _Group:
         self.world_size, self.rank_in_group, self.rank, self.local_rank = size, rank, rank, rank
         self.device_group = self.cpu_group = types.SimpleNamespace(size=lambda: size, rank=lambda: rank)
         self.ranks, self.device_communicator = list(range(size)), None
-        self.is_first_rank = self.is_last_rank = size == 1
+        self.is_first_rank, self.is_last_rank = rank == 0, rank == size - 1
         self.first_rank, self.last_rank, self.mq_broadcaster, self.unique_name = 0, size - 1, None, "rehearsed"
 
     def __getattr__(self, name):

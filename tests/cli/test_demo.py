@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from kvplan.cli import demo_run
+from kvplan.cli import demo_asked, demo_run
 from kvplan.cli.crew import CrewError
 from kvplan.cli.demo import command, compiled, shipped
 from kvplan.cli.demo_check import WrongBytesError, check, padding
-from kvplan.cli.demo_content import stamp
-from kvplan.cli.demo_memory import Memory, allocate, deal
-from kvplan.cli.demo_show import Outcome
 from kvplan.compiler import oracle
 from kvplan.compiler.api import Compiled, compile_pair
-from kvplan.dsl.library import load
-from kvplan.runtime.plan import Blocks
+from tests.cli.demo_pairs import SECONDS, library, moved, ready, scaled
 
 NIXL = any(importlib.util.find_spec(name) for name in ("nixl", "nixl_cu12", "nixl_cu13", "nixl_rocm", "rixl"))
 needs_nixl = pytest.mark.skipif(not NIXL, reason="NIXL is not installed")
-SECONDS = 90.0
 SMALL = """\
 kvplan: 1
 deployment: small
@@ -37,20 +31,18 @@ plans:
 @pytest.fixture(scope="module")
 def hybrid() -> Compiled:
     """States and tokens, kernel blocks, overlaid groups with padded pages, an eighth of the model per worker."""
-    return compile_pair(
-        load(), "nemotron-3-nano-30b", "tp=4,kv_dtype=fp8,kernel_block=16", "tp=8,kernel_block=16,kv_dtype=fp8"
-    )
+    return scaled("nemotron-3-nano-30b", "tp=4,kv_dtype=fp8,kernel_block=16", "tp=8,kernel_block=16,kv_dtype=fp8")
 
 
 @pytest.fixture
 def dense() -> Compiled:
     """Tokens only, few bytes, unlike blocks."""
-    return compile_pair(load(), "qwen3-0.6b", "tp=2", "tp=1,block=32")
+    return compile_pair(library(), "qwen3-0.6b", "tp=2", "tp=1,block=32")
 
 
 @pytest.fixture(autouse=True)
 def _few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_run, "LEAST_TOKENS", 100)
+    monkeypatch.setattr(demo_asked, "LEAST_TOKENS", 100)
 
 
 @pytest.fixture
@@ -58,16 +50,6 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
-
-
-def ready(made: Compiled) -> tuple[Mapping[str, Blocks], tuple[int, int], Memory, Memory]:
-    """Decode worker 0 as it must be after a transfer, and as it was before."""
-    tokens, side = demo_run.tokens(made), made.plan.decode
-    tables = deal(side.groups, tokens, seed=2)
-    before = allocate(side.workers[0], side.groups, tables, seed=3)
-    memory = before.copy()
-    stamp(made.decode, 0, tables, tokens, memory.planes)
-    return tables, tokens, memory, before
 
 
 def test_the_shipped_pairs_are_the_promised_ones() -> None:
@@ -81,16 +63,16 @@ def test_the_shipped_pairs_are_the_promised_ones() -> None:
 
 
 def test_memory_as_it_must_be_passes(hybrid: Compiled) -> None:
-    tables, tokens, memory, before = ready(hybrid)
-    content, compared = check(hybrid.decode, 0, tables, tokens, memory, before)
-    assert content > 6_000_000
+    share, memory, before = ready(hybrid)
+    content, compared = check(share, memory, before)
+    assert content > 600_000
     assert compared == sum(arena.nbytes for arena in memory.arenas) > content
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_one_wrong_byte_anywhere_is_found(hybrid: Compiled, place: str) -> None:
-    tables, tokens, memory, before = ready(hybrid)
-    for group, table in tables.items():
+    share, memory, before = ready(hybrid)
+    for group, table in share.tables.items():
         plane = next(
             p for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == group
         )
@@ -101,41 +83,32 @@ def test_one_wrong_byte_anywhere_is_found(hybrid: Compiled, place: str) -> None:
         wrong = memory.copy()
         wrong.planes[plane.name][block, byte] ^= 1
         with pytest.raises(WrongBytesError, match=rf"block {block}, byte {byte} "):
-            check(hybrid.decode, 0, tables, tokens, wrong, before.copy())
+            check(share, wrong, before.copy())
 
 
 def test_a_byte_before_the_first_token_may_not_be_written(hybrid: Compiled) -> None:
-    tables, tokens, memory, before = ready(hybrid)
-    group = next(group for group in hybrid.plan.decode.groups if group.store == "tokens")
+    share, memory, before = ready(hybrid)
+    group = next(group for group in hybrid.decode.groups if group.store == "tokens")
     name = next(
         p.name for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == group.name
     )
-    assert tokens[0] % group.kernel
-    memory.planes[name][int(tables[group.name].ids[0]) * group.ratio, 0] ^= 1
+    assert share.asked[group.length][0] % group.kernel
+    memory.planes[name][int(share.tables[group.name].ids[0]) * group.ratio, 0] ^= 1
     with pytest.raises(WrongBytesError, match=name):
-        check(hybrid.decode, 0, tables, tokens, memory, before)
+        check(share, memory, before)
 
 
 def test_a_block_that_was_not_dealt_may_not_be_written(hybrid: Compiled) -> None:
-    tables, tokens, memory, before = ready(hybrid)
-    used = np.concatenate([table.ids for table in tables.values()])
-    state = next(group for group in hybrid.plan.decode.groups if group.store == "state")
+    share, memory, before = ready(hybrid)
+    used = np.concatenate([table.ids for table in share.tables.values()])
+    state = next(group for group in hybrid.decode.groups if group.store == "state")
     plane = next(
         p for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == state.name
     )
     spare = next(block for block in range(len(memory.planes[plane.name])) if block not in used)
     memory.planes[plane.name][spare, -1] ^= 1
     with pytest.raises(WrongBytesError):
-        check(hybrid.decode, 0, tables, tokens, memory, before)
-
-
-def moved(made: Compiled, folder: Path, transport: str, seconds: float = SECONDS) -> list[Outcome]:
-    path = folder / "plan.py"
-    path.write_text(made.text)
-    said: list[str] = []
-    outcomes = demo_run.run(made, path, transport, time.monotonic() + seconds, said.append)
-    assert len(said) == demo_run.steps(made)
-    return outcomes
+        check(share, memory, before)
 
 
 @pytest.mark.parametrize("transport", ["memory", pytest.param("nixl", marks=needs_nixl)])

@@ -110,3 +110,29 @@ def test_a_long_name_ends_with_the_digest(library: Library) -> None:
     made = compile_pair(library, "qwen3-0.6b", shares, shares)
     assert len(made.path.rpartition("/")[2]) <= 210
     assert made.path.endswith(f"_{made.plan.digest[:8]}.py")
+
+
+LARGE = "form=by_page,overlay=true,rows=longest"
+
+
+@pytest.mark.parametrize(
+    ("model", "real", "options"),
+    [
+        ("llama-3.1-8b", "tp=2,order=LHBNC", "order=LHBNC"),
+        ("nemotron-3-nano-30b", "tp=2", f"block=2096,{LARGE}"),
+        ("qwen3-next-80b", "tp=2", f"block=544,{LARGE}"),
+        ("gemma-3-27b", "tp=2", "form=by_page,overlay=true"),
+        ("gemma-3-27b", "tp=2,order=BLHNC", "form=by_page,overlay=true,order=BLHNC,rows=shared"),
+        ("gpt-oss-20b", "tp=2", "form=by_reach,overlay=true"),
+        ("deepseek-v3.2", "tp=2,block=64", "form=by_reach,overlay=true,block=64"),
+        ("deepseek-v3", "tp=2,dcp=2", "dcp=2"),
+        ("llama-3.1-8b", "engine=gaudi,tp=2", "order=k-and-v,block=128"),
+        ("llama-3.1-8b", "engine=sglang,tp=2", "order=planes-by-token,block=1"),
+    ],
+)
+def test_options_can_say_what_an_engine_does(model: str, real: str, options: str) -> None:
+    """The same digest: the same bytes in the same places on the same workers."""
+    mesh = ",".join(word for word in real.split(",") if word.startswith("tp="))
+    sides = (real, f"engine=custom,{mesh},{options}")
+    one, other = (compile_pair(load(), model, side, side).plan.prefill for side in sides)
+    assert one.digest == other.digest

@@ -142,3 +142,45 @@ def test_keys_and_values_apart_are_two_views_of_a_layer(library: Library) -> Non
     assert [(d.what, d.dump, d.layout, d.layers) for d in found] == [
         ("bytes between tokens", "1032", "1024", ("model.layers.2.attn.v",))
     ]
+
+
+OWN = "kvplan: 1\nengine: mutant\nextends: vllm\ntitle: Mutant\nown:\n  {kind}:\n    {name}: {storage}\n"
+CONV = "q[key_head kd tap+draft_tokens] k[key_head kd tap+draft_tokens] v[head hd tap+draft_tokens]"
+BY_TAP = "q[key_head kd] k[key_head kd] v[head hd]"
+MAMBA2 = "x[head hd tap+draft_tokens] b[group st tap+draft_tokens] c[group st tap+draft_tokens]"
+TURNED = MAMBA2.replace("x[head hd tap+draft_tokens]", "x[tap head hd]")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "storage", "same"),
+    [
+        ("qwen3-next-80b__tp1", "gdn", f"layer {{ block {{ {CONV} ssm[head hd kd] }} }}", True),
+        ("qwen3-next-80b__tp1", "gdn", f"layer {{ block {{ ssm[head hd kd] {CONV} }} }}", False),
+        ("qwen3.5-35b__tp1", "gdn", f"layer {{ block {{ {CONV} ssm[kd head hd] }} }}", False),
+        ("qwen3.5-35b__tp1", "gdn", f"layer {{ block {{ tap {{ {BY_TAP} }} ssm[head hd kd] }} }}", False),
+        ("kimi-linear-48b__tp2", "kda", f"layer {{ block {{ {CONV} ssm[head row hd] }} }}", True),
+        ("kimi-linear-48b__tp2", "kda", f"layer {{ block {{ ssm[head row hd] {CONV} }} }}", False),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {MAMBA2} ssm[head hd st] }} }}", True),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ ssm[head hd st] {MAMBA2} }} }}", False),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {MAMBA2} ssm[head st hd] }} }}", False),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {TURNED} ssm[head hd st] }} }}", False),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[channel tap] ssm[channel st] } }", True),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[tap channel] ssm[channel st] } }", False),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[channel tap] ssm[st channel] } }", False),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { ssm[channel st] x[channel tap] } }", False),
+        ("lfm2-1.2b__tp2_draft2", "short_conv", "layer { block { x[channel tap+draft_tokens] } }", True),
+        ("lfm2-1.2b__tp2_draft2", "short_conv", "layer { block { x[channel tap] } }", False),
+        ("lfm2-1.2b__tp2_draft2", "short_conv", "layer { block { tap+draft_tokens { x[channel] } } }", False),
+        ("mimo-v2-flash__tp1", "gqa", "layer { block { head { token { k[dim] v[dim] } } } }", True),
+        ("mimo-v2-flash__tp1", "gqa", "layer { block { head { token { v[dim] k[dim] } } } }", False),
+    ],
+)  # fmt: skip
+def test_what_a_page_is_made_of_is_compared(tmp_path: Path, name: str, kind: str, storage: str, same: bool) -> None:
+    dump = read(name)
+    order = "LBHNC" if kind == "gqa" else dump.side["conv"]
+    (tmp_path / "mutant.yaml").write_text(OWN.format(kind=kind, name=order, storage=storage))
+    mutant = load((), (tmp_path,))
+    found = compare(dump, bound(mutant, dump, "engine=mutant"))
+    assert (found == ()) == same
+    page = any(d.what in ("bytes of a page", "bytes between blocks") for d in found)
+    assert same or page or {d.what for d in found} <= {"parts of a state", "parts of a row"}

@@ -10,6 +10,7 @@ import pytest
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind import bind
 from kvplan.compiler.errors import CompileError
+from kvplan.compiler.place import place
 from kvplan.compiler.sample import sample_request
 from kvplan.compiler.simulate import simulate
 from kvplan.compiler.trace import copies
@@ -91,6 +92,8 @@ def test_blocks_across_layers(library: Library, place: str, dtype: str) -> None:
         ("toy-heads", "engine=gaudi", "kv_dtype=bfloat16"),
         ("toy-latent", "kv_dtype=fp8_ds_mla", "engine=sglang,kv_dtype=fp8_ds_mla"),
         ("toy-latent", "engine=gaudi,kv_dtype=fp8_inc", "engine=vllm-legacy,kv_dtype=fp8"),
+        ("toy-sparse", "block=64,kv_dtype=fp8,sparse=plain", "engine=sglang,block=64,kv_dtype=fp8"),
+        ("minimax-m3", "block=128,kv_dtype=fp8", "block=64,kv_dtype=fp8_e4m3"),
     ],
 )
 def test_what_is_stored_decides_not_the_word_for_it(library: Library, model: str, prefill: str, decode: str) -> None:
@@ -119,6 +122,10 @@ def test_what_is_stored_decides_not_the_word_for_it(library: Library, model: str
         ("toy-windows", "", "engine=gaudi,form=by_page", "C110", "form=by_tokens"),
         ("toy-windows", "", "engine=vllm-legacy,place=halves-inside", "C110", "windows or chunks"),
         ("toy-heads", "", "engine=sglang,order=vectorized_5d", "C110", "16 bytes"),
+        ("toy-sparse", "block=64,kv_dtype=fp8", "engine=sglang,block=64", "C110", "kv_dtype=fp8_ds_mla"),
+        ("toy-sparse", "block=64,kv_dtype=fp8_e5m2", "engine=sglang,block=64", "C110", "sparse=plain"),
+        ("toy-sparse", "", "engine=vllm-legacy,kv_dtype=fp8", "C110", "kv_dtype=fp8_ds_mla"),
+        ("mimo-v2-flash", "", "engine=sglang", "C110", "does not count the token itself"),
         ("toy-heads", "", "engine=vllm-legacy,kv_dtype=fp8_per_token_head,backend=planes", "C110", "Triton"),
         ("toy-heads", "", "engine=vllm-legacy,tp=3", "C110", "tp=3"),
         ("whisper-large-v3", "", "engine=sglang", "C110", "encoder"),
@@ -181,3 +188,24 @@ def test_the_engine_of_options_forms_their_groups(library: Library, model: str) 
     found = [[(g.name, g.members, g.tokens, g.ratio) for g in side.groups] for side in sides]
     assert found[0] == found[1]
     assert len(found[0]) == {"toy-windows": 6, "toy-sparse": 1, "toy-mamba2": 5}[model]
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "names"),
+    [
+        ("toy-delta", "", ("conv", "ssm")),
+        ("toy-delta", ",conv=DS", ("conv", "ssm")),
+        ("toy-delta", ",conv=SD", ("conv", "ssm")),
+        ("toy-kda", ",conv=DS", ("conv", "ssm")),
+        ("toy-mamba2", "", ("conv", "ssm")),
+        ("toy-mamba2", ",conv=DS", (None,)),
+        ("toy-mamba2", ",conv=SD", (None,)),
+    ],
+)
+def test_delta_nets_lie_apart_on_gaudi_whatever_states_of_mamba_do(
+    library: Library, model: str, text: str, names: tuple[str | None, ...]
+) -> None:
+    side = bind(library, library.model(model), f"engine=gaudi,form=by_page,tp=1{text}")
+    unit = next(unit for unit in place(side, side.workers[0]) if {part.name for part in unit.parts} - {"k", "v"})
+    assert tuple(part.name for part in unit.parts) == names
+    assert all(part.stride == part.page for part in unit.parts) == (names != (None,))

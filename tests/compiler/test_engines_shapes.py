@@ -27,7 +27,7 @@ STATES = {
     "short_conv": "channels: 64, conv: 3",
 }
 HEADER = "kvplan: 1\nmodel: one\ntitle: One\ndtype: bf16\nquery_heads: 8\n"
-GROWING = ("mamba2", "gdn", "short_conv")
+GROWING = ("mamba2", "gdn")
 PARTS = ("x", "b", "c", "q", "k", "v")
 
 

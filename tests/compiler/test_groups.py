@@ -21,7 +21,7 @@ from kvplan.dsl.source import inline
 from kvplan.runtime.plan import ALL, Needs
 
 SPAN = inline("")
-RULE = Groups("by_reach", "strided", True, (3, 2), SPAN)
+RULE = Groups("by_reach", "strided", "true", (3, 2), SPAN)
 
 
 def cache(name: str, layers: Sequence[int], needs: Needs = ALL, store: str = "tokens") -> BoundCache:

@@ -10,6 +10,7 @@ import pytest
 
 from kvplan.compiler.api import Compiled, compile_bound, compile_pair
 from kvplan.compiler.audit import audit
+from kvplan.compiler.balance import uneven
 from kvplan.compiler.bind import bind
 from kvplan.compiler.describe import describe_side
 from kvplan.compiler.diff import diff
@@ -238,3 +239,14 @@ def test_workers_that_take_turns_have_all_of_a_ring() -> None:
             report = simulate(plan, *both, copies(plan, request), request)
             assert report.right, report.text()
             assert report.bytes
+
+
+def test_rings_are_read_evenly_whoever_has_which_turn() -> None:
+    k = tensor("k", 2, token=0, dim=2)
+    c = replace(cache("layer { block { token { k[dim] } } }", k, kernel=4), needs=Needs(keep=6), ring=8)
+    groups = [replace(group((c, (0,))), ring=8)]
+    both = side([c], groups, tp=2, dcp=2, chunk=3), side([c], groups, tp=4)
+    plan = compile_bound(*both).plan
+    assert uneven(plan, *both) == []
+    all_of_one = tuple(tuple(replace(read, worker=0) for read in reads) for reads in plan.reads)
+    assert len(uneven(replace(plan, reads=all_of_one), *both)) == 1

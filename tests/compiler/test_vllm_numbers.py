@@ -28,6 +28,11 @@ def bound(library: Library, model: str, side: str) -> BoundSide:
         ("qwen3-next-80b", "tp=1", 544, 1),
         ("qwen3.5-35b", "tp=1", 1056, 1),
         ("qwen3.5-27b", "tp=1", 784, 1),
+        ("qwen3-next-80b", "tp=1,state_step=64", 576, 1),
+        ("qwen3.5-35b", "tp=1,state_step=64", 1088, 1),
+        ("qwen3.5-27b", "tp=1,state_step=64", 832, 1),
+        ("qwen3-next-80b", "tp=1,state_step=64,block=48", 576, 1),
+        ("kimi-linear-48b", "tp=1,state_step=64", 1920, 1),
         ("kimi-linear-48b", "tp=1", 1920, 1),
         ("lfm2-1.2b", "tp=1", 16, 1),
         ("nemotron-3-nano-30b", "tp=4,kv_dtype=fp8,kernel_sizes=16+32+64", 2096, 131),
@@ -92,6 +97,7 @@ def test_compressed_pages_lie_beside_each_other(library: Library) -> None:
         ("deepseek-v4-flash", "order=BLHNC", "C116", "a row per 4 tokens|a row per 128 tokens"),
         ("nemotron-3-nano-30b", "full=16", "C110", "less than a state"),
         ("llama-3.1-8b", "align=0", "S004", "whole number from 1"),
+        ("qwen3-next-80b", "state_step=0", "C110", "in steps of 0"),
     ],
 )
 def test_sides_that_it_cannot_run(library: Library, model: str, side: str, code: str, said: str) -> None:

@@ -19,11 +19,13 @@ from kvplan.dsl.model import Param
 from kvplan.dsl.reader import read_text
 from kvplan.dsl.readings import Reading, over, parse_own
 from kvplan.dsl.recognise import Rule, choose, parse_rules
-from kvplan.dsl.recognise_config import ranges
+from kvplan.dsl.saying import ranges
 
 FACTS: Mapping[str, object] = {
     "n": 4, "word": "M-E*", "yes": True, "none": None, "half": 0.5, "list": (1, "x", None, True),
-    "map": {"k": 3, "l": (7,)}, "huge": Unusable("B002", "the number is too large"),
+    "map": {"k": 3, "l": (7,)},
+    "turns": {"05": 1, "11": 2, "x": 3, "²": 4, "9" * 99: 5},
+    "huge": Unusable("B002", "the number is too large"),
 }  # fmt: skip
 
 
@@ -45,6 +47,8 @@ def code(text: str) -> str:
         ("at(word, 3)", "*"),
         ("at(map, 'k') + 1", 4),
         ("at(at(map, 'l'), 0)", 7),
+        ("at(turns, 5) + at(turns, 11)", 3),
+        ("has(at(turns, 1)) or has(at(turns, 0))", False),
         ("len(list) + len(word) + len(map)", 10),
         ("count(word, 'M')", 1),
         ("count(list, 1)", 1),
@@ -72,7 +76,7 @@ def test_functions(text: str, value: object) -> None:
         ("missing", "E005"), ("none", "E026"), ("none + 1", "E026"), ("at(list, 2)", "E026"), ("at(map, 'q')", "E026"),
         ("assumed(3)", "E026"), ("first(missing, none)", "E026"), ("at(list, 4)", "B007"), ("at(list, 0 - 1)", "B007"),
         ("at(word, 9)", "B007"), ("first(at(list, 9), 3)", "B007"), ("has(at(list, 9))", "B007"), ("half", "T001"),
-        ("half + 1", "T001"), ("list", "T001"), ("map", "T001"), ("at(map, 0)", "T001"), ("at(list, 'x')", "T001"),
+        ("half + 1", "T001"), ("list", "T001"), ("map", "T001"), ("at(map, true)", "T001"), ("at(list, 'x')", "T001"),
         ("at(list, true)", "T001"), ("len(n)", "T001"), ("at(n, 0)", "T001"), ("count(n, 1)", "T001"), ("huge", "B002"),
         ("has(huge)", "B002"), ("first(huge, 1)", "B002"),
     ],

@@ -99,7 +99,14 @@ def test_layers_without_a_cache_are_said() -> None:
 def test_a_list_too_short_is_said() -> None:
     found = read({**PLAIN, "layer_types": ["full_attention"] * 3})
     assert found.caches[0].layers == (0, 1, 2)
-    assert any(remark.startswith("layer 3: attention:") and "no entry 3" in remark for remark in found.remarks)
+    assert "layer 3: sliding, local and attention: layer_is: layer_types has only 3 entries" in found.remarks
+
+
+def test_a_list_much_too_short_is_said_once() -> None:
+    said = read({**PLAIN, "num_hidden_layers": 96, "layer_types": ["full_attention", "sliding_attention"]}).remarks
+    assert (
+        len([remark for remark in said if "2-95" in remark]) == len([r for r in said if "layer" in r.split()[0]]) <= 2
+    )
 
 
 def test_layers_with_numbers_of_their_own_are_caches_of_their_own() -> None:
@@ -148,7 +155,8 @@ def test_nothing_known(config: Mapping[str, object]) -> None:
         ({"num_key_value_heads": 2**63}, "F003", "too large"),
         ({"num_key_value_heads": [2, 2, 2, 2]}, "F003", "a list"),
         ({"hidden_size": None}, "F004", "hidden_size"),
-        ({"num_attention_heads": 0}, "F004", "division by zero"),
+        ({"num_attention_heads": 0, "num_key_value_heads": 0}, "F004", "division by zero"),
+        ({"num_attention_heads": 1}, "F007", "2 KV heads are more than the 1 query heads"),
         ({"kv_lora_rank": 512}, "F004", "qk_rope_head_dim"),
     ],
 )

@@ -11,6 +11,7 @@ from kvplan.compiler.bind import bind
 from kvplan.compiler.errors import Refused
 from kvplan.dsl.check import check
 from kvplan.dsl.diagnostics import DslError
+from kvplan.dsl.forms_models import MOST_LAYERS
 from kvplan.dsl.library import Library, load
 
 FAMILY = """kvplan: 1
@@ -48,7 +49,11 @@ def test_every_variant_is_a_model_and_the_family_is_none(library: Library) -> No
     with pytest.raises(DslError, match="'fam' is a family") as caught:
         library.model("fam")
     (error,) = caught.value.diagnostics
-    assert (error.code, error.help) == ("K016", "its models are fam-small and fam-large")
+    said = "its models are fam-small and fam-large; give one by name, with --layouts DIR"
+    assert (error.code, error.help) == ("K016", said)
+    with pytest.raises(DslError, match="'llama-3' is a family") as caught:
+        library.model("llama-3")
+    assert caught.value.diagnostics[0].help.endswith("; give one by name")
 
 
 def test_a_variant_lies_over_its_family(library: Library) -> None:
@@ -126,3 +131,23 @@ def test_a_condition_is_no_word(family: Path) -> None:
     found = load([family])
     with pytest.raises(DslError, match="expected a condition, not the word 'bf16'"):
         bind(found, found.model("fam-small"), "tp=1")
+
+
+def test_a_cache_that_a_variant_misspells_is_told(family: Path) -> None:
+    family.write_text(FAMILY.replace("caches: {full: {heads: 4, ", "caches: {ful: {heads: 4, "))
+    (error,) = check([family])
+    assert (error.code, error.help) == ("K002", "add kind: …, or did you mean 'full'?")
+    family.write_text(FAMILY.replace("caches: {full: {heads: 4, ", "caches: {other: {heads: 4, "))
+    assert [error.help for error in check([family])] == ["add kind: …"]
+
+
+@pytest.mark.parametrize(("layers", "drafts", "codes"), [
+    (1000, 1000, []), (1001, 1, ["K013"]), (10**17, 1, ["K013"]), (10**30, 1, ["K013"]), (8, 1001, ["K013"]),
+    (8, 10**30, ["K013"]), (0, 1, ["K013"]),
+])  # fmt: skip
+def test_layers_have_a_limit(family: Path, layers: int, drafts: int, codes: list[str]) -> None:
+    one = FAMILY.split("variants:")[0].replace("drafts: 1", f"layers: {layers}\ndrafts: {drafts}")
+    family.write_text(one)
+    errors = check([family])
+    assert [error.code for error in errors] == codes
+    assert all(f"to {MOST_LAYERS}, not" in error.message for error in errors)

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from kvplan.cli.jobs import opened
 from kvplan.cli.main import main
-from kvplan.dsl.library import load
 from tests.golden.digests import FILE
 from tests.golden.readme import fresh
+from tests.layouts.sweep import library
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -27,15 +27,15 @@ def test_gallery_stays_small() -> None:
 
 
 def test_every_kind_has_a_plan() -> None:
-    library, jobs = opened([EXAMPLES / "gallery.yaml"], {})
-    shown = {cache.kind for job in jobs for cache in library.model(job.model).caches.values()}
-    assert shown == set(library.kinds)
+    known, jobs = opened([EXAMPLES / "gallery.yaml"], {})
+    shown = {cache.kind for job in jobs for cache in known.model(job.model).caches.values()}
+    assert shown == set(known.kinds)
 
 
 def test_digests_are_of_the_shipped_models() -> None:
     """That they are fresh is found where every pair is compiled, in tests/layouts."""
     named = {line.split()[0] for line in FILE.read_text().splitlines()[1:]}
-    assert named == set(load().models)
+    assert named == set(library().models)
 
 
 def test_readme_shows_files_as_they_are() -> None:

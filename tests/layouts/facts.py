@@ -1,7 +1,7 @@
 """What is known of public models, turned into what their layout files must say; nothing here reads a layout file.
 
 The fixture has one entry for a model: its layers by what they are (numbers from 0), heads, sizes of heads, windows,
-numbers of states, draft layers.
+numbers of states, draft layers by what they are.
 """
 
 from __future__ import annotations
@@ -33,6 +33,17 @@ def expected(fact: Fact) -> Iterator[Expected]:
         first = INDEXED_FROM.get(fact["hf_id"], 0)
         dim = index["index_head_dim"] if index else fact["head_dim_k"]
         yield "indexer", tuple(range(first, fact["num_hidden_layers"])), {"dim": dim}
+
+
+def drafted(fact: Fact) -> Iterator[Expected]:
+    """(kind, layers, numbers) of every cache of a model's draft layers, which are numbered after its own."""
+    own = {kind: numbers for kind, _, numbers in expected(fact)}
+    for what, count in fact.get("drafts", {}).items():
+        kind, numbers = KINDS[what]
+        layers = tuple(fact["num_hidden_layers"] + n for n in range(count))
+        yield kind, layers, numbers(fact)
+        if "indexer" in own:
+            yield "indexer", layers, own["indexer"]
 
 
 def _attention(fact: Fact) -> dict[str, object]:

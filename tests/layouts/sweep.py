@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from kvplan.compiler.bind import bind
 from kvplan.compiler.errors import CompileError
 from kvplan.dsl.library import Library, load
 
+EXAMPLES = Path(__file__).parents[2] / "examples/models"
 TP = range(1, 17)
 # What an engine needs for some models, beside its defaults: layers inside large blocks, or states in groups by page.
 OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")
@@ -15,7 +17,8 @@ OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")
 
 @cache
 def library() -> Library:
-    return load()
+    """The shipped layouts, and the example model for kinds that no shipped model has."""
+    return load(sorted(EXAMPLES.glob("*.yaml")))
 
 
 @cache

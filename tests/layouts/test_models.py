@@ -20,7 +20,7 @@ from kvplan.compiler.simulate import simulate
 from kvplan.compiler.trace import copies
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model
-from tests.layouts.facts import COMPRESSED, FACTS, KINDS, TYPES, Expected, Fact, expected
+from tests.layouts.facts import COMPRESSED, FACTS, KINDS, TYPES, Expected, Fact, drafted, expected
 
 SHIPPED = Path(__file__).parents[2] / "layouts"
 PLAIN = [pytest.param(fact, id=fact["hf_id"]) for fact in FACTS if fact["hf_id"] != COMPRESSED]
@@ -102,14 +102,15 @@ def test_what_is_no_copy_of_a_configuration_is_noted(fact: Fact) -> None:
 
 @pytest.mark.parametrize("fact", PLAIN)
 def test_draft_layers_follow_the_models_own(fact: Fact) -> None:
-    """Only sides that draft have them; no engine that the numbers are from runs more of them than `mtp_layers`."""
-    count, name = fact.get("mtp_layers", 0), by_page()[fact["hf_id"]]
+    """Only sides that draft have them, in order of kinds; engines run no more of them than `drafts` says."""
+    count, name = sum(fact.get("drafts", {}).values()), by_page()[fact["hf_id"]]
     found = [one for one in own(fact, "engine=custom,tp=1,draft_tokens=1") if one.layers[-1] >= model(fact).layers]
-    if fact["hf_id"] != "XiaomiMiMo/MiMo-V2-Flash":
-        assert bool(found) == bool(count)
-        assert model(fact).drafts == count
-    assert all(one.optional and one.layers == (model(fact).layers,) for one in found)
-    assert len(found) == (2 if "indexer" in {one.kind for one in found} else model(fact).drafts)
+    assert model(fact).drafts == count == fact.get("mtp_layers", 0)
+    wanted = sorted(drafted(fact), key=lambda one: one[0])
+    assert [
+        said(one, want) for one, want in zip(sorted(found, key=lambda one: one.kind), wanted, strict=True)
+    ] == wanted
+    assert all(one.optional for one in found)
     plain = {one.name for one in bound(name, "engine=custom,tp=1").caches}
     assert plain == {one.name for one in own(fact, "engine=custom,tp=1,draft_tokens=1")} - {one.name for one in found}
 

@@ -78,6 +78,8 @@ few+indexer+many:few+indexer: a row per 4 tokens, moved whole with the last of t
 few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
 few-compressor+indexer-compressor: only the last 7 tokens.
 many-compressor, window.0, window.1, each: only the last 127 tokens.
+Prefill: draft is not stored (when draft_tokens > 0).
+Decode: draft is not stored (when draft_tokens > 0).
 Proved for every decode worker, each byte written once. few: 21 layers x 145 B a token, each from its own (layer,
 token, dim, turn, tile); few-compressor: 21 layers x 8,192 B a token, each from its own (layer, token, pool, dim);
 indexer: 21 layers x 33 B a token, each from its own (layer, token, dim, tile); indexer-compressor: 21 layers x

@@ -1,0 +1,82 @@
+"""kvplan list: all that is known, or what some words are about."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kvplan.cli.main import main
+from kvplan.dsl.library import load
+
+
+def said(*words: str) -> str:
+    result = CliRunner().invoke(main, ["list", *words])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """Headings with the names below each."""
+    parts = [part.splitlines() for part in text.strip().split("\n\n")]
+    return {lines[0]: [line.split()[0] for line in lines[1:] if re.match(r"  \S", line)] for lines in parts}
+
+
+def test_without_words_everything_is_listed() -> None:
+    library = load()
+    assert sections(said()) == {
+        "models": list(library.models), "kinds": list(library.kinds), "engines": list(library.engines),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["gdn", "GDN"])
+def test_a_word_finds_kinds_and_the_models_that_have_them(word: str) -> None:
+    library = load()
+    having = [name for name in library.models if any(c.kind == "gdn" for c in library.models[name].caches.values())]
+    assert sections(said(word)) == {"models": having, "kinds": ["gdn"]}
+    assert having
+
+
+def test_all_words_are_meant() -> None:
+    library = load()
+    both = sections(said("mla", "deepseek"))["models"]
+    alone = sections(said("deepseek"))["models"]
+    assert both == [name for name in alone if any(c.kind == "mla" for c in library.models[name].caches.values())]
+    assert 0 < len(both) < len(alone)
+
+
+def test_notes_stay_with_the_models_that_are_meant() -> None:
+    assert "unconfirmed" in said("bamba")
+    assert "unconfirmed" not in said("llama-3.1-8b")
+
+
+def test_a_word_that_nothing_has_is_told() -> None:
+    assert said("mla", "zzz") == "nothing has mla and zzz in its name, title or kind\n"
+    assert json.loads(said("zzz", "--format", "json")) == {"models": {}, "kinds": {}, "engines": {}, "notes": {}}
+
+
+def test_engines_are_marked_and_their_releases_stand_apart() -> None:
+    library, lines = load(), said().splitlines()
+    default = [line for line in lines if line.endswith(", the default")]
+    assert [line.split()[0] for line in default] == [library.default_engine]
+    for name in library.engines:
+        engine = library.engines[name]
+        versions = f" ({engine.versions})" if engine.versions else ""
+        assert any(line.startswith(f"  {name} ") and f"  {engine.title}{versions}" in line for line in lines)
+
+
+def test_json_says_the_same_of_fewer() -> None:
+    every, some = (json.loads(said(*words, "--format", "json")) for words in ((), ("gdn",)))
+    assert list(every) == list(some) == ["models", "kinds", "engines", "notes"]
+    for section, entries in some.items():
+        assert entries.items() <= every[section].items()
+        assert len(entries) < len(every[section])
+
+
+def test_two_default_engines_do_not_stop_the_list(tmp_path: Path) -> None:
+    text = "kvplan: 1\nengine: second\nextends: custom\ntitle: Second\ndefault: true\n"
+    (tmp_path / "second.yaml").write_text(text)
+    assert "the default" not in said("--layouts", str(tmp_path))
