@@ -163,6 +163,7 @@ def test_states(case: Case, tmp_path: Path) -> None:
         begin = 2 * want.size if p is page else 0
         assert f.offset.ravel().tolist() == [begin + 2 * n for n in range(prod(case["ssm"]))]
     assert len(matrices) == bool(case["ssm"])
+    assert matrices or page.page == 2 * want.size
 
 
 @pytest.mark.parametrize("case", SHAPES["ratios"], ids=str)

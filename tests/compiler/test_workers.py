@@ -87,22 +87,23 @@ def test_turns_that_an_engine_does_not_take(library: Library, text: str, said: s
     assert caught.value.code == "C110"
 
 
-# What get_pp_indices of distributed/utils.py answers for 61, 62 and 32 layers.
+# What get_pp_indices of each engine's distributed/utils.py answers for 61, 62 and 32 layers.
 CUTS = [
-    ("deepseek-v3", 2, [31, 30]),
-    ("deepseek-v3", 3, [20, 21, 20]),
-    ("deepseek-v3", 4, [15, 15, 16, 15]),
-    ("deepseek-v3", 8, [7, 7, 8, 8, 8, 8, 8, 7]),
-    ("gemma-3-27b", 4, [15, 16, 16, 15]),
-    ("llama-3.1-8b", 3, [11, 11, 10]),
+    ("deepseek-v3", 2, [31, 30], [30, 31]),
+    ("deepseek-v3", 3, [20, 21, 20], [20, 20, 21]),
+    ("deepseek-v3", 4, [15, 15, 16, 15], [15, 15, 15, 16]),
+    ("deepseek-v3", 8, [7, 7, 8, 8, 8, 8, 8, 7], [7, 7, 7, 8, 8, 8, 8, 8]),
+    ("gemma-3-27b", 4, [15, 16, 16, 15], [15, 15, 16, 16]),
+    ("llama-3.1-8b", 3, [11, 11, 10], [10, 11, 11]),
 ]
 
 
-@pytest.mark.parametrize("engine", ["vllm", "vllm-legacy", "gaudi"])
-@pytest.mark.parametrize(("model", "pp", "layers"), CUTS)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("model", "pp", "vllm", "sglang"), CUTS)
 def test_a_pipeline_is_cut_as_the_engine_does(
-    library: Library, engine: str, model: str, pp: int, layers: list[int]
+    library: Library, engine: str, model: str, pp: int, vllm: list[int], sglang: list[int]
 ) -> None:
+    layers = sglang if engine == "sglang" else vllm
     side = bound(library, model, f"engine={engine},pp={pp}")
     stages = [[layer for layer in worker.layers if layer < sum(layers)] for worker in side.workers]
     assert [len(stage) for stage in stages] == layers
