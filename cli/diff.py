@@ -93,7 +93,7 @@ def _numbered(where: str) -> tuple[str, int, str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    from kvplan.compiler.header import ranges
+    from kvplan.dsl.diagnostics import ranges
 
     return "" if -1 in numbers else ranges(numbers)
 

@@ -185,6 +185,6 @@ def span(where: Sequence[int]) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """`0-3, 7` for 0, 1, 2, 3, 7."""
-    from kvplan.compiler.header import ranges
+    from kvplan.dsl.diagnostics import ranges
 
     return ranges(numbers)

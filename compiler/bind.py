@@ -10,12 +10,13 @@ from kvplan.compiler.absent import absent, noted
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.key import side_key
 from kvplan.compiler.mesh import mesh_sizes, workers
-from kvplan.compiler.options import Env, filled, split_options
+from kvplan.compiler.options import Env, split_options
 from kvplan.compiler.paging import override_keys, paged
 from kvplan.compiler.require import check_requirements
 from kvplan.compiler.rings import check_rings
 from kvplan.compiler.side import parse_side, unknown, whole
 from kvplan.compiler.stored import SHARE, stored, with_shares
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.model import Engine, Model
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.measured import grid, of_cache, page
-from kvplan.compiler.options import Env, settle
+from kvplan.compiler.options import Env, number, settle
 from kvplan.compiler.pool import Entry, Pool, pooled
 from kvplan.dsl.diagnostics import DslError
 from kvplan.dsl.expr import evaluate, names
@@ -98,10 +98,7 @@ def _tokens(engine: Engine, cache: BoundCache, env: Env) -> int:
 
 
 def _number(cache: BoundCache, what: str, value: Value | Sizes) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        said = f"{what} of {cache.name!r} comes out as {value!r}, not a number of tokens or bytes"
-        raise Refused("C114", said, "mend the engine's rule")
-    return value
+    return number(value, 0, f"{what} of {cache.name!r}", "a number of tokens or bytes", "mend the engine's rule")
 
 
 def _pooled(pool: Pool | None, name: str | None) -> Env:

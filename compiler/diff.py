@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import TypeVar
 
 from kvplan.compiler.facts import facts
-from kvplan.compiler.header import ranges
 from kvplan.compiler.wanting import reading
+from kvplan.dsl.diagnostics import ranges
 from kvplan.runtime.names import planes
 from kvplan.runtime.plan import Group, Interval, Nest, Plan, Read, Side
 from kvplan.runtime.rows import BYTES, D_OFFSET, P_OFFSET, expand_tokens

@@ -12,6 +12,7 @@ from kvplan.dsl.dumps import DumpRules
 from kvplan.dsl.facts import Answer, Facts, ask
 from kvplan.dsl.forms_models import MOST_LAYERS
 from kvplan.dsl.model import Engine, Kind
+from kvplan.dsl.naming import numbered
 from kvplan.dsl.nodes import Expr
 from kvplan.dsl.recognise import Found, apply, first
 from kvplan.dsl.recognise_config import Recognised, Stored
@@ -72,11 +73,8 @@ def _stored(dump: Dump, found: Sequence[Found]) -> Iterator[Stored]:
             merged.append((key, [layer.layer], one))
         else:
             home.append(layer.layer)
-    taken: dict[str, int] = {}
-    for _, numbers, one in merged:
-        name = one.rule.name
-        taken[name] = taken.get(name, 0) + 1
-        label = name if taken[name] == 1 else f"{name}-{taken[name]}"
+    labels = numbered(one.rule.name for _, _, one in merged)
+    for label, (_, numbers, one) in zip(labels, merged, strict=True):
         yield Stored(label, one.rule.kind, tuple(sorted(numbers)), one.params)
 
 

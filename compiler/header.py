@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from textwrap import wrap
 
@@ -11,6 +10,7 @@ from kvplan.compiler.facts import TOKENS, Facts, Moves
 from kvplan.compiler.pages import BAR, bar, legend, many, pieces
 from kvplan.compiler.pylit import WIDTH
 from kvplan.compiler.wanting import readings
+from kvplan.dsl.diagnostics import ranges
 from kvplan.runtime.plan import Plan, Planes, Side
 from kvplan.runtime.spans import group_named
 
@@ -115,17 +115,6 @@ def workers(numbers: tuple[int, ...]) -> str:
     if len(numbers) == 1:
         return f"decode worker {numbers[0]}"
     return f"decode workers {ranges(numbers)}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1] = [runs[-1][0], number]
-        else:
-            runs.append([number, number])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def _closing(plan: Plan, facts: Facts) -> list[str]:

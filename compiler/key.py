@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.options import Env, filled
+from kvplan.compiler.options import Env
 from kvplan.compiler.pipeline import stages
 from kvplan.compiler.stored import SHARE
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.expr import evaluate
 from kvplan.dsl.model import Engine, Param, Sizes, Value
 

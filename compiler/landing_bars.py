@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kvplan.compiler.draw import LEFT_OUT, Level, Segment, bar
-from kvplan.compiler.header import ranges
 from kvplan.compiler.landing import Laid, Piece, Turn
 from kvplan.compiler.pages import many
+from kvplan.dsl.diagnostics import ranges
 from kvplan.runtime.plan import Interval
 
 WIDTH = 92

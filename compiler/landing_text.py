@@ -13,10 +13,10 @@ import numpy as np
 from kvplan.compiler.columns import columns
 from kvplan.compiler.draw import LEFT_OUT
 from kvplan.compiler.functions import build
-from kvplan.compiler.header import ranges
 from kvplan.compiler.landing import DECODE, PREFILL, Page, Piece, laid, pages, pieces, step, worker_of
 from kvplan.compiler.landing_bars import WIDTH, bars
 from kvplan.compiler.pages import many
+from kvplan.dsl.diagnostics import ranges
 from kvplan.runtime.plan import Blocks, Group, Pair, Plan
 from kvplan.runtime.spans import group_named
 

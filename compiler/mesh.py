@@ -8,9 +8,10 @@ from math import prod
 
 from kvplan.compiler.bound import BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
-from kvplan.compiler.options import Env, filled
+from kvplan.compiler.options import Env
 from kvplan.compiler.pipeline import stages
 from kvplan.compiler.side import whole
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.expr import evaluate
 from kvplan.dsl.model import Engine, Model
 

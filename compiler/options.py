@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvplan.compiler.errors import BadInput
+from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side import nearest, whole
 from kvplan.dsl.dtypes import canonical
 from kvplan.dsl.expr import evaluate, names
@@ -65,8 +65,12 @@ def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: E
     return settle({name: p.default for name, p in options.items() if p.default is not None}, {**env, **read})
 
 
-def filled(rule: str, env: Env) -> str:
-    """A word of an engine file with every `{option}` replaced by its value."""
-    for name in sorted(env):
-        rule = rule.replace("{" + name + "}", str(env[name]))
-    return rule
+def given_or_mended(name: str) -> str:
+    return f"give {name}=… in the side, or mend the engine's rule"
+
+
+def number(value: object, least: int, what: str, unit: str, help: str) -> int:
+    """A derived value that has to be a whole number from `least` up. Raises Refused (C114)."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise Refused("C114", f"{what} comes out as {value!r}, not {unit}", help)
+    return value

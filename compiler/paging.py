@@ -11,10 +11,11 @@ from kvplan.compiler.derive import Derived, Facts, Over, derived
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.groups import BY_REACH, form
 from kvplan.compiler.measured import of_groups, of_side, unlike_workers
-from kvplan.compiler.options import Env, filled
+from kvplan.compiler.options import Env, given_or_mended, number
 from kvplan.compiler.place import check_chains, local_sizes
 from kvplan.compiler.rings import wrapped
 from kvplan.compiler.side import whole
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.expr import evaluate, names
 from kvplan.dsl.model import Engine, Groups, Sizes, Value
 
@@ -54,7 +55,7 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
     facts = Facts(engine, side, workers, {**env, **of_side(side, workers)}, pools)
     over = {key: whole(key, given[key], 1) for key in override_keys(engine, side.caches) if key in given}
     found, bound = _bound(facts, rule, over)
-    changed, notes = _changed(facts, rule, over)
+    changed, notes = _changed(facts, rule, over) if over else ({}, ())
     return Paged(
         _checked(replace(bound, notes=notes), workers), {**found.env, **of_groups(bound)}, changed, found.caches
     )
@@ -131,21 +132,14 @@ def _blocks(cache: str, env: Env) -> tuple[int, int]:
 
 
 def _count(cache: str, env: Env, name: str) -> int:
-    value = env.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        said = f"{name} of {cache!r} comes out as {value!r}, not a number of tokens or blocks"
-        raise Refused("C114", said, f"give {name}=… in the side, or mend the engine's rule")
-    return value
+    return number(env.get(name), 1, f"{name} of {cache!r}", "a number of tokens or blocks", given_or_mended(name))
 
 
 def _bytes(cache: str, engine: Engine, env: Env, name: str) -> int:
     """A number of bytes that engines need not derive: the least there can be without a rule."""
     least = LEAST[name]
-    value = env[name] if name in engine.derive else least
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        said = f"{name} of {cache!r} comes out as {value!r}, not a number of bytes from {least} up"
-        raise Refused("C114", said, f"give {name}=… in the side, or mend the engine's rule")
-    return value
+    value, unit = env[name] if name in engine.derive else least, f"a number of bytes from {least} up"
+    return number(value, least, f"{name} of {cache!r}", unit, given_or_mended(name))
 
 
 def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[int, int]:
@@ -154,10 +148,7 @@ def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[int, int]:
     if ways == 1:
         return 1, 1
     chunk = evaluate(engine.mesh.chunk, env) if engine.mesh.chunk else 1
-    if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-        said = f"a turn of the tokens comes out as {chunk!r}, not a number of tokens"
-        raise Refused("C114", said, "mend the chunk of the engine's mesh")
-    return ways, chunk
+    return ways, number(chunk, 1, "a turn of the tokens", "a number of tokens", "mend the chunk of the engine's mesh")
 
 
 def _checked(side: BoundSide, workers: Sequence[BoundWorker]) -> BoundSide:

@@ -7,10 +7,10 @@ from types import MappingProxyType
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.header import ranges
 from kvplan.compiler.options import Env
-from kvplan.dsl.diagnostics import DslError
-from kvplan.dsl.expr import evaluate, names
+from kvplan.dsl.diagnostics import DslError, ranges
+from kvplan.dsl.evaluate import evaluate, filled
+from kvplan.dsl.expr import names
 from kvplan.dsl.forms_names import MEASURED
 from kvplan.dsl.model import Engine, Model, Require
 
@@ -25,7 +25,7 @@ def check_requirements(
     every = _known(engine, caches, env, derived)
     for rule, known in every:
         if evaluate(rule.that, known) is not True:
-            said = f"{model.name} on {engine.name}: {_said(rule, known)}"
+            said = f"{model.name} on {engine.name}: {filled(rule.say, known)}"
             raise Refused("C110", said, _help(engine, every, rule, known))
 
 
@@ -39,13 +39,6 @@ def _known(
         about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kind else [env]
         found += [(rule, known) for known in about if names(rule.that) <= known.keys()]
     return found
-
-
-def _said(rule: Require, env: Env) -> str:
-    said = rule.say
-    for name in sorted(env):
-        said = said.replace("{" + name + "}", str(env[name]))
-    return said
 
 
 def _help(engine: Engine, every: list[tuple[Require, Env]], rule: Require, env: Env) -> str:

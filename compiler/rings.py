@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.options import Env
+from kvplan.compiler.options import Env, given_or_mended, number
 from kvplan.compiler.wanting import needed
 from kvplan.dsl.model import Engine
 from kvplan.runtime.plan import Needs
@@ -22,10 +22,7 @@ def wrapped(cache: BoundCache, engine: Engine, env: Env) -> int:
     """
     if WRAP not in engine.derive:
         return cache.ring
-    value = env.get(WRAP)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        said = f"{WRAP} of {cache.name!r} comes out as {value!r}, not a number of tokens"
-        raise Refused("C114", said, f"give {WRAP}=… in the side, or mend the engine's rule")
+    value = number(env.get(WRAP), 0, f"{WRAP} of {cache.name!r}", "a number of tokens", given_or_mended(WRAP))
     return value if cache.store == "tokens" else 0
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundTensor
 from kvplan.compiler.errors import BadInput, Refused
-from kvplan.compiler.options import Env, filled, settle
+from kvplan.compiler.options import Env, settle
 from kvplan.compiler.own import proportional
 from kvplan.compiler.side import nearest, unknown, whole
 from kvplan.dsl.diagnostics import listed
 from kvplan.dsl.dtypes import SIZES, canonical
 from kvplan.dsl.dtypes import size as dtype_size
-from kvplan.dsl.evaluate import evaluate, holds
+from kvplan.dsl.evaluate import evaluate, filled, holds
 from kvplan.dsl.fields import placeholders
 from kvplan.dsl.model import Cache, Engine, Kind, Needs, Sizes, Storage, TensorSpec, Value
 from kvplan.dsl.storage import leaves

@@ -12,7 +12,7 @@ from kvplan.dsl.evaluate import evaluate, holds
 from kvplan.dsl.expr import used
 from kvplan.dsl.fields import guarded
 from kvplan.dsl.model import Param
-from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Name, Node, Text, Unary
+from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Name, Node, Text, Unary, parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +52,9 @@ def _check_word(sink: Sink, name: Name, word: Text, spoken: Spoken) -> None:
     sink.add("K010", f"'{name.id}' is never '{said}'", word.span, help=help)
 
 
-def _parts(node: Node) -> Sequence[Node]:
-    match node:
-        case Unary():
-            return (node.value,)
-        case Binary():
-            return node.left, node.right
-        case Choice():
-            return node.test, node.then, node.other
-        case Call():
-            return node.args
-    return ()
-
-
 def _compared(node: Node) -> list[tuple[Name, Text]]:
     """Every name that is compared with a word, and the word."""
-    found = [pair for part in _parts(node) for pair in _compared(part)]
+    found = [pair for part in parts(node) for pair in _compared(part)]
     if not isinstance(node, Binary) or node.op not in ("==", "!="):
         return found
     match node.left, node.right:
@@ -78,7 +65,7 @@ def _compared(node: Node) -> list[tuple[Name, Text]]:
 
 def _constant(node: Node) -> list[Node]:
     """The largest parts without names: what they are worth is the same for every side."""
-    return [found for part in _parts(node) for found in _constant(part)] if used(node) else [node]
+    return [found for part in parts(node) for found in _constant(part)] if used(node) else [node]
 
 
 def _meant(node: Node, options: Mapping[str, Param]) -> Node:
@@ -88,7 +75,7 @@ def _meant(node: Node, options: Mapping[str, Param]) -> Node:
         case Call():
             return replace(node, args=tuple(_meant(arg, options) for arg in node.args))
         case Choice():
-            test, then, other = (_meant(part, options) for part in _parts(node))
+            test, then, other = (_meant(part, options) for part in parts(node))
             return replace(node, test=test, then=then, other=other)
         case Binary(left=Name() as name, right=Text() as word):
             return replace(node, right=_word(word, options.get(name.id)))

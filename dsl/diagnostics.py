@@ -75,6 +75,17 @@ def listed(words: Sequence[str], last: str = "or") -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else "nothing"
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
 def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
     """All of them as `text` with underlined source, as `json`, or as `github` annotations. Empty text for none."""
     found = ordered(diagnostics)

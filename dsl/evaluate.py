@@ -60,7 +60,7 @@ def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
     return tuple((name, env[name]) for name in found)
 
 
-def fill(text: str, env: Env) -> str:
+def filled(text: str, env: Env) -> str:
     """`text` with every `{name}` replaced by its value."""
     return reduce(lambda said, name: said.replace("{" + name + "}", str(env[name])), sorted(env), text)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.dsl import foreign, syntax
 from kvplan.dsl.diagnostics import Diagnostic, DslError, listed, nearest
 from kvplan.dsl.evaluate import ARITY, evaluate
-from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary
+from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, parts
 from kvplan.dsl.source import Span, inline
 
 if TYPE_CHECKING:
@@ -41,15 +41,7 @@ def used(node: Node) -> list[Name]:
             return [node]
         case Call(function="rank"):
             return [Name(f"rank({arg.id})", arg.span) for arg in node.args if isinstance(arg, Name)]
-        case Call():
-            return [name for arg in node.args for name in used(arg)]
-        case Unary():
-            return used(node.value)
-        case Binary():
-            return used(node.left) + used(node.right)
-        case Choice():
-            return used(node.test) + used(node.then) + used(node.other)
-    return []
+    return [name for part in parts(node) for name in used(part)]
 
 
 def place(meta: Any, span: Span, exact: bool) -> Span:

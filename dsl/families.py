@@ -10,7 +10,7 @@ from kvplan.dsl.config_facts import nested
 from kvplan.dsl.diagnostics import DslError, Sink
 from kvplan.dsl.documents import open_document
 from kvplan.dsl.reader import List, Scalar, Table, Tree
-from kvplan.dsl.readings import Reading, over, parse_own, parse_reading
+from kvplan.dsl.readings import Reading, over, parse_own
 from kvplan.dsl.recognise import parse_rules
 from kvplan.dsl.recognise_config import KindRules
 from kvplan.dsl.variants import variant
@@ -40,22 +40,13 @@ def rules_of(library: Library) -> dict[str, KindRules]:
 
 def reading_of(library: Library, config: Mapping[str, object]) -> tuple[Reading, str]:
     """How a configuration is read, and the model whose `match` holds best for it, if one does. Raises DslError."""
-    general = _general(library)
+    general = library.readings[min(library.readings)]  # the first config file by name
     chain = nested(config, general.inside)
     best, name = 0, ""
     for model, path in library.paths["model"].items():
         score = _score(variant(open_document(path).root, model).get("match"), general.match, chain)
         best, name = max((best, name), (score, model), key=lambda pair: pair[0])
     return (over(general, _own(library, name)) if name else general), name
-
-
-def _general(library: Library) -> Reading:
-    """The first config file by name. Raises DslError."""
-    name, path = min(library.paths["config"].items())
-    document, sink = open_document(path), Sink()
-    made = parse_reading(sink, document.root, name, document.root.span)
-    _refuse(sink)
-    return made
 
 
 def _own(library: Library, name: str) -> Reading:

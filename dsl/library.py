@@ -54,6 +54,10 @@ class Library:
     def models(self) -> Shelf[Model]:
         return Shelf("model", self.paths["model"], lambda name: self._parsed("model", name, self._model))
 
+    @cached_property
+    def readings(self) -> Shelf[Reading]:
+        return Shelf("config", self.paths["config"], lambda name: self._parsed("config", name, _config))
+
     def kind(self, name: str) -> Kind:
         return self.kinds.find(name)
 

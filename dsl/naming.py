@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,3 +45,11 @@ def name_of(library: Library, out: Path) -> str:
 
 def _taken(library: Library, name: str) -> bool:
     return name in library.models or bool(library.family(name))
+
+
+def numbered(names: Iterable[str]) -> Iterator[str]:
+    """Names, those that come again with a number: a, b, a-2."""
+    taken: Counter[str] = Counter()
+    for name in names:
+        taken[name] += 1
+        yield name if taken[name] == 1 else f"{name}-{taken[name]}"

@@ -146,3 +146,17 @@ class Storage:
     name: str
     parts: tuple[tuple[str | None, tuple[Item, ...]], ...]
     span: Span
+
+
+def parts(node: Node) -> tuple[Node, ...]:
+    """What a node of an expression is made of, a condition before what it chooses from."""
+    match node:
+        case Unary():
+            return (node.value,)
+        case Binary():
+            return node.left, node.right
+        case Choice():
+            return node.test, node.then, node.other
+        case Call():
+            return node.args
+    return ()

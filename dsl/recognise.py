@@ -125,13 +125,6 @@ def apply(rule: Rule, facts: Facts, params: Mapping[str, Param]) -> Found:
     return Found(rule, {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()})
 
 
-def choose(rules: Iterable[Rule], values: Mapping[str, object], params_of: Params) -> Found | None:
-    """The first rule that holds for `values`, applied. Values are as `foreign` describes them."""
-    facts = Facts(values)
-    rule, _ = first(rules, facts)
-    return apply(rule, facts, params_of(rule.kind) or {}) if rule else None
-
-
 def _fitting(answer: Answer, param: Param) -> Answer:
     """An answer of the parameter's type, words as layout files write them; without value where it has another."""
     value = answer.value

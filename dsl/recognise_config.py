@@ -14,6 +14,7 @@ from kvplan.dsl.diagnostics import listed
 from kvplan.dsl.expr import names
 from kvplan.dsl.facts import Answer, Facts, shortened
 from kvplan.dsl.model import Param
+from kvplan.dsl.naming import numbered
 from kvplan.dsl.readings import Reading
 from kvplan.dsl.recognise import Found, Rule, apply, judged
 from kvplan.dsl.saying import Said, remarks_of
@@ -128,12 +129,9 @@ def _hits(
 
 def _named(merged: Mapping[tuple[object, ...], list[tuple[int, Found]]]) -> Iterator[Stored]:
     """Caches in order of their first layers; where a name comes again it gets a number."""
-    taken: dict[str, int] = {}
-    for hits in merged.values():
-        rule = hits[0][1].rule
-        taken[rule.name] = taken.get(rule.name, 0) + 1
-        name = rule.name if taken[rule.name] == 1 else f"{rule.name}-{taken[rule.name]}"
-        yield Stored(name, rule.kind, tuple(layer for layer, _ in hits), hits[0][1].params)
+    names_ = numbered(hits[0][1].rule.name for hits in merged.values())
+    for name, hits in zip(names_, merged.values(), strict=True):
+        yield Stored(name, hits[0][1].rule.kind, tuple(layer for layer, _ in hits), hits[0][1].params)
 
 
 def _check(found: tuple[Stored, ...], kinds: Mapping[str, KindRules], place: Span) -> None:

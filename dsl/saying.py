@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvplan.dsl.diagnostics import listed
+from kvplan.dsl.diagnostics import listed, ranges
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.expr import names
 from kvplan.dsl.facts import Facts, ask
 from kvplan.dsl.nodes import Expr
@@ -47,7 +48,7 @@ def remarks_of(
         if names(remark.when) & layered:
             found += _at_layers(remark, here)
         elif ask(remark.when, facts).value:
-            found.append(filled(remark.say, facts))
+            found.append(filled(remark.say, facts.values))
     return tuple(found)
 
 
@@ -55,23 +56,5 @@ def _at_layers(remark: Remark, here: tuple[Facts, ...]) -> tuple[str, ...]:
     said = Said()
     for layer, facts in enumerate(here):
         if ask(remark.when, facts).value:
-            said.add(layer, filled(remark.say, facts))
+            said.add(layer, filled(remark.say, facts.values))
     return said.sentences()
-
-
-def filled(say: str, facts: Facts) -> str:
-    """A sentence with the values of the names in it, {name}."""
-    for name in sorted(facts.values):
-        say = say.replace("{" + name + "}", str(facts.values[name]))
-    return say
-
-
-def ranges(numbers: list[int]) -> str:
-    """Ascending numbers as people write them: 0-3, 7."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][-1] == number - 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ", ".join("-".join(map(str, part)) for part in parts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kvplan.dsl.expr import names
-from kvplan.dsl.nodes import Binary, Call, Choice, Expr, Node, Text, Unary
+from kvplan.dsl.nodes import Expr, Node, Text, parts
 from kvplan.dsl.readings import Reading
 from kvplan.dsl.recognise import Rule
 
@@ -81,14 +81,7 @@ def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozen
 
 
 def _quoted(node: Node) -> Iterator[str]:
-    match node:
-        case Text(value=str() as value):
-            yield value
-        case Call():
-            yield from (text for arg in node.args for text in _quoted(arg))
-        case Unary():
-            yield from _quoted(node.value)
-        case Binary():
-            yield from (*_quoted(node.left), *_quoted(node.right))
-        case Choice():
-            yield from (*_quoted(node.test), *_quoted(node.then), *_quoted(node.other))
+    if isinstance(node, Text) and isinstance(node.value, str):
+        yield node.value
+    for part in parts(node):
+        yield from _quoted(part)

@@ -8,7 +8,7 @@ import pytest
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.diff import Change, diff, expected, peers
-from kvplan.compiler.header import ranges
+from kvplan.dsl.diagnostics import ranges
 from kvplan.dsl.library import load
 from kvplan.runtime.plan import Nest, Plan, Table
 

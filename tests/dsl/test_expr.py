@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvplan.dsl import dtypes
 from kvplan.dsl.diagnostics import Diagnostic, DslError, render
-from kvplan.dsl.evaluate import fill
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.expr import evaluate, names, parse_expr
 from kvplan.dsl.nodes import Sizes
 
@@ -112,7 +112,7 @@ def test_names() -> None:
 
 
 def test_fill() -> None:
-    assert fill("{a} heads over tp={tp}, not {other}", ENV) == "7 heads over tp=4, not {other}"
+    assert filled("{a} heads over tp={tp}, not {other}", ENV) == "7 heads over tp=4, not {other}"
 
 
 @given(

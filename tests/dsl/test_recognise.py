@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-from kvplan.dsl.diagnostics import DslError, Sink
+from kvplan.dsl.diagnostics import DslError, Sink, ranges
 from kvplan.dsl.evaluate import evaluate
 from kvplan.dsl.expr import EVERY, parse_expr
 from kvplan.dsl.facts import Facts, ask
@@ -18,8 +18,7 @@ from kvplan.dsl.library import load
 from kvplan.dsl.model import Param
 from kvplan.dsl.reader import read_text
 from kvplan.dsl.readings import Reading, over, parse_own
-from kvplan.dsl.recognise import Rule, choose, parse_rules
-from kvplan.dsl.saying import ranges
+from kvplan.dsl.recognise import Found, Params, Rule, apply, first, parse_rules
 
 FACTS: Mapping[str, object] = {
     "n": 4, "word": "M-E*", "yes": True, "none": None, "half": 0.5, "list": (1, "x", None, True),
@@ -27,6 +26,13 @@ FACTS: Mapping[str, object] = {
     "turns": {"05": 1, "11": 2, "x": 3, "²": 4, "9" * 99: 5},
     "huge": Unusable("B002", "the number is too large"),
 }  # fmt: skip
+
+
+def choose(rules: Iterable[Rule], values: Mapping[str, object], params_of: Params) -> Found | None:
+    """The first rule that holds for `values`, applied."""
+    facts = Facts(values)
+    rule, _ = first(rules, facts)
+    return apply(rule, facts, params_of(rule.kind) or {}) if rule else None
 
 
 def worth(text: str, facts: Mapping[str, object] = FACTS) -> object:

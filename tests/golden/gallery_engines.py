@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from kvplan.compiler.mesh import mesh_sizes
-from kvplan.compiler.options import filled, split_options
+from kvplan.compiler.options import split_options
 from kvplan.dsl.diagnostics import DslError
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.expr import names
 from kvplan.dsl.fields import placeholders
 from kvplan.dsl.model import Engine, Kind, Sizes, Storage, Value

@@ -14,10 +14,10 @@ import pytest
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind import bind
 from kvplan.compiler.errors import CompileError, Refused
-from kvplan.compiler.options import filled
 from kvplan.compiler.route import placed
 from kvplan.compiler.sides import plan_side
 from kvplan.dsl.dtypes import size
+from kvplan.dsl.evaluate import filled
 from kvplan.dsl.expr import parse_expr
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model, Storage

@@ -6,12 +6,8 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.fits import check
 from kvplan.compiler.report import Report
-from kvplan.compiler.sample import sample_range, sample_request
-from kvplan.compiler.simulate import simulate
-from kvplan.compiler.trace import copies
-from tests.layouts.sweep import legal, library
+from tests.layouts.sweep import legal, library, simulated
 
 Pair = tuple[str, str, str]
 
@@ -33,17 +29,14 @@ def pairs() -> dict[Pair, list[str]]:
     return found
 
 
-def simulated(pair: Pair) -> Report:
-    made = compile_pair(library(), *pair)
-    request = sample_request(made.prefill, made.decode, sample_range(made.prefill, made.decode))
-    check(request, made.prefill, made.decode)
-    return simulate(made.plan, made.prefill, made.decode, copies(made.plan, request), request)
+def report_of(pair: Pair) -> Report:
+    return simulated(compile_pair(library(), *pair))
 
 
 def main() -> int:
     wanted, wrong = pairs(), 0
     with ProcessPoolExecutor(2) as pool:
-        for (pair, kinds), report in zip(wanted.items(), pool.map(simulated, wanted), strict=True):
+        for (pair, kinds), report in zip(wanted.items(), pool.map(report_of, wanted), strict=True):
             print(f"{', '.join(kinds)}: {pair[0]} {pair[1]} -> {pair[2]}\n  {report.text()}", flush=True)
             wrong += not report.right
     return min(wrong, 1)

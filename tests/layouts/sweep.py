@@ -5,8 +5,14 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from kvplan.compiler.api import Compiled
 from kvplan.compiler.bind import bind
 from kvplan.compiler.errors import CompileError
+from kvplan.compiler.fits import check
+from kvplan.compiler.report import Report
+from kvplan.compiler.sample import sample_range, sample_request
+from kvplan.compiler.simulate import simulate
+from kvplan.compiler.trace import copies
 from kvplan.dsl.library import Library, load
 
 EXAMPLES = Path(__file__).parents[2] / "examples/models"
@@ -40,3 +46,11 @@ def _runs(model: str, side: str) -> bool:
 def chain(sides: tuple[str, ...]) -> list[tuple[str, str]]:
     """Pairs in which every side reads once and is read once: each by the next, the last by the first."""
     return list(zip(sides, (*sides[1:], sides[0]), strict=True))
+
+
+def simulated(made: Compiled, seed: int = 0) -> Report:
+    """A plan executed for a request made up for its sides, and compared with naive indexing."""
+    sides = made.prefill, made.decode
+    request = sample_request(*sides, sample_range(*sides), seed)
+    check(request, *sides)
+    return simulate(made.plan, *sides, copies(made.plan, request), request)

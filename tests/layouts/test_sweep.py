@@ -9,13 +9,9 @@ from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.fits import check
-from kvplan.compiler.sample import sample_range, sample_request
-from kvplan.compiler.simulate import simulate
-from kvplan.compiler.trace import copies
 from tests.golden.digests import lines, written
 from tests.layouts.shrink import shrunk
-from tests.layouts.sweep import chain, legal, library
+from tests.layouts.sweep import chain, legal, library, simulated
 
 MODELS = sorted(library().models)
 ENGINES = sorted(library().engines)
@@ -58,8 +54,5 @@ def _outcome(prefill: BoundSide, decode: BoundSide) -> str:
 
 
 def _simulated(prefill: BoundSide, decode: BoundSide) -> None:
-    made = compile_bound(prefill, decode)
-    request = sample_request(prefill, decode, sample_range(prefill, decode), seed=5)
-    check(request, prefill, decode)
-    report = simulate(made.plan, prefill, decode, copies(made.plan, request), request)
+    report = simulated(compile_bound(prefill, decode), seed=5)
     assert report.right, report.text()
