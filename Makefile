@@ -3,10 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PACKAGES := dsl compiler runtime layouts cli
+SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 PYTEST_ARGS ?= -n 2 -q
 
-.PHONY: help demo test lint bench full goldens fmt install clean
+.PHONY: help demo test lint bench soak full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +27,10 @@ lint: $(TEST_SETS) .typing  ## linters and type checks only
 
 bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as ratios
 	@$(BIN)/kvplan bench $(ARGS)
+
+soak: $(VENV)/.dev $(VENV)/.nixl  ## faults at every step, then random requests and faults for SOAK_S seconds (600)
+	SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -q -p no:cacheprovider tests/runtime/test_processes.py
+	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)
 
 full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
 	@PYTHONPATH=. $(BIN)/python tests/layouts/full.py

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from bench.peer import SECONDS, met
 from bench.report import Row, skipped, within
-from bench.sample import interleave
+from bench.sample import WARMUP, interleave
 from bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
@@ -28,19 +27,20 @@ def measure(pairs: int) -> list[Row]:
     with TemporaryDirectory() as folder:
         path, plan = write_plan(library(), folder, MODEL, SIDE, SIDE)
         blocks = BYTES // sum(planes.page * len(planes.loops[0][1]) for planes in plan.decode.workers[0].planes)
-        with met(path, blocks) as pair:
-            names = count()
+        names = [f"request-{number}" for number in range(1 + WARMUP + pairs)]
+        with met(path, blocks, names) as pair:
+            left = iter(names)
 
             def ours() -> object:
-                return pair.puller.submit(request(plan, blocks, f"request-{next(names)}"), SECONDS).wait()
+                return pair.decode.submit(request(plan, blocks, next(left)), SECONDS).wait()
 
             pair.by_hand.read()
             expected = pair.memory.copy()
             pair.memory[:] = 0
             ours()
             assert np.array_equal(pair.memory, expected), "the runtime reads other bytes than NIXL by hand"
-            row = within(AREA, f"{BYTES >> 20} MiB", interleave(ours, pair.by_hand.read, pairs), MOST)
-            row.details["predicted"] = sum(pair.puller.predict(request(plan, blocks, "one more")).values())
+            row = within(AREA, f"{BYTES >> 20} MiB", interleave(ours, pair.by_hand.read, pairs, WARMUP), MOST)
+            row.details["predicted"] = sum(pair.decode.predict(request(plan, blocks, "one more")).values())
     return [row]
 
 

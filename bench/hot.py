@@ -30,7 +30,7 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
     from kvplan.runtime.plan import Blocks
 
     pair = plan.pairs[0]
-    source = here(plan, blocks=2 * BLOCKS)
+    link = here(plan, blocks=2 * BLOCKS)
     random = np.random.default_rng(5)
     lists = [random.permutation(2 * BLOCKS)[:BLOCKS].tolist() for _ in range(2)]
     ids = [np.array(one, np.int32) for one in lists]
@@ -40,13 +40,13 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
     wide = there.ids, mine.ids
 
     def ours() -> object:
-        return gather(source, runs, scratch)
+        return gather(link, runs, scratch)
 
     def theirs() -> object:
         return [(offsets[:, None] + blocks[None, :]).ravel() for blocks in wide]
 
     row = faster(AREA, f"{name}, shuffled", interleave(ours, theirs, pairs), 4.0)
-    row.details["requests"] = gather(source, runs, scratch).requests
+    row.details["requests"] = gather(link, runs, scratch).requests
     convert = min(clock(lambda: [np.array(one, np.int32) for one in lists]) for _ in range(pairs))
     match = min(clock(lambda: pair.match(0, BLOCKS * TOKENS, there, mine, 0, 0)) for _ in range(pairs))
     return [row, _beside(f"{name}: lists to int32", convert), _beside(f"{name}: pairing", match)]

@@ -1,9 +1,9 @@
-"""A prefill worker in a process of its own, and a puller here that reads from it, over NIXL."""
+"""A prefill worker in a process of its own, and a decode worker here that reads from it, over NIXL."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,17 +17,17 @@ from bench.stage import pool, room
 
 if TYPE_CHECKING:
     from kvplan.cli.crew import Line
-    from kvplan.runtime import Puller
+    from kvplan.runtime import DecodeWorker, Identity, Keys
 
-SECONDS = 60.0
+SECONDS, LEASE = 60.0, 3600.0
 PAUSE = 0.0005
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What reads from the other process: kvplan's puller, and NIXL by hand into the same memory."""
+    """What reads from the other process: kvplan's decode worker, and NIXL by hand into the same memory."""
 
-    puller: Puller
+    decode: DecodeWorker
     raw: Raw
     card: tuple[bytes, int]
     memory: npt.NDArray[np.uint8]
@@ -39,40 +39,45 @@ class Pair:
         return self.raw
 
 
-def serve(line: Line, path: str, blocks: int) -> None:
-    """Prefill worker 0 of the plan at `path`, over memory full of noise; until the parent is gone."""
+def serve(line: Line, path: str, blocks: int, requests: Iterable[str], identity: Identity, keys: Keys) -> None:
+    """Prefill worker 0 of the plan at `path`, over noise that `requests` hold; until the parent is gone."""
     from kvplan.runtime import Nixl, PrefillWorker, load_plan
     from kvplan.runtime.nixl import api
 
     plan = load_plan(path)
     memory = np.random.default_rng(1).integers(0, 256, room(plan.prefill, 0, blocks), np.uint8)
-    worker = PrefillWorker(plan, 0, pool(plan.prefill, 0, blocks, memory.ctypes.data), Nixl("prefill"))
+    mine = pool(plan.prefill, 0, blocks, memory.ctypes.data)
+    worker = PrefillWorker(plan, 0, mine, Nixl("prefill"), identity=identity, keys=keys, lease=LEASE)
     raw = Raw(api(), "raw-prefill", memory)
+    for request in requests:
+        worker.hold(request)
     worker.announce([worker.address])
     line.say((worker.address, raw.card()))
     while not line.waiting():
-        worker.poll()
         raw.poll()
         time.sleep(PAUSE)
+    worker.close()
 
 
 @contextmanager
-def met(path: str, blocks: int) -> Iterator[Pair]:
-    """A process that serves `blocks` blocks, and this one connected to it; NIXL counts the requests."""
+def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[Pair]:
+    """A process that serves `requests` of `blocks` blocks, and this one connected to it; NIXL counts what it posts."""
     from kvplan.cli.crew import Crew
-    from kvplan.runtime import Nixl, Puller, load_plan
+    from kvplan.cli.demo_run import engines
+    from kvplan.runtime import DecodeWorker, Nixl, load_plan
     from kvplan.runtime.nixl import api
 
     plan = load_plan(path)
     memory = np.zeros(room(plan.decode, 0, blocks), np.uint8)
+    who = engines()
     with Crew() as crew:
-        member = crew.start("prefill", serve, path, blocks)
+        member = crew.start("prefill", serve, path, blocks, tuple(requests), *who["prefill"])
         address, card = member.hear(time.monotonic() + SECONDS)
-        transport = Nixl("decode", telemetry=True)
-        puller = Puller(plan, 0, pool(plan.decode, 0, blocks, memory.ctypes.data), transport)
-        puller.connect(address, SECONDS)
-        raw = Raw(api(), "raw-decode", memory)
+        mine, transport = pool(plan.decode, 0, blocks, memory.ctypes.data), Nixl("decode", telemetry=True)
+        identity, keys = who["decode"]
+        decode = DecodeWorker(plan, 0, mine, transport, identity=identity, keys=keys)
         try:
-            yield Pair(puller, raw, card, memory)
+            decode.connect(address, SECONDS)
+            yield Pair(decode, Raw(api(), "raw-decode", memory), card, memory)
         finally:
-            puller.close()
+            decode.close()

@@ -60,13 +60,14 @@ def measure(pairs: int) -> list[Row]:
 def _sides(model: str, prefill: str, decode: str) -> list[Row]:
     with TemporaryDirectory() as folder:
         path, plan = write_plan(library(), folder, model, prefill, decode)
-        with met(path, BLOCKS) as pair:
-            return [_row(plan, pair, f"{model} {prefill} -> {decode}, {name}", *order) for name, *order in ORDERS]
+        orders = {f"{model} {prefill} -> {decode}, {name}": order for name, *order in ORDERS}
+        with met(path, BLOCKS, orders) as pair:
+            return [_row(plan, pair, name, *order) for name, order in orders.items()]
 
 
 def _row(plan: Plan, pair: Pair, name: str, prefill: Order, decode: Order) -> Row:
     wanted = request(plan, name, prefill, decode)
-    done = pair.puller.submit(wanted, SECONDS).wait()
+    done = pair.decode.submit(wanted, SECONDS).wait()
     fewest = minimum(plan, wanted)
     details: dict[str, object] = {"posted": done.posted, "predicted": done.requests, "fewest": fewest}
     met_ = done.posted == done.requests == fewest

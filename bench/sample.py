@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-PAIRS = 15
+PAIRS, WARMUP = 15, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,9 @@ class Ratio:
     pairs: int
 
 
-def interleave(ours: Callable[[], object], theirs: Callable[[], object], pairs: int = PAIRS, warmup: int = 2) -> Ratio:
+def interleave(
+    ours: Callable[[], object], theirs: Callable[[], object], pairs: int = PAIRS, warmup: int = WARMUP
+) -> Ratio:
     """Time `ours` and `theirs` in turns, `pairs` times each, the first one alternating."""
     for _ in range(warmup):
         ours(), theirs()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.runtime.plan import Plan, Side
-    from kvplan.runtime.prepare import Source
+    from kvplan.runtime.prepare import Link
     from kvplan.runtime.register import Pool
     from kvplan.runtime.transport import Transport
 
@@ -97,7 +97,7 @@ def room(side: Side, worker: int, blocks: int) -> int:
     return sum(blocks * ratios[plane.group] * plane.stride for plane in names.planes(side.workers[worker]))
 
 
-def here(plan: Plan, blocks: int) -> Source:
+def here(plan: Plan, blocks: int) -> Link:
     """Decode worker 0's prepared reads from prefill worker 0, over made-up addresses that nothing is read from."""
     from kvplan.runtime.inmemory import Hub, InMemory
 
@@ -107,11 +107,11 @@ def here(plan: Plan, blocks: int) -> Source:
     return between(plan, prefill, decode, InMemory(hub), InMemory(hub))
 
 
-def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Transport) -> Source:
+def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Transport) -> Link:
     """Register both pools and prepare the reads, all in this process."""
     from kvplan.runtime import prepare
 
     theirs.register(prefill.geometry.regions, "DRAM")
     ours.register(decode.geometry.regions, "DRAM")
     peer = ours.add_peer(theirs.metadata())
-    return prepare.source(plan, 0, 0, peer, ours, prefill.geometry, decode.geometry)
+    return prepare.link(plan, 0, 0, peer, ours, prefill.geometry, decode.geometry)

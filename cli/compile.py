@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvplan.cli import failure, files, jobs
+from kvplan.cli import failure, files, jobs, plan_index
 from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, libraries, side_options
+from kvplan.runtime.index import NAME
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -33,16 +34,16 @@ def command(
 
     Either those of MODELs for every pair of --prefill and --decode, or all of a DEPLOYMENT file.
 
-    A refused pair does not stop the others; the exit code is then 3.
+    A refused pair does not stop the others; the exit code is then 3. The file index.json in the directory says
+    which plan is for which pair, so that engines find it.
     """
     found, wanted, whole = _wanted(models, prefill, decode, options, layouts)
     outcome = jobs.run(found, wanted)
     texts = {path: compiled.text for path, compiled in outcome.plans.items()}
-    changed = files.stale(out, texts)
     left = files.orphans(out, texts) if whole else []
-    if not check:
-        files.write(out, texts, changed)
-    _say(form, out, texts, changed, left, check, outcome)
+    index = plan_index.expected(out, outcome.plans, left) if check else {}
+    changed = files.stale(out, {**texts, **index}) if check else plan_index.write(out, outcome.plans, left)
+    _say(form, out, {**texts, **index}, changed, left, check, outcome)
     if outcome.refused:
         sys.exit(failure.REFUSED)
     sys.exit(failure.WRONG if check and (changed or left) else 0)
@@ -65,15 +66,17 @@ def _say(
     outcome: jobs.Outcome,
 ) -> None:  # fmt: skip
     if form == "json":
-        click.echo(json.dumps(_answer(out, changed, left, check, outcome), indent=2))
+        click.echo(json.dumps(_answer(out, texts, changed, left, check, outcome), indent=2))
         return
     for path in changed:
-        click.echo(_difference(out, path, texts[path]) if check else f"wrote {out / path}")
+        if check or path in outcome.plans:
+            click.echo(_difference(out, path, texts[path]) if check else f"wrote {out / path}")
     for path in left:
         click.echo(f"{out / path}: nothing asks for this plan any more; remove it", err=True)
     for job, error in outcome.refused:
         click.echo(failure.refusal(job, error), err=True)
-    click.echo(_summary(out, texts, changed, check, len(outcome.refused)), err=True)
+    plans = {path: texts[path] for path in outcome.plans}
+    click.echo(_summary(out, plans, [path for path in changed if path in plans], check, len(outcome.refused)), err=True)
 
 
 def _difference(out: Path, path: str, text: str) -> str:
@@ -92,7 +95,7 @@ def _summary(out: Path, texts: Mapping[str, str], changed: Sequence[str], check:
 
 
 def _answer(
-    out: Path, changed: Sequence[str], left: Sequence[str], check: bool, outcome: jobs.Outcome
+    out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool, outcome: jobs.Outcome
 ) -> dict[str, object]:
     plans = [
         {
@@ -105,8 +108,13 @@ def _answer(
     ]
     refused = [{"pair": str(job), **failure.as_dict(error)} for job, error in outcome.refused]
     answer: dict[str, object] = {"plans": plans, "orphans": [str(out / path) for path in left], "refused": refused}
+    answer["index"] = {"path": str(out / NAME), "changed": NAME in changed, **_checked_index(out, texts)}
     first = failure.as_dict(outcome.refused[0][1]) if outcome.refused else None
     return {"error": first, **answer} if first else answer
+
+
+def _checked_index(out: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    return _checked(out, NAME, texts[NAME]) if NAME in texts else {}
 
 
 def _checked(out: Path, path: str, text: str) -> dict[str, str]:

@@ -47,10 +47,10 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
 
 def play(deployment: Path, output: Path, transport: str, until: float, console: Console) -> None:
     """Compile and run every pair of a deployment, and print what happened. Raises CrewError, DslError, CompileError."""
-    from kvplan.cli import demo_asked, demo_run, demo_show, files
+    from kvplan.cli import demo_asked, demo_run, demo_show, plan_index
 
     plans = compiled(deployment)
-    files.write(output, {path: made.text for path, made in plans.items()}, plans)
+    plan_index.write(output, plans)
     for path, made in plans.items():
         demo_show.show_plan(console, output / path, made.text)
         with progress(made.plan.title, demo_run.steps(made)) as tick:

@@ -15,6 +15,7 @@ from kvplan.cli.demo_worker import Job, fetch, serve
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
+    from kvplan.runtime import Identity, Keys
     from kvplan.runtime.inmemory import Hub
 
 NOTIFIED = 10.0
@@ -33,10 +34,12 @@ def run(compiled: Compiled, plan: Path, transport: str, until: float, advance: C
     hub = _hub() if transport == "memory" else None
     theirs, ours = demo_asked.shares(compiled, demo_asked.ranges(compiled))
     request, left = demo_asked.request("demo", theirs[0], ours[0]), until - time.monotonic()
+    who = engines()
     with Crew(threads=hub is not None) as crew:
 
         def start(name: str, work: Callable[..., None], share: Share) -> Member:
-            return crew.start(f"{name} worker {share.number}", work, Job(str(plan), share, request, left), hub)
+            job = Job(str(plan), share, request, left, *who[name])
+            return crew.start(f"{name} worker {share.number}", work, job, hub)
 
         prefill = [start("prefill", serve, share) for share in theirs]
         decode = [start("decode", fetch, share) for share in ours]
@@ -74,6 +77,17 @@ def _complete(member: Member, missing: set[str]) -> None:
     """Every prefill worker that the plan has readers tell must know that all of them are done."""
     if missing:
         raise CrewError(f"{member.name} was not told that these requests are done: {', '.join(sorted(missing))}")
+
+
+def engines() -> dict[str, tuple[Identity, Keys]]:
+    """Who either engine is in this run, and its keys, which let in the other one only."""
+    import zmq
+
+    from kvplan.runtime import Identity, Keys
+
+    pairs = {name: zmq.curve_keypair() for name in ("prefill", "decode")}
+    public = {public for public, _ in pairs.values()}
+    return {name: (Identity(name), Keys(*pair, frozenset(public - {pair[0]}))) for name, pair in pairs.items()}
 
 
 def _hub() -> Hub:

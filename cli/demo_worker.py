@@ -11,24 +11,29 @@ from kvplan.cli.demo_memory import Memory, allocate
 from kvplan.cli.demo_rows import Share
 
 if TYPE_CHECKING:
-    from kvplan.runtime import PrefillWorker, Puller
+    from kvplan.runtime import DecodeWorker, Identity, Keys, PrefillWorker
     from kvplan.runtime.inmemory import Hub
     from kvplan.runtime.plan import Plan, Side
     from kvplan.runtime.request import Request
     from kvplan.runtime.transport import Transport
 
 REQUESTS = ("first", "again")
-PAUSE = 0.0002
+PAUSE, SHORTEST = 0.002, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One worker's part: the plan file, its share, the request that all agree on, seconds before giving up."""
+    """One worker's part: the plan file, its share, the request that all agree on, seconds before giving up.
+
+    `identity` and `keys` are those of its engine, the same for all its workers.
+    """
 
     plan: str
     share: Share
     request: Request
     seconds: float
+    identity: Identity
+    keys: Keys
 
     def asking(self, name: str) -> Request:
         """The request under a name of its own."""
@@ -54,7 +59,7 @@ class Moved:
 
 
 def serve(line: Line, job: Job, hub: Hub | None) -> None:
-    """A prefill worker: fill, register, answer decode workers until the parent says finish; tell which are done."""
+    """A prefill worker: fill, register, hold what is asked for; tell which requests were not done in the end."""
     from kvplan.cli.demo_content import stamp
     from kvplan.cli.demo_rows import held
     from kvplan.runtime import PrefillWorker, load_plan, views
@@ -63,72 +68,82 @@ def serve(line: Line, job: Job, hub: Hub | None) -> None:
     memory = noise(plan.prefill, job.share, seed=job.share.number)
     stamp(job.share, held, memory.planes)
     pool = views(plan.prefill, job.share.number, dict(memory.planes.items()))
-    worker = PrefillWorker(plan, job.share.number, pool, transport("prefill", hub))
+    mine, lease = transport("prefill", hub), max(SHORTEST, job.seconds)
+    worker = PrefillWorker(plan, job.share.number, pool, mine, identity=job.identity, keys=job.keys, lease=lease)
     try:
+        asked = hold(plan, worker)
         line.say(worker.address)
-        worker.announce(line.listen(job.seconds), generation="demo")
-        line.say(unfinished(line, plan, worker, job.seconds))
+        worker.announce(line.listen(job.seconds))
+        line.say(unfinished(line, worker, asked, job.seconds))
         line.listen(job.seconds)
     finally:
         worker.close()
 
 
-def unfinished(line: Line, plan: Plan, worker: PrefillWorker, seconds: float) -> set[str]:
-    """Poll until all requests are complete by the plan's contract, or until told to end; those that are not."""
-    from kvplan.runtime.server import expected
+def hold(plan: Plan, worker: PrefillWorker) -> set[str]:
+    """Hold the requests, unless the plan has no decode worker tell this worker when it is done; those held."""
+    from kvplan.runtime.guests import expected
 
-    missing = set(REQUESTS) if expected(plan, worker.worker) else set()
+    held = set(REQUESTS) if expected(plan, worker.worker) else set()
+    for request in held:
+        worker.hold(request)
+    return held
+
+
+def unfinished(line: Line, worker: PrefillWorker, missing: set[str], seconds: float) -> set[str]:
+    """Wait until all requests are complete by the plan's contract, or until told to end; those that are not."""
     end = time.monotonic() + seconds
     while missing and time.monotonic() < end and not line.waiting():
-        worker.poll()
-        missing -= set(worker.finished())
         time.sleep(PAUSE)
+        missing = missing - {one.request for one in worker.released() if one.why == "finished"}
     return missing
 
 
 def fetch(line: Line, job: Job, hub: Hub | None) -> None:
     """A decode worker: connect, fetch the request twice, and compare every byte that it holds after the first time."""
-    from kvplan.runtime import Puller, load_plan, views
+    from kvplan.runtime import DecodeWorker, load_plan, views
 
     plan, number = load_plan(job.plan), job.share.number
     memory = noise(plan.decode, job.share, seed=1000 + number)
     pool = views(plan.decode, number, dict(memory.planes.items()))
-    puller = Puller(plan, number, pool, transport("decode", hub))
+    worker = DecodeWorker(plan, number, pool, transport("decode", hub), identity=job.identity, keys=job.keys)
     try:
-        twice(line, job, puller, memory)
+        twice(line, job, worker, memory)
     finally:
-        puller.close()
+        worker.close()
 
 
-def twice(line: Line, job: Job, puller: Puller, memory: Memory) -> None:
+def twice(line: Line, job: Job, worker: DecodeWorker, memory: Memory) -> None:
     """Say that this worker is ready, what it checked after the first transfer, and how both of them went."""
     from kvplan.cli.demo_check import check
 
     before = memory.copy()
     line.say("ready")
     addresses = line.listen(job.seconds)
-    connect, _ = timed(lambda: puller.connect(addresses[0], job.seconds))
-    first, _ = timed(lambda: puller.submit(job.asking("first"), job.seconds).wait())
+    connect, _ = timed(lambda: worker.connect(addresses[0], job.seconds))
+    first, _ = timed(lambda: worker.submit(job.asking("first"), job.seconds).wait())
     line.say(check(job.share, memory, before))
-    idle(line, puller, job.seconds)
+    line.listen(job.seconds)
     wanted, began = job.asking("again"), time.monotonic()
-    again, moved = timed(lambda: puller.submit(wanted, job.seconds).wait())
+    again, moved = timed(lambda: worker.submit(wanted, job.seconds).wait())
     posted = moved.requests if moved.posted is None else moved.posted
-    line.say(Moved(job.share.number, len(moved.parts), posted, moved.requests, connect, first, again, began))
+    line.say(
+        Moved(
+            job.share.number,
+            sum(part.member.reads for part in moved.parts),
+            posted,
+            moved.requests,
+            connect,
+            first,
+            again,
+            began,
+        )
+    )
 
 
 def noise(side: Side, share: Share, seed: int) -> Memory:
     """Memory for one worker's planes, with room for the blocks of its share."""
     return allocate(side.workers[share.number], side.groups, share.tables, seed)
-
-
-def idle(line: Line, puller: Puller, seconds: float) -> None:
-    """Wait for the parent's word, polling all the while: without it the last notification may never leave."""
-    end = time.monotonic() + seconds
-    while not line.waiting() and time.monotonic() < end:
-        puller.poll()
-        time.sleep(PAUSE)
-    line.listen(0)
 
 
 def transport(name: str, hub: Hub | None) -> Transport:

@@ -12,7 +12,7 @@ from kvplan.cli.failure import guarded, usage_as_json
 
 VERBS = (
     "check", "compile", "explain", "diff", "trace", "simulate", "audit", "matrix", "list", "new", "from-cache",
-    "schema", "demo", "bench",
+    "schema", "keys", "demo", "bench",
 )  # fmt: skip
 
 

@@ -6,56 +6,86 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kvplan.runtime.catalog import Catalog
+    from kvplan.runtime.checksum import Sample
+    from kvplan.runtime.decode import DecodeWorker, Peer
+    from kvplan.runtime.identity import Identity, scales
     from kvplan.runtime.inmemory import Hub, InMemory
+    from kvplan.runtime.jit import Jit
+    from kvplan.runtime.keys import Keys, Plain
+    from kvplan.runtime.lease import Event, Released
+    from kvplan.runtime.limits import Limits
     from kvplan.runtime.load import choose
     from kvplan.runtime.load import load as load_plan
     from kvplan.runtime.memory import Memory
+    from kvplan.runtime.metrics import Counters
     from kvplan.runtime.nixl import Nixl
     from kvplan.runtime.plan import Blocks, Plan
-    from kvplan.runtime.pull import Puller
+    from kvplan.runtime.prefill import PrefillWorker
     from kvplan.runtime.register import Pool, views
     from kvplan.runtime.request import Request
-    from kvplan.runtime.server import Event, PrefillWorker
     from kvplan.runtime.tables import Ring, Slot
     from kvplan.runtime.transfer import Transfer
 
 _HOME = {
     "Blocks": "plan",
-    "Event": "server",
+    "Catalog": "catalog",
+    "Counters": "metrics",
+    "DecodeWorker": "decode",
+    "Event": "lease",
     "Hub": "inmemory",
+    "Identity": "identity",
     "InMemory": "inmemory",
+    "Jit": "jit",
+    "Keys": "keys",
+    "Limits": "limits",
     "Memory": "memory",
     "Nixl": "nixl",
+    "Peer": "decode",
+    "Plain": "keys",
     "Plan": "plan",
     "Pool": "register",
-    "PrefillWorker": "server",
-    "Puller": "pull",
+    "PrefillWorker": "prefill",
+    "Released": "lease",
     "Request": "request",
     "Ring": "tables",
+    "Sample": "checksum",
     "Slot": "tables",
     "Transfer": "transfer",
     "choose": "load",
     "load_plan": "load",
+    "scales": "identity",
     "views": "register",
 }
 
 __all__ = [
     "Blocks",
+    "Catalog",
+    "Counters",
+    "DecodeWorker",
     "Event",
     "Hub",
+    "Identity",
     "InMemory",
+    "Jit",
+    "Keys",
+    "Limits",
     "Memory",
     "Nixl",
+    "Peer",
+    "Plain",
     "Plan",
     "Pool",
     "PrefillWorker",
-    "Puller",
+    "Released",
     "Request",
     "Ring",
+    "Sample",
     "Slot",
     "Transfer",
     "choose",
     "load_plan",
+    "scales",
     "views",
 ]
 

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 
 class KvplanError(Exception):
-    """Base of all runtime errors. `code` is permanent and listed in docs/errors.md."""
+    """Base of all runtime errors. `code` is permanent and listed in docs/errors.md.
+
+    `again` says that asking once more, later, may help by itself.
+    """
 
     code = "R000"
+    again = False
 
 
 class PlanFormatError(KvplanError):
@@ -33,6 +37,25 @@ class DigestError(KvplanError):
     """Two peers, or a peer and a plan, do not mean the same model, side or plan."""
 
     code = "R004"
+
+
+class PlanMissingError(DigestError):
+    """No plan for this pair of sides is in the plans directory; the message has the command that makes it."""
+
+    code = "R005"
+
+
+class PlanIndexError(KvplanError):
+    """The index of a plans directory is missing, damaged, not to be written, or pins another text than a plan has."""
+
+    code = "R006"
+
+
+class PlanPendingError(PlanMissingError):
+    """The plan for a pair is being compiled: ask again."""
+
+    code = "R007"
+    again = True
 
 
 class CacheMemoryError(KvplanError):
@@ -71,6 +94,36 @@ class HandshakeError(KvplanError):
     code = "R021"
 
 
+class KeysError(KvplanError):
+    """Keys cannot be used, or a peer does not have, or does not accept, the key that was given."""
+
+    code = "R022"
+
+
+class OwnCardError(HandshakeError):
+    """An engine was asked to meet itself."""
+
+    code = "R023"
+
+
+class ReplayError(CardError):
+    """A card answers another question than the one that was asked: it was recorded, or belongs to someone else."""
+
+    code = "R024"
+
+
+class StalePeerError(HandshakeError):
+    """A peer has restarted, or its registration has changed, since it was met."""
+
+    code = "R025"
+
+
+class UnlikeError(HandshakeError):
+    """Two engines run unlike models, revisions of a model, or per-tensor scales."""
+
+    code = "R026"
+
+
 class NixlMissingError(KvplanError):
     """No usable NIXL could be imported; the message lists what was tried."""
 
@@ -99,6 +152,18 @@ class NotBegunError(HandleError):
     """The transport refused a read before it began: nothing of it moves, and its blocks are free."""
 
     code = "R034"
+
+
+class MetricsMissingError(KvplanError):
+    """prometheus-client cannot be imported; the message has the command that installs it."""
+
+    code = "R035"
+
+
+class MetricsAddressError(KvplanError):
+    """The address for metrics is taken, or is none of this machine."""
+
+    code = "R036"
 
 
 class RequestError(KvplanError):
@@ -139,3 +204,27 @@ class CancelledTransferError(RequestError):
     """The caller cancelled the transfer."""
 
     code = "R045"
+
+
+class LeaseError(RequestError):
+    """A prefill worker did not hold the request's blocks from before the first read until after the last."""
+
+    code = "R046"
+
+
+class ChecksumError(RequestError):
+    """What arrived differs from what the prefill worker holds; the first layer that differs is named."""
+
+    code = "R047"
+
+
+class WithdrawnError(RequestError):
+    """The prefill engine gave the request up."""
+
+    code = "R048"
+
+
+class LimitedError(RequestError):
+    """More requests are under way than the worker's limits allow."""
+
+    code = "R049"

@@ -1,66 +1,124 @@
-"""Transfers under way: posting, progress, the end of each, and what failed ones leave behind."""
+"""The requests of a decode worker that are under way: claimed, moved, told, kept, or ended with an error."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable
 
-from kvplan.runtime.card import Done, seal
-from kvplan.runtime.demand import Demand
+from kvplan.runtime import logs
 from kvplan.runtime.errors import (
     DeadlineError,
-    HandleError,
     KvplanError,
+    LeaseError,
     PeerLostError,
     RequestError,
     TransferError,
-    TransportError,
 )
-from kvplan.runtime.gather import Load, Scratch, gather
-from kvplan.runtime.handshake import named
-from kvplan.runtime.peers import Peers
-from kvplan.runtime.plan import Plan
-from kvplan.runtime.prepare import Source
-from kvplan.runtime.quarantine import Ledger, Written
-from kvplan.runtime.transfer import Part, Transfer
-from kvplan.runtime.transport import Handle, Transport
+from kvplan.runtime.messages import Ask, Done, Leave, Spent, ToPrefill, Want
+from kvplan.runtime.metrics import Counters
+from kvplan.runtime.mover import Means, Mover
+from kvplan.runtime.orphans import Orphan, Orphans
+from kvplan.runtime.outcome import outcome
+from kvplan.runtime.parts import Part
+from kvplan.runtime.quarantine import Ledger
+from kvplan.runtime.session import Member, Session
+from kvplan.runtime.slices import size
+from kvplan.runtime.transfer import Transfer
+from kvplan.runtime.wire import pack
 
-LOG = logging.getLogger("kvplan.runtime")
-
-
-@dataclass(slots=True, eq=False)
-class Orphan:
-    """Blocks of a failed transfer, and the reads (by peer) that may still write them."""
-
-    written: Written
-    reads: list[tuple[str, Handle | None]]
+Sums = tuple[tuple[str, int, int], ...]
 
 
 class Flight:
-    """All transfers of one decode worker. Not safe from threads: Puller has the lock."""
+    """All transfers of one decode worker. Not safe from threads: DecodeWorker has the lock.
 
-    def __init__(self, plan: Plan, worker: int, blocks: Mapping[str, int], transport: Transport, peers: Peers) -> None:
-        self.ledger = Ledger(plan.decode, blocks)
-        self._plan, self._worker, self._transport, self._peers = plan, worker, transport, peers
-        self._running: dict[str, Transfer] = {}
-        self._orphans: list[Orphan] = []
+    `sums` gives the checksums of what came from one prefill worker, None while they are not known yet.
+    """
+
+    def __init__(
+        self, ledger: Ledger, means: Means, counters: Counters, sums: Callable[[Transfer, Session, Part], Sums | None]
+    ) -> None:
+        self.orphans = Orphans(ledger, means.transport.lost)
+        self.running: dict[str, tuple[Transfer, Session]] = {}
+        self._ledger, self._means, self._counters, self._sums = ledger, means, counters, sums
         self._ended: list[Transfer] = []
+        self._attempts = itertools.count(1)
 
-    def has(self, request: str) -> bool:
-        return request in self._running
+    def start(self, transfer: Transfer, session: Session) -> None:
+        """Claim a transfer whose blocks are taken."""
+        name, transfer.attempt = transfer.request.id, next(self._attempts)
+        self.running[name] = transfer, session
+        for member in session.members.values():
+            runs = transfer.demand.of(session.plan.prefill.workers[member.worker].shard) if member.reads else {}
+            expected = size(member.links.of(None), runs) if runs and not session.push else 0
+            transfer.parts.append(Part(member, expected))
+            session.claim(member, (name,), (name,) if transfer.fed or session.push else ())
 
-    def start(self, transfer: Transfer, wanted: Demand, scratch: Scratch) -> None:
-        """Post all reads of a transfer whose blocks are taken."""
-        transfer.written = wanted.written
-        self._running[transfer.request.id] = transfer
-        for worker in sorted({read.worker for read in self._plan.reads[self._worker]}):
-            if transfer.ended:
-                return
-            self._post(transfer, self._peers.sources[worker], wanted, scratch)
-        if not transfer.ended:
-            self._step(transfer)
+    def held(self, transfer: Transfer, session: Session, part: Part, hold: int) -> None:
+        """A prefill worker says that it holds the request."""
+        if part.phase != "claiming":
+            if part.hold != hold and part.phase != "kept":
+                text = f"prefill worker {part.member.worker} let hold {part.hold} of it go and holds it anew as {hold}"
+                self.fail(transfer, LeaseError(f"request {transfer.request.id}: {text}: ask again"))
+            return
+        part.hold, part.phase = hold, "moving"
+        try:
+            self._begin(transfer, session, part)
+        except Exception as error:
+            self.broken(transfer, part, error)
+
+    def step(self, transfer: Transfer, session: Session, now: float) -> None:
+        """One step of a transfer."""
+        for part in transfer.parts:
+            if part.mover is not None and part.phase == "moving" and not transfer.ended:
+                self._follow(transfer, session, part, part.mover)
+        if not transfer.ended and all(part.past("moved") for part in transfer.parts):
+            self._tell(transfer, session)
+        if not transfer.ended and all(part.phase == "kept" for part in transfer.parts):
+            self._finish(transfer, now)
+        elif not transfer.ended and now > transfer.deadline:
+            waiting = {part.member.worker: part.phase for part in transfer.parts if part.phase != "kept"}
+            self.fail(transfer, DeadlineError(f"request {transfer.request.id} did not end in time: {_said(waiting)}"))
+
+    def broken(self, transfer: Transfer, part: Part, cause: Exception) -> None:
+        """Something went wrong between here and one prefill worker."""
+        if isinstance(cause, RequestError):
+            self.fail(transfer, cause)
+            return
+        text = str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
+        error = TransferError(f"request {transfer.request.id}, prefill worker {part.member.worker}: {text}")
+        error.__cause__ = cause
+        self.fail(transfer, error)
+
+    def fail(self, transfer: Transfer, error: RequestError) -> None:
+        """End a transfer with `error`; its blocks are free only when nothing can write them any more."""
+        if transfer.ended:
+            return
+        error.untrusted = {group: tuple(ids.tolist()) for group, ids in transfer.written.items()}
+        transfer.error = error
+        pieces = [piece for part in transfer.parts if part.mover is not None for piece in part.mover.stop()]
+        writers = [part.member for part in transfer.parts if part.wanted]
+        self.orphans.add(Orphan(transfer.request.id, transfer.written, pieces, writers))
+        for part in transfer.parts:
+            part.member.line.send(Leave(transfer.request.id))
+        self._counters.add("failures", reason=error.code)
+        self._end(transfer, outcome(error).state)
+
+    def claims(self, session: Session, member: Member) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Requests that a worker must go on holding, and those of them that need not be whole.
+
+        Not those that it was told are over: a claim after that is taken for a new read.
+        """
+        mine = [transfer for transfer, one in self.running.values() if one is session]
+        open_ = [one for one in mine if any(part.member is member and not part.past("told") for part in one.parts)]
+        names = tuple(one.request.id for one in open_)
+        return names, names if session.push else tuple(one.request.id for one in open_ if one.fed)
+
+    def stop(self, session: Session | None, reason: Callable[[str], RequestError]) -> None:
+        """Fail all transfers of a session, or all there are. `reason` makes the error for a request's name."""
+        for transfer, mine in list(self.running.values()):
+            if session is None or mine is session:
+                self.fail(transfer, reason(f"request {transfer.request.id}"))
 
     def settle(self) -> None:
         """Call back for all that ended. Last in every call from outside: a callback may ask for anything."""
@@ -71,176 +129,91 @@ class Flight:
                 try:
                     callback(transfer)
                 except Exception:
-                    LOG.exception("request=%s callback failed", transfer.request.id)
+                    logs.failure("callback failed", request=transfer.request.id)
 
-    def advance(self) -> None:
-        """One step of everything."""
-        for transfer in list(self._running.values()):
-            if not transfer.ended:
-                self._step(transfer)
-        self._sweep()
+    def mover(self, transfer: Transfer, session: Session, part: Part) -> Mover:
+        """What moves a part's bytes, made when first asked for."""
+        if part.mover is None:
+            name, line = transfer.request.id, part.member.line
 
-    def fail(self, transfer: Transfer, error: RequestError) -> None:
-        """End a transfer with `error`; its blocks are free only when nothing can write them any more."""
-        if transfer.ended:
-            return
-        ids = {group: tuple(found.tolist()) for group, found in transfer.written.items()}
-        error.untrusted = ids
-        transfer.error = error
-        reads: list[tuple[str, Handle | None]] = [(p.peer, handle) for p in transfer.parts for handle in p.handles]
+            def ask(number: int, size: int) -> None:
+                _send(line.send, Ask(name, number, size))
+
+            def fail(error: Exception) -> None:
+                self.broken(transfer, part, error)
+
+            part.mover = Mover(name, part.member.peer, self._means, fail, ask if session.engine.admission else None)
+        return part.mover
+
+    def _begin(self, transfer: Transfer, session: Session, part: Part) -> None:
+        if not part.member.reads or not transfer.demand.runs:
+            part.phase = "moved"
+        elif session.push:
+            part.wanted = True
+            _send(part.member.line.send, _want(transfer))
+        elif not transfer.fed:
+            mover = self.mover(transfer, session, part)
+            shard = session.plan.prefill.workers[part.member.worker].shard
+            mover.feed(part.member.links.of(None), transfer.demand.of(shard))
+            mover.fed = True
+
+    def _follow(self, transfer: Transfer, session: Session, part: Part, mover: Mover) -> None:
+        for number in mover.step():
+            if session.engine.admission:
+                part.member.line.send(Spent(transfer.request.id, number))
+        if mover.done and not transfer.ended:
+            part.phase = "moved"
+            self._counters.add("posted", mover.requests)
+            self._counters.add("spans", mover.spans)
+
+    def _tell(self, transfer: Transfer, session: Session) -> None:
+        """Only when all is there: a worker that is told frees its blocks, and a request that fails is asked again."""
         for part in transfer.parts:
-            part.handles = []
-        self.ledger.quarantine(transfer.written)
-        self._orphans.append(Orphan(transfer.written, reads))
-        self._sweep()
-        self._end(transfer, "failed")
+            if part.phase == "moved" and not transfer.ended:
+                self._told(transfer, session, part)
 
-    def drop(self, worker: int) -> None:
-        """Forget a peer: transfers that read from it, or must still tell it, fail."""
-        if worker not in self._peers.sources:
-            return
-        self._peers.retire(worker)
-        if worker in named(self._plan, self._worker):
-            self.stop(f"prefill worker {worker} was dropped: connect, and ask again")
-        self._sweep()
-
-    def stop(self, reason: str) -> None:
-        """Fail everything that runs."""
-        for transfer in list(self._running.values()):
-            self.fail(transfer, TransferError(reason))
-
-    def abandon(self) -> None:
-        """After the transport is closed: nothing is under way any more."""
-        for orphan in self._orphans:
-            self.ledger.free(orphan.written)
-        self._orphans = []
-
-    def _post(self, transfer: Transfer, source: Source, wanted: Demand, scratch: Scratch) -> None:
-        part = Part(source.worker, source.peer, 0, [])
-        transfer.parts.append(part)
-        runs = wanted.of(self._plan.prefill.workers[source.worker].shard)
+    def _told(self, transfer: Transfer, session: Session, part: Part) -> None:
         try:
-            if runs:
-                load = gather(source, runs, scratch)
-                part.requests = load.requests
-                transfer.requests += load.requests
-                self._read(part, source, load)
-            part.whole = True
+            done = self._done(transfer, session, part)
+            if done is not None:
+                _send(part.member.line.send, done)
+                part.phase = "told"
         except Exception as error:
-            if _begun_nothing(error):
-                part.handles = [handle for handle in part.handles if handle is not None]
-            self._broken(transfer, part, error)
+            self.broken(transfer, part, error)
 
-    def _read(self, part: Part, source: Source, load: Load) -> None:
-        # None stands for a read that the transport may have begun before it raised.
-        for bank, local, remote in load.banks:
-            part.handles.append(None)
-            part.handles[-1] = self._transport.read(source.peer, bank.local, local, bank.remote, remote)
-        if len(load.local_spans):
-            types = source.decode.mem_type, source.prefill.mem_type
-            part.handles.append(None)
-            part.handles[-1] = self._transport.read_spans(
-                source.peer, load.local_spans, types[0], load.remote_spans, types[1]
-            )
+    def _done(self, transfer: Transfer, session: Session, part: Part) -> Done | None:
+        """What a prefill worker is told at the end, None while it is still being summed."""
+        name, sample = transfer.request.id, transfer.sample
+        if sample is None or not part.member.reads or not transfer.demand.runs:
+            return Done(name, part.hold, transfer.attempt)
+        sums = self._sums(transfer, session, part)
+        if sums is None:
+            return None
+        return Done(name, part.hold, transfer.attempt, sums, (sample.every, sample.seed), _want(transfer))
 
-    def _step(self, transfer: Transfer) -> None:
-        for part in transfer.parts:
-            try:
-                self._follow(part)
-            except Exception as error:
-                self._broken(transfer, part, error)
-            if transfer.ended:
-                return
-        if all(part.done for part in transfer.parts):
-            self._finish(transfer)
-        elif time.monotonic() > transfer.deadline:
-            waiting = [part.worker for part in transfer.parts if part.handles]
-            text = f"request {transfer.request.id}: reads from prefill workers {waiting} did not end in time"
-            self.fail(transfer, DeadlineError(text))
-
-    def _follow(self, part: Part) -> None:
-        for handle in list(part.handles):
-            if handle is None or not self._poll(part, handle):
-                return
-            count = handle.requests()
-            part.posted = None if count is None or part.posted is None else part.posted + count
-            part.handles.remove(handle)
-            handle.release()
-
-    def _poll(self, part: Part, handle: Handle) -> bool:
-        try:
-            return handle.poll()
-        except PeerLostError:
-            part.handles.remove(handle)
-            raise
-
-    def _tell(self, transfer: Transfer, worker: int) -> None:
-        """A worker that cannot be told is gone: what was read from it is whole all the same."""
-        try:
-            peer = self._peers.sources[worker].peer
-            self._transport.notify(peer, seal(Done(self._plan.digest, transfer.request.id, self._worker)))
-        except Exception as error:
-            transfer.unnotified = (*transfer.unnotified, worker)
-            LOG.warning("request=%s worker=%d notification=%s", transfer.request.id, worker, error)
-
-    def _finish(self, transfer: Transfer) -> None:
-        # Only now: a worker that is told frees its blocks, and a request that fails is asked for again.
-        for worker in named(self._plan, self._worker):
-            self._tell(transfer, worker)
-        self.ledger.free(transfer.written)
+    def _finish(self, transfer: Transfer, now: float) -> None:
+        self._ledger.free(transfer.written)
+        moved = sum(part.mover.moved for part in transfer.parts if part.mover is not None)
+        self._counters.add("bytes", moved, direction="read")
+        self._counters.observe("transfer_seconds", now - transfer.began)
         self._end(transfer, "done")
-
-    def _broken(self, transfer: Transfer, part: Part, cause: Exception) -> None:
-        error = TransferError(f"request {transfer.request.id}, read from prefill worker {part.worker}: {_said(cause)}")
-        error.__cause__ = cause
-        self.fail(transfer, error)
-        if isinstance(cause, PeerLostError):
-            self.drop(part.worker)
 
     def _end(self, transfer: Transfer, state: str) -> None:
         transfer.state = state
-        self._running.pop(transfer.request.id, None)
+        self.running.pop(transfer.request.id, None)
+        self._counters.add("requests", outcome=state)
         self._ended.append(transfer)
 
-    def _sweep(self) -> None:
-        """Free the blocks of failed transfers that nothing writes any more, and remove peers that nobody reads from."""
-        for orphan in self._orphans:
-            orphan.reads = [read for read in orphan.reads if not self._over(*read)]
-        for orphan in [one for one in self._orphans if not one.reads]:
-            self.ledger.free(orphan.written)
-        self._orphans = [one for one in self._orphans if one.reads]
-        busy = {peer for orphan in self._orphans for peer, _ in orphan.reads}
-        busy |= {part.peer for one in self._running.values() for part in one.parts if part.handles}
-        self._peers.remove_retired(busy)
 
-    def _over(self, peer: str, handle: Handle | None) -> bool:
-        """Whether a read can write nothing any more: it is done, or its connection is gone.
-
-        A peer that is removed from the transport proves nothing: bytes of NIXL over TCP were seen to arrive later.
-        """
-        if handle is None:
-            return False
-        try:
-            if not handle.poll():
-                return False
-        except PeerLostError as error:
-            LOG.debug("peer=%s read=%s", peer, error)
-        except Exception as error:
-            LOG.debug("peer=%s read=%s", peer, error)
-            return False
-        try:
-            handle.release()
-        except Exception as error:
-            LOG.warning("peer=%s release=%s", peer, error)
-        return True
+def _want(transfer: Transfer) -> Want:
+    one = transfer.request
+    return Want(one.id, one.tokens, dict(one.lengths), pack(one.prefill), pack(one.decode))
 
 
-def _begun_nothing(error: Exception) -> bool:
-    """Whether the read that raised this cannot be under way: what is not known of may be."""
-    if isinstance(error, PeerLostError | HandleError):
-        return True
-    return isinstance(error, KvplanError) and not isinstance(error, TransportError)
+def _send(send: Callable[[ToPrefill], bool], message: ToPrefill) -> None:
+    if not send(message):
+        raise PeerLostError("its line is full or broken: is it polled?")
 
 
-def _said(error: Exception) -> str:
-    return str(error) if isinstance(error, KvplanError) else f"{type(error).__name__}: {error}"
+def _said(waiting: dict[int, str]) -> str:
+    return ", ".join(f"prefill worker {worker} is {phase}" for worker, phase in waiting.items())

@@ -1,4 +1,4 @@
-"""The hot path: from the runs of a request to what is posted to one prefill worker.
+"""The hot path: from the runs of a request to what is posted over one link.
 
 Blocks that lie side by side on both sides become one explicit span; all others go by index into the prepared
 lists, which costs less than a nanosecond each where an explicit address costs ten and a posted request a thousand.
@@ -7,7 +7,7 @@ lists, which costs less than a nanosecond each where an explicit address costs t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from kvplan.runtime import rows, spans
 from kvplan.runtime.errors import AddressError, LimitError
 from kvplan.runtime.plan import Ints, Runs
-from kvplan.runtime.prepare import INT32, Bank, Entry, Source
+from kvplan.runtime.prepare import INT32, Bank, Entry, Link
 from kvplan.runtime.runs import NO_RUNS
 from kvplan.runtime.transport import Index
 
@@ -24,14 +24,17 @@ NOTHING = np.empty((0, 5), np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one source is asked for: indices into its banks, and explicit rows (address, bytes, device) of both sides.
+    """What one link moves: indices into its banks, and explicit rows (address, bytes, device) of both sides.
 
-    The indices (local, remote) are views of the scratch: post them before the next load is gathered.
+    The indices (local, remote) are views of the scratch: post them before the next load is gathered. `bytes` are
+    those asked for, without padding that lies between them; `spans` is their number before neighbours were joined.
     """
 
     banks: tuple[tuple[Bank, Index, Index], ...]
     local_spans: Ints
     remote_spans: Ints
+    bytes: int
+    spans: int
 
     @property
     def requests(self) -> int:
@@ -66,22 +69,21 @@ class Scratch:
         return self._free[self._used - size : self._used]
 
 
-def gather(source: Source, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
-    """What to post to `source` for `runs` by pair. Raises LimitError where an int32 does not count it."""
+def gather(link: Link, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
+    """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
     scratch.clear()
-    banks: list[tuple[Bank, Index, Index]] = []
-    explicit: list[Ints] = []
+    out = _Out(link, scratch)
     total = 0
-    for entry in source.entries:
+    for entry in link.entries:
         one = runs[entry.pair.name]
         whole = spans.whole_pages(entry.pair.page, entry.read.table, one)
         pages, ragged = (one, NO_RUNS) if whole.all() else (spans.pick(one, whole), spans.pick(one, ~whole))
         if (total := total + _most(entry, pages, ragged)) > INT32:
-            text = f"{total} descriptors from worker {source.worker}, at most {INT32}"
+            text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
-        _entry(source, entry, pages, ragged, (scratch, banks, explicit))
-    merged = merge(np.concatenate(explicit)) if explicit else NOTHING
-    return Load(tuple(banks), *_sides(source, merged))
+        _entry(entry, pages, ragged, out)
+    merged = merge(np.concatenate(out.explicit)) if out.explicit else NOTHING
+    return Load(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
 
 
 def merge(found: Ints) -> Ints:
@@ -121,7 +123,16 @@ def chains(p: Ints, d: Ints) -> tuple[Ints, Ints]:
     return cut[:-1], cut[1:] - cut[:-1]
 
 
-_Out = tuple[Scratch, list[tuple[Bank, Index, Index]], list[Ints]]
+@dataclass(slots=True)
+class _Out:
+    """What is gathered so far."""
+
+    link: Link
+    scratch: Scratch
+    banks: list[tuple[Bank, Index, Index]] = field(default_factory=list)
+    explicit: list[Ints] = field(default_factory=list)
+    bytes: int = 0
+    spans: int = 0
 
 
 def _most(entry: Entry, pages: Runs, ragged: Runs) -> int:
@@ -136,11 +147,16 @@ def _ragged(tokens: rows.Tokens, runs: Runs) -> int:
     return joined * (every if tokens.hops else len(runs.count)) + (len(table) - joined) * every
 
 
-def _entry(source: Source, entry: Entry, pages: Runs, ragged: Runs, out: _Out) -> None:
+def _entry(entry: Entry, pages: Runs, ragged: Runs, out: _Out) -> None:
     beside = ragged.decode_block if len(ragged.count) else None
     if beside is not None:
-        strides = source.prefill.stride, source.decode.stride
-        out[2].append(_addresses(source, spans.token_spans(entry.token, ragged, *strides)))
+        strides = out.link.prefill.stride, out.link.decode.stride
+        found = spans.token_spans(entry.token, ragged, *strides)
+        out.bytes += int(found[:, rows.BYTES].sum())
+        out.spans += len(found)
+        out.explicit.append(_addresses(out.link, found))
+    out.bytes += len(pages.count) * int(entry.page[:, rows.BYTES].sum())
+    out.spans += len(pages.count) * len(entry.page)
     _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
 
 
@@ -148,7 +164,7 @@ def _pages(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> No
     if not len(p):
         return
     if not entry.banks:
-        out[2].append(_spelled(entry.places, p, d, np.ones_like(p)))
+        out.explicit.append(_spelled(entry.places, p, d, np.ones_like(p)))
         return
     if entry.joinable:
         p, d = by_decode(p, d)
@@ -166,7 +182,7 @@ def _joined(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> N
     _index(entry, True, p[alone], d[alone], out)
     chained = ~alone[first]
     start = first[chained]
-    out[2].append(_spelled(entry.places[: entry.joinable], p[start], d[start], length[chained]))
+    out.explicit.append(_spelled(entry.places[: entry.joinable], p[start], d[start], length[chained]))
 
 
 def _alone(entry: Entry, p: Ints, d: Ints, length: Ints, ragged: Ints | None) -> npt.NDArray[np.bool_]:
@@ -187,10 +203,12 @@ def _index(entry: Entry, joinable: bool, p: Ints, d: Ints, out: _Out) -> None:
     if not len(p) or not banks:
         return
     lines = max(bank.rows for bank in banks)
-    remote, local = (
-        out[0].table(lines, step, blocks.astype(np.int32)) for step, blocks in zip(entry.blocks, (p, d), strict=True)
-    )
-    out[1].extend((bank, local[: bank.rows * len(p)], remote[: bank.rows * len(p)]) for bank in banks)
+    tables = [
+        out.scratch.table(lines, step, blocks.astype(np.int32))
+        for step, blocks in zip(entry.blocks, (p, d), strict=True)
+    ]
+    local, remote = tables if out.link.push else reversed(tables)
+    out.banks.extend((bank, local[: bank.rows * len(p)], remote[: bank.rows * len(p)]) for bank in banks)
 
 
 def _spelled(places: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
@@ -204,19 +222,20 @@ def _spelled(places: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
     return found.reshape(-1, 5)
 
 
-def _addresses(source: Source, found: Ints) -> Ints:
+def _addresses(link: Link, found: Ints) -> Ints:
     p, d = found[:, rows.P_PLANE], found[:, rows.D_PLANE]
     spelled = np.empty((len(found), 5), np.int64)
-    spelled[:, 0] = source.prefill.base[p] + found[:, rows.P_OFFSET]
-    spelled[:, 1] = source.decode.base[d] + found[:, rows.D_OFFSET]
+    spelled[:, 0] = link.prefill.base[p] + found[:, rows.P_OFFSET]
+    spelled[:, 1] = link.decode.base[d] + found[:, rows.D_OFFSET]
     spelled[:, 2] = found[:, rows.BYTES]
-    spelled[:, 3] = source.prefill.region[p]
-    spelled[:, 4] = source.decode.region[d]
+    spelled[:, 3] = link.prefill.region[p]
+    spelled[:, 4] = link.decode.region[d]
     return spelled
 
 
-def _sides(source: Source, merged: Ints) -> tuple[Ints, Ints]:
-    local, remote = merged[:, [1, 2, 4]], merged[:, [0, 2, 3]]
-    local[:, 2] = source.decode.regions[local[:, 2], 2]
-    remote[:, 2] = source.prefill.regions[remote[:, 2], 2]
-    return local, remote
+def _sides(link: Link, merged: Ints) -> tuple[Ints, Ints]:
+    """The explicit rows (address, bytes, device) of the local and of the remote side."""
+    theirs, ours = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
+    theirs[:, 2] = link.prefill.regions[theirs[:, 2], 2]
+    ours[:, 2] = link.decode.regions[ours[:, 2], 2]
+    return (theirs, ours) if link.push else (ours, theirs)

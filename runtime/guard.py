@@ -10,7 +10,9 @@ from kvplan.runtime.plan import Ints
 
 
 def check_spans(spans: Ints) -> None:
-    """Raises AddressError where a row (address, bytes, ...) is empty or leaves the address space."""
+    """Raises AddressError where a row (address, bytes, ...) is empty, leaves the address space, or is not int64."""
+    if spans.dtype != np.int64:
+        raise AddressError(f"descriptors are int64, not {spans.dtype}: a cast would change addresses in silence")
     address, size = spans[:, 0], spans[:, 1]
     bad = (address < 1) | (size < 1) | (size > TOP - 1 - np.maximum(address, 0))
     _refuse(spans, bad)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 from kvplan.runtime import digest
-from kvplan.runtime.errors import DigestError, KvplanError, PlanLoadError
+from kvplan.runtime.errors import KvplanError, PlanLoadError, PlanMissingError
 from kvplan.runtime.plan import Plan
 
 _COUNT = itertools.count()
@@ -20,33 +19,48 @@ def load(path: str | Path) -> Plan:
 
     Raises PlanLoadError where it is not a plan module, PlanFormatError for another format or a wrong digest.
     """
-    plan = getattr(_module(Path(path)), "PLAN", None)
+    path = Path(path)
+    if path.suffix != ".py" or not path.is_file():
+        raise PlanLoadError(f"{path} is no Python file: give a module that `kvplan compile` wrote")
+    try:
+        return loaded(path.read_bytes(), str(path))
+    except OSError as error:
+        raise PlanLoadError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def loaded(data: bytes, name: str) -> Plan:
+    """The plan of a module's bytes, which are executed; `name` is what errors call it. Raises as `load` does."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise PlanLoadError(f"{name} cannot be imported: it is not UTF-8: {error}") from error
+    plan = getattr(_module(text, name), "PLAN", None)
     if not isinstance(plan, Plan):
-        raise PlanLoadError(f"{path} has no PLAN: give a module that `kvplan compile` wrote")
+        raise PlanLoadError(f"{name} has no PLAN: give a module that `kvplan compile` wrote")
     digest.check(plan)
-    digest.check_functions(plan, Path(path).read_text(encoding="utf-8"))
+    digest.check_functions(plan, text)
     return plan
 
 
 def choose(plans: Iterable[Plan], model: str, prefill: str, decode: str) -> Plan:
-    """The plan for a model digest and two side digests. Raises DigestError where there is none."""
+    """The plan for a model digest and two side digests. Raises PlanMissingError where there is none."""
     known = list(plans)
     for plan in known:
         if (plan.model_digest, plan.prefill.digest, plan.decode.digest) == (model, prefill, decode):
             return plan
     have = ", ".join(f"{plan.prefill.key} -> {plan.decode.key}" for plan in known) or "none"
-    raise DigestError(f"no plan from side {prefill} to side {decode} of model {model}; have {have}: compile this pair")
+    wanted = f"from side {prefill!a:.80} to side {decode!a:.80} of model {model!a:.80}"
+    raise PlanMissingError(f"no plan {wanted}; have {have}: compile this pair")
 
 
-def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"kvplan_plan_{next(_COUNT)}", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise PlanLoadError(f"{path} is no Python file: give a module that `kvplan compile` wrote")
-    module = importlib.util.module_from_spec(spec)
+def _module(text: str, name: str) -> ModuleType:
+    """The text as a module. No compiled copy of it is read or kept: what was read is what runs."""
+    module = ModuleType(f"kvplan_plan_{next(_COUNT)}")
+    module.__file__ = name
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, name, "exec", dont_inherit=True), module.__dict__)
     except KvplanError:
         raise
-    except Exception as error:
-        raise PlanLoadError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise PlanLoadError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
     return module

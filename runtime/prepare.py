@@ -1,10 +1,11 @@
-"""What is prepared once per peer: every read's rows, and the strided descriptor lists of both sides.
+"""What is prepared once per link: every read's rows, and the strided descriptor lists of both sides.
 
 Time and memory follow the number of rows, never the number of blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -15,8 +16,9 @@ from kvplan.runtime import geometry as shape
 from kvplan.runtime import rows, spans
 from kvplan.runtime.errors import AddressError
 from kvplan.runtime.geometry import Geometry
+from kvplan.runtime.layers import chosen
 from kvplan.runtime.plan import Ints, Pair, Plan, Read
-from kvplan.runtime.transport import Prepared, Transport
+from kvplan.runtime.transport import Op, Prepared, Transport
 
 INT32 = (1 << 31) - 1
 # Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
@@ -55,33 +57,68 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One prefill worker as a decode worker reads it: geometry of both, the reads, the prepared lists."""
+class Link:
+    """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
 
-    worker: int
+    `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
+    otherwise it has the decode worker, and reads.
+    """
+
+    prefill_worker: int
+    decode_worker: int
     peer: str
+    push: bool
     prefill: Geometry
     decode: Geometry
     entries: tuple[Entry, ...]
 
+    @property
+    def op(self) -> Op:
+        return "WRITE" if self.push else "READ"
+
+    @property
+    def local(self) -> Geometry:
+        return self.prefill if self.push else self.decode
+
+    @property
+    def remote(self) -> Geometry:
+        return self.decode if self.push else self.prefill
+
     def release(self) -> None:
         """Give the prepared lists back."""
-        for bank in (bank for entry in self.entries for bank in entry.banks):
-            bank.local.release()
-            bank.remote.release()
+        _release(bank for entry in self.entries for bank in entry.banks)
 
 
-def source(
-    plan: Plan, decode_worker: int, worker: int, peer: str, transport: Transport, prefill: Geometry, decode: Geometry
-) -> Source:
-    """Prepare all reads of a decode worker from prefill worker `worker`, whose transport name is `peer`."""
-    bridges = shape.bridgeable(prefill, plan.prefill, worker), shape.bridgeable(decode, plan.decode, decode_worker)
-    found = []
-    for read in plan.reads[decode_worker]:
-        if read.worker == worker:
-            entry = _entry(plan, read, (prefill, decode), bridges)
-            found.append(replace(entry, banks=_banks(entry, transport, peer, (prefill, decode))))
-    return Source(worker, peer, prefill, decode, tuple(found))
+def link(
+    plan: Plan,
+    prefill_worker: int,
+    decode_worker: int,
+    peer: str,
+    transport: Transport,
+    prefill: Geometry,
+    decode: Geometry,
+    *,
+    push: bool = False,
+    layers: frozenset[int] | None = None,
+) -> Link:
+    """Prepare all that moves between two workers, of the global `layers` only where they are given.
+
+    Raises BadRequestError where one page holds some of `layers` and other layers, too; then nothing stays prepared.
+    """
+    found = Link(prefill_worker, decode_worker, peer, push, prefill, decode, ())
+    bridges = (
+        shape.bridgeable(prefill, plan.prefill, prefill_worker),
+        shape.bridgeable(decode, plan.decode, decode_worker),
+    )
+    made: list[Entry] = []
+    try:
+        for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
+            entry = _entry(plan, read, found, bridges, layers)
+            made += [_with_banks(entry, transport, found)] if entry else []
+    except Exception:
+        _release(bank for entry in made for bank in entry.banks)
+        raise
+    return replace(found, entries=tuple(made))
 
 
 def strided(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> Ints:
@@ -110,11 +147,19 @@ def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask,
     return found
 
 
-def _entry(plan: Plan, read: Read, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Entry:
+def _entry(
+    plan: Plan, read: Read, ends: Link, bridges: tuple[Mask, Mask], layers: frozenset[int] | None
+) -> Entry | None:
+    """One read of `layers`; None where it has none of them."""
     page, token = rows.of_read(read)
     if not len(page) and not token:
         raise AddressError(f"a read of worker {read.worker} moves nothing: compile the plan again")
+    if layers is not None:
+        page, token = chosen(plan, ends.decode_worker, read, (page, token), layers)
+    if not len(page) and not token:
+        return None
     page = rows.joined(page)
+    sides = ends.prefill, ends.decode
     join = joinable(page, sides, bridges)
     every = page if len(page) else token[0].table
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
@@ -131,24 +176,39 @@ def _places(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
     return np.stack((*address, page[:, rows.BYTES], *strides, *regions), axis=1)
 
 
-def _banks(entry: Entry, transport: Transport, peer: str, sides: tuple[Geometry, Geometry]) -> tuple[Bank, ...]:
-    prefill, decode = sides
+def _with_banks(entry: Entry, transport: Transport, ends: Link) -> Entry:
     page, size = entry.page, INT32 // max(entry.blocks)
-    mine = strided(decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
-    theirs = strided(prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
     if not size:
-        return ()
+        return entry
     # A state has one block: the fewest transfers are best.
     size = min(size, BANK) if entry.read.table.token else size
-    return tuple(
-        Bank(
-            stop - start,
-            stop <= entry.joinable,
-            transport.prepare(None, mine[start:stop], decode.mem_type),
-            transport.prepare(peer, theirs[start:stop], prefill.mem_type),
-        )
-        for start, stop in _cut(entry.joinable, len(page), size)
-    )
+    theirs = strided(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
+    ours = strided(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
+    local, remote = (theirs, ours) if ends.push else (ours, theirs)
+    made: list[Bank] = []
+    try:
+        for start, stop in _cut(entry.joinable, len(page), size):
+            lists = _lists(transport, ends, local[start:stop], remote[start:stop])
+            made.append(Bank(stop - start, stop <= entry.joinable, *lists))
+    except Exception:
+        _release(made)
+        raise
+    return replace(entry, banks=tuple(made))
+
+
+def _lists(transport: Transport, ends: Link, local: Ints, remote: Ints) -> tuple[Prepared, Prepared]:
+    mine = transport.prepare(None, local, ends.local.mem_type)
+    try:
+        return mine, transport.prepare(ends.peer, remote, ends.remote.mem_type)
+    except Exception:
+        mine.release()
+        raise
+
+
+def _release(banks: Iterable[Bank]) -> None:
+    for bank in banks:
+        bank.local.release()
+        bank.remote.release()
 
 
 def _cut(joinable: int, total: int, size: int) -> list[tuple[int, int]]:

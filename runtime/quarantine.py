@@ -31,7 +31,7 @@ class Ledger:
             if state.any():
                 block, kind = ids[state.argmax()], "in quarantine" if state.max() == QUARANTINED else "being written"
                 advice = (
-                    "use others until its read ends, or close this puller"
+                    "use others until its transfer ends, or close this worker"
                     if state.max() == QUARANTINED
                     else "wait for its transfer"
                 )
@@ -48,6 +48,10 @@ class Ledger:
         """Block ids in quarantine, by arena."""
         found = {arena: np.flatnonzero(state == QUARANTINED) for arena, state in self._state.items()}
         return {arena: tuple(ids.tolist()) for arena, ids in found.items() if ids.size}
+
+    def count(self, arena: int) -> int:
+        """How many blocks of an arena are in quarantine."""
+        return int((self._state[arena] == QUARANTINED).sum())
 
     def _set(self, written: Written, state: int) -> None:
         for group, ids in written.items():

@@ -10,7 +10,7 @@ from kvplan.runtime.errors import BadRequestError, BlockTableError
 from kvplan.runtime.plan import CONTEXT, Group, Pair, Plan, Runs, Side
 from kvplan.runtime.runs import NO_RUNS
 from kvplan.runtime.spans import group_named
-from kvplan.runtime.tables import Ring, Slot, Tables, blocks, check_kept, check_repeats, checked, whole
+from kvplan.runtime.tables import Anywhere, Ring, Slot, Table, Tables, blocks, check_kept, check_repeats, checked, whole
 
 __all__ = ["Request", "Ring", "Slot", "Tables", "blocks", "check", "runs"]
 
@@ -35,26 +35,47 @@ class Request:
         return self.tokens if group.length == CONTEXT else self.lengths[group.length]
 
 
-def check(plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int]) -> Request:
+def check(
+    plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int], *, fed: bool = False
+) -> Request:
     """The request with every number an int and every block id an int64, copied, so that nobody changes it later.
 
     Raises BadRequestError where it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
-    known (a group that this worker holds nothing of) bounds nothing.
+    known (a group that this worker holds nothing of) bounds nothing. Of a request that is `fed` in chunks, prefill
+    tables may lack: chunks bring them.
     """
-    _check_id(request.id)
-    asked = Request(request.id, _range(request.tokens), {}, {}, _lengths(plan, request.lengths))
-    theirs = _side(plan, "prefill", request.prefill, asked, prefill)
-    ours = _side(plan, "decode", request.decode, asked, decode)
+    check_id(request.id)
+    asked = Request(request.id, checked_range(request.tokens), {}, {}, _lengths(plan, request.lengths))
+    ends = {CONTEXT: asked.tokens[1]} | {name: end for name, (_, end) in asked.lengths.items()}
+    theirs = _side(plan, "prefill", request.prefill, ends, prefill, whole_request=True)
+    ours = _side(plan, "decode", request.decode, ends, decode, whole_request=True)
+    for name, tables in (("decode", ours), *([] if fed else [("prefill", theirs)])):
+        _check_all(plan, name, tables)
     check_repeats(plan.decode, ours)
     return replace(asked, prefill=theirs, decode=ours)
 
 
-def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> Runs:
-    """The runs of one pair of groups. Raises BadRequestError where a table is short or null where tokens are."""
-    first, end = request.range_of(group_named(plan.decode, pair.decode))
-    if first == end:
+def brought(plan: Plan, request: Request, tables: object, end: int, pools: Mapping[str, int], *, final: bool) -> Tables:
+    """The prefill tables that a chunk of a checked request brings, checked and copied; the chunk ends at token `end`.
+
+    Where it is not the `final` one, states may stand after more tokens than it has. Raises BadRequestError.
+    """
+    ends = {CONTEXT: end} | {name: last for name, (_, last) in request.lengths.items()}
+    return _side(plan, "prefill", tables, ends, pools, whole_request=final)
+
+
+def runs(
+    plan: Plan, pair: Pair, request: Request, shards: tuple[int, int], tokens: tuple[int, int] | None = None
+) -> Runs:
+    """The runs of one pair of groups, of `tokens` only where they are given.
+
+    Raises BadRequestError where a table is missing, short, or null where tokens are.
+    """
+    first, end = tokens or request.range_of(group_named(plan.decode, pair.decode))
+    if first >= end:
         return NO_RUNS
-    prefill, decode = blocks(request.prefill[pair.prefill]), blocks(request.decode[pair.decode])
+    prefill = blocks(_table(request.prefill, "prefill", pair.prefill))
+    decode = blocks(_table(request.decode, "decode", pair.decode))
     try:
         _check_covers(plan, pair, request, (first, end))
         return pair.match(first, end, prefill, decode, *shards)
@@ -62,7 +83,14 @@ def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int]) -> R
         raise BadRequestError(f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}") from error
 
 
-def _check_id(name: object) -> None:
+def _table(tables: Tables, side: str, group: str) -> Table:
+    if group not in tables:
+        raise BadRequestError(f"group {group!r} of the {side} side is missing from the request and from this chunk")
+    return tables[group]
+
+
+def check_id(name: object) -> None:
+    """Raises BadRequestError where `name` is no text of 1 to 256 bytes."""
     if not isinstance(name, str) or not name:
         raise BadRequestError("a request's id is a text that is not empty")
     try:
@@ -73,7 +101,8 @@ def _check_id(name: object) -> None:
         raise BadRequestError(f"the request's id has {size} bytes, at most {LONGEST_ID}")
 
 
-def _range(tokens: object) -> tuple[int, int]:
+def checked_range(tokens: object) -> tuple[int, int]:
+    """Tokens [first, end) as ints. Raises BadRequestError."""
     if not isinstance(tokens, tuple | list) or len(tokens) != 2:
         raise BadRequestError("tokens are two whole numbers: the first, and the one behind the last")
     first, end = (whole(token, "a token") for token in tokens)
@@ -82,7 +111,13 @@ def _range(tokens: object) -> tuple[int, int]:
     return first, end
 
 
-def _side(plan: Plan, name: str, tables: object, asked: Request, pools: Mapping[str, int]) -> Tables:
+def _side(
+    plan: Plan, name: str, tables: object, ends: Mapping[str, int], pools: Mapping[str, int], *, whole_request: bool
+) -> Tables:
+    """The tables of one side, which stand after the tokens in `ends`, by length; states may stand after more tokens
+
+    where it is not the whole request.
+    """
     side: Side = getattr(plan, name)
     groups = {group.name: group for group in side.groups}
     if not isinstance(tables, Mapping):
@@ -90,11 +125,17 @@ def _side(plan: Plan, name: str, tables: object, asked: Request, pools: Mapping[
     given = dict(tables)
     for key in given:
         _check_group(groups, key, name)
+    after = {key: ends.get(groups[key].length, ends[CONTEXT]) for key in given}
+    return {
+        key: checked(groups[key], table, after[key], pools.get(key), name, exact=whole_request)
+        for key, table in given.items()
+    }
+
+
+def _check_all(plan: Plan, name: str, given: Tables) -> None:
     for needed in sorted({getattr(pair, name) for pair in plan.pairs}):
         if needed not in given:
             raise BadRequestError(f"group {needed!r} of the {name} side is missing from the request")
-    ends = {key: asked.lengths.get(groups[key].length, asked.tokens)[1] for key in given}
-    return {key: checked(groups[key], table, ends[key], pools.get(key), name) for key, table in given.items()}
 
 
 def _check_group(groups: Mapping[str, Group], key: object, name: str) -> None:
@@ -113,7 +154,7 @@ def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, i
     first, end = (token // pair.rows * pair.rows for token in (lowest, tokens[1]))
     slack = max(1 + group.chunk // group.tokens if group.shards > 1 else 0 for group in (theirs, ours))
     for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
-        if isinstance(table, Slot) or first >= end or not group.tokens:
+        if isinstance(table, Slot | Anywhere) or first >= end or not group.tokens:
             continue
         if isinstance(table, Ring):
             check_kept(group, table, pair.rows, first)
@@ -140,4 +181,4 @@ def _lengths(plan: Plan, given: object) -> dict[str, tuple[int, int]]:
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
     if unlike := sorted(map(str, known ^ set(given))):
         raise BadRequestError(f"lengths need exactly {sorted(known)}; missing or unknown: {', '.join(unlike)}")
-    return {name: _range(tokens) for name, tokens in given.items()}
+    return {name: checked_range(tokens) for name, tokens in given.items()}

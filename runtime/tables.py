@@ -33,6 +33,16 @@ class Ring:
     at: int
 
 
+class Anywhere(Blocks):
+    """A block at every position, of prefill tables that are not known yet: for what does not depend on which."""
+
+    def __init__(self) -> None:
+        Blocks.__init__(self, 0, np.zeros(1, np.int64))
+
+    def at(self, position: Ints) -> Ints:
+        return np.zeros_like(position)
+
+
 Table = Blocks | Slot | Ring
 Tables = Mapping[str, Table]
 
@@ -55,15 +65,18 @@ def whole(value: object, what: str) -> int:
     return found
 
 
-def checked(group: Group, table: object, end: int, pool: int | None, side: str) -> Table:
-    """The table of one group of a request that ends at token `end`, its numbers ints. Raises BadRequestError."""
+def checked(group: Group, table: object, end: int, pool: int | None, side: str, *, exact: bool = True) -> Table:
+    """The table of one group of a request that ends at token `end`, its numbers ints. Raises BadRequestError.
+
+    A state stands after exactly so many tokens, or, if not `exact`, after so many or more.
+    """
     where = f"{side} group {group.name!r}"
     want, text = _sort(group)
     if not isinstance(table, want):
         stored = "a ring" if group.ring else group.store
         raise BadRequestError(f"{where} holds {stored}: give {text}, not {type(table).__name__}")
     if isinstance(table, Slot):
-        return _slot(table, end, pool, where)
+        return _slot(table, (end, exact), pool, where)
     if isinstance(table, Ring):
         return _ring(group, table, end, pool, side)
     first = whole(table.first, f"{where}: the first position")
@@ -100,10 +113,12 @@ def _sort(group: Group) -> tuple[type[Table], str]:
     return (Slot, "a Slot") if group.store == "state" else (Blocks, "Blocks")
 
 
-def _slot(table: Slot, end: int, pool: int | None, where: str) -> Slot:
+def _slot(table: Slot, asked: tuple[int, bool], pool: int | None, where: str) -> Slot:
+    end, exact = asked
     slot, at = whole(table.slot, f"{where}: the slot"), whole(table.at, f"{where}: its number of tokens")
-    if at != end:
-        raise BadRequestError(f"{where} stands after {at} tokens, the request ends at {end}: a state is whole")
+    if at < end or (exact and at > end):
+        what = "request" if exact else "chunk"
+        raise BadRequestError(f"{where} stands after {at} tokens, the {what} ends at {end}: a state is whole")
     _ids(np.array([slot], np.int64), 0, pool, where)
     return Slot(slot, at)
 

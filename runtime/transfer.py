@@ -1,24 +1,26 @@
-"""One request on its way: polled, waited for, awaited or called back."""
+"""One request on its way, as its caller sees it: polled, waited for, awaited, called back, or used as an event."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kvplan.runtime.demand import Demand
 from kvplan.runtime.errors import CancelledTransferError, KvplanError, RequestError
+from kvplan.runtime.outcome import Arrived, Outcome, outcome
 from kvplan.runtime.quarantine import Written
 from kvplan.runtime.request import Request
-from kvplan.runtime.transport import Handle
 
 if TYPE_CHECKING:
-    from kvplan.runtime.pull import Puller
+    from kvplan.runtime.checksum import Sample
+    from kvplan.runtime.parts import Part
 
 SHORTEST, LONGEST = 20e-6, 1e-3
 LONGEST_TIMEOUT = 1e9
+NOTHING = Demand({}, {})
 
 
 def seconds(timeout: object, error: type[KvplanError]) -> float:
@@ -32,42 +34,39 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
     return float(timeout)
 
 
-@dataclass(slots=True, eq=False)
-class Part:
-    """What one source was asked for. `handles` are the reads not done yet, None for one that failed when posted.
+class Owner(Protocol):
+    """The worker of a transfer."""
 
-    `requests` were predicted; `posted` are those that the transport counted, None where it does not count. `whole`
-    says that every read was posted: before that, no handles mean nothing.
-    """
+    def poll(self) -> bool: ...
 
-    worker: int
-    peer: str
-    requests: int
-    handles: list[Handle | None]
-    posted: int | None = 0
-    whole: bool = False
+    def running(self) -> int: ...
 
-    @property
-    def done(self) -> bool:
-        return self.whole and not self.handles
+    def rest(self, seconds: float) -> None: ...
+
+    def cancel(self, transfer: Transfer, error: RequestError) -> None: ...
+
+    def watch(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> bool: ...
 
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """The outcome of one request. `state` is running, done or failed, and `error` then says why.
+    """One request and how far it is. `state` is running, done, failed, cancelled or expired; `error` then says why.
 
-    `requests` is the number of requests predicted. `unnotified` are prefill workers that could not be told.
+    `deadline` is by the worker's clock. `written` are the decode blocks that it writes, by group.
     """
 
     request: Request
     deadline: float
-    puller: Puller
+    began: float
+    worker: Owner
+    fed: bool = False
+    sample: Sample | None = None
+    attempt: int = 0
     state: str = "running"
     error: KvplanError | None = None
+    demand: Demand = NOTHING
     parts: list[Part] = field(default_factory=list)
     written: Written = field(default_factory=dict)
-    requests: int = 0
-    unnotified: tuple[int, ...] = ()
     callbacks: list[Callable[[Transfer], None]] = field(default_factory=list)
 
     @property
@@ -75,46 +74,79 @@ class Transfer:
         return self.state != "running"
 
     @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, None while it runs."""
+        if not self.ended:
+            return None
+        return Arrived(self.bytes) if self.error is None else outcome(self.error)
+
+    @property
+    def untrusted(self) -> dict[str, tuple[int, ...]]:
+        """Decode block ids by group that may hold anything, after any end but done."""
+        found = self.outcome
+        return {} if found is None or isinstance(found, Arrived) else dict(found.untrusted)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that have arrived."""
+        return sum(part.arrived for part in self.parts)
+
+    @property
+    def total(self) -> int:
+        """Bytes that the request comes to on this worker."""
+        return sum(part.expected for part in self.parts)
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1, which only a request that is done reaches: by bytes, each prefill worker counting alike."""
+        if self.state == "done":
+            return 1.0
+        shares = [part.progress for part in self.parts]
+        return min(0.999, sum(shares) / len(shares)) if shares else 0.0
+
+    @property
+    def requests(self) -> int:
+        """Requests that the transport was predicted to post so far."""
+        return sum(part.requests for part in self.parts)
+
+    @property
     def posted(self) -> int | None:
         """Requests that the transport counted, None where it does not count."""
         counts = [part.posted for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
-    @property
-    def untrusted(self) -> dict[str, tuple[int, ...]]:
-        """Decode block ids by group that may hold anything, after a failure."""
-        return self.error.untrusted if isinstance(self.error, RequestError) else {}
+    def query(self) -> bool:
+        """Whether everything has arrived; the face of an event, as `offer` takes one. Raises the error."""
+        self.poll()
+        return self.ended and self._result() is self
 
     def poll(self) -> bool:
-        """Progress everything of this puller; whether this transfer has ended."""
-        self.puller.poll()
+        """Progress everything of this worker; whether this transfer has ended."""
+        self.worker.poll()
         return self.ended
 
     def wait(self) -> Transfer:
         """Block until the end, which the deadline bounds. Raises the transfer's error."""
         pause = SHORTEST
         while not self.poll():
-            time.sleep(pause)
+            self.worker.rest(pause)
             pause = min(2 * pause, LONGEST)
         return self._result()
 
     def __await__(self) -> Generator[Any, None, Transfer]:
-        import asyncio
+        from kvplan.runtime.waiting import ended
 
-        pause = SHORTEST
-        while not self.poll():
-            yield from asyncio.sleep(pause).__await__()
-            pause = min(2 * pause, LONGEST)
+        yield from ended(self).__await__()
         return self._result()
 
     def on_end(self, callback: Callable[[Transfer], None]) -> None:
         """Call `callback` with this transfer when it ends, from within a poll; at once if it has ended."""
-        if not self.puller.watch(self, callback):
+        if not self.worker.watch(self, callback):
             callback(self)
 
     def cancel(self) -> None:
         """Give the request up. Its blocks stay in quarantine while a write may still land."""
-        self.puller.fail(self, CancelledTransferError(f"request {self.request.id} was cancelled"))
+        self.worker.cancel(self, CancelledTransferError(f"request {self.request.id} was cancelled"))
 
     def _result(self) -> Transfer:
         if self.error is not None:

@@ -94,7 +94,8 @@ def test_usage_errors_as_text() -> None:
 def test_check_says_missing_stale_and_current(tmp_path: Path) -> None:
     words = ["compile", "llama-3.1-8b", *SIDES, "-o", str(tmp_path), "--check"]
     missing = run(*words)
-    assert (missing.exit_code, missing.stdout.count("\n")) == (1, 1)
+    assert (missing.exit_code, missing.stdout.count("\n")) == (1, 2)
+    assert missing.stdout.count("index.json") == 1
     assert "missing" in missing.stdout
     assert state(words) == ("missing", True)
     run(*words[:-1])

@@ -28,7 +28,7 @@ from kvplan.compiler.compat import check_pair
 from kvplan.compiler.errors import CompileError, Refused
 from kvplan.dsl.diagnostics import DslError
 from kvplan.dsl.library import Library, load
-from kvplan.runtime import Hub, InMemory, PrefillWorker, Puller, names, views
+from kvplan.runtime import DecodeWorker, Hub, Identity, InMemory, Plain, PrefillWorker, names, views
 from kvplan.runtime.plan import Side
 
 ROOT = Path(__file__).parents[2]
@@ -98,22 +98,23 @@ def _arrays(side: Side) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def puller() -> Iterator[Puller]:
+def decode() -> Iterator[DecodeWorker]:
     """One worker reads from one, with pools of 8 blocks on both sides."""
     plan, hub = compile_pair(load(), "qwen3-0.6b", "tp=1", "tp=1").plan, Hub()
-    source = PrefillWorker(plan, 0, views(plan.prefill, 0, _arrays(plan.prefill)), InMemory(hub, "p"), generation="g")
+    pools = views(plan.prefill, 0, _arrays(plan.prefill)), views(plan.decode, 0, _arrays(plan.decode))
+    source = PrefillWorker(plan, 0, pools[0], InMemory(hub, "p"), identity=Identity("prefill"), keys=Plain())
     source.announce([source.address])
-    source.start()
-    reader = Puller(plan, 0, views(plan.decode, 0, _arrays(plan.decode)), InMemory(hub, "d"))
+    source.hold("r1")
+    reader = DecodeWorker(plan, 0, pools[1], InMemory(hub, "d"), identity=Identity("decode"), keys=Plain())
     reader.connect(source.address, 10)
     yield reader
     reader.close()
     source.close()
 
 
-def test_python_on_the_page(puller: Puller) -> None:
+def test_python_on_the_page(decode: DecodeWorker) -> None:
     text = "\n".join(text for form, text in BLOCK.findall(PAGE.read_text()) if form == "pycon")
-    page = doctest.DocTestParser().get_doctest(text, {"puller": puller}, PAGE.name, str(PAGE), 0)
+    page = doctest.DocTestParser().get_doctest(text, {"worker": decode}, PAGE.name, str(PAGE), 0)
     said: list[str] = []
     result = doctest.DocTestRunner().run(page, out=said.append)
     assert result.attempted > 0

@@ -1,7 +1,7 @@
 """Every other prefill worker of one case after the other, over NIXL, as lines of the standard input ask for it.
 
-`case NAME` prints the workers' addresses; `addresses …` are announced; `stamp REQUEST` fills the memory; `finished
-REQUEST` waits until every worker that stores something was told of the request; `end` gives the case up.
+`case NAME` prints the workers' addresses; `addresses …` are announced; `stamp REQUEST` fills the memory and holds it;
+`finished REQUEST` waits until every worker that stores something has released the request; `end` gives the case up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.crossing.asking import requests
 from tests.crossing.build import compiled, sides
 from tests.crossing.hardest import HARDEST
 from tests.crossing.memory import PADDED, ids_of, stamp
-from tests.crossing.worlds import SECONDS, answering, holds, refill, regions_of, source
+from tests.crossing.worlds import SECONDS, ended, holds, refill, regions_of, source
 
 
 def heard() -> tuple[str, str]:
@@ -34,25 +34,25 @@ def serve(name: str, first: int, step: int) -> None:
     for worker, _ in mine:
         worker.announce(addresses)
     told = [worker for worker, memory in mine if holds(memory, plan)]
-    with answering([worker for worker, _ in mine]):
-        while (line := heard())[0] != "end":
-            word, request = line
-            for _, memory in mine if word == "stamp" else ():
-                refill(memory, PADDED)
-                stamp(memory, regions, asked[request].prefill)
-            print("stamped" if word == "stamp" else finished(told, request), flush=True)
+    while (line := heard())[0] != "end":
+        word, request = line
+        for worker, memory in mine if word == "stamp" else ():
+            refill(memory, PADDED)
+            stamp(memory, regions, asked[request].prefill)
+            worker.hold(request)
+        print("stamped" if word == "stamp" else finished(told, request), flush=True)
     for worker, _ in mine:
         worker.close()
 
 
 def finished(workers: list[PrefillWorker], request: str) -> str:
-    """`finished` once each of `workers` was told of `request` in full, and of no other; otherwise what they heard."""
-    heard_of: list[list[str]] = [[] for _ in workers]
+    """`finished` once each of `workers` has released `request`, and no other; otherwise what they released."""
+    released: list[tuple[str, ...]] = [() for _ in workers]
     until = time.monotonic() + SECONDS
-    while not all(heard_of) and time.monotonic() < until:
-        heard_of = [names + worker.finished() for names, worker in zip(heard_of, workers, strict=True)]
+    while not all(released) and time.monotonic() < until:
+        released = [names + ended(worker) for names, worker in zip(released, workers, strict=True)]
         time.sleep(0.001)
-    return "finished" if all(names == [request] for names in heard_of) else repr(heard_of)
+    return "finished" if all(names == (request,) for names in released) else repr(released)
 
 
 def main(first: int, step: int) -> None:

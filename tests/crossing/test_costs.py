@@ -42,5 +42,5 @@ def test_facts_are_what_is_posted(case: Case) -> None:
     request = Request((0, TOKENS), tables(both[0]), tables(both[1]), lengths)
     said = [sum(m.requests for m in facts(plan).moves if n in m.workers) for n in range(len(plan.reads))]
     with world(plan, both, [request]) as made:
-        posted = [sum(puller.predict(runtime_request(request, "r")).values()) for puller, _ in made.decode]
+        posted = [sum(reader.predict(runtime_request(request, "r")).values()) for reader, _ in made.decode]
     assert posted == said

@@ -6,13 +6,12 @@ import os
 import selectors
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kvplan.runtime import Nixl, Puller, errors
+from kvplan.runtime import Nixl, errors
 from kvplan.runtime.nixl import api
 from tests.crossing.asking import requests
 from tests.crossing.build import compiled, sides
@@ -51,20 +50,16 @@ class Engine:
             process.stdin.write(line + "\n")
             process.stdin.flush()
 
-    def ask(self, line: str, *pullers: Puller) -> list[str]:
-        """One line to every process, and what each answers; `pullers` are polled until then, as an engine does."""
+    def ask(self, line: str) -> list[str]:
+        """One line to every process, and what each answers."""
         self.tell(line)
-        return [self._line(process, pullers) for process in self.processes]
+        return [self._line(process) for process in self.processes]
 
-    def _line(self, process: subprocess.Popen[str], pullers: Sequence[Puller]) -> str:
+    def _line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None
-        until = time.monotonic() + 2 * SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            while not selector.select(0.005):
-                assert time.monotonic() < until, "no word from a prefill process"
-                for puller in pullers:
-                    puller.poll()
+            assert selector.select(2 * SECONDS), "no word from a prefill process"
             return process.stdout.readline().strip()
 
     def stop(self) -> None:
@@ -98,19 +93,19 @@ def test_every_byte(engine: Engine, name: str) -> None:
         lines = [line.split() for line in engine.ask(f"case {name}")]
         addresses = [lines[n % PROCESSES][n // PROCESSES] for n in range(len(both[0].workers))]
         engine.tell(f"addresses {' '.join(addresses)}")
-        for puller, _ in mine:
-            puller.connect(addresses[0], SECONDS)
+        for reader, _ in mine:
+            reader.connect(addresses[0], SECONDS)
         for request in ASKED:
             assert engine.ask(f"stamp {request}") == ["stamped"] * PROCESSES
-            for puller, memory in mine:
+            for reader, memory in mine:
                 refill(memory, EMPTY)
                 wanted = runtime_request(asked[request], request)
-                done = puller.submit(wanted, SECONDS).wait()
-                assert done.requests == done.posted == sum(puller.predict(wanted).values())
+                done = reader.submit(wanted, SECONDS).wait()
+                assert done.requests == done.posted == sum(reader.predict(wanted).values())
                 assert wrong(memory, regions, asked[request], plan.skipped) == []
-            answers = engine.ask(f"finished {request}", *(puller for puller, _ in mine))
+            answers = engine.ask(f"finished {request}")
             assert answers == ["finished"] * PROCESSES
     finally:
-        for puller, _ in mine:
-            puller.close()
+        for reader, _ in mine:
+            reader.close()
         engine.tell("end")

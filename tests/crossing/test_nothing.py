@@ -17,7 +17,7 @@ def empty(made: World) -> tuple[list[int], list[int]]:
     """The workers of either side without a plane."""
     return (
         [worker.worker for worker, memory in made.prefill if not memory.planes],
-        [puller.worker for puller, memory in made.decode if not memory.planes],
+        [reader.worker for reader, memory in made.decode if not memory.planes],
     )
 
 
@@ -33,6 +33,8 @@ def test_workers_that_store_nothing() -> None:
         move(made, asked["cold"], "cold")
         assert made.finished() == {("cold",)}
         request = runtime_request(asked["prefix hit"], "again")
+        for worker, _ in made.prefill:
+            worker.hold("again")
         assert asked_of(made, request, 2) == 0
         assert asked_of(made, request, 0) > 0
-        assert made.decode[2][0].connected() == ()
+        assert made.decode[2][0].submit(request, 5).parts == []

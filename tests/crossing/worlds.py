@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.labels import Atlas, atlas
 from kvplan.compiler.request import Ids, Request, Ring, Slot, Table
-from kvplan.runtime import Blocks, InMemory, Nixl, Plan, PrefillWorker, Puller, views
+from kvplan.runtime import Blocks, DecodeWorker, Identity, InMemory, Nixl, Plain, Plan, PrefillWorker, views
 from kvplan.runtime import Request as Asked
 from kvplan.runtime import Ring as Kept
 from kvplan.runtime import Slot as Held
@@ -20,7 +20,8 @@ from kvplan.runtime.inmemory import Hub
 from tests.crossing.memory import EMPTY, PADDED, Memory, allocate, ids_of, stamp, wrong
 
 Transports = Callable[[str], InMemory | Nixl]
-SECONDS = 20
+SECONDS, LEASE = 20, 600
+PREFILL, DECODE = Identity("prefill", "p"), Identity("decode", "d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,18 @@ class World:
     sides: tuple[BoundSide, BoundSide]
     regions: Atlas
     prefill: tuple[tuple[PrefillWorker, Memory], ...]
-    decode: tuple[tuple[Puller, Memory], ...]
+    decode: tuple[tuple[DecodeWorker, Memory], ...]
 
     def finished(self) -> set[tuple[str, ...]]:
-        """Which requests the prefill workers that store something were told of in full; one entry if all agree."""
-        for worker, _ in self.prefill:
-            worker.poll()
-        told = [(tuple(sorted(worker.finished())), holds(memory, self.plan)) for worker, memory in self.prefill]
-        assert not [names for names, something in told if names and not something]
-        return {names for names, something in told if something}
+        """Which requests the prefill workers released as finished; one entry if all agree."""
+        return {ended(worker) for worker, _ in self.prefill}
+
+
+def ended(worker: PrefillWorker) -> tuple[str, ...]:
+    """The requests that a prefill worker has released since the last call, each of them finished."""
+    released = worker.released()
+    assert {one.why for one in released} <= {"finished"}
+    return tuple(sorted(one.request for one in released))
 
 
 def holds(memory: Memory, plan: Plan) -> bool:
@@ -77,13 +81,12 @@ def world(
         addresses = [worker.address for worker, _ in prefill]
         for worker, _ in prefill:
             worker.announce(addresses)
-        with answering([worker for worker, _ in prefill]):
-            for puller, _ in decode:
-                puller.connect(addresses[0], SECONDS)
+        for reader, _ in decode:
+            reader.connect(addresses[0], SECONDS)
         yield World(plan, sides, regions, prefill, decode)
     finally:
-        for puller, _ in decode:
-            puller.close()
+        for reader, _ in decode:
+            reader.close()
         for worker, _ in prefill:
             worker.close()
 
@@ -92,44 +95,28 @@ def source(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports)
     """A prefill worker whose memory is all padding so far."""
     memory = allocate(side, number, ids, PADDED)
     pool = views(plan.prefill, number, memory.planes)
-    return PrefillWorker(plan, number, pool, make(f"p{number}"), generation="g"), memory
+    who: dict[str, Any] = {"identity": PREFILL, "keys": Plain()}
+    return PrefillWorker(plan, number, pool, make(f"p{number}"), lease=LEASE, **who), memory
 
 
-def target(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[Puller, Memory]:
+def target(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[DecodeWorker, Memory]:
     """A decode worker whose memory is empty."""
     memory = allocate(side, number, ids, EMPTY)
-    return Puller(plan, number, views(plan.decode, number, memory.planes), make(f"d{number}")), memory
-
-
-@contextmanager
-def answering(workers: Sequence[PrefillWorker]) -> Iterator[None]:
-    """All `workers` polled from one thread."""
-    stop = threading.Event()
-
-    def loop() -> None:
-        while not stop.wait(0.0002):
-            for worker in workers:
-                worker.poll()
-
-    thread = threading.Thread(target=loop, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    pool, who = views(plan.decode, number, memory.planes), dict[str, Any]({"identity": DECODE, "keys": Plain()})
+    return DecodeWorker(plan, number, pool, make(f"d{number}"), **who), memory
 
 
 def move(made: World, request: Request, name: str) -> None:
     """One request from memory that holds it to memory that is empty, checked byte by byte on every decode worker."""
-    for _, memory in made.prefill:
+    for worker, memory in made.prefill:
         refill(memory, PADDED)
         stamp(memory, made.regions, request.prefill)
-    for number, (puller, memory) in enumerate(made.decode):
+        worker.hold(name)
+    for number, (reader, memory) in enumerate(made.decode):
         refill(memory, EMPTY)
         asked = runtime_request(request, name)
-        predicted = sum(puller.predict(asked).values())
-        done = puller.submit(asked, SECONDS).wait()
+        predicted = sum(reader.predict(asked).values())
+        done = reader.submit(asked, SECONDS).wait()
         assert (done.state, done.requests) == ("done", predicted)
         found = wrong(memory, made.regions, request, made.plan.skipped)
         assert not found, f"decode worker {number}, tokens {request.tokens} {dict(request.lengths)}: {found}"

@@ -99,7 +99,9 @@ def _worker(shape: Shape, model: Model, number: int) -> Worker:
         view = View("s", "u8", 0, (("head", heads, STATE), ("dim", STATE, 1)))
         stride = (page + shape.tail) * shape.ratio if model.states_overlay else size
         found.append(Planes("state", "state", None, len(model.layers), loops, size, stride, (view,)))
-    return Worker(tuple(found))
+    here = held(model, shape, number)
+    caches = ("kv", "state") if model.state else ("kv",)
+    return Worker(tuple(found), holds=tuple((cache, "head", (here.start, here.stop)) for cache in caches))
 
 
 def _reads(prefill: Shape, decode: Shape, model: Model, number: int) -> tuple[Read, ...]:

@@ -13,14 +13,14 @@ from kvplan.runtime import Memory, errors, prepare, views
 from kvplan.runtime.gather import Scratch, by_decode, chains, gather, merge
 from kvplan.runtime.inmemory import Hub, InMemory
 from kvplan.runtime.plan import Blocks
-from kvplan.runtime.prepare import Source
+from kvplan.runtime.prepare import Link
 from tests.runtime.plans import ROW, Model, Shape, plan
 
 BLOCKS, BASE = 30, 1 << 40
 MODEL = Model(state=False)
 
 
-def source(prefill: Shape, decode: Shape, blocks: int = BLOCKS) -> Source:
+def link(prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False) -> Link:
     """Planes side by side in one allocation per side, which nothing touches."""
     made, hub = plan(prefill, decode, MODEL), Hub()
     pools = []
@@ -35,20 +35,24 @@ def source(prefill: Shape, decode: Shape, blocks: int = BLOCKS) -> Source:
     agents = [InMemory(hub) for _ in pools]
     for agent, pool in zip(agents, pools, strict=True):
         agent.register(pool.geometry.regions, "DRAM")
-    peer = agents[1].add_peer(agents[0].metadata())
-    return prepare.source(made, 0, 0, peer, agents[1], pools[0].geometry, pools[1].geometry)
+    here, there = agents if push else reversed(agents)
+    peer = here.add_peer(there.metadata())
+    return prepare.link(made, 0, 0, peer, here, pools[0].geometry, pools[1].geometry, push=push)
 
 
-def posted(one: Source, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:
+def posted(one: Link, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:
     """(prefill address, decode address, bytes) of every request."""
     made = one.entries[0].pair
     runs = {"kv": made.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
     load, found = gather(one, runs, Scratch()), list[tuple[int, int, int]]()
-    at: list[tuple[Any, Any]] = [(bank.remote, bank.local) for bank, *_ in load.banks]
-    both = [(p.at(remote), d.at(local)) for (p, d), (_, local, remote) in zip(at, load.banks, strict=True)]
-    for there, here in [*both, (load.remote_spans, load.local_spans)]:
+    banks: list[tuple[Any, Any, Any]] = list(load.banks)
+    both = [(bank.remote.at(remote), bank.local.at(local)) for bank, local, remote in banks]
+    for pair in [*both, (load.remote_spans, load.local_spans)]:
+        there, here = reversed(pair) if one.push else pair
         found += zip(there[:, 0].tolist(), here[:, 0].tolist(), here[:, 1].tolist(), strict=True)
     assert load.requests == len(found)
+    assert load.requests <= load.spans
+    assert load.bytes <= sum(size for *_, size in found)
     return sorted(found, key=lambda row: row[1])
 
 
@@ -68,14 +72,25 @@ PAIRS = st.permutations(range(BLOCKS)).flatmap(lambda p: st.tuples(st.just(p), s
 
 @given(PAIRS, st.integers(0, 20), st.integers(21, 4 * BLOCKS), st.integers(0, BLOCKS), st.booleans())
 def test_requests_are_minimal_for_the_blocks(sides: tuple, first: int, end: int, rising: int, dense: bool) -> None:
-    one = source(Shape(1), Shape(1)) if dense else source(Shape(1, tail=16), Shape(1, tail=24))
+    one = link(Shape(1), Shape(1)) if dense else link(Shape(1, tail=16), Shape(1, tail=24))
     p, d = (sorted(ids[:rising]) + list(ids[rising:]) for ids in sides)
     found = posted(one, p, d, (first, end))
     assert found == fewest(found)
+    pushed = link(Shape(1), Shape(1), push=True) if dense else link(Shape(1, tail=16), Shape(1, tail=24), push=True)
+    assert posted(pushed, p, d, (first, end)) == found
+
+
+def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
+    one = link(Shape(1, tail=16), Shape(1, tail=16))
+    runs = one.entries[0].pair.match(0, 14, *(Blocks(0, np.array([3, 4, 5, 6])),) * 2, 0, 0)
+    load = gather(one, {"kv": runs}, Scratch())
+    # Three whole blocks in two layers, and two tokens of two heads in two layers; padding is no part of it.
+    assert (load.spans, load.bytes) == (3 * 2 + 2 * 2, 14 * 2 * 2 * ROW)
+    assert load.requests < load.spans
 
 
 def test_random_blocks_all_go_by_index() -> None:
-    one = source(Shape(1), Shape(1))
+    one = link(Shape(1), Shape(1))
     p, d = list(range(2, 28, 2)), list(range(27, 1, -2))
     assert len(posted(one, p, d, (0, 52))) == 26
     assert sum(size for *_, size in posted(one, p, d, (0, 52))) == 26 * 2 * 4 * ROW
@@ -83,13 +98,11 @@ def test_random_blocks_all_go_by_index() -> None:
 
 def test_a_full_pool_is_one_request_even_from_plane_to_plane() -> None:
     ids = list(range(BLOCKS))
-    assert posted(source(Shape(1), Shape(1)), ids, ids, (0, 4 * BLOCKS)) == [
-        (BASE, BASE << 1, 2 * BLOCKS * 2 * 4 * ROW)
-    ]
+    assert posted(link(Shape(1), Shape(1)), ids, ids, (0, 4 * BLOCKS)) == [(BASE, BASE << 1, 2 * BLOCKS * 2 * 4 * ROW)]
 
 
 def test_bridged_padding_never_reaches_behind_the_last_page() -> None:
-    found = posted(source(Shape(1, tail=16), Shape(1, tail=16)), [3, 4, 5], [7, 8, 9], (0, 12))
+    found = posted(link(Shape(1, tail=16), Shape(1, tail=16)), [3, 4, 5], [7, 8, 9], (0, 12))
     assert [size for *_, size in found] == [2 * 80 + 64] * 2
 
 
@@ -116,9 +129,9 @@ def test_chains(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_preparing_does_not_follow_the_number_of_blocks() -> None:
-    few, many = source(Shape(1), Shape(1), 10**3), source(Shape(1), Shape(1), 10**6)
+    few, many = link(Shape(1), Shape(1), 10**3), link(Shape(1), Shape(1), 10**6)
 
-    def size(one: Source) -> int:
+    def size(one: Link) -> int:
         lists: list[Any] = [bank.local for entry in one.entries for bank in entry.banks]
         return sum(prepared.rows.size for prepared in lists)
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvplan.runtime import Request, Slot, errors
+from kvplan.runtime import InMemory, Limits, Request, Slot, errors
 from kvplan.runtime.plan import Blocks
+from tests.runtime.asking import ask, move
 from tests.runtime.plans import Model, Shape
-from tests.runtime.test_pull import ask, finished, pull
+from tests.runtime.test_decode import freed, freeze, submitted, until
 from tests.runtime.worlds import World, tables, world
 
 DTYPES = ["int64", "int32", "uint32", "uint64", "int16", "uint8", "int8", ">i4"]
@@ -31,7 +32,7 @@ def pair() -> Iterator[World]:
 def test_ids_of_every_dtype(theirs: str, ours: str) -> None:
     made = world(Shape(1, ratio=8), Shape(1, ratio=8), Model(state=False))
     sides = {"kv": Blocks(0, np.array([30, 31, 7], theirs))}, {"kv": Blocks(0, np.array([35, 36, 5], ours))}
-    pull(made, Request("r", (0, 96), *sides))
+    move(made, Request("r", (0, 96), *sides))
     made.close()
 
 
@@ -88,7 +89,7 @@ HOSTILE: dict[str, Callable[[World, Any], Any]] = {
 def test_what_a_request_holds_fails_it_alone(pair: World, name: str) -> None:
     failed = pair.decode[0].submit(HOSTILE[name](pair, ask(pair, (0, 12))), 5)
     assert (failed.state, type(failed.error)) == ("failed", errors.BadRequestError)
-    pull(pair, ask(pair, (0, 12), name="é" * 128))
+    move(pair, ask(pair, (0, 12), name="é" * 128))
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, "5", None, 10**400])
@@ -101,17 +102,17 @@ def test_timeouts(pair: World, timeout: Any) -> None:
 @pytest.mark.parametrize("cancel", [False, True])
 def test_nobody_is_told_of_a_request_that_fails(pair: World, cancel: bool) -> None:
     pair.hub.frozen.add(pair.prefill[1]._transport.name)
-    late = pair.decode[0].submit(ask(pair, (0, 12)), 0.05)
+    late = submitted(pair, ask(pair, (0, 12)), 0.2)
     if cancel:
         late.cancel()
     with pytest.raises(errors.RequestError):
         late.wait()
-    assert not any(part.handles for part in late.parts)
     pair.hub.frozen.clear()
-    assert finished(pair, 0.1) == [[], []]
-    pair.decode[0].poll()
-    pull(pair, ask(pair, (0, 12)))
-    assert finished(pair) == [["r"], ["r"]]
+    until(lambda: freed(pair.decode[0]))
+    assert [worker.released() for worker in pair.prefill] == [[], []]
+    assert {event.kind for worker in pair.prefill for event in worker.events()} == {"left"}
+    assert pair.decode[0].submit(ask(pair, (0, 12)), 20).wait().state == "done"
+    assert pair.released() == {("r", "finished")}
 
 
 def test_an_error_while_posting_fails_the_request(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,44 +120,72 @@ def test_an_error_while_posting_fails_the_request(pair: World, monkeypatch: pyte
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kvplan.runtime.flight.gather", fails)
-        failed = pair.decode[0].submit(ask(pair, (0, 12)), 5)
+        patch.setattr("kvplan.runtime.mover.gather", fails)
+        failed = submitted(pair, ask(pair, (0, 12)))
+        until(failed.poll)
     assert isinstance(failed.error, errors.TransferError)
-    pair.decode[0].poll()
-    assert finished(pair, 0.1) == [[], []]
+    assert pair.decode[0].quarantined() == {}
+    assert [worker.released() for worker in pair.prefill] == [[], []]
+
+
+def test_no_sibling_is_posted_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = Limits(bytes_per_peer=512, bytes_total=1 << 20, slice_bytes=256)
+    made = world(Shape(1), Shape(1), d_limits=small)
+    transport, posted = made.decode[0]._transport, []
+
+    def once(post: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            posted.append(arguments)
+            if len(posted) == 2:
+                raise errors.TransportError("the transport failed")
+            return post(*arguments)
+
+        return call
+
+    for name in ("post", "post_spans"):
+        monkeypatch.setattr(transport, name, once(getattr(transport, name)))
+    freeze(made)
+    failed = submitted(made, ask(made, (0, 45)))
+    until(failed.poll)
+    for _ in range(20):
+        made.decode[0].poll()
+    assert (failed.state, len(posted)) == ("failed", 2)
+    assert made.decode[0].quarantined(), "the transport may have begun what it raised for"
+    made.close()
 
 
 @pytest.mark.parametrize("end", ["close", "drop"])
 def test_a_callback_that_asks_again_while_all_ends(pair: World, end: str) -> None:
-    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
-    puller, again = pair.decode[0], []
-    running = puller.submit(ask(pair, (0, 12)), 5)
-    running.on_end(lambda _: again.append(puller.submit(ask(pair, (0, 12), name="again"), 5)))
-    puller.close() if end == "close" else puller.drop(0)
-    assert isinstance(again[0].error, errors.HandshakeError)
-    assert 0 not in puller.connected()
+    freeze(pair)
+    worker, again = pair.decode[0], []
+    running = submitted(pair, ask(pair, (0, 12)))
+    running.on_end(lambda _: again.append(worker.submit(ask(pair, (0, 12), name="again"), 5)))
+    worker.close() if end == "close" else worker.drop("prefill")
+    assert isinstance(again[0].error, errors.HandleError if end == "close" else errors.HandshakeError)
+    assert worker.peers() == ()
 
 
-def test_a_peer_is_kept_while_a_running_transfer_reads_from_it(pair: World) -> None:
-    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
-    puller, peer = pair.decode[0], pair.decode[0]._peers.sources[0].peer
+def test_a_peer_is_kept_while_anything_reads_from_it(pair: World) -> None:
+    freeze(pair)
+    worker, transport = pair.decode[0], pair.decode[0]._transport
+    assert isinstance(transport, InMemory)
+    names = {source._transport.name for source in pair.prefill}
     for number in range(2):
         ids: dict[str, Blocks | Slot] = {"kv": Blocks(0, IDS + 4 * number), "state": Slot(number, 12)}
-        puller.submit(replace(ask(pair, (0, 12), name=str(number)), decode=ids), 5)
-    puller.drop(0)
-    assert peer in puller._transport.peers  # type: ignore[attr-defined]
+        submitted(pair, replace(ask(pair, (0, 12), name=str(number)), decode=ids), 5)
+    worker.drop("prefill")
+    assert transport.peers == names
     pair.hub.frozen.clear()
-    puller.poll()
-    assert peer not in puller._transport.peers  # type: ignore[attr-defined]
-    assert puller.quarantined() == {}
+    until(lambda: freed(worker))
+    assert transport.peers == set()
 
 
 def test_a_callback_waits_for_the_lock(pair: World) -> None:
     from threading import Thread
 
-    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
+    freeze(pair)
     seen: list[object] = []
-    running = pair.decode[0].submit(ask(pair, (0, 12)), 5)
+    running = submitted(pair, ask(pair, (0, 12)), 5)
     with pair.decode[0]._lock:
         thread = Thread(target=lambda: running.on_end(seen.append))
         thread.start()

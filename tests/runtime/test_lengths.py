@@ -103,14 +103,14 @@ BAD: dict[str, tuple[Any, str]] = {
 
 def refused(one: World, request: Any, text: str) -> None:
     """Every decode worker refuses `request`, says `text`, and not one byte of it changes."""
-    for puller, memory in one.decode:
+    for reader, memory in one.decode:
         refill(memory, EMPTY)
-        failed = puller.submit(request, 5)
+        failed = reader.submit(request, 5)
         assert (failed.state, type(failed.error), failed.untrusted) == ("failed", errors.BadRequestError, {})
         with pytest.raises(errors.BadRequestError, match=text):
             failed.wait()
         assert all((allocation == EMPTY).all() for allocation in memory.allocations)
-        assert puller.quarantined() == {}
+        assert reader.quarantined() == {}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -173,10 +173,11 @@ def test_all_of_a_window_may_be_hit(every: World) -> None:
 def test_what_is_not_needed_is_not_written() -> None:
     """By plain counting: six tokens of two bytes in two layers for a head, and nothing else of the cache."""
     with made(NEEDS["window"]) as one:
-        for _, memory in one.prefill:
+        for worker, memory in one.prefill:
             stamp(memory, one.regions, REQUEST.prefill)
-        for puller, memory in one.decode:
-            puller.submit(runtime_request(REQUEST, "r"), 5).wait()
+            worker.hold("r")
+        for reader, memory in one.decode:
+            reader.submit(runtime_request(REQUEST, "r"), 5).wait()
             written = {name: int((view < EMPTY).sum()) for name, view in memory.planes.items()}
             assert written == {"a.0": 12, "a.1": 12, "x.1": 24, "s.0": 12}
             assert wrong(memory, one.regions, REQUEST) == []

@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,8 @@ def test_a_plan(tmp_path: Path) -> None:
         ("PLAN = 3", errors.PlanLoadError, "has no PLAN"),
         ("PLAN = ", errors.PlanLoadError, "SyntaxError"),
         ("1 / 0", errors.PlanLoadError, "ZeroDivisionError"),
+        ("raise SystemExit(3)", errors.PlanLoadError, "SystemExit"),
+        ("PLAN = 3\0", errors.PlanLoadError, "null byte"),
         (TEXT + "PLAN = replace(PLAN, digest='0')", errors.PlanFormatError, "plan digest"),
         (TEXT + "PLAN = replace(PLAN, reads=())", errors.PlanFormatError, "plan digest"),
         (TEXT + "PLAN = replace(PLAN, format=99)", errors.PlanFormatError, "plan format 99"),
@@ -54,9 +57,29 @@ def test_a_match_function_changed_by_hand(tmp_path: Path, before: str, after: st
         load(write(tmp_path, text.replace(before, after)))
 
 
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    path.write_bytes(b"# coding: latin-1\n# \xe9" + TEXT.encode())
+    with pytest.raises(errors.PlanLoadError, match="not UTF-8"):
+        load(path)
+
+
+def test_no_compiled_copy_is_read_or_kept(tmp_path: Path) -> None:
+    """A file of the same size and time is another plan all the same."""
+    path = write(tmp_path, TEXT)
+    about, first = path.stat(), load(path)
+    path.write_text(TEXT.replace("Shape(2)", "Shape(4)"))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert load(path).digest == plan(Shape(4), Shape(1)).digest != first.digest
+    assert [file.name for file in tmp_path.iterdir()] == ["plan.py"]
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(errors.PlanLoadError, match="is no Python file"):
         load(tmp_path / "absent.py")
+    (tmp_path / "plan.txt").write_text(TEXT)
+    with pytest.raises(errors.PlanLoadError, match="is no Python file"):
+        load(tmp_path / "plan.txt")
 
 
 def test_choose_goes_by_digests() -> None:
@@ -72,8 +95,9 @@ def test_choose_goes_by_digests() -> None:
 
 def test_the_public_api() -> None:
     assert kvplan.runtime.__all__ == [
-        "Blocks", "Event", "Hub", "InMemory", "Memory", "Nixl", "Plan", "Pool", "PrefillWorker", "Puller", "Request",
-        "Ring", "Slot", "Transfer", "choose", "load_plan", "views",
+        "Blocks", "Catalog", "Counters", "DecodeWorker", "Event", "Hub", "Identity", "InMemory", "Jit", "Keys",
+        "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool", "PrefillWorker", "Released", "Request", "Ring",
+        "Sample", "Slot", "Transfer", "choose", "load_plan", "scales", "views",
     ]  # fmt: skip
     assert all(getattr(kvplan.runtime, name) for name in kvplan.runtime.__all__)
     with pytest.raises(AttributeError):

@@ -1,189 +1,191 @@
-"""NIXL between processes: bytes, the contract, and peers that freeze, die and come back. Every step has a deadline."""
+"""Workers in processes of their own, and what befalls them at every step of a request.
+
+Whatever happens, a request ends within its deadline, nothing that is reported done has a wrong byte, what was written
+is not trusted, every block becomes free again, and the next request is done.
+"""
 
 from __future__ import annotations
 
 import os
-import selectors
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from random import Random
 
-import numpy as np
 import pytest
 
-from kvplan.runtime import Nixl, Puller, Request, errors, views
+from kvplan.runtime import errors
 from kvplan.runtime.nixl import api
-from tests.runtime.plans import plan
-from tests.runtime.prefill_process import DECODE_IDS, MODEL, PREFILL_IDS, SHAPES, TOKENS
-from tests.runtime.worlds import expect, memory, tables, truth
-
-ROOT = Path(__file__).parents[2]
+from tests.rig import faults, hosts, steps
+from tests.rig.cluster import Cluster, Job
+from tests.rig.engine import Engine
+from tests.rig.leaks import leaks, looks
+from tests.rig.setting import Setting
+from tests.runtime.plans import Shape
 
 try:
     api()
 except errors.NixlMissingError:
     pytest.skip("NIXL is not installed", allow_module_level=True)
 
-
-def line(process: Any, seconds: float = 30) -> str:
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        assert selector.select(seconds), "no word from a prefill process"
-        return process.stdout.readline().strip()
-
-
-class Engine:
-    """A prefill process per worker."""
-
-    def __init__(self, generation: str, **environment: str) -> None:
-        paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self.processes: list[Any] = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.runtime.prefill_process", str(number), generation],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": paths, **environment},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for number in range(SHAPES[0].workers)
-        ]
-        self.addresses = [line(process) for process in self.processes]
-        for process in self.processes:
-            process.stdin.write(" ".join(self.addresses) + "\n")
-            process.stdin.flush()
-
-    def stop(self) -> None:
-        for process in self.processes:
-            process.send_signal(signal.SIGCONT)
-            process.stdin.close()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
-            process.stdout.close()
-
-
-@pytest.fixture
-def engine() -> Iterator[Engine]:
-    made = Engine("g1")
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def puller() -> Iterator[tuple[Puller, dict[str, np.ndarray]]]:
-    made, arrays = plan(*SHAPES, MODEL), memory(SHAPES[1], MODEL, 0)
-    puller = Puller(made, 0, views(made.decode, 0, arrays), Nixl("d0", telemetry=True))
-    yield puller, arrays
-    puller.close()
-
-
-def request(name: str) -> Request:
-    sides = [
-        tables(s, MODEL, ids, 0, 2 + n, TOKENS)
-        for n, (s, ids) in enumerate(zip(SHAPES, (PREFILL_IDS, DECODE_IDS), strict=True))
-    ]
-    return Request(name, (0, TOKENS), sides[0], sides[1])
-
-
-def until_free(one: Puller) -> None:
-    """Poll until no block is in quarantine."""
-    until = time.monotonic() + 10
-    while one.quarantined():
-        one.poll()
-        assert time.monotonic() < until
-
-
-def right(arrays: dict[str, np.ndarray]) -> bool:
-    wanted = expect(SHAPES[1], MODEL, 0, truth(MODEL, TOKENS), request("x").decode, (0, TOKENS))
-    return all(np.array_equal(array, wanted[plane]) for plane, array in arrays.items())
-
-
-def test_bytes_requests_and_contract(engine: Engine, puller: tuple[Puller, dict[str, np.ndarray]]) -> None:
-    one, arrays = puller
-    one.connect(engine.addresses[0], 20)
-    for name in ("a", "b"):
-        done = one.submit(request(name), 20).wait()
-        assert done.requests == done.posted == sum(one.predict(request(name)).values())
-        assert right(arrays)
-        assert [line(process) for process in engine.processes] == [f"finished {name}"] * 2
-
-
-def test_a_killed_peer_fails_its_requests_and_a_restarted_one_is_met(
-    engine: Engine, puller: tuple[Puller, dict[str, np.ndarray]]
-) -> None:
-    one, arrays = puller
-    one.connect(engine.addresses[0], 20)
-    one.submit(request("a"), 20).wait()
-    engine.processes[1].kill()
-    engine.processes[1].wait(10)
-    with pytest.raises(errors.RequestError) as caught:
-        one.submit(request("b"), 5).wait()
-    assert caught.value.untrusted["kv"] == tuple(sorted(DECODE_IDS))
-    until_free(one)
-    for array in arrays.values():
-        array[:] = 0
-    again = Engine("g2")
-    try:
-        one.connect(again.addresses[0], 20)
-        one.submit(request("c"), 20).wait()
-        assert right(arrays)
-    finally:
-        again.stop()
+STATES = ("done", "failed", "expired", "died")
+POSSIBLE = {
+    "kill prefill": ("failed", "expired"),
+    "kill decode": ("died",),
+    "cancel": ("cancelled",),
+    "withdraw": ("failed",),
+    "garbage": ("done",),
+}
+SETTING = Setting("prefill", prefill=Shape(2), decode=Shape(1, kernel=2, ratio=2), lease=2.0, start=False)
+TIMEOUT = 4.0
 
 
 @contextmanager
-def tcp() -> Iterator[tuple[Engine, Puller, dict[str, np.ndarray]]]:
-    """An engine over TCP, where bytes need the peer's hands, and a puller that has read from it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UCX_TLS", "tcp")
-        engine = Engine("g1")
-        made, arrays = plan(*SHAPES, MODEL), memory(SHAPES[1], MODEL, 0)
-        one = Puller(made, 0, views(made.decode, 0, arrays), Nixl("d0"))
-        try:
-            one.connect(engine.addresses[0], 20)
-            one.submit(request("a"), 20).wait()
-            yield engine, one, arrays
-        finally:
-            one.close()
-            engine.stop()
+def running(mode: str = "pull", *places: hosts.Host, setting: Setting = SETTING) -> Iterator[Cluster]:
+    """Two prefill workers, and one decode worker that is connected to both."""
+    random, made = Random(1), list[Engine]()
+    try:
+        for role, place in zip(("prefill", "decode"), places or (None, None), strict=True):
+            made.append(Engine(replace(setting, role=role, name=role), random, host=place))
+        cluster = Cluster(made[0], made[1:], random, mode)
+        assert all(word["ok"] for word in cluster.connect(30))
+        yield cluster
+    finally:
+        for engine in made:
+            engine.close()
 
 
-def test_a_frozen_peer_meets_the_deadline_and_late_bytes_the_quarantine() -> None:
-    with tcp() as (engine, one, arrays):
-        engine.processes[0].send_signal(signal.SIGSTOP)
-        with pytest.raises(errors.DeadlineError):
-            one.submit(request("b"), 0.2).wait()
-        assert isinstance(one.submit(request("c"), 1).error, errors.QuarantinedError)
-        one.drop(0)
-        for array in arrays.values():
-            array[:] = 0
-        assert one.quarantined()
-        engine.processes[0].send_signal(signal.SIGCONT)
-        until_free(one)
-        # The late bytes did come: worker 0's head, after its peer was dropped.
-        assert any(array.any() for array in arrays.values())
+@pytest.fixture(scope="module")
+def pull() -> Iterator[Cluster]:
+    with running("pull") as made:
+        yield made
 
 
-def test_nothing_lands_after_close() -> None:
-    with tcp() as (engine, one, arrays):
-        engine.processes[0].send_signal(signal.SIGSTOP)
-        one.submit(request("b"), 0.1)
-        one.close()
-        assert one.quarantined() == {}
-        before = {plane: array.copy() for plane, array in arrays.items()}
-        engine.processes[0].send_signal(signal.SIGCONT)
-        time.sleep(0.3)
-        assert all(np.array_equal(array, before[plane]) for plane, array in arrays.items())
+@pytest.fixture(scope="module")
+def push() -> Iterator[Cluster]:
+    with running("push") as made:
+        yield made
 
 
-def test_no_answer_meets_the_deadline(puller: tuple[Puller, dict[str, np.ndarray]]) -> None:
-    with pytest.raises(errors.HandshakeError, match="did not answer before the deadline"):
-        puller[0].connect("tcp://127.0.0.1:1", 0.2)
+def strike(cluster: Cluster, step: str, kind: str) -> Job:
+    """A request that has ended after a fault at a step of its way."""
+    try:
+        job = steps.STEPS[step](cluster, TIMEOUT)
+    except AssertionError:
+        steps.go_on(cluster)
+        raise
+    fault = {**faults.EVERYWHERE, **faults.HOSTS}[kind](cluster, job, Random(f"{step} {kind}"))
+    seconds = next(fault)
+    cluster.until(lambda: False, seconds)
+    steps.go_on(cluster)
+    for seconds in fault:
+        cluster.until(lambda: False, seconds)
+    if job.fed and job.theirs is not None and not job.outcomes:
+        cluster.feed(job, job.tokens[1])
+    if cluster.finish(job) != "done" and job.theirs is not None:
+        cluster.prefill.every("withdraw", request=job.name)
+    return job
+
+
+def well(cluster: Cluster) -> None:
+    """Nothing went wrong, and the next requests are done: whole and fed."""
+    for fed in (False, True):
+        job = cluster.begin((3, 50), 10, fed=fed)
+        assert job is not None
+        if fed:
+            for end in (8, 24, 50):
+                cluster.feed(job, end, late=end)
+        assert cluster.finish(job) == "done", job.outcomes
+    assert cluster.settle(15) == []
+    assert cluster.tally.wrong == cluster.audit() == []
+    assert cluster.prefill.blocks.used() == cluster.decode[0].blocks.used() == {"kv": 0, "state": 0}
+
+
+# Every fault at every step takes minutes: all of them run before a soak, these always.
+ALL = "SOAK_S" in os.environ
+PULL = [
+    ("read", "kill prefill"),
+    ("done", "kill decode"),
+    ("done", "freeze prefill"),
+    ("claim", "freeze decode"),
+    ("fed", "cancel"),
+    ("fed", "withdraw"),
+    ("done", "clock of prefill"),
+    ("read", "clock of decode"),
+    ("claim", "garbage"),
+    ("read", "sleep prefill"),
+]
+PUSH = [("read", "kill prefill"), ("read", "freeze decode"), ("fed", "cancel"), ("read", "withdraw")]
+EVERY = [(step, kind) for step in steps.STEPS for kind in faults.EVERYWHERE]
+
+
+@pytest.mark.parametrize(("step", "kind"), EVERY if ALL else PULL)
+def test_faults_where_decode_reads(pull: Cluster, step: str, kind: str) -> None:
+    job = strike(pull, step, kind)
+    assert job.state in POSSIBLE.get(kind, STATES), job.outcomes
+    well(pull)
+
+
+@pytest.mark.parametrize(("step", "kind"), [one for one in EVERY if one[0] != "done"] if ALL else PUSH)
+def test_faults_where_prefill_writes(push: Cluster, step: str, kind: str) -> None:
+    job = strike(push, step, kind)
+    assert job.state in POSSIBLE.get(kind, STATES), job.outcomes
+    well(push)
+
+
+def test_a_handshake_with_a_frozen_or_dead_worker_meets_its_deadline(pull: Cluster) -> None:
+    pull.decode[0].restart()
+    pull.forget(prefill=False)
+    decode, prefill = pull.decode[0].workers[0], pull.prefill.workers[1]
+    for befall in (prefill.freeze, prefill.kill):
+        befall()
+        began = time.monotonic()
+        answer = decode.call("connect", address=pull.prefill.addresses[0], timeout=0.5)
+        assert answer["code"] == errors.HandshakeError.code
+        assert time.monotonic() - began < 10
+    pull.prefill.restart()
+    pull.forget(prefill=True)
+    assert all(word["ok"] for word in pull.connect(20))
+    well(pull)
+
+
+def test_a_restarted_engine_is_another_one(pull: Cluster) -> None:
+    runs = [word["run"] for word in pull.connect()]
+    pull.prefill.restart()
+    pull.forget(prefill=True)
+    again = [word["run"] for word in pull.connect(20)]
+    assert [word["run"] for word in pull.connect()] == again != runs
+    well(pull)
+
+
+def test_what_is_the_same_for_all_requests_does_not_grow(pull: Cluster) -> None:
+    well(pull)
+    engines = [pull.prefill, *pull.decode]
+    before = looks(engines)
+    for _ in range(30):
+        job = pull.begin((0, 60), 20)
+        assert job is not None
+        assert pull.finish(job) == "done", job.outcomes
+    well(pull)
+    assert leaks(before, looks(engines)) == []
+
+
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Cluster]:
+    if hosts.unable():
+        pytest.skip(hosts.unable())
+    with hosts.hosts(2) as places, running("pull", *places) as made:
+        yield made
+
+
+@pytest.mark.parametrize("step", steps.STEPS if ALL else ("read", "done"))
+def test_a_cable_is_pulled_and_plugged_in_again(apart: Cluster, step: str) -> None:
+    strike(apart, step, "cut")
+    well(apart)
+
+
+@pytest.mark.parametrize("kind", ["kill prefill", "freeze prefill", "kill decode"] if ALL else ["kill prefill"])
+def test_faults_between_hosts(apart: Cluster, kind: str) -> None:
+    strike(apart, "read", kind)
+    well(apart)

@@ -21,7 +21,9 @@ def test_groups_of_one_arena_share_their_blocks() -> None:
 def test_what_is_refused_takes_nothing() -> None:
     ledger = Ledger(SIDE, {"a": 8, "b": 8, "c": 8})
     ledger.quarantine({"c": np.array([0])})
-    with pytest.raises(QuarantinedError, match="in quarantine: use others until its read ends, or close this puller"):
+    with pytest.raises(
+        QuarantinedError, match="in quarantine: use others until its transfer ends, or close this worker"
+    ):
         ledger.take({"a": np.array([1]), "c": np.array([0])})
     ledger.take({"a": np.array([1])})
     assert ledger.quarantined() == {1: (0,)}

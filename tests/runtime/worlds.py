@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from kvplan.runtime import InMemory, Nixl, Pool, PrefillWorker, Puller, Request, Slot, views
+from kvplan.runtime import DecodeWorker, Identity, InMemory, Nixl, Plain, Pool, PrefillWorker, Request, Slot, views
 from kvplan.runtime.inmemory import Hub
 from kvplan.runtime.plan import Blocks, Plan
 from kvplan.runtime.request import Tables, blocks
@@ -92,24 +94,48 @@ class World:
     shapes: tuple[Shape, Shape]
     model: Model
     prefill: list[PrefillWorker]
-    decode: list[Puller]
+    decode: list[DecodeWorker]
     prefill_memory: list[dict[str, Bytes]]
     decode_memory: list[dict[str, Bytes]]
     hub: Hub
+    mode: str
 
     def poll(self) -> None:
         for worker in self.prefill:
             worker.poll()
 
+    def hold(self, *requests: str) -> None:
+        """Hold requests on every prefill worker."""
+        for name in requests:
+            for worker in self.prefill:
+                worker.hold(name)
+
+    def released(self) -> set[tuple[str, str]]:
+        """(request, why) that all prefill workers have released, within some seconds."""
+        until, found = time.monotonic() + 10, [set[tuple[str, str]]() for _ in self.prefill]
+        while not all(found) and time.monotonic() < until:
+            for worker, mine in zip(self.prefill, found, strict=True):
+                mine |= {(one.request, one.why) for one in worker.released()}
+            for target in self.decode:
+                target.poll()
+        return set.intersection(*found)
+
     def close(self) -> None:
-        for puller in self.decode:
-            puller.close()
-        for worker in self.prefill:
+        for worker in self.decode:
             worker.close()
+        for source in self.prefill:
+            source.close()
 
 
-def world(prefill: Shape, decode: Shape, model: Model = Model(), *, nixl: bool = False, start: bool = True) -> World:  # noqa: B008
+PREFILL, DECODE = Identity("prefill", "p1"), Identity("decode", "d1")
+
+
+def world(
+    prefill: Shape, decode: Shape, model: Model = Model(), *, nixl: bool = False, mode: str = "pull", **options: Any  # noqa: B008
+) -> World:  # fmt: skip
+    """Engines of these shapes; options go to the prefill workers, those that begin with d_ to the decode workers."""
     made, hub = plan(prefill, decode, model), Hub()
+    theirs = {name.removeprefix("d_"): options.pop(name) for name in list(options) if name.startswith("d_")}
 
     def transport(name: str) -> InMemory | Nixl:
         return Nixl(name, telemetry=True) if nixl else InMemory(hub, name)
@@ -117,16 +143,18 @@ def world(prefill: Shape, decode: Shape, model: Model = Model(), *, nixl: bool =
     sources, targets = [], []
     p_memory = [memory(prefill, model, number) for number in range(prefill.workers)]
     d_memory = [memory(decode, model, number) for number in range(decode.workers)]
+    given: dict[str, Any] = {"identity": PREFILL, "keys": Plain(), **options}
     for number, arrays in enumerate(p_memory):
         pool: Pool = views(made.prefill, number, arrays)
-        sources.append(PrefillWorker(made, number, pool, transport(f"p{number}"), generation="g1"))
+        sources.append(PrefillWorker(made, number, pool, transport(f"p{number}"), **given))
     for source in sources:
         source.announce([one.address for one in sources])
-        source.start()
+    given = {"identity": DECODE, "keys": Plain(), **theirs}
     for number, arrays in enumerate(d_memory):
-        targets.append(Puller(made, number, views(made.decode, number, arrays), transport(f"d{number}")))
-        targets[-1].connect(sources[0].address, 10)
-    return World(made, (prefill, decode), model, sources, targets, p_memory, d_memory, hub)
+        pool = views(made.decode, number, arrays)
+        targets.append(DecodeWorker(made, number, pool, transport(f"d{number}"), **given))
+        targets[-1].connect(sources[0].address, 10, mode=mode)
+    return World(made, (prefill, decode), model, sources, targets, p_memory, d_memory, hub, mode)
 
 
 def tables(shape: Shape, model: Model, ids: list[int], first: int, slot: int, at: int) -> Tables:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from kvplan.runtime import Request, Slot, errors
+from kvplan.runtime import DecodeWorker, Limits, Request, Slot, Transfer, errors
 from kvplan.runtime.plan import Blocks
 from kvplan.runtime.request import blocks
+from tests.runtime.asking import ask, clear, filled, move
 from tests.runtime.plans import Model, Shape
-from tests.runtime.worlds import World, expect, fill, tables, truth, world
+from tests.runtime.worlds import World, world
 
 PAIRS = [
     pytest.param(Shape(2), Shape(1), Model(), id="tp2-tp1"),
@@ -37,58 +38,15 @@ def pair() -> Iterator[World]:
     made.close()
 
 
-def ids(shape: Shape, count: int, order: str, seed: int) -> list[int]:
-    need = -(-count // (shape.kernel * shape.ratio))
-    found = np.random.default_rng(seed).permutation(20)[:need] + 3
-    return {"random": found, "rising": np.arange(need) + 7, "edges": np.arange(need)}[order].tolist()
-
-
-def ask(made: World, tokens: tuple[int, int], order: str = "random", name: str = "r") -> Request:
-    sides = [
-        tables(shape, made.model, ids(shape, tokens[1], order, n), 0, 5 + n, tokens[1])
-        for n, shape in enumerate(made.shapes)
-    ]
-    return Request(name, tokens, sides[0], sides[1])
-
-
-def pull(made: World, request: Request) -> None:
-    content = truth(made.model, request.tokens[1])
-    for number, arrays in enumerate(made.prefill_memory):
-        fill(made.shapes[0], made.model, number, arrays, content, request.prefill)
-    for number, puller in enumerate(made.decode):
-        predicted = sum(puller.predict(request).values())
-        done = puller.submit(request, 20).wait()
-        assert (done.state, done.requests, done.posted) == ("done", predicted, predicted)
-        wanted = expect(made.shapes[1], made.model, number, content, request.decode, request.tokens)
-        for plane, array in made.decode_memory[number].items():
-            np.testing.assert_array_equal(
-                without_padding(made, number, plane, array), without_padding(made, number, plane, wanted[plane])
-            )
-
-
-def without_padding(made: World, number: int, plane: str, array: np.ndarray) -> np.ndarray:
-    entry = made.plan.decode.workers[number].planes[0 if plane.startswith("kv") else 1]
-    return array[:, : entry.page]
-
-
-def finished(made: World, seconds: float = 5) -> list[list[str]]:
-    found: list[list[str]] = [[] for _ in made.prefill]
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and not all(found):
-        for number, worker in enumerate(made.prefill):
-            found[number] += worker.finished()
-        time.sleep(0.001)
-    return found
-
-
+@pytest.mark.parametrize("mode", ["pull", "push"])
 @pytest.mark.parametrize("order", ["random", "rising", "edges"])
-@pytest.mark.parametrize("tokens", TOKENS)
 @pytest.mark.parametrize(("prefill", "decode", "model"), PAIRS)
-def test_every_byte(prefill: Shape, decode: Shape, model: Model, tokens: tuple[int, int], order: str) -> None:
-    made = world(prefill, decode, model)
+def test_every_byte(prefill: Shape, decode: Shape, model: Model, order: str, mode: str) -> None:
+    made = world(prefill, decode, model, mode=mode)
     try:
-        pull(made, ask(made, tokens, order))
-        assert finished(made) == [["r"]] * prefill.workers
+        for number, tokens in enumerate(TOKENS):
+            clear(made)
+            move(made, ask(made, tokens, order, name=str(number)))
     finally:
         made.close()
 
@@ -110,12 +68,13 @@ def test_padding_is_bridged_only_where_it_faces_padding() -> None:
 
 def test_a_whole_hit_moves_nothing_and_tells_everyone(pair: World) -> None:
     request = replace(ask(pair, (8, 8)), tokens=(8, 8))
+    pair.hold("r")
     assert pair.decode[0].submit(request, 5).wait().requests == 0
-    assert finished(pair) == [["r"], ["r"]]
+    assert pair.released() == {("r", "finished")}
 
 
 def test_tokens_before_the_first_are_never_written(pair: World) -> None:
-    pull(pair, ask(pair, (5, 9)))
+    move(pair, ask(pair, (5, 9)))
 
 
 BAD = {
@@ -161,7 +120,7 @@ def test_a_bad_request_fails_alone(pair: World, name: str) -> None:
     with pytest.raises(errors.BadRequestError, match=text):
         failed.wait()
     assert not any(array.any() for array in pair.decode_memory[0].values())
-    pull(pair, ask(pair, (0, 12), name="next"))
+    move(pair, ask(pair, (0, 12), name="next"))
 
 
 def test_one_id_in_two_overlaid_groups_is_repeated() -> None:
@@ -177,9 +136,39 @@ def test_one_id_in_two_overlaid_groups_is_repeated() -> None:
     made.close()
 
 
+def submitted(made: World, request: Request, timeout: float = 20) -> Transfer:
+    """A request that is held and asked for, and whose reads are under way as far as its peers let them."""
+    made.hold(request.id)
+    transfer = made.decode[0].submit(request, timeout)
+    until(lambda: transfer.poll() or all(part.phase != "claiming" for part in transfer.parts))
+    return transfer
+
+
+def until(true: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.001)
+
+
+def ended(transfer: Transfer) -> str:
+    """The outcome of a transfer that has one."""
+    assert transfer.outcome is not None
+    return transfer.outcome.state
+
+
+def freed(worker: DecodeWorker) -> bool:
+    worker.poll()
+    return not worker.quarantined()
+
+
+def freeze(made: World) -> None:
+    made.hub.frozen |= {worker._transport.name for worker in made.prefill}
+
+
 def test_a_block_under_way_is_not_written_twice(pair: World) -> None:
-    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
-    first = pair.decode[0].submit(ask(pair, (0, 12)), 20)
+    freeze(pair)
+    first = submitted(pair, ask(pair, (0, 12)))
     second = pair.decode[0].submit(ask(pair, (0, 12), name="other"), 20)
     same = pair.decode[0].submit(ask(pair, (0, 12)), 20)
     assert not first.ended
@@ -190,66 +179,121 @@ def test_a_block_under_way_is_not_written_twice(pair: World) -> None:
 
 
 def test_a_frozen_peer_meets_the_deadline_and_its_blocks_the_quarantine(pair: World) -> None:
-    puller, request = pair.decode[0], ask(pair, (0, 12))
+    worker, request = pair.decode[0], ask(pair, (0, 12))
     pair.hub.frozen.add(pair.prefill[1]._transport.name)
-    with pytest.raises(errors.DeadlineError) as caught:
-        puller.submit(request, 0.05).wait()
+    late = submitted(pair, request, 0.3)
+    with pytest.raises(errors.DeadlineError, match="prefill worker 1 is moving") as caught:
+        late.wait()
+    assert late.state == ended(late) == "expired"
     assert caught.value.untrusted["kv"] == tuple(sorted(blocks(request.decode["kv"]).ids.tolist()))
-    assert puller.quarantined()[0] == caught.value.untrusted["kv"]
-    refused = puller.submit(replace(request, id="again"), 5)
+    assert worker.quarantined()[0] == caught.value.untrusted["kv"]
+    assert worker._intake.quarantined_bytes() == worker.counters.snapshot()["quarantined_bytes"] != 0
+    refused = worker.submit(replace(request, id="again"), 5)
     assert isinstance(refused.error, errors.QuarantinedError)
     pair.hub.frozen.clear()
-    puller.poll()
-    assert puller.quarantined() == {}
-    pull(pair, ask(pair, (0, 12), name="after"))
+    until(lambda: freed(worker))
+    move(pair, ask(pair, (0, 12), name="after"))
 
 
-def test_dropping_a_peer_does_not_free_what_may_still_be_written(pair: World) -> None:
-    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
-    failed = pair.decode[0].submit(ask(pair, (0, 12)), 20)
+def test_a_retry_needs_no_new_hold(pair: World) -> None:
+    request = ask(pair, (0, 12))
+    filled(pair, request)
+    freeze(pair)
+    submitted(pair, request).cancel()
+    pair.hub.frozen.clear()
+    until(lambda: freed(pair.decode[0]))
+    clear(pair)
+    assert pair.decode[0].submit(request, 20).wait().state == "done"
+    assert pair.released() == {("r", "finished")}
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_dropping_a_peer_does_not_free_what_may_still_be_written(mode: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    worker = made.decode[0]
+    made.hub.frozen |= {made.prefill[0]._transport.name, made.prefill[1]._transport.name, worker._transport.name}
+    failed = submitted(made, ask(made, (0, 12)))
     failed.cancel()
     assert isinstance(failed.error, errors.CancelledTransferError)
-    assert pair.decode[0].quarantined()
-    pair.decode[0].drop(0)
-    assert pair.decode[0].quarantined()
-    pair.decode[0].drop(1)
-    assert pair.decode[0].quarantined()
-    assert pair.decode[0].connected() == ()
-    pair.decode[0].connect(pair.prefill[0].address, 10)
-    assert isinstance(pair.decode[0].submit(ask(pair, (0, 12), name="early"), 5).error, errors.QuarantinedError)
-    pair.hub.frozen.clear()
-    pair.decode[0].poll()
-    assert pair.decode[0].quarantined() == {}
-    pull(pair, ask(pair, (0, 12), name="after"))
+    assert failed.state == ended(failed) == "cancelled"
+    assert worker.quarantined()
+    worker.drop("prefill")
+    assert worker.quarantined()
+    assert worker.peers() == ()
+    worker.connect(made.prefill[0].address, 10, mode=mode)
+    assert isinstance(worker.submit(ask(made, (0, 12), name="early"), 5).error, errors.QuarantinedError)
+    made.hub.frozen.clear()
+    until(lambda: freed(worker))
+    move(made, ask(made, (0, 12), name="after"))
+    made.close()
 
 
-def test_a_dead_peer_fails_the_request_and_a_new_one_is_met(pair: World) -> None:
-    puller, lost = pair.decode[0], pair.prefill[1]._transport
+def test_a_dead_peer_fails_the_request_and_the_others_go_on(pair: World) -> None:
+    worker, lost = pair.decode[0], pair.prefill[1]._transport
     pair.hub.frozen.add(lost.name)
-    running = puller.submit(ask(pair, (0, 12)), 20)
+    running = submitted(pair, ask(pair, (0, 12)))
     lost.close()
     with pytest.raises(errors.TransferError, match="prefill worker 1"):
         running.wait()
-    assert puller.connected() == (0,)
-    refused = puller.submit(ask(pair, (0, 12), name="early"), 5)
-    assert isinstance(refused.error, errors.HandshakeError)
+    assert ended(running) == "failed"
+    until(lambda: freed(worker))
+
+
+def test_a_worker_that_is_closed_is_lost(pair: World) -> None:
+    freeze(pair)
+    running = submitted(pair, ask(pair, (0, 12)))
+    pair.prefill[1].close()
+    with pytest.raises(errors.TransferError, match="lost: connect again"):
+        running.wait()
+    assert pair.decode[0].peers() == ()
+    early = pair.decode[0].submit(ask(pair, (0, 12), name="early"), 5)
+    assert isinstance(early.error, errors.HandshakeError)
 
 
 def test_await_and_callback(pair: World) -> None:
     seen: list[str] = []
-    transfer = pair.decode[0].submit(ask(pair, (0, 12)), 5)
-    transfer.on_end(lambda one: seen.append(one.state))
+    pair.hold("r", "s")
+    transfers = [
+        pair.decode[0].submit(ask(pair, (0, 12)), 5),
+        pair.decode[0].submit(moved_apart(ask(pair, (0, 12), name="s")), 5),
+    ]
+    transfers[0].on_end(lambda one: seen.append(one.state))
 
-    async def both() -> str:
-        return (await transfer).state
+    async def both() -> list[str]:
+        return [one.state for one in await asyncio.gather(*transfers)]
 
-    assert asyncio.run(both()) == "done"
+    assert asyncio.run(both()) == ["done", "done"]
     assert seen == ["done"]
 
 
+def moved_apart(request: Request) -> Request:
+    """The same with other decode blocks."""
+    return replace(request, decode={"kv": Blocks(0, np.array([30, 31, 32])), "state": Slot(33, 12)})
+
+
+def test_an_awaiting_task_that_is_cancelled_cancels_its_transfer(pair: World) -> None:
+    freeze(pair)
+    transfer = submitted(pair, ask(pair, (0, 12)))
+
+    async def short() -> None:
+        await asyncio.wait_for(transfer, 0.05)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(short())
+    assert transfer.state == "cancelled"
+
+
+def test_connect_without_blocking_the_loop() -> None:
+    made = world(Shape(1), Shape(1))
+    peer = asyncio.run(made.decode[0].meet(made.prefill[0].address, 10))
+    assert (peer.name, peer.run, peer.plan.digest) == ("prefill", "p1", made.plan.digest)
+    assert made.decode[0].peers() == (peer,)
+    made.close()
+
+
 def test_a_callback_that_raises_disturbs_nobody(pair: World, caplog: pytest.LogCaptureFixture) -> None:
-    pair.hub.frozen |= {worker._transport.name for worker in pair.prefill}
-    transfer = pair.decode[0].submit(ask(pair, (0, 12)), 5)
+    freeze(pair)
+    transfer = submitted(pair, ask(pair, (0, 12)))
     transfer.on_end(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
     pair.hub.frozen.clear()
     assert transfer.wait().state == "done"
@@ -258,7 +302,8 @@ def test_a_callback_that_raises_disturbs_nobody(pair: World, caplog: pytest.LogC
 
 def test_descriptors_beyond_an_int32_are_refused(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.gather.INT32", 3)
-    failed = pair.decode[0].submit(ask(pair, (0, 45)), 5)
+    failed = submitted(pair, ask(pair, (0, 45)))
+    until(failed.poll)
     assert isinstance(failed.error, errors.TransferError)
     assert isinstance(failed.error.__cause__, errors.LimitError)
     assert pair.decode[0].quarantined() == {}
@@ -267,18 +312,39 @@ def test_descriptors_beyond_an_int32_are_refused(pair: World, monkeypatch: pytes
 def test_lists_beyond_an_int32_go_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.prepare.INT32", 3)
     made = world(Shape(2), Shape(1))
-    pull(made, ask(made, (0, 45)))
+    move(made, ask(made, (0, 45)))
     made.close()
 
 
-def test_a_worker_that_cannot_be_told_does_not_spoil_what_was_read() -> None:
-    made = world(Shape(2), Shape(2), Model(state=False))
-    made.prefill[1]._transport.close()
-    transfer = made.decode[0].submit(ask(made, (0, 12)), 5).wait()
-    assert (transfer.state, transfer.unnotified) == ("done", (1,))
+def test_slices_are_small_and_move_the_same_bytes() -> None:
+    small = Limits(bytes_per_peer=512, bytes_total=512, slice_bytes=256)
+    for mode in ("pull", "push"):
+        made = world(Shape(2), Shape(1), mode=mode, limits=small, d_limits=small)
+        move(made, ask(made, (0, 45)))
+        made.close()
+
+
+def test_reads_that_must_be_asked_for() -> None:
+    small = Limits(bytes_per_peer=512, bytes_total=512, slice_bytes=256)
+    made = world(Shape(2), Shape(2), admission=True, limits=small, d_limits=replace(small, slice_bytes=64))
+    for number in range(3):
+        clear(made)
+        move(made, ask(made, (0, 45), name=str(number)))
+    made.close()
+
+
+def test_too_many_requests_are_refused_before_they_move() -> None:
+    made = world(Shape(1), Shape(1), d_limits=Limits(requests=1))
+    freeze(made)
+    first = submitted(made, ask(made, (0, 12)))
+    assert isinstance(made.decode[0].submit(moved_apart(ask(made, (0, 12), name="s")), 5).error, errors.LimitedError)
+    made.hub.frozen.clear()
+    first.wait()
     made.close()
 
 
 def test_closed(pair: World) -> None:
     pair.decode[0].close()
-    assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), 5).error, errors.HandshakeError)
+    pair.decode[0].close()
+    assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), 5).error, errors.HandleError)
+    assert not pair.decode[0].poll()

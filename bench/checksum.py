@@ -1,0 +1,72 @@
+"""Checksums of what one read covers, on the host: bytes per second of one core, and what a sample costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.report import Row
+from bench.sample import clock
+from bench.stage import library, plan_of
+
+if TYPE_CHECKING:
+    from kvplan.runtime.plan import Plan
+    from kvplan.runtime.register import Pool
+    from kvplan.runtime.request import Request
+
+AREA = "checksums"
+TOKENS = 2048
+CASES = (
+    ("heads first", "llama-3.3-70b", "tp=4", "tp=4"),
+    ("tokens first", "llama-3.3-70b", "tp=4,order=nhd", "tp=4"),
+    ("latents of one byte", "deepseek-v3", "tp=4,kv_dtype=fp8_ds_mla", "tp=4,kv_dtype=fp8_ds_mla"),
+)
+SAMPLES = (1, 16)
+
+
+def measure(pairs: int) -> list[Row]:
+    """Bounded by one multiplication and addition of 64 bits per word of 16: nothing is asked for."""
+    return [row for name, *pair in CASES for row in _case(name, plan_of(library(), *pair), pairs)]
+
+
+def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
+    pool, request = _filled(plan)
+    return [_row(name, plan, pool, request, every, pairs) for every in SAMPLES]
+
+
+def _row(name: str, plan: Plan, pool: Pool, request: Request, every: int, pairs: int) -> Row:
+    from kvplan.runtime.checksum import Sample, of_read
+
+    def run() -> object:
+        return of_read(plan, 0, 0, "prefill", pool, request, Sample(every))
+
+    seconds, size = min(clock(run) for _ in range(max(3, pairs // 10))), _bytes(plan)
+    words = f"{size / seconds / 1e9:.2f} GB/s" if every == 1 else f"{1e3 * seconds:.1f} ms"
+    which = "all tokens" if every == 1 else f"one token in {every}"
+    return Row(AREA, f"{name}, {which}", words, details={"seconds": seconds, "bytes": size, "every": every})
+
+
+def _filled(plan: Plan) -> tuple[Pool, Request]:
+    """Worker 0 of prefill with memory of its own, and a request whose blocks are in no order."""
+    from kvplan.runtime import names
+    from kvplan.runtime.plan import Blocks
+    from kvplan.runtime.register import views
+    from kvplan.runtime.request import Request
+
+    random, groups = np.random.default_rng(7), {group.name: group for group in plan.prefill.groups}
+    tables = {name: Blocks(0, random.permutation(-(-TOKENS // group.tokens))) for name, group in groups.items()}
+    count = {name: len(table.ids) * groups[name].ratio for name, table in tables.items()}
+    memory = {
+        plane.name: random.integers(0, 256, (count[plane.group], plane.stride), np.uint8)
+        for plane in names.planes(plan.prefill.workers[0])
+    }
+    return views(plan.prefill, 0, memory), Request("r", (0, TOKENS), tables, {})
+
+
+def _bytes(plan: Plan) -> int:
+    """What all tokens take on worker 0, padding included."""
+    from kvplan.runtime import names
+
+    kernel = {group.name: group.kernel for group in plan.prefill.groups}
+    return sum(plane.page * TOKENS // kernel[plane.group] for plane in names.planes(plan.prefill.workers[0]))

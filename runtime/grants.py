@@ -1,0 +1,58 @@
+"""Leave to read, where a prefill worker bounds what decode workers read from it at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.runtime.errors import KvplanError
+from kvplan.runtime.guests import Guest
+from kvplan.runtime.limits import Gate, Limits
+from kvplan.runtime.messages import Ask, Spent
+
+LARGEST = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A read that a decode worker asked for: whose, of which request, its number there."""
+
+    guest: bytes
+    request: str
+    number: int
+
+
+class Grants:
+    """What was asked for and what was granted: fair between decode workers, and between the requests of each."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._gate = Gate[Grant](limits)
+
+    def ask(self, guest: Guest, said: Ask) -> bool:
+        """Queue a read; False for one that cannot be: of no request that is claimed, of no size, asked for twice."""
+        if said.request not in guest.claims or not 0 <= said.size <= LARGEST:
+            return False
+        try:
+            self._gate.want(guest.key, said.request, said.size, Grant(guest.identity, said.request, said.number))
+        except KvplanError:
+            return False
+        return True
+
+    def spent(self, guest: Guest, said: Spent) -> bool:
+        """A read is over; False where it was not granted."""
+        return self._gate.done(Grant(guest.identity, said.request, said.number))
+
+    def admit(self) -> list[Grant]:
+        """The reads that may begin now."""
+        return self._gate.admit()
+
+    def leave(self, guest: Guest, request: str) -> None:
+        """A request is given up: what waits of it is not granted any more."""
+        self._gate.drop_request(request, guest.key)
+
+    def drop(self, guest: Guest) -> None:
+        """A decode worker is gone: what it was granted counts no more."""
+        self._gate.drop(guest.key)
+
+    def in_flight(self) -> int:
+        """Bytes that decode workers may be reading now."""
+        return self._gate.in_flight()

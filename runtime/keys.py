@@ -1,0 +1,158 @@
+"""Who may connect: CURVE keys in certificate files, or nobody is asked."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvplan.runtime.errors import KeysError
+
+LENGTH = 40
+LARGEST = 1 << 16
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PUBLIC, SECRET = ".key", ".key_secret"
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """No keys: anybody who reaches the port may read and write cache memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """One engine's key pair and the public keys of the engines it deals with, all in Z85, 40 bytes each.
+
+    Raises KeysError where one is no key, or `public` does not belong to `secret`.
+    """
+
+    public: bytes
+    secret: bytes = field(repr=False)
+    peers: frozenset[bytes] = frozenset()
+
+    def __post_init__(self) -> None:
+        import zmq
+
+        for what, key in (("public key", self.public), *(("peer's public key", key) for key in self.peers)):
+            check(key, what)
+        try:
+            public = zmq.curve_public(self.secret) if len(self.secret) == LENGTH else b""
+        except (zmq.ZMQError, TypeError, ValueError):
+            public = b""
+        if not public:
+            raise KeysError(f"the secret key to {text(self.public)} is no key of {LENGTH} Z85 characters")
+        if public != self.public:
+            raise KeysError(f"the secret key is that of {text(public)}, not of {text(self.public)}: make both again")
+
+    @classmethod
+    def load(cls, own: str | Path, *peers: str | Path) -> Keys:
+        """Keys from certificate files.
+
+        `own` is a secret certificate (NAME.key_secret), or a folder with one. `peers` are public certificates, or
+        folders of which every NAME.key counts; left out, they are those beside `own`. One's own key is a peer's only
+        where its file is named. Raises KeysError.
+        """
+        path = _secret_file(Path(own))
+        public, secret = _read(path)
+        if not secret:
+            raise KeysError(f"{path} is a public certificate: give the secret one, {path.stem}{SECRET}")
+        found = {key for peer in peers or (path.parent,) for key in _public(Path(peer), public)}
+        if not found:
+            raise KeysError(f"no public key of a peer beside {path}: put the peers' NAME{PUBLIC} there, or name them")
+        return cls(public, secret, frozenset(found))
+
+    @staticmethod
+    def make(folder: str | Path, name: str) -> tuple[Path, Path]:
+        """Write the certificates of a new key pair and return their paths, public and secret.
+
+        Only the owner may read the secret one. Raises KeysError where either is there, or cannot be written.
+        """
+        if not NAME.fullmatch(name):
+            raise KeysError(f"{name!r} is no name of keys: use letters, digits, dots, dashes and underscores")
+        folder = Path(folder)
+        paths = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
+        for path in paths:
+            if path.exists() or path.is_symlink():
+                raise KeysError(f"{path} exists: remove it first, or use another name")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(folder, name)
+        except OSError as error:
+            raise KeysError(f"keys cannot be written: {error}") from error
+        return paths
+
+
+def check(key: bytes, what: str) -> None:
+    """Raises KeysError where `key` is no public key in Z85."""
+    from zmq.utils import z85
+
+    try:
+        right = isinstance(key, bytes) and len(key) == LENGTH and len(z85.decode(key)) == 32
+    except (KeyError, ValueError, OverflowError, ArithmeticError) as error:
+        raise KeysError(f"the {what} {text(key)} is no Z85: {error!r}") from error
+    if not right:
+        raise KeysError(f"the {what} {text(key)} is not {LENGTH} bytes of Z85")
+
+
+def text(key: object) -> str:
+    """A public key as messages show it."""
+    return key[: 2 * LENGTH].decode("ascii", "replace") if isinstance(key, bytes) else type(key).__name__
+
+
+def server(keys: Keys, given: bytes | None) -> bytes:
+    """The public key that a server must have: the one given, or the only one of a peer. Raises KeysError."""
+    if given is None and len(keys.peers) != 1:
+        raise KeysError(f"{len(keys.peers)} peers are known: give the public key of the one at this address")
+    found = next(iter(keys.peers)) if given is None else given
+    check(found, "server's public key")
+    return found
+
+
+def _secret_file(own: Path) -> Path:
+    if not own.is_dir():
+        return own
+    found = sorted(own.glob(f"*{SECRET}"))
+    if len(found) != 1:
+        raise KeysError(f"{own} has {len(found)} secret certificates (NAME{SECRET}): give one of them")
+    return found[0]
+
+
+def _public(path: Path, own: bytes) -> set[bytes]:
+    if path.is_dir():
+        return {_peer(file) for file in sorted(path.glob(f"*{PUBLIC}"))} - {own}
+    return {_peer(path)}
+
+
+def _peer(path: Path) -> bytes:
+    public, secret = _read(path)
+    if secret:
+        raise KeysError(f"{path} holds a secret: of a peer give the public certificate, and keep its secret there")
+    return public
+
+
+def _read(path: Path) -> tuple[bytes, bytes]:
+    """Public and secret key of a certificate, the secret one empty where it has none."""
+    from zmq.auth import load_certificate
+
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise KeysError(f"{path} is no certificate: make one with `kvplan keys`")
+        public, secret = load_certificate(path)
+    except (OSError, ValueError, IndexError) as error:
+        raise KeysError(f"{path} is no certificate: {error}") from error
+    check(public, f"public key in {path}")
+    return public, secret or b""
+
+
+def _write(folder: Path, name: str) -> None:
+    """Make both files where nobody else can read, then give them their names, unless those are taken."""
+    from zmq.auth import create_certificates
+
+    with tempfile.TemporaryDirectory(prefix=".keys-", dir=folder) as hidden:
+        create_certificates(hidden, name)
+        for suffix, mode in ((SECRET, 0o600), (PUBLIC, 0o644)):
+            made = Path(hidden, name + suffix)
+            made.chmod(mode)
+            os.link(made, folder / (name + suffix))

@@ -1,0 +1,150 @@
+"""What the runtime counts: plain numbers behind one lock, with fixed names, fixed labels and fixed buckets.
+
+A peer can make a number grow, never the set of numbers: a label's value that is not in its list counts as `other`.
+One `Counters` may serve all workers of a process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from threading import Lock
+
+from kvplan.runtime import errors
+
+OTHER = "other"
+LONGEST = 1e9
+# Seconds, from 100 µs to 100 s, three to a decade.
+BUCKETS = (*(float(f"{step}e{power}") for power in range(-4, 2) for step in (1, 2.5, 5)), 100.0)
+_ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.KvplanError)]
+CODES = tuple(sorted(e.code for e in _ERRORS))
+# What a message was: of the protocol, or counted and ignored.
+KINDS = (
+    *("asked", "claim", "counted", "done", "failed", "finished", "granted", "held", "kept", "left", "offered", "spent"),
+    *("stopped", "wanted", "written"),
+    *("duplicate", "late", "malformed", "stale", "stranger", "stray", "unexpected", "unknown", "unlike"),
+)
+Read = Callable[[], float]
+Number = int | float
+Value = Number | None | dict[str, int] | dict[str, Number | dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A name, its help with the unit, and the one label it may have with all values of it."""
+
+    name: str
+    help: str
+    label: str = ""
+    values: tuple[str, ...] = ()
+
+
+COUNTERS = (
+    Metric("requests", "Requests that ended, by outcome.", "outcome", ("cancelled", "done", "expired", "failed")),
+    Metric("bytes", "Bytes moved by what this process posted, in bytes.", "direction", ("read", "write")),
+    Metric("posted", "Requests posted by the transport, after merging."),
+    Metric("spans", "Contiguous spans to move, before merging."),
+    Metric("failures", "Requests and handshakes that failed, by error code.", "reason", CODES),
+    Metric("leases", "Leases that ended, by end.", "end", ("expired", "finished", "withdrawn")),
+    Metric("notifications", "Messages from peers, by what they were taken for.", "kind", KINDS),
+)
+HISTOGRAMS = (
+    Metric("transfer_seconds", "Time from the submission of a request to its end, in seconds."),
+    Metric("handshake_seconds", "Time to meet a peer, in seconds."),
+)
+GAUGES = (
+    Metric("leases_held", "Leases held now."),
+    Metric("quarantined_bytes", "Bytes of blocks that a failed transfer may still write, in bytes."),
+    Metric("in_flight_bytes", "Bytes posted and not yet arrived, in bytes."),
+    Metric("peers", "Peers connected now."),
+)
+
+
+class Counters:
+    """Counters, histograms and gauges of the names above. All of it may be called from several threads.
+
+    Raises ValueError for a name or a label that there is not, and where a counter would go down.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counters = {m.name: dict.fromkeys((*m.values, OTHER) if m.label else ("",), 0) for m in COUNTERS}
+        self._buckets = {m.name: [0] * (len(BUCKETS) + 1) for m in HISTOGRAMS}
+        self._sums = {m.name: 0.0 for m in HISTOGRAMS}
+        self._gauges: dict[str, list[Read]] = {m.name: [] for m in GAUGES}
+
+    def add(self, name: str, amount: int = 1, **labels: str) -> None:
+        """Count `amount`, at least 0, on counter `name`, with its label where it has one."""
+        _check(name, _LABELS, labels)
+        if amount < 0:
+            raise ValueError(f"{name} counts up only, not by {amount}")
+        (value,) = labels.values() or ("",)
+        with self._lock:
+            counts = self._counters[name]
+            counts[value if value in counts else OTHER] += amount
+
+    def observe(self, name: str, seconds: float, **labels: str) -> None:
+        """Count a duration on histogram `name`; one that no clock can give, as one below 0, is counted as 0."""
+        _check(name, self._buckets, labels)
+        seconds = min(max(0.0, seconds), LONGEST)
+        with self._lock:
+            self._buckets[name][bisect_left(BUCKETS, seconds)] += 1
+            self._sums[name] += seconds
+
+    def gauge(self, name: str, read: Read) -> Callable[[], None]:
+        """Let `read` tell gauge `name`, which is the sum of all that tell it; call what is returned to end that."""
+        _check(name, self._gauges, {})
+        with self._lock:
+            self._gauges[name].append(read)
+        return lambda: self._forget(name, read)
+
+    def _forget(self, name: str, read: Read) -> None:
+        with self._lock:
+            self._gauges[name] = [one for one in self._gauges[name] if one is not read]
+
+    def snapshot(self) -> dict[str, Value]:
+        """Every number by name, in the order of this module, of the same shape at all times; JSON can hold it.
+
+        A counter is a number, or numbers by its label's value; a histogram is count, sum in seconds, and cumulative
+        buckets by upper end; a gauge is None where it cannot be read. `merge_ratio` is spans / posted.
+        """
+        with self._lock:
+            counters = {name: dict(counts) for name, counts in self._counters.items()}
+            histograms = {name: _histogram(counts, self._sums[name]) for name, counts in self._buckets.items()}
+            gauges = {name: tuple(reads) for name, reads in self._gauges.items()}
+        spans, posted = (counters[name][""] for name in ("spans", "posted"))
+        # Gauges are read outside the lock: they may wait for a worker that is about to count something.
+        return {
+            **{name: counts if _LABELS[name] else counts[""] for name, counts in counters.items()},
+            "merge_ratio": spans / posted if posted else None,
+            **histograms,
+            **{name: _total(reads) for name, reads in gauges.items()},
+        }
+
+
+_LABELS = {metric.name: metric.label for metric in COUNTERS}
+
+
+def _check(name: str, known: Collection[str], labels: dict[str, str]) -> None:
+    if name not in known:
+        raise ValueError(f"no such metric here: {name!r}; there are {', '.join(known)}")
+    want = [_LABELS[name]] if _LABELS.get(name) else []
+    if list(labels) != want:
+        raise ValueError(f"{name} has the labels {want}, not {list(labels)}")
+
+
+def _histogram(counts: list[int], total: float) -> dict[str, Number | dict[str, int]]:
+    running, buckets = 0, {}
+    for end, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
+        running += count
+        buckets[end] = running
+    return {"count": running, "sum": total, "buckets": buckets}
+
+
+def _total(reads: tuple[Read, ...]) -> Number | None:
+    try:
+        return sum(read() for read in reads)
+    except Exception:
+        # A worker that is closing: what others count must still be told.
+        return None

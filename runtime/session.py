@@ -1,0 +1,133 @@
+"""A prefill engine that a decode worker has met: its workers, how they are spoken to, what is prepared for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from kvplan.runtime import geometry as shape
+from kvplan.runtime.card import EngineCard, WorkerCard, geometry
+from kvplan.runtime.channel import Line
+from kvplan.runtime.errors import KvplanError
+from kvplan.runtime.geometry import Geometry
+from kvplan.runtime.handshake import Met
+from kvplan.runtime.links import Links
+from kvplan.runtime.messages import Claim
+from kvplan.runtime.plan import Plan
+from kvplan.runtime.prepare import link
+from kvplan.runtime.transport import Transport
+
+FIRST_LEASE = 6.0
+LEASES = (0.01, 1e6)
+BEATS = 6
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One prefill worker. `peer` is its name in the transport; `reads` says that bytes come from it."""
+
+    worker: int
+    card: WorkerCard
+    line: Line
+    peer: str
+    prefill: Geometry
+    reads: bool
+    links: Links
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The decode worker that meets others: its number, its memory, its transport."""
+
+    worker: int
+    geometry: Geometry
+    transport: Transport
+
+
+class Session:
+    """A met engine. `push` says that it writes; otherwise this side reads. Not safe from threads."""
+
+    def __init__(self, met: Met, push: bool, home: Home, now: float) -> None:
+        self.engine: EngineCard = met.engine
+        self.plan: Plan = met.plan
+        self.push, self.used = push, now
+        self.members: dict[int, Member] = {}
+        self._home, self._beat, self._lease, self._next = home, 0, FIRST_LEASE, now
+
+    def add(self, card: WorkerCard, line: Line) -> None:
+        """Meet one worker: check its memory, tell the transport, prepare. Raises what any of these raises."""
+        lies = geometry(card)
+        shape.check(lies, self.plan.prefill, card.worker)
+        reads = any(read.worker == card.worker for read in self.plan.reads[self._home.worker])
+        home, peer = self._home, self._home.transport.add_peer(card.metadata)
+        ends = card.worker, home.worker, peer, home.transport, lies, home.geometry
+        links = Links(lambda layers: link(self.plan, *ends, layers=layers))
+        self.members[card.worker] = Member(card.worker, card, line, peer, lies, reads, links)
+        if reads and not self.push:
+            links.of(None)
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    def facts(self) -> dict[str, object]:
+        """What will move, for the log: rows a block, regions and reads of all workers of the engine."""
+        links = [member.links.of(None) for member in self.members.values() if member.reads and not self.push]
+        entries = [entry for one in links for entry in one.entries]
+        rows = sum(len(entry.page) or sum(len(one.table) for one in entry.token) for entry in entries)
+        return {
+            "engine": self.name,
+            "run": self.engine.run,
+            "decode_worker": self._home.worker,
+            "plan": self.plan.digest,
+            "mode": "push" if self.push else "pull",
+            "workers": len(self.members),
+            "reads": len(entries),
+            "rows": rows,
+            "regions": sum(len(member.prefill.regions) for member in self.members.values()),
+        }
+
+    def same(self, met: Met, push: bool) -> bool:
+        """Whether `met` is what is connected already: the same run, registration, plan and direction."""
+        mine = [bare(member.card) for member in self.members.values()]
+        theirs = [bare(card) for card, _ in met.workers]
+        unbroken = all(member.line.broken() is None for member in self.members.values())
+        return unbroken and push == self.push and met.plan.digest == self.plan.digest and mine == theirs
+
+    def claim(self, member: Member, requests: tuple[str, ...], fed: tuple[str, ...]) -> None:
+        """Say that these requests are needed."""
+        self._beat += 1
+        member.line.send(Claim(self._beat, requests, fed))
+
+    def beat_due(self, now: float) -> bool:
+        """Whether it is time to renew the claims; once for each time that comes."""
+        if now < self._next:
+            return False
+        self._next = now + self._lease / BEATS
+        return True
+
+    def learn(self, lease: float, now: float) -> None:
+        """How long the peer's leases are, in seconds: claims must come more often."""
+        if LEASES[0] <= lease <= LEASES[1] and lease != self._lease:
+            self._lease, self._next = lease, min(self._next, now + lease / BEATS)
+
+    def broken(self) -> KvplanError | None:
+        """Why a worker of this engine can no longer be spoken to."""
+        found = (member.line.broken() for member in self.members.values())
+        return next((error for error in found if error is not None), None)
+
+    def release(self) -> None:
+        """Give the prepared lists back."""
+        for member in self.members.values():
+            member.links.release()
+
+    def close(self) -> None:
+        """Stop speaking to this engine."""
+        for member in self.members.values():
+            member.line.close()
+
+
+def bare(card: WorkerCard) -> WorkerCard:
+    """A card without what is new each time that it is shown."""
+    return msgspec.structs.replace(card, nonce=b"")

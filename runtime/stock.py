@@ -1,0 +1,99 @@
+"""What of a held request is there: as a whole, or in chunks, each after the event that its caller passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvplan.runtime.errors import BadRequestError
+from kvplan.runtime.tables import Tables, whole
+
+
+class Computed(Protocol):
+    """An event, such as a CUDA event: `query` says whether all work before it has completed."""
+
+    def query(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One chunk: tokens [first, end), in all layers or some; `tables` name its pages on the prefill side."""
+
+    tokens: tuple[int, int]
+    layers: tuple[int, ...] | None
+    tables: Tables
+    last: bool
+    after: Computed | None
+
+
+@dataclass(slots=True)
+class Stock:
+    """One held request. `tokens` is None where it is offered as a whole, after `after`.
+
+    `ready` chunks of `chunks` have been computed: they are announced in order.
+    """
+
+    request: str
+    hold: int
+    tokens: tuple[int, int] | None = None
+    after: Computed | None = None
+    chunks: list[Offered] = field(default_factory=list)
+    ready: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is there."""
+        if self.tokens is None:
+            return self.after is None
+        return bool(self.chunks) and self.chunks[-1].last and self.ready == len(self.chunks)
+
+    @property
+    def pending(self) -> bool:
+        """Whether an event is waited for."""
+        return self.after is not None if self.tokens is None else self.ready < len(self.chunks)
+
+    def offer(self, chunk: Offered) -> None:
+        """Add a chunk. Raises BadRequestError where it is outside of what was opened, or comes after the last one."""
+        name = f"request {self.request}"
+        if self.tokens is None:
+            raise BadRequestError(f"{name} is held as a whole: open it to offer chunks")
+        if self.chunks and self.chunks[-1].last:
+            raise BadRequestError(f"{name}: a chunk comes after the last one")
+        if not self.tokens[0] <= chunk.tokens[0] <= chunk.tokens[1] <= self.tokens[1]:
+            raise BadRequestError(f"{name} was opened for tokens {self.tokens}, offered are {chunk.tokens}")
+        self.chunks.append(chunk)
+
+    def advance(self) -> bool:
+        """Whether more is there than before. Raises what an event raises."""
+        if self.tokens is None:
+            return self._arrive()
+        before = self.ready
+        while self.ready < len(self.chunks) and _past(self.chunks[self.ready].after):
+            self.ready += 1
+        return self.ready > before
+
+    def _arrive(self) -> bool:
+        if self.after is None or not _past(self.after):
+            return False
+        self.after = None
+        return True
+
+
+def _past(event: Computed | None) -> bool:
+    return event is None or bool(event.query())
+
+
+def interval(tokens: object, what: str) -> tuple[int, int]:
+    """`tokens` as two ints, first <= end. Raises BadRequestError."""
+    if not isinstance(tokens, tuple | list) or len(tokens) != 2:
+        raise BadRequestError(f"{what}: tokens are two whole numbers: the first, and the one behind the last")
+    first, end = (whole(token, what) for token in tokens)
+    if not 0 <= first <= end:
+        raise BadRequestError(f"{what}: tokens [{first}, {end}) are no range")
+    return first, end
+
+
+def numbered(layers: Iterable[int] | None, what: str) -> tuple[int, ...] | None:
+    """`layers` as ints in order. Raises BadRequestError."""
+    return None if layers is None else tuple(sorted({whole(layer, what) for layer in layers}))

@@ -1,0 +1,135 @@
+"""A prefill worker of the rig: it computes content when told, and scribbles over blocks once they are released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kvplan.runtime import PrefillWorker
+from kvplan.runtime.identity import Identity
+from kvplan.runtime.keys import Plain
+from kvplan.runtime.limits import Limits
+from kvplan.runtime.plan import Blocks
+from tests.rig import content
+from tests.rig.actor import Actor, Word
+from tests.rig.setting import Setting
+from tests.rig.watched import Watched
+
+
+class Late:
+    """An event like a device's: what is computed before it is there when `query` first says so, and not before."""
+
+    def __init__(self, polls: int, compute: Callable[[], None]) -> None:
+        self.left, self.compute = polls, compute
+
+    def query(self) -> bool:
+        self.left -= 1
+        if self.left == 0:
+            self.compute()
+        return self.left <= 0
+
+
+class Prefill(Actor):
+    def __init__(self, setting: Setting, say: Callable[[Word], None], transport: Watched) -> None:
+        super().__init__(setting, say, transport)
+        self.requests: dict[str, Word] = {}
+        self.deaf = False
+        self.worker = PrefillWorker(
+            self.plan,
+            setting.number,
+            self.pool(setting.logical),
+            transport,
+            identity=Identity(setting.name, setting.run),
+            keys=Plain(),
+            bind=setting.bind,
+            lease=setting.lease,
+            limits=Limits(**setting.limits),
+            admission=setting.admission,
+            start=setting.start,
+            clock=self.clock,
+        )
+        self.say(event="up", address=self.worker.address)
+
+    def poll(self) -> None:
+        if not (self.setting.start or self.deaf):
+            self.worker.poll()
+        for released in self.worker.released():
+            self._free(released.request, released.why)
+
+    def held(self) -> Word:
+        return {"requests": sorted(self.requests)}
+
+    def do_announce(self, addresses: list[str]) -> None:
+        self.worker.announce(addresses)
+
+    def do_deaf(self, deaf: bool) -> None:
+        """Stop polling the worker, which is not dead then, but answers nobody; only where it has no thread."""
+        assert not self.setting.start
+        self.deaf = deaf
+
+    def do_hold(self, request: str, table: Word, late: int = 0) -> None:
+        """Compute all of a request and hold it; with `late`, it is computed after so many looks at its event."""
+        self.requests[request] = table
+        after = self._computed(request, (0, table["at"]), True, late)
+        self._or_forget(request, lambda: self.worker.hold(request, after=after))
+
+    def do_open(self, request: str, table: Word, tokens: tuple[int, int]) -> None:
+        self.requests[request] = table
+        self._or_forget(request, lambda: self.worker.open(request, tokens=(tokens[0], tokens[1])))
+
+    def do_offer(self, request: str, tokens: tuple[int, int], last: bool, late: int = 0) -> None:
+        if request not in self.requests:
+            return
+        after = self._computed(request, (tokens[0], tokens[1]), last, late)
+        tables = self.tables(self._part(request, tokens, last))
+        self.worker.offer(request, tokens=(tokens[0], tokens[1]), tables=tables, after=after, last=last)
+
+    def do_withdraw(self, request: str) -> None:
+        self.worker.withdraw(request)
+
+    def do_suspend(self) -> None:
+        self.worker.suspend()
+
+    def do_resume(self, logical: int) -> None:
+        self.worker.resume(self.pool(logical))
+
+    def do_events(self) -> Word:
+        return {"events": [[event.kind, event.request, event.text] for event in self.worker.events()]}
+
+    def _or_forget(self, request: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception:
+            del self.requests[request]
+            raise
+
+    def _computed(self, request: str, tokens: tuple[int, int], last: bool, late: int) -> Late | None:
+        if late:
+            return Late(late, lambda: self._compute(request, tokens, last))
+        self._compute(request, tokens, last)
+        return None
+
+    def _compute(self, request: str, tokens: tuple[int, int], last: bool) -> None:
+        wire, number = self.requests.get(request), self.setting.number
+        if wire is None:
+            return
+        what = content.content(self.model, request, wire["at"])
+        table = Blocks(wire["first"], np.array(wire["ids"], np.int64))
+        content.write(self.shape, self.model, number, self.arrays, what, table, np.arange(*tokens))
+        if last:
+            content.write_states(self.shape, self.model, number, self.arrays, what, wire["slot"])
+
+    def _part(self, request: str, tokens: tuple[int, int], last: bool) -> Word:
+        """The blocks of some tokens of a request, and its slot with the last of them."""
+        wire, per = self.requests[request], self.shape.kernel * self.shape.ratio
+        first, end = tokens[0] // per, -(-tokens[1] // per)
+        return {"first": first, "ids": wire["ids"][first:end], "slot": wire["slot"] if last else None, "at": wire["at"]}
+
+    def _free(self, request: str, why: str) -> None:
+        wire = self.requests.pop(request, None)
+        if wire is not None:
+            content.repaint(self.shape, self.arrays, "kv", wire["ids"])
+            content.repaint(self.shape, self.arrays, "state", [wire["slot"]])
+        self.say(event="released", request=request, why=why, known=wire is not None)

@@ -1,0 +1,82 @@
+"""`python -m tests.soak --seconds 600 --seed 1`: requests and faults, round after round. Exits 1 if one is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from dataclasses import replace
+from random import Random
+
+from kvplan.runtime.errors import NixlMissingError
+from kvplan.runtime.nixl import api
+from tests.rig import hosts
+from tests.rig.load import Mix
+from tests.rig.process import Lost
+from tests.soak.figures import Figures
+from tests.soak.flood import FULL, flood, lies
+from tests.soak.rounds import Round, cluster, draw
+
+ROUND, SHORTEST, FULL_LENGTH = 60.0, 10.0, 600.0
+IN_MEMORY = 10_000
+LIES = 200
+
+
+def main(seconds: float, seed: int) -> int:
+    """Garbage and requests in memory, whose numbers shrink with a shorter soak; then processes and hosts in turn."""
+    random, figures, end = Random(seed), Figures(), time.monotonic() + seconds
+    share, begun, turn = min(1.0, seconds / FULL_LENGTH), 0, 0
+    flooded(random, figures, seed, round(FULL * share))
+    while begun < IN_MEMORY * share and not figures.bad:
+        begun += one(random, figures, "memory", seed, ROUND * share, round(IN_MEMORY * share) - begun)
+    unable = {"processes": nixl(), "hosts": nixl() or hosts.unable()}
+    places = [where for where, why in unable.items() if not why]
+    while places and time.monotonic() < end and not figures.bad:
+        one(random, figures, places[turn % len(places)], seed, max(SHORTEST, min(ROUND, (end - time.monotonic()) / 2)))
+        turn += 1
+    print("\n".join([*(f"not run on {where}: {why}" for where, why in unable.items() if why), *figures.lines()]))
+    return int(figures.bad)
+
+
+def one(random: Random, figures: Figures, where: str, seed: int, seconds: float, most: int = 1 << 60) -> int:
+    """A round; how many requests it had."""
+    drawn = draw(random, where, seed)
+    print(f"{time.strftime('%X')} {drawn}", flush=True)
+    before = figures.begun
+    try:
+        with cluster(drawn, random) as made:
+            mix = Mix(at_once=24 if where == "memory" else 12)
+            Round(made, drawn, random, figures, mix).play(seconds, most)
+    except (AssertionError, Lost) as error:
+        figures.broken.append(f"{drawn}: {error}")
+    return max(1, figures.begun - before)
+
+
+def flooded(random: Random, figures: Figures, seed: int, count: int) -> None:
+    """Garbage messages, while requests run."""
+    drawn = replace(draw(random, "memory", seed), decodes=1)
+    print(f"{time.strftime('%X')} garbage: {count} messages, {drawn}", flush=True)
+    with cluster(replace(drawn, setting=replace(drawn.setting, odds={}, limits={}, lease=30.0)), random) as made:
+        figures.injected["flood of garbage"] += 1
+        figures.broken += (bad := flood(made, count, random) + lies(made, LIES, random))
+        figures.survived["flood of garbage"] += not bad
+        figures.add(sum(made.tally.ended.values()), made.tally)
+
+
+def nixl() -> str:
+    """Why there is no NIXL; empty where there is."""
+    try:
+        api()
+        return ""
+    except NixlMissingError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    sys.exit(main(given.seconds, given.seed))

@@ -1,0 +1,68 @@
+"""What a soak has to say at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.rig.cluster import Tally
+
+LONGEST_OVERRUN = 5.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """Faults by kind: injected, and survived (a request sent afterwards is done). Any of `bad` fails the soak."""
+
+    injected: Counter[str] = field(default_factory=Counter)
+    survived: Counter[str] = field(default_factory=Counter)
+    begun: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    leaked: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    overrun: float = 0.0
+    late: str = ""
+
+    def add(self, begun: int, tally: Tally) -> None:
+        self.begun += begun
+        self.ended += tally.ended
+        self.codes += tally.codes
+        self.wrong += tally.wrong
+        if tally.overrun > self.overrun:
+            self.overrun, self.late = tally.overrun, tally.late
+
+    @property
+    def bad(self) -> bool:
+        missing = self.injected - self.survived
+        known = self.lost or self.wrong or self.leaked or self.broken or missing
+        return bool(known) or self.overrun > LONGEST_OVERRUN or self.begun != sum(self.ended.values())
+
+    def lines(self) -> list[str]:
+        """Problems first, the figures last."""
+        problems = [
+            f"{name}: {text}"
+            for name in ("lost", "wrong", "leaked", "broken")
+            for text in dict.fromkeys(getattr(self, name))
+        ]
+        faults = [
+            f"  {kind:24} {count:6}   survived {self.survived[kind]}" for kind, count in sorted(self.injected.items())
+        ]
+        ended = ", ".join(f"{self.ended[state]} {state}" for state in (*STATES, *sorted(set(self.ended) - set(STATES))))
+        codes = ", ".join(f"{code} {count}" for code, count in sorted(self.codes.items()) if code[:1] == "R")
+        return [
+            *problems,
+            f"faults injected: {sum(self.injected.values())}",
+            *faults,
+            f"requests: {self.begun} begun, {ended}",
+            f"outcomes by code, of every worker: {codes or 'none'}",
+            f"lost: {len(self.lost) + self.begun - sum(self.ended.values())}",
+            f"wrong bytes: {len(self.wrong)}",
+            f"leaked: {len(self.leaked)}",
+            f"longest overrun of a deadline: {self.overrun:.3f} s{' (' + self.late + ')' if self.late else ''}",
+        ]
+
+
+STATES = ("done", "failed", "cancelled", "expired", "died")
