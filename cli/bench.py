@@ -23,8 +23,8 @@ FEWEST, WIDE = 15, 130
 def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: Path | None) -> None:
     """Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.
 
-    WHAT is any of hot, preparing, requests, homogeneous, compiling, proof; all of them by default. A figure that
-    misses its target is shown as such; the exit code is 0 all the same, since machines differ.
+    WHAT is any of hot, preparing, requests, homogeneous, rounds, checksum, compiling, proof; all by default. A figure
+    that misses its target is shown as such; the exit code is 0 all the same, since machines differ.
     """
     run, report = _load("all"), _load("report")
     unknown = [name for name in names if name not in run.MEASUREMENTS]

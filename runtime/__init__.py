@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kvplan.runtime.memory import Memory
     from kvplan.runtime.metrics import Counters
     from kvplan.runtime.nixl import Nixl
+    from kvplan.runtime.outcome import Abandoned, Arrived, Broken, Expired
     from kvplan.runtime.plan import Blocks, Plan
     from kvplan.runtime.prefill import PrefillWorker
     from kvplan.runtime.register import Pool, views
@@ -28,11 +29,15 @@ if TYPE_CHECKING:
     from kvplan.runtime.transfer import Transfer
 
 _HOME = {
+    "Abandoned": "outcome",
+    "Arrived": "outcome",
     "Blocks": "plan",
+    "Broken": "outcome",
     "Catalog": "catalog",
     "Counters": "metrics",
     "DecodeWorker": "decode",
     "Event": "lease",
+    "Expired": "outcome",
     "Hub": "inmemory",
     "Identity": "identity",
     "InMemory": "inmemory",
@@ -59,11 +64,15 @@ _HOME = {
 }
 
 __all__ = [
+    "Abandoned",
+    "Arrived",
     "Blocks",
+    "Broken",
     "Catalog",
     "Counters",
     "DecodeWorker",
     "Event",
+    "Expired",
     "Hub",
     "Identity",
     "InMemory",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError, KvplanError, RequestError
 
@@ -15,37 +16,37 @@ class Arrived:
     """Every byte that the request needs is there, and its source lasted until it was. `size` is bytes."""
 
     size: int
-    state: str = "done"
+    state: ClassVar[str] = "done"
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """It failed. `reason` is the error's code; `untrusted` are decode block ids by group that may hold anything."""
+class _Missed:
+    """`reason` is the error's code; `untrusted` are decode block ids by group that may hold anything."""
 
     reason: str
     error: KvplanError
     untrusted: Untrusted
-    state: str = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Abandoned:
+class Broken(_Missed):
+    """It failed."""
+
+    state: ClassVar[str] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned(_Missed):
     """The caller cancelled it."""
 
-    reason: str
-    error: KvplanError
-    untrusted: Untrusted
-    state: str = "cancelled"
+    state: ClassVar[str] = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(_Missed):
     """Its deadline went by."""
 
-    reason: str
-    error: KvplanError
-    untrusted: Untrusted
-    state: str = "expired"
+    state: ClassVar[str] = "expired"
 
 
 Outcome = Arrived | Broken | Abandoned | Expired
@@ -53,9 +54,9 @@ Outcome = Arrived | Broken | Abandoned | Expired
 
 def outcome(error: KvplanError) -> Outcome:
     """The outcome of a request that ended with `error`."""
-    untrusted = error.untrusted if isinstance(error, RequestError) else {}
+    kind: type[Broken | Abandoned | Expired] = Broken
     if isinstance(error, CancelledTransferError):
-        return Abandoned(error.code, error, untrusted)
-    if isinstance(error, DeadlineError):
-        return Expired(error.code, error, untrusted)
-    return Broken(error.code, error, untrusted)
+        kind = Abandoned
+    elif isinstance(error, DeadlineError):
+        kind = Expired
+    return kind(error.code, error, error.untrusted if isinstance(error, RequestError) else {})

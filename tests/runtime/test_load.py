@@ -95,9 +95,10 @@ def test_choose_goes_by_digests() -> None:
 
 def test_the_public_api() -> None:
     assert kvplan.runtime.__all__ == [
-        "Blocks", "Catalog", "Counters", "DecodeWorker", "Event", "Hub", "Identity", "InMemory", "Jit", "Keys",
-        "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool", "PrefillWorker", "Released", "Request", "Ring",
-        "Sample", "Slot", "Transfer", "choose", "load_plan", "scales", "views",
+        "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Event", "Expired", "Hub",
+        "Identity", "InMemory", "Jit", "Keys", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
+        "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan", "scales",
+        "views",
     ]  # fmt: skip
     assert all(getattr(kvplan.runtime, name) for name in kvplan.runtime.__all__)
     with pytest.raises(AttributeError):

@@ -1,0 +1,52 @@
+"""A request of a few blocks: what being sure costs, against the same bytes and as many bare round trips."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from bench.homogeneous import request
+from bench.peer import SECONDS, met
+from bench.report import Row, skipped, within
+from bench.sample import WARMUP, interleave
+from bench.stage import library, nixl_missing, write_plan
+
+if TYPE_CHECKING:
+    from kvplan.runtime.channel import Line
+
+AREA = "small requests"
+MODEL, SIDE, BLOCKS, ROUNDS = "llama-3.1-8b", "tp=1", 4, 2
+
+
+def measure(pairs: int) -> list[Row]:
+    """Submit to done against reading the same bytes by hand between two round trips of empty claims.
+
+    The round trips are those that a request must make: held before the first read, kept after the last one.
+    """
+    if why := nixl_missing():
+        return [skipped(AREA, why)]
+    with TemporaryDirectory() as folder:
+        path, plan = write_plan(library(), folder, MODEL, SIDE, SIDE)
+        names = [f"request-{number}" for number in range(WARMUP + pairs)]
+        with met(path, BLOCKS, names) as pair:
+            left, (line,) = iter(names), pair.decode._intake.sessions.lines()
+
+            def ours() -> object:
+                return pair.decode.submit(request(plan, BLOCKS, next(left)), SECONDS).wait()
+
+            def bare() -> None:
+                round_trip(line)
+                pair.by_hand.read()
+                round_trip(line)
+
+            size = len(pair.memory) >> 10
+            return [within(AREA, f"{size} KiB, {ROUNDS} round trips", interleave(ours, bare, pairs, WARMUP))]
+
+
+def round_trip(line: Line) -> None:
+    """A claim of nothing, and the answer."""
+    from kvplan.runtime.messages import Claim
+
+    line.send(Claim(0, ()))
+    while not line.receive(1):
+        line.wait(SECONDS)
