@@ -71,7 +71,7 @@ def serve(line: Line, job: Job, hub: Hub | None) -> None:
     mine, lease = transport("prefill", hub), max(SHORTEST, job.seconds)
     worker = PrefillWorker(plan, job.share.number, pool, mine, identity=job.identity, keys=job.keys, lease=lease)
     try:
-        asked = hold(plan, worker)
+        asked = hold(plan, worker, job)
         line.say(worker.address)
         worker.announce(line.listen(job.seconds))
         line.say(unfinished(line, worker, asked, job.seconds))
@@ -80,13 +80,13 @@ def serve(line: Line, job: Job, hub: Hub | None) -> None:
         worker.close()
 
 
-def hold(plan: Plan, worker: PrefillWorker) -> set[str]:
+def hold(plan: Plan, worker: PrefillWorker, job: Job) -> set[str]:
     """Hold the requests, unless the plan has no decode worker tell this worker when it is done; those held."""
     from kvplan.runtime.guests import expected
 
     held = set(REQUESTS) if expected(plan, worker.worker) else set()
     for request in held:
-        worker.hold(request)
+        worker.hold(request, job.request.prefill)
     return held
 
 

@@ -8,7 +8,7 @@ from kvplan.runtime import demand as demands
 from kvplan.runtime import request as requests
 from kvplan.runtime.catalog import Plans, Role
 from kvplan.runtime.demand import Demand
-from kvplan.runtime.errors import BadRequestError, DigestError, KvplanError
+from kvplan.runtime.errors import BadRequestError, DigestError, HandshakeError, KvplanError
 from kvplan.runtime.identity import Identity
 from kvplan.runtime.register import Pool
 from kvplan.runtime.request import Request
@@ -22,7 +22,7 @@ def accept(session: Session, pool: Pool, request: Request, fed: bool) -> tuple[R
     """
     plan = session.plan
     try:
-        sizes = demands.pools(plan, {worker: member.prefill for worker, member in session.members.items()})
+        sizes = session.pools()
         if fed:
             checked = requests.check(plan, request, sizes, pool.blocks, fed=True)
             return checked, demands.foreseen(plan, pool.worker, checked)
@@ -37,8 +37,10 @@ def accept(session: Session, pool: Pool, request: Request, fed: bool) -> tuple[R
 def identified(identity: Identity, plans: Plans, role: Role, side: str) -> Identity:
     """`identity` with its model, which is that of the plans with this side where it does not say.
 
-    Raises DigestError where the plans do not tell either.
+    Raises DigestError where the plans do not tell either, HandshakeError where it is no identity.
     """
+    if not isinstance(identity, Identity):
+        raise HandshakeError(f"an identity is an Identity(name, run, …), not {type(identity).__name__}")
     if identity.model_digest:
         return identity
     known = {name: digest for name, digest in plans.models(role, side) if identity.model in ("", name)}

@@ -102,7 +102,8 @@ class Catalog:
         found = self._side(role, key, model)
         if found is not None:
             return found
-        have = ", ".join(sorted({_pinned(one, role)[1] for one in self.entries()})) or "none"
+        mine = [one for one in self.entries() if model in (None, one.model)]
+        have = ", ".join(sorted({_pinned(one, role)[1] for one in mine})) or "none"
         told = f"no {role} side {key} of {model or 'any model'} (there are: {have})"
         if model is None:
             raise PlanMissingError(f"{told} in {self.folder}: compile a pair that has it, or name the model")

@@ -17,7 +17,7 @@ from kvplan.runtime.card import Refusal, seal, unseal
 from kvplan.runtime.errors import CardError, HandshakeError, KeysError, KvplanError, PeerLostError
 from kvplan.runtime.keys import Keys, Plain, server, text
 from kvplan.runtime.messages import ToDecode, ToPrefill
-from kvplan.runtime.sockets import admit, end, lines, milliseconds, received, sent, socket, watch
+from kvplan.runtime.sockets import LINGER, admit, end, lines, milliseconds, received, sent, socket, watch
 
 MOST = 256
 FAILURES = 4
@@ -53,8 +53,12 @@ class Desk:
         return [(frames[0], self._open(frames)) for frames in ([] if self._closed else received(self._socket, most))]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
-        """False where the peer is gone or does not take what it is sent. Raises CardError for one too large."""
-        return not self._closed and sent(self._socket, [identity, seal(message)])
+        """False where the peer is gone, does not take what it is sent, or asked for more than a message can hold."""
+        try:
+            return not self._closed and sent(self._socket, [identity, seal(message)])
+        except CardError as error:
+            logs.event(logs.WARNING, "answer too large", desk=self.address, peer=identity.hex(), error=error)
+            return False
 
     def fileno(self) -> int:
         """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
@@ -155,7 +159,7 @@ class Line:
         self._error = self._error or PeerLostError(f"the line to {self.address} is closed")
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._socket.close(linger=0)
+        self._socket.close(linger=LINGER)
 
     def _told(self, event: int, value: int) -> KvplanError | None:
         """What an event of the socket means for the connection."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvplan.runtime import clock as clocks
 from kvplan.runtime import handshake
@@ -22,6 +22,7 @@ from kvplan.runtime.errors import (
     RequestError,
     TransferError,
 )
+from kvplan.runtime.flight import call_back
 from kvplan.runtime.handshake import Met
 from kvplan.runtime.identity import Identity
 from kvplan.runtime.intake import Intake
@@ -47,7 +48,7 @@ class Peer:
 
     name: str
     run: str
-    plan: Plan
+    plan: Plan = field(repr=False)
 
 
 class DecodeWorker:
@@ -100,18 +101,9 @@ class DecodeWorker:
         self._check_open()
         intake, push = self._intake, mode == "push"
         met = handshake.meet(
-            self.identity,
-            intake.pool.side,
-            self.worker,
-            self.plans,
-            address,
-            limit,
-            self.keys,
-            key,
-            lambda plan: self._card(plan) if push else None,
-            self._clock,
-            self.identity.model_digest,
-        )
+            self.identity, intake.pool.side, self.worker, self.plans, address, limit, self.keys, key,
+            lambda plan: self._card(plan) if push else None, self._clock, self.identity.model_digest,
+        )  # fmt: skip
         peer = self._adopt(intake, met, push)
         self.counters.observe("handshake_seconds", self._clock() - began)
         return peer
@@ -218,8 +210,8 @@ class DecodeWorker:
             if used := self._intake.in_use:
                 raise HandleError(f"decode worker {self.worker} cannot be suspended: {used}: wait for them")
             self._intake.leave("was suspended", self._clock())
-            self._transport.deregister()
             self._asleep = True
+            self._transport.deregister()
 
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Peers must be met again."""
@@ -266,6 +258,8 @@ class DecodeWorker:
         with self._settled():
             try:
                 self._check_open()
+                if not isinstance(sample, Sample | None):
+                    raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
             except KvplanError as error:
                 self._intake.refuse(transfer, error)
@@ -285,9 +279,15 @@ class DecodeWorker:
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
-        with self._lock:
-            intake = self._intake
-            try:
-                yield
-            finally:
-                intake.flight.settle()
+        """The lock; then, without it, the callbacks, which may ask workers that wait for this one."""
+        ended: list[Transfer] = []
+        try:
+            with self._lock:
+                intake = self._intake
+                try:
+                    yield
+                finally:
+                    ended = intake.flight.settled()
+        finally:
+            for transfer in ended:
+                call_back(transfer)

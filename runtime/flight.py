@@ -52,7 +52,9 @@ class Flight:
             runs = transfer.demand.of(session.plan.prefill.workers[member.worker].shard) if member.reads else {}
             expected = size(member.links.of(None), runs) if runs and not session.push else 0
             transfer.parts.append(Part(member, expected))
-            session.claim(member, (name,), (name,) if transfer.fed or session.push else ())
+            fed = transfer.fed or session.push
+            tables = {} if fed else {name: pack(transfer.request.prefill)}
+            transfer.parts[-1].beat = session.claim(member, (name,), (name,) if fed else (), tables)
 
     def held(self, transfer: Transfer, session: Session, part: Part, hold: int) -> None:
         """A prefill worker says that it holds the request."""
@@ -71,14 +73,15 @@ class Flight:
         """One step of a transfer."""
         for part in transfer.parts:
             if part.mover is not None and part.phase == "moving" and not transfer.ended:
-                self._follow(transfer, session, part, part.mover)
+                self._follow(transfer, part, part.mover)
         if not transfer.ended and all(part.past("moved") for part in transfer.parts):
             self._tell(transfer, session)
         if not transfer.ended and all(part.phase == "kept" for part in transfer.parts):
             self._finish(transfer, now)
         elif not transfer.ended and now > transfer.deadline:
             waiting = {part.member.worker: part.phase for part in transfer.parts if part.phase != "kept"}
-            self.fail(transfer, DeadlineError(f"request {transfer.request.id} did not end in time: {_said(waiting)}"))
+            text = f"request {transfer.request.id} did not end within {transfer.deadline - transfer.began:g} s"
+            self.fail(transfer, DeadlineError(f"{text}: {_said(waiting)}"))
 
     def broken(self, transfer: Transfer, part: Part, cause: Exception) -> None:
         """Something went wrong between here and one prefill worker."""
@@ -98,9 +101,9 @@ class Flight:
         transfer.error = error
         pieces = [piece for part in transfer.parts if part.mover is not None for piece in part.mover.stop()]
         writers = [part.member for part in transfer.parts if part.wanted]
-        self.orphans.add(Orphan(transfer.request.id, transfer.written, pieces, writers))
-        for part in transfer.parts:
-            part.member.line.send(Leave(transfer.request.id))
+        heard = [part.member for part in transfer.parts if part.member.line.send(Leave(transfer.request.id))]
+        unsaid = [member for member in writers if member not in heard]
+        self.orphans.add(Orphan(transfer.request.id, transfer.written, pieces, writers, unsaid))
         self._counters.add("failures", reason=error.code)
         self._end(transfer, outcome(error).state)
 
@@ -120,16 +123,10 @@ class Flight:
             if session is None or mine is session:
                 self.fail(transfer, reason(f"request {transfer.request.id}"))
 
-    def settle(self) -> None:
-        """Call back for all that ended. Last in every call from outside: a callback may ask for anything."""
-        while self._ended:
-            transfer = self._ended.pop(0)
-            callbacks, transfer.callbacks = transfer.callbacks, []
-            for callback in callbacks:
-                try:
-                    callback(transfer)
-                except Exception:
-                    logs.failure("callback failed", request=transfer.request.id)
+    def settled(self) -> list[Transfer]:
+        """The transfers that have ended since the last call."""
+        found, self._ended = self._ended, []
+        return found
 
     def mover(self, transfer: Transfer, session: Session, part: Part) -> Mover:
         """What moves a part's bytes, made when first asked for."""
@@ -139,10 +136,14 @@ class Flight:
             def ask(number: int, size: int) -> None:
                 _send(line.send, Ask(name, number, size))
 
+            def spent(number: int) -> None:
+                line.send(Spent(name, number))
+
             def fail(error: Exception) -> None:
                 self.broken(transfer, part, error)
 
-            part.mover = Mover(name, part.member.peer, self._means, fail, ask if session.engine.admission else None)
+            leave = (ask, spent) if session.engine.admission else ()
+            part.mover = Mover(name, part.member.peer, self._means, fail, *leave)
         return part.mover
 
     def _begin(self, transfer: Transfer, session: Session, part: Part) -> None:
@@ -157,10 +158,8 @@ class Flight:
             mover.feed(part.member.links.of(None), transfer.demand.of(shard))
             mover.fed = True
 
-    def _follow(self, transfer: Transfer, session: Session, part: Part, mover: Mover) -> None:
-        for number in mover.step():
-            if session.engine.admission:
-                part.member.line.send(Spent(transfer.request.id, number))
+    def _follow(self, transfer: Transfer, part: Part, mover: Mover) -> None:
+        mover.step()
         if mover.done and not transfer.ended:
             part.phase = "moved"
             self._counters.add("posted", mover.requests)
@@ -203,6 +202,16 @@ class Flight:
         self.running.pop(transfer.request.id, None)
         self._counters.add("requests", outcome=state)
         self._ended.append(transfer)
+
+
+def call_back(transfer: Transfer) -> None:
+    """Tell those who wait for a transfer that has ended. They may ask for anything, of any worker: hold no lock."""
+    callbacks, transfer.callbacks = transfer.callbacks, []
+    for callback in callbacks:
+        try:
+            callback(transfer)
+        except Exception:
+            logs.failure("callback failed", request=transfer.request.id)
 
 
 def _want(transfer: Transfer) -> Want:

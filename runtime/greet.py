@@ -64,7 +64,8 @@ def served(hello: Hello, me: Local) -> Plan:
     if hello.worker >= len(plan.decode.workers):
         raise HandshakeError(f"decode worker {hello.worker} is none of the plan's {len(plan.decode.workers)}")
     if me.worker not in named(plan, hello.worker):
-        raise HandshakeError(f"the plan has decode worker {hello.worker} ask others than prefill worker {me.worker}")
+        text = f"the plan has decode worker {hello.worker} ask others than prefill worker {me.worker}"
+        raise HandshakeError(f"{text}: announce the addresses in the plan's order")
     if hello.card is not None:
         _check_push(hello.card, hello, plan)
     return plan
@@ -77,7 +78,8 @@ def _check_push(card: WorkerCard, hello: Hello, plan: Plan) -> None:
 
 def _engine(hello: Hello, me: Local) -> EngineCard | Refusal:
     if not me.addresses:
-        return Refusal(HandshakeError.code, "the engine's workers are not all up", True, hello.nonce)
+        text = "announce was not called on it: the engine's workers are not all up"
+        return Refusal(HandshakeError.code, text, True, hello.nonce)
     return EngineCard(
         nonce=hello.nonce,
         protocol=PROTOCOL,

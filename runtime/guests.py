@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from kvplan.runtime import logs
 from kvplan.runtime.alike import named
 from kvplan.runtime.card import Hello, WorkerCard, geometry
-from kvplan.runtime.errors import TransportError
+from kvplan.runtime.errors import CardError, TransportError
 from kvplan.runtime.geometry import Geometry
 from kvplan.runtime.lease import Claimant
 from kvplan.runtime.links import Links
 from kvplan.runtime.plan import Plan
 from kvplan.runtime.prepare import link
+from kvplan.runtime.stock import Stock
 from kvplan.runtime.transport import Transport
+from kvplan.runtime.wire import Wired, unpack
 
 MOST = 4096
 MOST_CLAIMS = 1 << 14
@@ -25,7 +27,7 @@ class Guest:
     """One connection of a decode worker. `card` is its memory where the pair pushes, `peer` its name in the transport.
 
     `claims` are the requests it needs, and whether in chunks; `told` how many chunks it was told of. `heard` is when
-    it last spoke, in seconds.
+    it last spoke, in seconds, `beat` the number of its last claim. `checked` are the holds whose blocks it named.
     """
 
     identity: bytes
@@ -38,8 +40,10 @@ class Guest:
     peer: str = ""
     decode: Geometry | None = None
     links: Links | None = None
+    beat: int = 0
     claims: dict[str, bool] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
+    checked: dict[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -53,9 +57,22 @@ class Guest:
         self.claims[request] = fed
         return True
 
+    def unlike(self, stock: Stock, named: Wired | None) -> str:
+        """Why the blocks that decode names are not those of a hold; empty where they are, or only decode knows them."""
+        if stock.tables is None or self.checked.get(stock.request) == stock.hold:
+            return ""
+        try:
+            why = "it was claimed for another hold" if named is None else stock.differs(unpack(named))
+        except CardError as error:
+            why = str(error)
+        if not why:
+            self.checked[stock.request] = stock.hold
+        return why and f"unlike: {why}"
+
     def forget(self, request: str) -> None:
         self.claims.pop(request, None)
         self.told.pop(request, None)
+        self.checked.pop(request, None)
 
 
 class Guests:
@@ -64,6 +81,7 @@ class Guests:
     def __init__(self, worker: int, geometry: Geometry, transport: Transport) -> None:
         self._worker, self._geometry, self._transport = worker, geometry, transport
         self._all: dict[bytes, Guest] = {}
+        self._left = set[str]()
 
     def __iter__(self) -> Iterator[Guest]:
         return iter(list(self._all.values()))
@@ -96,17 +114,30 @@ class Guests:
         logs.event(logs.INFO, "peer met", **facts, mode="push" if hello.card else "pull")
         return guest
 
-    def remove(self, guest: Guest, busy: set[str]) -> None:
-        """Forget a connection, and its memory unless another one, or something under way (`busy`), needs it."""
+    def others(self, guest: Guest) -> list[Guest]:
+        """Other connections of the same decode worker."""
+        return [one for one in self if one.claimant == guest.claimant and one is not guest]
+
+    def remove(self, guest: Guest) -> None:
+        """Forget a connection; its memory follows with `sweep`."""
         if self._all.get(guest.identity) is guest:
             del self._all[guest.identity]
         if guest.links is not None:
             guest.links.release()
-        if guest.peer and guest.peer not in busy | {other.peer for other in self}:
+        if guest.peer:
+            self._left.add(guest.peer)
+
+    def sweep(self, busy: set[str]) -> None:
+        """Have the transport forget those who left, unless another connection, or something under way, needs them."""
+        if not self._left:
+            return
+        for peer in sorted(self._left - busy - {other.peer for other in self}):
+            self._left.discard(peer)
             try:
-                self._transport.remove_peer(guest.peer)
+                self._transport.remove_peer(peer)
             except TransportError as error:
-                logs.event(logs.WARNING, "removal failed", guest=guest.key, error=error)
+                logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
+        self._left &= busy
 
 
 def expected(plan: Plan, worker: int) -> frozenset[int]:

@@ -185,7 +185,7 @@ def _answer(caller: _Caller, line: Line) -> Any:
         if (broken := line.broken()) is not None:
             raise broken
         if caller.left <= 0:
-            raise HandshakeError(f"{line.address} did not answer before the deadline: is the worker running?")
+            raise HandshakeError(f"{line.address} did not answer before the deadline: is it running, and polled?")
         line.wait(min(SLICE, caller.left))
 
 

@@ -18,7 +18,7 @@ from kvplan.runtime.errors import (
     WithdrawnError,
 )
 from kvplan.runtime.flight import Flight
-from kvplan.runtime.messages import Failed, Grant, Held, Kept, Offer, Stopped, Wrote
+from kvplan.runtime.messages import Failed, Grant, Held, Kept, Offer, Spent, Stopped, Wrote
 from kvplan.runtime.metrics import Counters
 from kvplan.runtime.parts import Part
 from kvplan.runtime.session import Member, Session
@@ -67,22 +67,24 @@ class Hearing:
     def _held(self, session: Session, member: Member, said: Held, now: float) -> str:
         session.learn(said.lease, now)
         for request, hold in said.held:
-            if found := self._find(session, member, request):
+            found = self._find(session, member, request)
+            if found and said.beat >= found[1].beat:
                 self._flight.held(found[0], session, found[1], hold)
         for request, why in said.lost:
             found = self._find(session, member, request)
-            if found and found[1].phase != "kept":
-                text = f"request {request}: prefill worker {member.worker} does not hold it: {why}: ask again"
+            if found and found[1].phase != "kept" and said.beat >= found[1].beat:
+                text = f"request {request}: prefill worker {member.worker} does not hold it: {why}"
                 kind = WithdrawnError if why.startswith("withdrawn") else LeaseError
                 self._flight.fail(found[0], kind(text))
         return "held"
 
     def _grant(self, session: Session, member: Member, said: Grant, now: float) -> str:
         found = self._find(session, member, said.request)
-        if found is None:
+        mover = found[1].mover if found else None
+        if mover is None:
+            member.line.send(Spent(said.request, said.number))
             return "unknown"
-        mover = found[1].mover
-        return "granted" if mover is not None and mover.granted(said.number) else "duplicate"
+        return "granted" if mover.granted(said.number) else "duplicate"
 
     def _offer(self, session: Session, member: Member, said: Offer, now: float) -> str:
         found = self._find(session, member, said.request)

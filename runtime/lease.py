@@ -120,6 +120,10 @@ class Leases:
             raise HandleError(f"request {request} cannot be pinned: {self._lost(request)}")
         hold.pins += 1
 
+    def remembers(self, request: str) -> bool:
+        """Whether a request was held, and is one of the last 65,536 that were released."""
+        return request in self._ended
+
     def lasts(self, request: str, hold: int) -> bool:
         """Whether this hold of a request has not ended, as far as time was let pass."""
         found = self._holds.get(request)
@@ -215,8 +219,9 @@ class Leases:
         """Why a request is not held."""
         ended = self._holds.get(request) or self._ended.get(request)
         if ended is None:
-            return f"unknown: request {request} is not held here, nor among the last {REMEMBERED} that were"
-        return f"{ended.ending}: hold {ended.number} of request {request} is over: have it held and read again"
+            text = f"unknown: request {request} is not held here, nor among the last {REMEMBERED} that were"
+            return f"{text}: call hold or open on every prefill worker first"
+        return f"{ended.ending}: hold {ended.number} of request {request} is over: have it held anew, and ask again"
 
     def _event(self, kind: str, request: str, claimant: Claimant, text: str = "") -> Event:
         self.numbers[kind] += 1

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from kvplan.runtime.card import EngineCard, Hello, Refusal, WorkerCard
+
+MOST_NAMED = 1 << 14
+MOST_SUMS = 1 << 16
+
+Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_NAMED)]
+Sums = Annotated[tuple[tuple[str, int, int], ...], msgspec.Meta(max_length=MOST_SUMS)]
 
 
 class WireTable(msgspec.Struct, frozen=True, array_like=True):
@@ -21,16 +29,18 @@ class WireTable(msgspec.Struct, frozen=True, array_like=True):
 class Claim(msgspec.Struct, frozen=True, tag="claim"):
     """Decode: hold these requests for me. Sent before anything is read, and again and again while it is.
 
-    Those of them that are `fed` are read as chunks of them are offered; the others only when they are whole.
+    Those of them that are `fed` are read as chunks of them are offered; the others only when they are whole. `tables`
+    are prefill's blocks as decode was told of them, for requests that are read whole and claimed for the first time.
     """
 
     beat: int
-    requests: tuple[str, ...]
-    fed: tuple[str, ...] = ()
+    requests: Names
+    fed: Names = ()
+    tables: dict[str, dict[str, WireTable]] = {}
 
 
 class Held(msgspec.Struct, frozen=True, tag="held"):
-    """Prefill: which of the requests of a claim are held, each with the hold's number, and which are not, and why.
+    """Prefill: which of the requests of claims up to `beat` are held, each with its hold's number, and which are not.
 
     One that is in neither is not whole yet. A claim is good for `lease` seconds.
     """
@@ -115,7 +125,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     request: str
     hold: int
     attempt: int
-    sums: tuple[tuple[str, int, int], ...] = ()
+    sums: Sums = ()
     sample: tuple[int, int] | None = None
     asked: Want | None = None
 
@@ -130,9 +140,13 @@ class Kept(msgspec.Struct, frozen=True, tag="kept"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """Decode: a request is given up. Where the pair pushes, prefill answers Stopped when it writes no more."""
+    """Decode: a request is given up. Where the pair pushes, prefill answers Stopped when it writes no more.
+
+    With `alone`, this connection took the place of the one that it was wanted through, which is not listened to again.
+    """
 
     request: str
+    alone: bool = False
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):

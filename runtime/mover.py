@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,17 +39,19 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What pieces are moved with: shared by all movers of a worker."""
+    """What pieces are moved with: shared by all movers of a worker. `numbers` tell their pieces apart."""
 
     transport: Transport
     gate: Gate[Piece]
     scratch: Scratch
     slice_bytes: int
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
 
 class Mover:
     """Bytes of one request between here and one peer. With `ask`, the peer is asked before a piece is posted.
 
+    It is told by `spent` when a piece that it allowed is over, though the request may have ended before.
     What goes wrong is told to `fail`, whose owner calls `stop`: nothing is posted after that.
     `requests` and `spans` are predicted; `posted` is what the transport counted, None where it does not count.
     """
@@ -60,14 +63,14 @@ class Mover:
         means: Means,
         fail: Callable[[Exception], None],
         ask: Callable[[int, int], None] | None = None,
+        spent: Callable[[int], None] = lambda number: None,
     ) -> None:
         self.request, self.peer = request, peer
         self.total = self.moved = self.requests = self.spans = 0
         self.posted: int | None = 0
         self.fed = False
-        self._means, self._fail, self._ask = means, fail, ask
+        self._means, self._fail, self._ask, self._spent = means, fail, ask, spent
         self._pieces: dict[int, Piece] = {}
-        self._count = 0
 
     @property
     def done(self) -> bool:
@@ -81,8 +84,7 @@ class Mover:
     def feed(self, link: Link, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
         for part in slices.cut(link, runs, self._means.slice_bytes):
-            piece = Piece(self, self._count, link, part, slices.size(link, part))
-            self._count += 1
+            piece = Piece(self, next(self._means.numbers), link, part, slices.size(link, part))
             self.total += piece.size
             self._pieces[piece.number] = piece
             self._means.gate.want(self.peer, self.request, piece.size, piece)
@@ -98,21 +100,20 @@ class Mover:
             self._try(self._ask, piece.number, piece.size)
 
     def granted(self, number: int) -> bool:
-        """The peer allows a piece; False where it was not asked."""
+        """The peer allows a piece; False where it was not asked. One that is not there (any more) is spent at once."""
         piece = self._pieces.get(number)
+        if piece is None:
+            self._spent(number)
         if piece is None or piece.state != "asked":
             return False
         self._post(piece)
         return True
 
-    def step(self) -> list[int]:
-        """Follow what is posted; the numbers of the pieces that are over now."""
-        found = list[int]()
+    def step(self) -> None:
+        """Follow what is posted."""
         for piece in list(self._pieces.values()):
             if piece.state == "posted" and piece.number in self._pieces and self._try(self._over, piece):
                 self._end(piece)
-                found.append(piece.number)
-        return found
 
     def stop(self) -> list[Piece]:
         """Give up: nothing more is posted. Returns the pieces that are still under way."""
@@ -120,13 +121,18 @@ class Mover:
         self._means.gate.drop_request(self.request, self.peer)
         for piece in self._pieces.values():
             if not piece.handles:
-                self._means.gate.done(piece)
+                self._close(piece)
         self._pieces.clear()
         return left
 
     def buried(self, piece: Piece) -> None:
         """A piece that was left is settled: its bytes are no longer in flight."""
+        self._close(piece)
+
+    def _close(self, piece: Piece) -> None:
         self._means.gate.done(piece)
+        if piece.state == "posted":
+            self._spent(piece.number)
 
     def _try(self, call: Callable[..., Any], *arguments: Any) -> bool:
         """Whether `call` says so; an error is told to the owner."""
@@ -184,7 +190,7 @@ class Mover:
     def _end(self, piece: Piece) -> None:
         del self._pieces[piece.number]
         self.moved += piece.size
-        self._means.gate.done(piece)
+        self._close(piece)
 
 
 def begun_nothing(error: Exception) -> bool:

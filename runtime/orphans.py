@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kvplan.runtime.errors import KvplanError
+from kvplan.runtime.messages import Leave
 from kvplan.runtime.mover import Piece
 from kvplan.runtime.quarantine import Ledger, Written
 from kvplan.runtime.session import Member
@@ -15,12 +16,16 @@ PROBE = 0.1
 
 @dataclass(slots=True, eq=False)
 class Orphan:
-    """Blocks of a request that ended without being done: reads of them under way, and workers that may write them."""
+    """Blocks of a request that ended without being done: reads of them under way, and workers that may write them.
+
+    `unsaid` are those of the writers that could not be told yet that it is given up.
+    """
 
     request: str
     written: Written
     pieces: list[Piece]
     writers: list[Member]
+    unsaid: list[Member]
 
 
 class Orphans:
@@ -46,6 +51,15 @@ class Orphans:
             orphan.writers.remove(member)
         return bool(found)
 
+    def follow(self, members: Mapping[int, Member]) -> None:
+        """These workers are spoken to anew: what they may still write for others of before is given up again."""
+        for orphan in self._all:
+            for old in list(orphan.writers):
+                new = members.get(old.worker)
+                if new is not None and new is not old and new.peer == old.peer:
+                    orphan.writers[orphan.writers.index(old)] = new
+                    orphan.unsaid = [one for one in orphan.unsaid if one is not old] + [new]
+
     def bury(self, peer: str) -> None:
         """The caller knows that the process of this peer has ended: what it wrote, it has written."""
         for orphan in self._all:
@@ -66,6 +80,9 @@ class Orphans:
                 if self._gone(peer):
                     self.bury(peer)
         for orphan in self._all:
+            orphan.unsaid = [
+                one for one in orphan.unsaid if one in orphan.writers and not one.line.send(Leave(orphan.request, True))
+            ]
             for piece in [piece for piece in orphan.pieces if piece.settled()]:
                 orphan.pieces.remove(piece)
                 piece.mover.buried(piece)

@@ -19,13 +19,15 @@ class Part:
 
     `phase` is claiming (until it says that it holds the request), moving, moved (every byte from it is there), told
     (that nothing more is needed), kept (it held the request until now). `hold` is the number of the hold that was
-    claimed. `expected` are the bytes that come from it, as the plan has them; `wanted` says that it was asked to write.
+    claimed, `beat` that of the first claim: answers to earlier ones are not to this transfer. `expected` are the bytes
+    that come from it, as the plan has them; `wanted` says that it was asked to write.
     """
 
     member: Member
     expected: int
     phase: str = "claiming"
     hold: int = -1
+    beat: int = 0
     mover: Mover | None = None
     cover: Cover | None = None
     offers: int = 0

@@ -22,8 +22,8 @@ from kvplan.runtime.patient import patient
 from kvplan.runtime.register import Pool
 from kvplan.runtime.request import check_id
 from kvplan.runtime.serving import Serving
-from kvplan.runtime.stock import Computed, Offered, Stock, interval, numbered
-from kvplan.runtime.tables import Tables
+from kvplan.runtime.stock import Computed, Offered, Stock, check_event, interval, numbered
+from kvplan.runtime.tables import Tables, own
 from kvplan.runtime.transport import Transport
 from kvplan.runtime.waiting import Thread, rest
 
@@ -79,17 +79,27 @@ class PrefillWorker:
         self._thread = Thread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
 
     def announce(self, addresses: Iterable[str]) -> None:
-        """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait."""
-        with self._lock:
-            self._addresses = tuple(addresses)
+        """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
 
-    def hold(self, request: str, after: Computed | None = None) -> None:
+        Raises HandshakeError where they are not one text for each worker of this side.
+        """
+        given, count = [addresses] if isinstance(addresses, str) else list(addresses), len(self._side.workers)
+        if len(given) != count or not all(isinstance(one, str) for one in given):
+            raise HandshakeError(
+                f"{len(given)} addresses are announced, this side has {count} workers: give one of each"
+            )
+        with self._lock:
+            self._addresses = tuple(given)
+
+    def hold(self, request: str, tables: Tables | None = None, *, after: Computed | None = None) -> None:
         """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
 
+        With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
+        that was held before is not held anew without them: decode may still name its old blocks.
         Call it on every worker before a decode worker is told of the request's blocks. Raises HandleError where it is
         held already, LimitedError, BadRequestError.
         """
-        self._hold(request, None, after)
+        self._hold(request, None, after, tables)
 
     def open(self, request: str, tokens: tuple[int, int]) -> None:
         """Keep a request of tokens [first, end) until it is `released`; what is computed of it is offered in chunks."""
@@ -111,9 +121,11 @@ class PrefillWorker:
         BadRequestError, HandleError for a request that is not open.
         """
         what = f"request {request}"
-        chunk = Offered(interval(tokens, what), numbered(layers, what), dict(tables or {}), bool(last), after)
+        check_event(request, after)
         with self._lock:
             self._check_open()
+            named = self._named(tables) or {}
+            chunk = Offered(interval(tokens, what), numbered(layers, what), named, bool(last), after)
             self._serving.offer(request, chunk)
 
     def withdraw(self, request: str) -> None:
@@ -158,8 +170,8 @@ class PrefillWorker:
             if held := self._leases.held():
                 raise HandleError(f"prefill worker {self.worker} holds {held} requests: withdraw them, or wait")
             self._serving.close()
-            self._transport.deregister()
             self._asleep = True
+            self._transport.deregister()
 
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Decode workers meet it anew."""
@@ -199,8 +211,11 @@ class PrefillWorker:
             return
         self._serving.hear(identity, message, me, now)
 
-    def _hold(self, request: str, tokens: tuple[int, int] | None, after: Computed | None) -> None:
+    def _hold(
+        self, request: str, tokens: tuple[int, int] | None, after: Computed | None, tables: Tables | None = None
+    ) -> None:
         check_id(request)
+        check_event(request, after)
         with self._lock:
             self._check_open()
             if any(one.request == request for one in self._ended):
@@ -208,8 +223,16 @@ class PrefillWorker:
             if self._unread():
                 self._ended.append(Released(request, "finished"))
                 return
+            named, again = self._named(tables), self._leases.remembers(request)
+            if again and tokens is None and named is None:
+                text = f"request {request} was held before, and decode may still name its old blocks"
+                raise HandleError(f"{text}: give its tables, or another name")
             number = self._leases.hold(request, self._clock())
-            self._serving.add(Stock(request, number, tokens, after))
+            self._serving.add(Stock(request, number, tokens, after, named, again))
+
+    def _named(self, tables: Tables | None) -> Tables | None:
+        """The caller's tables, checked and copied."""
+        return None if tables is None else own(self._side, tables, self._serving.pool.blocks)
 
     def _unread(self) -> bool:
         """Whether no plan has a decode worker that would ever tell this worker that it is done."""

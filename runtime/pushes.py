@@ -29,7 +29,7 @@ Send = Callable[[Guest, object], None]
 class Push:
     """One request on its way to one decode worker. `fed` chunks of the stock were handed to the mover.
 
-    `left` says that the decode worker gave it up: it is told when the last of `pieces` is over.
+    `left` is the guest by which the decode worker gave it up: it is told when the last of `pieces` is over.
     """
 
     guest: Guest
@@ -39,7 +39,7 @@ class Push:
     cover: Cover
     fed: int = 0
     ended: bool = False
-    left: bool = False
+    left: Guest | None = None
     pieces: list[Piece] = field(default_factory=list)
 
 
@@ -71,13 +71,13 @@ class Pushes:
         self._all[guest, asked.request] = push
 
     def leave(self, guest: Guest, request: str) -> None:
-        """The decode worker gives a request up: it is told when nothing is written any more."""
-        push = self._all.get((guest, request))
-        if push is None:
+        """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
+        mine = [one for one in self._all.values() if (one.guest.claimant, one.request.id) == (guest.claimant, request)]
+        if not mine:
             self._send(guest, Stopped(request))
-            return
-        push.left = True
-        self._stop(push)
+        for push in mine:
+            push.left = guest
+            self._stop(push)
 
     def drop(self, guest: Guest) -> None:
         """A decode worker is gone: nothing more is posted to it."""
@@ -176,12 +176,16 @@ class Pushes:
         if not push.pieces:
             del self._all[push.guest, push.request.id]
             self._leases.unpin(push.request.id)
-            if push.left:
-                self._send(push.guest, Stopped(push.request.id))
+            if push.left is not None and not self._leaves(push):
+                self._send(push.left, Stopped(push.request.id))
+
+    def _leaves(self, push: Push) -> bool:
+        """Whether more of what was given up with a push is still being written."""
+        return any(one.left is push.left and one.request.id == push.request.id for one in self._all.values())
 
     def _checked(self, guest: Guest, asked: Want, stock: Stock) -> Request:
         plan = guest.plan
-        tables = {} if stock.tokens is not None else unpack(asked.prefill)
+        tables = {} if stock.tokens is not None else stock.tables or unpack(asked.prefill)
         request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
         if stock.tokens is not None and not (stock.tokens[0] <= asked.tokens[0] and stock.tokens[1] == asked.tokens[1]):
             raise BadRequestError(f"request {asked.request} was opened for {stock.tokens}, wanted are {asked.tokens}")

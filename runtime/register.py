@@ -52,6 +52,10 @@ def views(side: Side, worker: int, arrays: Arrays) -> Pool:
     its tensors, the last axis packing what is left, or bytes. Raises RegisterError, CacheMemoryError or
     AddressError where anything is missing, unknown, or not exactly as the plan says.
     """
+    if not isinstance(worker, int) or not 0 <= worker < len(side.workers):
+        raise RegisterError(f"worker {worker!r} is none of this side's {len(side.workers)}, numbered from 0")
+    if not isinstance(arrays, Mapping):
+        raise RegisterError(f"arrays are a mapping by plane, not {type(arrays).__name__}")
     planes, entries = names.planes(side.workers[worker]), names.entries(side.workers[worker])
     by_plane = _by_plane({plane.name for plane in planes}, arrays)
     found = [_plane(plane, entry, by_plane.get(plane.name, {})) for plane, entry in zip(planes, entries, strict=True)]

@@ -32,7 +32,7 @@ from kvplan.runtime.register import Pool
 from kvplan.runtime.stock import Offered, Stock
 from kvplan.runtime.transport import Transport
 from kvplan.runtime.verify import Verdict, Verifier
-from kvplan.runtime.wire import pack
+from kvplan.runtime.wire import Wired, pack
 
 MOST_EVENTS = 1 << 14
 SILENT = 3
@@ -48,13 +48,8 @@ class Serving:
         transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self.pool, self.metadata, self.stocks = pool, transport.metadata(), dict[str, Stock]()
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
-        self._transport, self._desk, self._leases, self._lease, self._counters = (
-            transport,
-            desk,
-            leases,
-            lease,
-            counters,
-        )
+        self._transport, self._desk, self._leases = transport, desk, leases
+        self._lease, self._counters = lease, counters
         self.guests = Guests(pool.worker, pool.geometry, transport)
         self.gate, self._grants = Gate[Piece](limits), Grants(limits)
         self._means = Means(transport, self.gate, Scratch(), limits.slice_bytes)
@@ -99,7 +94,7 @@ class Serving:
         elif isinstance(message, Hello):
             self._greet(identity, message, me, now)
         elif (guest := self.guests.get(identity)) is None:
-            text = "this connection has not said hello to this run of the engine: connect again"
+            text = "this connection has not said hello, was silent for three leases, or was replaced"
             self._desk.send(identity, Refusal(StalePeerError.code, text, False, b""))
             self._note(Event("stranger", getattr(message, "request", None), None, text))
         else:
@@ -120,6 +115,7 @@ class Serving:
         for verdict in self._verifier.verdicts():
             self._judge(verdict, now)
         self._evict(now)
+        self.guests.sweep(self._pushes.busy())
         return bool(len(self._pushes))
 
     def send(self, guest: Guest, message: Any) -> None:
@@ -132,6 +128,7 @@ class Serving:
         self._verifier.close()
         for guest in self.guests:
             self._drop(guest, "this worker ends")
+        self.guests.sweep(self._pushes.busy())
 
     def _greet(self, identity: bytes, hello: Hello, me: Local, now: float) -> None:
         if self.guests.full():
@@ -158,9 +155,10 @@ class Serving:
         self.guests.add(identity, hello, served(hello, me), now)
 
     def _claim(self, guest: Guest, said: Claim, now: float) -> str:
+        guest.beat = said.beat
         fed, held, lost = set(said.fed), list[tuple[str, int]](), list[tuple[str, str]]()
         for request in said.requests:
-            answer = self._held(guest, request, request in fed, now)
+            answer = self._held(guest, request, request in fed, said.tables.get(request), now)
             if isinstance(answer, str):
                 lost.append((request, answer))
             elif answer is not None:
@@ -168,7 +166,7 @@ class Serving:
         self.send(guest, Held(said.beat, self._lease, tuple(held), tuple(lost)))
         return "claim"
 
-    def _held(self, guest: Guest, request: str, fed: bool, now: float) -> int | str | None:
+    def _held(self, guest: Guest, request: str, fed: bool, named: Wired | None, now: float) -> int | str | None:
         """The number of a hold, why there is none, or None where it is not time yet."""
         answer = self._leases.claim(request, guest.claimant, guest.contract, now)
         if isinstance(answer, str) and not (fed and answer.startswith("unknown")):
@@ -180,6 +178,9 @@ class Serving:
             return None
         self._changed.add(request)
         stock = self.stocks.get(request)
+        if stock is not None and not fed and (why := guest.unlike(stock, named)):
+            guest.forget(request)
+            return why
         if stock is None or not (fed or stock.whole):
             return None
         guest.told.setdefault(request, 0)
@@ -221,6 +222,9 @@ class Serving:
         event = self._leases.leave(said.request, guest.claimant, now)
         guest.forget(said.request)
         self._grants.leave(guest, said.request)
+        self._verifier.leave(guest, said.request)
+        for other in self.guests.others(guest) if said.alone else ():
+            self._drop(other, "it speaks through another connection now")
         if guest.links is not None:
             self._pushes.leave(guest, said.request)
         self.events.append(event)
@@ -233,8 +237,10 @@ class Serving:
                 if stock.advance():
                     self._changed.add(stock.request)
             except Exception as error:
+                text = f"its event failed: {type(error).__name__}: {error}"
+                logs.event(logs.WARNING, "request withdrawn", request=stock.request, error=text)
                 self._leases.withdraw(stock.request, now)
-                self.gone(stock.request, WithdrawnError.code, f"its event failed: {type(error).__name__}: {error}")
+                self.gone(stock.request, WithdrawnError.code, text)
         self._pending = {name for name in self._pending if name in self.stocks and self.stocks[name].pending}
         changed, self._changed = self._changed, set()
         for guest in self.guests if changed else ():
@@ -243,13 +249,13 @@ class Serving:
 
     def _tell(self, guest: Guest, request: str, now: float) -> None:
         stock, fed = self.stocks.get(request), guest.claims[request]
-        if stock is None:
+        if stock is None or (not fed and guest.unlike(stock, None)):
             return
         if (fed or stock.whole) and request not in guest.told:
             # What was claimed before it was held is claimed now.
             self._leases.claim(request, guest.claimant, guest.contract, now)
             guest.told[request] = 0
-            self.send(guest, Held(0, self._lease, ((request, stock.hold),), ()))
+            self.send(guest, Held(guest.beat, self._lease, ((request, stock.hold),), ()))
         if fed and guest.links is None:
             for offer in _offers(stock, guest.told.get(request, 0)):
                 self.send(guest, offer)
@@ -275,7 +281,7 @@ class Serving:
         logs.event(logs.INFO, "peer dropped", guest=guest.key, reason=why)
         self._pushes.drop(guest)
         self._grants.drop(guest)
-        self.guests.remove(guest, self._pushes.busy())
+        self.guests.remove(guest)
 
     def _note(self, event: Event, count: int = 1) -> None:
         self.events.append(event)

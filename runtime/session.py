@@ -9,6 +9,7 @@ import msgspec
 from kvplan.runtime import geometry as shape
 from kvplan.runtime.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.channel import Line
+from kvplan.runtime.demand import pools
 from kvplan.runtime.errors import KvplanError
 from kvplan.runtime.geometry import Geometry
 from kvplan.runtime.handshake import Met
@@ -17,9 +18,11 @@ from kvplan.runtime.messages import Claim
 from kvplan.runtime.plan import Plan
 from kvplan.runtime.prepare import link
 from kvplan.runtime.transport import Transport
+from kvplan.runtime.wire import Wired
 
 FIRST_LEASE = 6.0
 LEASES = (0.01, 1e6)
+Named = dict[str, Wired]
 BEATS = 6
 
 
@@ -53,6 +56,7 @@ class Session:
         self.plan: Plan = met.plan
         self.push, self.used = push, now
         self.members: dict[int, Member] = {}
+        self._pools: dict[str, int] | None = None
         self._home, self._beat, self._lease, self._next = home, 0, FIRST_LEASE, now
 
     def add(self, card: WorkerCard, line: Line) -> None:
@@ -70,6 +74,12 @@ class Session:
     @property
     def name(self) -> str:
         return self.engine.name
+
+    def pools(self) -> dict[str, int]:
+        """Logical prefill blocks by group that every worker has; the same as long as the session lasts."""
+        if self._pools is None:
+            self._pools = pools(self.plan, {worker: member.prefill for worker, member in self.members.items()})
+        return self._pools
 
     def facts(self) -> dict[str, object]:
         """What will move, for the log: rows a block, regions and reads of all workers of the engine."""
@@ -95,10 +105,13 @@ class Session:
         unbroken = all(member.line.broken() is None for member in self.members.values())
         return unbroken and push == self.push and met.plan.digest == self.plan.digest and mine == theirs
 
-    def claim(self, member: Member, requests: tuple[str, ...], fed: tuple[str, ...]) -> None:
-        """Say that these requests are needed."""
+    def claim(
+        self, member: Member, requests: tuple[str, ...], fed: tuple[str, ...], tables: Named | None = None
+    ) -> int:
+        """Say that these requests are needed; the number of this claim. `tables` are prefill's, by request."""
         self._beat += 1
-        member.line.send(Claim(self._beat, requests, fed))
+        member.line.send(Claim(self._beat, requests, fed, tables or {}))
+        return self._beat
 
     def beat_due(self, now: float) -> bool:
         """Whether it is time to renew the claims; once for each time that comes."""

@@ -44,6 +44,7 @@ class Sessions:
         finally:
             self._peers |= {member.peer for member in session.members.values()}
         self.live[session.name] = session
+        self._flight.orphans.follow(session.members)
         logs.event(logs.INFO, "peer met", **session.facts())
         return session
 
@@ -57,9 +58,10 @@ class Sessions:
             return next(iter(self.live.values()))
         if name in self.live:
             return self.live[name]
-        known = ", ".join(sorted(self.live)) or "none"
-        text = "say which prefill engine (peer=…)" if name is None else f"engine {name!r} is not connected"
-        raise HandshakeError(f"{text}: connected are {known}: call connect")
+        if name is None and self.live:
+            raise HandshakeError(f"say which prefill engine (peer=…): connected are {', '.join(sorted(self.live))}")
+        text = "no prefill engine is" if name is None else f"engine {name!r} is not"
+        raise HandshakeError(f"{text} connected (there are: {', '.join(sorted(self.live)) or 'none'}): call connect")
 
     def drop(self, session: Session, reason: Callable[[str], RequestError]) -> None:
         """Forget an engine: its requests fail. Its lists are given back; what is under way from it is waited for."""

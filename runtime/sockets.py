@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.runtime import logs
 from kvplan.runtime.card import HEAD, LARGEST
+from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.keys import Keys, Plain, text
 
 if TYPE_CHECKING:
     import zmq
 
 QUEUE = 256
+ENOUGH = 1 << 20
 DOMAIN = "kvplan"
 # Milliseconds: a ZeroMQ handshake, the pings of an idle connection, and how long they may stay unanswered.
 HANDSHAKE, PING, SILENCE = 5_000, 5_000, 15_000
 RETRY, RETRY_MOST = 50, 1_000
 REFUSED = 64
+# Milliseconds: how long a line that is closed may take to say its last words.
+LINGER = 100
 NEVER = 2**31 - 1
 
 
@@ -47,10 +51,20 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
         zmq.RECONNECT_IVL: RETRY,
         zmq.RECONNECT_IVL_MAX: RETRY_MOST,
     }
-    socket = context.socket(kind)
+    socket = _made(context, kind)
     for option, value in options.items():
         socket.setsockopt(option, value)
     return socket
+
+
+def _made(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+    """Raises HandshakeError where the process has no more descriptors, or the context no more sockets."""
+    import zmq
+
+    try:
+        return context.socket(kind)
+    except zmq.ZMQError as error:
+        raise HandshakeError(f"no socket can be made: {error}: raise the limit of open files") from error
 
 
 def watch(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
@@ -61,7 +75,7 @@ def watch(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
     events |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     name = f"inproc://{uuid.uuid4().hex}"
     socket.monitor(name, events)
-    monitor: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+    monitor = _made(socket.context, zmq.PAIR)
     monitor.setsockopt(zmq.RCVHWM, 0)
     monitor.connect(name)
     return monitor
@@ -108,14 +122,17 @@ class _Peers:
 
 
 def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
+    """What came, at most so many messages, and no more once they have ENOUGH bytes: others are heard in between."""
     import zmq
 
     found: list[list[bytes]] = []
-    while len(found) < most:
+    size = 0
+    while len(found) < most and size < ENOUGH:
         try:
             found.append(socket.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
             break
+        size += sum(map(len, found[-1]))
     return found
 
 

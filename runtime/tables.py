@@ -85,6 +85,19 @@ def checked(group: Group, table: object, end: int, pool: int | None, side: str, 
     return Blocks(first, _ids(table.ids, -1, pool, where))
 
 
+def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table]:
+    """A prefill worker's tables of its own, checked and copied. Raises BadRequestError."""
+    if not isinstance(tables, Mapping):
+        raise BadRequestError(f"tables are a mapping by group, not {type(tables).__name__}")
+    groups = {group.name: group for group in side.groups}
+    if strange := sorted(str(name) for name in tables if name not in groups):
+        raise BadRequestError(f"this side has no group {strange[0]!r}: it has {sorted(groups)}")
+    return {
+        name: checked(groups[name], table, getattr(table, "at", 0), pools.get(name), "prefill")
+        for name, table in tables.items()
+    }
+
+
 def check_repeats(side: Side, tables: Tables) -> None:
     """A block holds one thing at a time, of all groups of an arena. Raises BadRequestError."""
     arenas: dict[int, list[Ints]] = {}

@@ -30,7 +30,8 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
         or isinstance(timeout, bool)
         or not 0 <= timeout < LONGEST_TIMEOUT
     ):
-        raise error(f"a timeout is a number of seconds from 0 to below {LONGEST_TIMEOUT:.0f}")
+        text = f"a timeout is a number of seconds from 0 to below {LONGEST_TIMEOUT:.0f}"
+        raise error(f"{text}, not {ascii(timeout)[:80]}")
     return float(timeout)
 
 

@@ -50,6 +50,11 @@ class Verifier:
         self._waiting[guest, done.request] = self._threads.submit(_compare, self._pool, guest, done, brought)
         return None
 
+    def leave(self, guest: Guest, request: str) -> None:
+        """A request is given up: what its comparison says is not asked for any more."""
+        if (future := self._waiting.pop((guest, request), None)) is not None:
+            future.cancel()
+
     def verdicts(self) -> list[Verdict]:
         """Those that have come since the last call."""
         found = {key: future for key, future in self._waiting.items() if future.done()}
@@ -90,7 +95,7 @@ def _unlike(pool: Pool, guest: Guest, done: Done, brought: Tables) -> str:
 
 def _brought(stock: Stock) -> Tables:
     """The tables that the chunks of a request named, put together."""
-    found: dict[str, Table] = {}
+    found: dict[str, Table] = dict(stock.tables or {})
     for chunk in stock.chunks:
         for group, table in chunk.tables.items():
             before = found.get(group)

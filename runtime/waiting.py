@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import select
 import threading
 import time
@@ -33,28 +34,33 @@ class Thread:
     def __init__(self, poll: Callable[[], bool], name: str, rest: Callable[[float], None] = time.sleep) -> None:
         self._poll, self._rest, self._stop = poll, rest, threading.Event()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        # At exit ZeroMQ closes the sockets of whoever did not: that is no failure to report.
+        atexit.register(self._stop.set)
         self._thread.start()
 
     def stop(self) -> None:
         """End it, and wait until it has; from within it, only tell it to."""
         self._stop.set()
+        atexit.unregister(self._stop.set)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _loop(self) -> None:
         pause = SHORTEST
         while not self._stop.is_set():
-            pause = SHORTEST if self._round() else min(2 * pause, LONGEST)
-            self._rest(pause)
+            pause = self._round(pause)
 
-    def _round(self) -> bool:
-        """One poll, whose failure ends neither the thread nor the answers to other peers."""
+    def _round(self, pause: float) -> float:
+        """A poll and a pause; the next pause. A failure ends neither the thread nor the answers to other peers."""
         try:
-            return self._poll()
+            pause = SHORTEST if self._poll() else min(2 * pause, LONGEST)
+            self._rest(pause)
+            return pause
         except Exception:
             if not self._stop.is_set():
                 logs.failure("poll failed", thread=threading.current_thread().name)
-            return False
+            time.sleep(LONGEST)
+            return LONGEST
 
 
 # One task per event loop and worker, however many transfers are awaited: each of them would poll for all others.

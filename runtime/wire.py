@@ -11,14 +11,15 @@ from kvplan.runtime.tables import Ring, Slot, Table, Tables
 
 ORDER = np.dtype("<i8")
 MOST_GROUPS = 4096
+Wired = dict[str, WireTable]
 
 
-def pack(tables: Tables) -> dict[str, WireTable]:
+def pack(tables: Tables) -> Wired:
     """Checked tables by group as messages carry them."""
     return {name: _pack(table) for name, table in tables.items()}
 
 
-def unpack(tables: dict[str, WireTable]) -> dict[str, Table]:
+def unpack(tables: Wired) -> dict[str, Table]:
     """Tables by group that came from a peer; their numbers are still to be checked. Raises CardError."""
     if len(tables) > MOST_GROUPS:
         raise CardError(f"a message names {len(tables)} groups, at most {MOST_GROUPS}")

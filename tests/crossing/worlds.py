@@ -111,7 +111,7 @@ def move(made: World, request: Request, name: str) -> None:
     for worker, memory in made.prefill:
         refill(memory, PADDED)
         stamp(memory, made.regions, request.prefill)
-        worker.hold(name)
+        worker.hold(name, runtime_request(request, name).prefill)
     for number, (reader, memory) in enumerate(made.decode):
         refill(memory, EMPTY)
         asked = runtime_request(request, name)

@@ -76,8 +76,9 @@ class Actor:
             found["state"] = Slot(wire["slot"], wire["at"])
         return found
 
-    def do_jump(self, seconds: float) -> None:
-        self.jumped += seconds
+    def do_jump(self, by: float) -> None:
+        """The clock goes on by so many seconds at once, or back."""
+        self.jumped += by
 
     def do_odds(self, **odds: float) -> None:
         """Chances of faults of the transport from now on."""

@@ -18,12 +18,18 @@ PAUSE = 0.001
 
 @dataclass(slots=True)
 class Job:
-    """A request. Blocks are had until every worker of the engine has given them back; None where they are not had."""
+    """A request. Blocks are had until every worker of the engine has given them back; None where they are not had.
+
+    A `layered` one is fed layer by layer. If it fails it is to be asked for once more, where `again` says so.
+    """
 
     name: str
     tokens: tuple[int, int]
     decode: int
     fed: bool = False
+    layered: bool = False
+    again: bool = False
+    checked: bool = False
     theirs: Word | None = None
     ours: Word | None = None
     outcomes: dict[int, Word] = field(default_factory=dict)
@@ -57,7 +63,7 @@ class Cluster:
     def __init__(self, prefill: Engine, decode: list[Engine], random: Random, mode: str = "pull") -> None:
         self.prefill, self.decode, self.random, self.mode = prefill, decode, random, mode
         self.jobs: dict[str, Job] = {}
-        self.tally, self.count = Tally(), 0
+        self.tally, self.count, self.retries = Tally(), 0, list[Job]()
 
     def connect(self, seconds: float = 20, which: list[int] | None = None) -> list[Word]:
         """Every decode worker meets the prefill engine; the answers, which may be errors."""
@@ -70,9 +76,9 @@ class Cluster:
     def begin(self, tokens: tuple[int, int], timeout: float, late: int = 0, **more: Any) -> Job | None:
         """Prefill holds a request, or opens it to be fed, and decode asks for it. None where no blocks are free."""
         checksum = more.pop("checksum", False)
-        job = self.prepare(tokens, timeout, late, **more)
+        job = self.prepare(tokens, timeout, late, checked=checksum, **more)
         if job is not None:
-            self.ask(job, checksum)
+            self.ask(job)
         return job
 
     def prepare(self, tokens: tuple[int, int], timeout: float, late: int = 0, **more: Any) -> Job | None:
@@ -88,20 +94,42 @@ class Cluster:
             assert word["ok"], word["text"]
         return job
 
-    def ask(self, job: Job, checksum: bool = False) -> None:
+    def ask(self, job: Job) -> None:
         """The decode half of `begin`."""
         theirs = None if job.fed else job.theirs
         job.asked = time.monotonic()
         asked: Word = {"request": job.name, "tokens": job.tokens, "theirs": theirs, "table": job.ours}
-        for word in self.decode[job.decode].every("submit", **asked, timeout=job.timeout, checksum=checksum):
+        for word in self.decode[job.decode].every("submit", **asked, timeout=job.timeout, checksum=job.checked):
             assert word["ok"], word["text"]
+
+    def retry(self, job: Job) -> bool:
+        """Ask for a request that failed once more: the same one, into the same blocks. False where it is gone."""
+        job.again, known = False, job.ours is not None and job.theirs is not None and not job.released
+        if known and self.decode[job.decode].up and self.prefill.up:
+            job.outcomes, job.freed = {}, set()
+            self.ask(job)
+            return True
+        self.leave(job)
+        return False
+
+    def leave(self, job: Job) -> None:
+        """Give the decode blocks of a request back that is not asked for again."""
+        job.again = False
+        if job.ours is not None:
+            self.decode[job.decode].blocks.give(job.ours["ids"], job.ours["slot"])
+            job.ours = None
+        self._over(job)
 
     def feed(self, job: Job, end: int, late: int = 0) -> None:
         """Offer the tokens up to `end`, a multiple of a block or the request's end, if it is still held."""
         tokens, job.offered = (job.offered, end), end
         last = end == job.tokens[1]
-        for word in self.prefill.every("offer", request=job.name, tokens=tokens, last=last, late=late):
-            assert word["ok"] or word["code"] == HandleError.code, word["text"]
+        layers = self.prefill.setting.model.layers
+        for some in [[layer] for layer in layers] if job.layered else [None]:
+            over = last and some in (None, [layers[-1]])
+            words = self.prefill.every("offer", request=job.name, tokens=tokens, last=over, late=late, layers=some)
+            for word in words:
+                assert word["ok"] or word["code"] == HandleError.code, word["text"]
 
     def cancel(self, job: Job) -> None:
         self.decode[job.decode].every("cancel", request=job.name)
@@ -205,7 +233,11 @@ class Cluster:
     def _freed(self, job: Job, number: int) -> None:
         job.freed.add(number)
         engine = self.decode[job.decode]
-        if job.ours is not None and len(job.freed) == len(engine.workers):
+        if job.ours is None or len(job.freed) < len(engine.workers):
+            return
+        if job.again and job.state not in ("done", "died"):
+            self.retries.append(job)
+        else:
             engine.blocks.give(job.ours["ids"], job.ours["slot"])
             job.ours = None
 

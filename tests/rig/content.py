@@ -28,18 +28,25 @@ def paint(arrays: Arrays) -> None:
         array[:] = PAINT
 
 
-def write(shape: Shape, model: Model, worker: int, arrays: Arrays, what: Truth, table: Blocks, rows: Rows) -> None:
-    """Put tokens `rows` of a request into the blocks of its table."""
-    heads = held(model, shape, worker)
+def write(
+    shape: Shape, model: Model, worker: int, arrays: Arrays, what: Truth, table: Blocks, rows: Rows,
+    layers: Iterable[int] | None = None,
+) -> None:  # fmt: skip
+    """Put tokens `rows` of a request into the blocks of its table, in all layers or some."""
+    heads, some = held(model, shape, worker), set(model.layers if layers is None else layers)
     for index, pages in enumerate(_pages(shape, model, len(heads), arrays)):
         block, at = _place(shape, table, rows)
-        pages[block, :, at] = what.k[index, heads.start : heads.stop, rows].reshape(len(rows), len(heads), ROW)
+        if model.layers[index] in some:
+            pages[block, :, at] = what.k[index, heads.start : heads.stop, rows].reshape(len(rows), len(heads), ROW)
 
 
-def write_states(shape: Shape, model: Model, worker: int, arrays: Arrays, what: Truth, slot: int) -> None:
-    heads = held(model, shape, worker)
+def write_states(
+    shape: Shape, model: Model, worker: int, arrays: Arrays, what: Truth, slot: int, layers: Iterable[int] | None = None
+) -> None:
+    heads, some = held(model, shape, worker), set(model.layers if layers is None else layers)
     for index, states in enumerate(_states(model, len(heads), arrays)):
-        states[slot] = what.s[index, heads.start : heads.stop]
+        if model.layers[index] in some:
+            states[slot] = what.s[index, heads.start : heads.stop]
 
 
 def wrong_rows(

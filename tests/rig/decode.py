@@ -14,12 +14,11 @@ import numpy as np
 from kvplan.runtime import DecodeWorker, Request
 from kvplan.runtime.errors import KvplanError
 from kvplan.runtime.identity import Identity
-from kvplan.runtime.keys import Plain
 from kvplan.runtime.limits import Limits
 from kvplan.runtime.plan import Blocks
 from tests.rig import content
 from tests.rig.actor import Actor, Word, failure
-from tests.rig.setting import Setting
+from tests.rig.setting import Setting, keys
 from tests.rig.watched import Watched
 
 
@@ -47,7 +46,7 @@ class Decode(Actor):
             self.pool(setting.logical),
             transport,
             identity=Identity(setting.name, setting.run),
-            keys=Plain(),
+            keys=keys(setting),
             limits=Limits(**setting.limits),
             clock=self.clock,
         )

@@ -5,15 +5,16 @@ At its end everything is as it was: engines run, cables are plugged in, and ever
 
 from __future__ import annotations
 
-import threading
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from random import Random
 
 from kvplan.runtime.errors import HandleError
 from tests.rig import garbage
 from tests.rig.cluster import Cluster, Job
-from tests.rig.engine import Engine
-from tests.rig.process import Process
+from tests.rig.engine import Engine, sound
+from tests.rig.process import ROOT, Process
 
 Fault = Callable[[Cluster, Job | None, Random], Iterator[float]]
 
@@ -45,28 +46,38 @@ def freeze_decode(cluster: Cluster, job: Job | None, random: Random) -> Iterator
 
 
 def jump_prefill(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    """The clock of one worker goes on at once by up to an hour, as after a sleep."""
-    random.choice(cluster.prefill.workers).call("jump", seconds=random.choice((0.5, 5, 3600)))
-    yield 0.05
+    """The clock of one worker goes on at once by up to an hour, as after a sleep, or back."""
+    sound(random.choice(cluster.prefill.workers).call("jump", by=random.choice((-5, -0.5, 0.5, 5, 3600))))
+    for _ in range(2):
+        # A worker that takes its peers for silent says so when they speak next, which is once in a third of a second.
+        yield 0.5
+        yield from connected(cluster)
 
 
 def jump_decode(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    random.choice(random.choice(cluster.decode).workers).call("jump", seconds=random.choice((0.5, 5, 3600)))
+    sound(random.choice(random.choice(cluster.decode).workers).call("jump", by=random.choice((0.5, 5, 3600))))
     yield 0.05
     yield from connected(cluster)
 
 
 def noise(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    """Garbage at the address of a prefill worker, as messages and as bytes; at its other ports, bytes."""
-    if cluster.prefill.host is not None:
-        return
+    """Garbage at the address of a prefill worker, as messages and as bytes; at its other ports, bytes.
+
+    Where engines are hosts, it comes from the host of a decode engine.
+    """
     number = random.randrange(len(cluster.prefill.workers))
     address, worker = cluster.prefill.addresses[number], cluster.prefill.workers[number]
     others = garbage.ports(worker.process.pid) if isinstance(worker, Process) else []
-    sender = threading.Thread(target=_throw, args=(address, others, random), daemon=True)
-    sender.start()
-    while sender.is_alive():
-        yield 0.02
+    prefix = random.choice(cluster.decode).host.prefix if cluster.prefill.host else ()  # type: ignore[union-attr]
+    words = [address, str(random.random()), *map(str, others)]
+    sender = subprocess.Popen([*prefix, sys.executable, "-m", "tests.rig.garbage", *words], cwd=ROOT)
+    try:
+        while sender.poll() is None:
+            yield 0.02
+    finally:
+        sender.kill()
+        sender.wait(20)
+    assert sender.returncode == 0, "no garbage was thrown"
 
 
 def cancel(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
@@ -112,13 +123,6 @@ def connected(cluster: Cluster) -> Iterator[float]:
             return
         yield 0.2
     raise AssertionError(f"no connection after a fault: {answers}")
-
-
-def _throw(address: str, others: list[int], random: Random) -> None:
-    garbage.to_zmq(address, 300, random)
-    host, port = garbage.port_of(address)
-    for one in {port, *others}:
-        garbage.to_port(host, one, 5, random)
 
 
 def _frozen(cluster: Cluster, engine: Engine, random: Random) -> Iterator[float]:

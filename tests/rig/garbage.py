@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import string
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -188,3 +189,15 @@ def _draw(kind: Any, random: Random) -> Any:
             return _draw(random.choice(kind.types), random)
         case _:
             raise NotImplementedError(kind)
+
+
+def throw(address: str, others: list[int], random: Random) -> None:
+    """Garbage at the address of a worker, as messages and as bytes; at its `others` ports, bytes."""
+    to_zmq(address, 300, random)
+    host, port = port_of(address)
+    for one in {port, *others}:
+        to_port(host, one, 5, random)
+
+
+if __name__ == "__main__":
+    throw(sys.argv[1], [int(word) for word in sys.argv[3:]], Random(sys.argv[2]))

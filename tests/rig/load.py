@@ -24,6 +24,8 @@ class Mix:
     cancelled: float = 0.08
     withdrawn: float = 0.04
     checked: float = 0.2
+    layered: float = 0.3
+    again: float = 0.3
     told: float = 0.7
     partial: float = 0.3
     hits: float = 0.03
@@ -44,6 +46,7 @@ class Load:
     def step(self, begin: bool = True) -> None:
         """Hear, begin one if there is room, feed one, give one up."""
         self.cluster.pump()
+        self._again(begin)
         running = [job for job in self.cluster.jobs.values() if not self.cluster.ended(job)]
         for _ in range(min(BURST, self.mix.at_once - len(running)) if begin else 0):
             self._begin()
@@ -61,6 +64,15 @@ class Load:
             if job.asked and not self.cluster.ended(job) and now > job.asked + job.timeout + ALLOWANCE
         ]
 
+    def _again(self, begin: bool) -> None:
+        """Ask once more for what failed, or leave it, where nothing is to begin."""
+        waiting, self.cluster.retries = self.cluster.retries, []
+        for job in waiting:
+            if begin:
+                self.begun += self.cluster.retry(job)
+            else:
+                self.cluster.leave(job)
+
     def _begin(self) -> None:
         dice, mix = self.random, self.mix
         end = dice.randrange(1, mix.longest)
@@ -71,7 +83,8 @@ class Load:
         decode, fed = dice.randrange(len(self.cluster.decode)), not hit and dice.random() < mix.fed
         checked = not fed and dice.random() < mix.checked
         timeout = dice.choice(mix.timeouts)
-        job = self.cluster.begin(tokens, timeout, 0 if fed else late, checksum=checked, decode=decode, fed=fed)
+        more = {"fed": fed, "layered": fed and dice.random() < mix.layered, "again": dice.random() < mix.again}
+        job = self.cluster.begin(tokens, timeout, 0 if fed else late, checksum=checked, decode=decode, **more)
         if job is not None:
             self.begun += 1
             if dice.random() < mix.cancelled + mix.withdrawn:
@@ -99,7 +112,8 @@ class Load:
         """Withdraw what has failed; for the rest, the lease runs out."""
         if not self.cluster.prefill.up:
             return
-        over = [job for job in self.cluster.jobs.values() if self.cluster.ended(job) and job.name not in self.told]
+        over = [job for job in self.cluster.jobs.values() if self.cluster.ended(job) and not job.again]
+        over = [job for job in over if job.name not in self.told]
         for job in over:
             self.told.add(job.name)
             if job.state != "done" and job.theirs is not None and self.random.random() < self.mix.told:

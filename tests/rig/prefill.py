@@ -9,12 +9,11 @@ import numpy as np
 
 from kvplan.runtime import PrefillWorker
 from kvplan.runtime.identity import Identity
-from kvplan.runtime.keys import Plain
 from kvplan.runtime.limits import Limits
 from kvplan.runtime.plan import Blocks
 from tests.rig import content
 from tests.rig.actor import Actor, Word
-from tests.rig.setting import Setting
+from tests.rig.setting import Setting, keys
 from tests.rig.watched import Watched
 
 
@@ -42,7 +41,7 @@ class Prefill(Actor):
             self.pool(setting.logical),
             transport,
             identity=Identity(setting.name, setting.run),
-            keys=Plain(),
+            keys=keys(setting),
             bind=setting.bind,
             lease=setting.lease,
             limits=Limits(**setting.limits),
@@ -72,19 +71,23 @@ class Prefill(Actor):
     def do_hold(self, request: str, table: Word, late: int = 0) -> None:
         """Compute all of a request and hold it; with `late`, it is computed after so many looks at its event."""
         self.requests[request] = table
-        after = self._computed(request, (0, table["at"]), True, late)
-        self._or_forget(request, lambda: self.worker.hold(request, after=after))
+        after = self._computed(request, (0, table["at"]), late)
+        self._or_forget(request, lambda: self.worker.hold(request, self.tables(table), after=after))
 
     def do_open(self, request: str, table: Word, tokens: tuple[int, int]) -> None:
         self.requests[request] = table
         self._or_forget(request, lambda: self.worker.open(request, tokens=(tokens[0], tokens[1])))
 
-    def do_offer(self, request: str, tokens: tuple[int, int], last: bool, late: int = 0) -> None:
+    def do_offer(
+        self, request: str, tokens: tuple[int, int], last: bool, late: int = 0, layers: list[int] | None = None
+    ) -> None:
+        """Tokens of all layers, or of some, as they are computed."""
         if request not in self.requests:
             return
-        after = self._computed(request, (tokens[0], tokens[1]), last, late)
-        tables = self.tables(self._part(request, tokens, last))
-        self.worker.offer(request, tokens=(tokens[0], tokens[1]), tables=tables, after=after, last=last)
+        between = tokens[0], tokens[1]
+        after = self._computed(request, between, late, layers)
+        tables = self.tables(self._part(request, tokens))
+        self.worker.offer(request, tokens=between, tables=tables, layers=layers, after=after, last=last)
 
     def do_withdraw(self, request: str) -> None:
         self.worker.withdraw(request)
@@ -105,27 +108,31 @@ class Prefill(Actor):
             del self.requests[request]
             raise
 
-    def _computed(self, request: str, tokens: tuple[int, int], last: bool, late: int) -> Late | None:
+    def _computed(
+        self, request: str, tokens: tuple[int, int], late: int, layers: list[int] | None = None
+    ) -> Late | None:
         if late:
-            return Late(late, lambda: self._compute(request, tokens, last))
-        self._compute(request, tokens, last)
+            return Late(late, lambda: self._compute(request, tokens, layers))
+        self._compute(request, tokens, layers)
         return None
 
-    def _compute(self, request: str, tokens: tuple[int, int], last: bool) -> None:
+    def _compute(self, request: str, tokens: tuple[int, int], layers: list[int] | None) -> None:
+        """A layer's state is there with the last of its tokens."""
         wire, number = self.requests.get(request), self.setting.number
         if wire is None:
             return
         what = content.content(self.model, request, wire["at"])
         table = Blocks(wire["first"], np.array(wire["ids"], np.int64))
-        content.write(self.shape, self.model, number, self.arrays, what, table, np.arange(*tokens))
-        if last:
-            content.write_states(self.shape, self.model, number, self.arrays, what, wire["slot"])
+        content.write(self.shape, self.model, number, self.arrays, what, table, np.arange(*tokens), layers)
+        if tokens[1] == wire["at"]:
+            content.write_states(self.shape, self.model, number, self.arrays, what, wire["slot"], layers)
 
-    def _part(self, request: str, tokens: tuple[int, int], last: bool) -> Word:
+    def _part(self, request: str, tokens: tuple[int, int]) -> Word:
         """The blocks of some tokens of a request, and its slot with the last of them."""
         wire, per = self.requests[request], self.shape.kernel * self.shape.ratio
         first, end = tokens[0] // per, -(-tokens[1] // per)
-        return {"first": first, "ids": wire["ids"][first:end], "slot": wire["slot"] if last else None, "at": wire["at"]}
+        slot = wire["slot"] if tokens[1] == wire["at"] else None
+        return {"first": first, "ids": wire["ids"][first:end], "slot": slot, "at": wire["at"]}
 
     def _free(self, request: str, why: str) -> None:
         wire = self.requests.pop(request, None)

@@ -43,7 +43,8 @@ def check(made: World, number: int, request: Request) -> None:
 def move(made: World, request: Request) -> None:
     """Hold a request, have every decode worker fetch it, and compare all that it holds afterwards."""
     filled(made, request)
-    made.hold(request.id)
+    for source in made.prefill:
+        source.hold(request.id, request.prefill)
     for number, worker in enumerate(made.decode):
         done = worker.submit(request, 20).wait()
         assert done.state == "done"

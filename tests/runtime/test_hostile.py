@@ -110,9 +110,17 @@ def test_nobody_is_told_of_a_request_that_fails(pair: World, cancel: bool) -> No
     pair.hub.frozen.clear()
     until(lambda: freed(pair.decode[0]))
     assert [worker.released() for worker in pair.prefill] == [[], []]
-    assert {event.kind for worker in pair.prefill for event in worker.events()} == {"left"}
+    kinds = [set[str]() for _ in pair.prefill]
+    until(lambda: heard(pair, kinds) == [{"left"}, {"left"}])
     assert pair.decode[0].submit(ask(pair, (0, 12)), 20).wait().state == "done"
     assert pair.released() == {("r", "finished")}
+
+
+def heard(made: World, kinds: list[set[str]]) -> list[set[str]]:
+    """What sorts of events there were at every prefill worker, with those that have come since."""
+    for mine, worker in zip(kinds, made.prefill, strict=True):
+        mine |= {event.kind for event in worker.events()}
+    return kinds
 
 
 def test_an_error_while_posting_fails_the_request(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:

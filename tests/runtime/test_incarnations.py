@@ -31,7 +31,7 @@ def restarted(made: World, number: int, run: str) -> PrefillWorker:
     given: dict[str, Any] = {"identity": Identity("prefill", run), "keys": Plain(), "bind": before.address}
     made.prefill[number] = PrefillWorker(made.plan, number, pool, InMemory(made.hub, f"p{number}"), **given)
     made.prefill_memory[number] = arrays
-    made.prefill[number].announce([made.prefill[number].address])
+    made.prefill[number].announce([source.address for source in made.prefill])
     return made.prefill[number]
 
 

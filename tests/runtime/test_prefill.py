@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from kvplan.runtime import Identity, InMemory, Plain, PrefillWorker, errors, views
+from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.card import MAGIC, Hello, Refusal, checksum, seal
 from kvplan.runtime.catalog import Fixed
 from kvplan.runtime.channel import Line
@@ -20,6 +21,7 @@ from kvplan.runtime.handshake import meet
 from kvplan.runtime.inmemory import Hub
 from kvplan.runtime.messages import Ask, Claim, Done, Grant, Held, Kept, Leave, Spent, Want
 from kvplan.runtime.waiting import Thread
+from kvplan.runtime.wire import pack
 from tests.runtime.plans import Model, Shape, plan
 from tests.runtime.worlds import PREFILL, memory
 
@@ -322,3 +324,79 @@ def answering(worker: PrefillWorker) -> Iterator[None]:
         yield
     finally:
         thread.stop()
+
+
+def blocks(*ids: int) -> Any:
+    return {"kv": Blocks(0, np.array(ids, np.int64)), "state": Slot(3, 8)}
+
+
+def test_blocks_that_decode_names_are_those_that_are_held(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r", blocks(4, 5))
+    for named, text in (
+        (blocks(4, 6), "other blocks of group 'kv'"),
+        ({**blocks(4, 5), "state": Slot(2, 8)}, "other blocks of group 'state'"),
+        (blocks(4, 5, 6), "other blocks of group 'kv'"),
+        ({"kv": Slot(4, 8)}, "other blocks of group 'kv'"),
+    ):
+        answer = caller.ask(Claim(1, ("r",), (), {"r": pack(named)}))
+        assert text in answer.lost[0][1]
+    assert caller.ask(Claim(2, ("r",))).lost, "a claim that names nothing is for another hold"
+    for named in (blocks(4, 5), {"kv": Blocks(1, np.array([5, -1]))}):
+        assert caller.ask(Claim(3, ("r",), (), {"r": pack(named)})).held
+    assert caller.ask(Claim(4, ("r",))).held, "it was named for this hold"
+
+
+def test_a_name_is_not_held_anew_for_other_blocks(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
+    """A decode worker that comes late names the blocks of the hold before: it never reads those of the new one."""
+    caller.hello()
+    worker.hold("r", blocks(4, 5))
+    clock.time += 11
+    worker.poll()
+    assert [one.why for one in worker.released()] == ["expired"]
+    with pytest.raises(errors.HandleError, match="may still name its old blocks"):
+        worker.hold("r")
+    worker.hold("r", blocks(6, 7))
+    late = caller.ask(Claim(1, ("r",), (), {"r": pack(blocks(4, 5))}))
+    assert "has other blocks" in late.lost[0][1]
+
+
+def test_a_name_that_is_opened_anew_brings_its_blocks(worker: PrefillWorker, clock: Clock) -> None:
+    worker.open("r", (0, 8))
+    worker.offer("r", (0, 8), last=True)
+    clock.time += 11
+    worker.poll()
+    worker.released()
+    worker.open("r", (0, 8))
+    with pytest.raises(errors.BadRequestError, match="give tables"):
+        worker.offer("r", (0, 8), last=True)
+    worker.offer("r", (0, 8), blocks(6, 7), last=True)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no mapping": ([1], "a mapping by group, not list"),
+    "unknown group": ({"vk": Blocks(0, np.array([1]))}, "no group 'vk'"),
+    "beyond the pool": (blocks(40), "the pool has 40"),
+    "another sort": ({"kv": Slot(1, 8)}, "give Blocks, not Slot"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_tables_of_ones_own_are_checked_at_once(worker: PrefillWorker, name: str) -> None:
+    tables, text = BAD[name]
+    with pytest.raises(errors.BadRequestError, match=text):
+        worker.hold("r", tables)
+    worker.open("s", (0, 8))
+    with pytest.raises(errors.BadRequestError, match=text):
+        worker.offer("s", (0, 8), tables)
+
+
+def test_an_event_can_be_asked(worker: PrefillWorker) -> None:
+    with pytest.raises(errors.BadRequestError, match="query"):
+        worker.hold("r", after=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("addresses", [(), ("a", "b"), (5,)])
+def test_one_address_for_each_worker(worker: PrefillWorker, addresses: Any) -> None:
+    with pytest.raises(errors.HandshakeError, match="this side has 1 workers"):
+        worker.announce(addresses)

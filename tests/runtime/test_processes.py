@@ -21,7 +21,7 @@ from tests.rig import faults, hosts, steps
 from tests.rig.cluster import Cluster, Job
 from tests.rig.engine import Engine
 from tests.rig.leaks import leaks, looks
-from tests.rig.setting import Setting
+from tests.rig.setting import Setting, pairs
 from tests.runtime.plans import Shape
 
 try:
@@ -42,12 +42,14 @@ TIMEOUT = 4.0
 
 
 @contextmanager
-def running(mode: str = "pull", *places: hosts.Host, setting: Setting = SETTING) -> Iterator[Cluster]:
+def running(
+    mode: str = "pull", *places: hosts.Host, setting: Setting = SETTING, secure: bool = False
+) -> Iterator[Cluster]:
     """Two prefill workers, and one decode worker that is connected to both."""
-    random, made = Random(1), list[Engine]()
+    random, made, keys = Random(1), list[Engine](), pairs(secure)
     try:
         for role, place in zip(("prefill", "decode"), places or (None, None), strict=True):
-            made.append(Engine(replace(setting, role=role, name=role), random, host=place))
+            made.append(Engine(replace(setting, role=role, name=role, keys=keys[role]), random, host=place))
         cluster = Cluster(made[0], made[1:], random, mode)
         assert all(word["ok"] for word in cluster.connect(30))
         yield cluster
@@ -89,9 +91,10 @@ def strike(cluster: Cluster, step: str, kind: str) -> Job:
 
 
 def well(cluster: Cluster) -> None:
-    """Nothing went wrong, and the next requests are done: whole and fed."""
-    for fed in (False, True):
-        job = cluster.begin((3, 50), 10, fed=fed)
+    """Nothing went wrong, and the next requests are done: whole, with checksums, fed, and fed layer by layer."""
+    for kind in ({}, {"checksum": True}, {"fed": True}, {"fed": True, "layered": True}):
+        fed = "fed" in kind
+        job = cluster.begin((3, 50), 10, **kind)
         assert job is not None
         if fed:
             for end in (8, 24, 50):
@@ -132,6 +135,47 @@ def test_faults_where_prefill_writes(push: Cluster, step: str, kind: str) -> Non
     job = strike(push, step, kind)
     assert job.state in POSSIBLE.get(kind, STATES), job.outcomes
     well(push)
+
+
+def retried(cluster: Cluster, step: str) -> None:
+    """The same request under the same id, into the same blocks, after it was cancelled at a step of its way."""
+    job = steps.STEPS[step](cluster, TIMEOUT)
+    job.again, blocks = True, job.ours
+    cluster.cancel(job)
+    steps.go_on(cluster)
+    assert cluster.until(lambda: bool(cluster.retries), 10), job.outcomes
+    assert job.state == "cancelled"
+    assert cluster.retry(cluster.retries.pop())
+    if job.fed:
+        cluster.feed(job, job.tokens[1])
+    assert cluster.finish(job) == "done", job.outcomes
+    assert job.ours in (blocks, None)
+    well(cluster)
+
+
+# Not when all has come: whoever has heard of that holds the request no more.
+@pytest.mark.parametrize("step", ("claim", "read", "fed") if ALL else ("read", "fed"))
+def test_a_request_that_was_read_in_part_is_asked_for_again(pull: Cluster, step: str) -> None:
+    retried(pull, step)
+
+
+@pytest.mark.parametrize("step", ("claim", "read", "fed") if ALL else ("read",))
+def test_a_request_that_was_written_in_part_is_asked_for_again(push: Cluster, step: str) -> None:
+    retried(push, step)
+
+
+def test_engines_with_keys() -> None:
+    """Requests are done, and an engine with other keys, or none, does not get in."""
+    with running(secure=True) as made:
+        well(made)
+        for stranger in pairs(True)["decode"], None:
+            one = Engine(replace(SETTING, role="decode", name="stranger", keys=stranger), Random(2))
+            try:
+                answer = one.workers[0].call("connect", address=made.prefill.addresses[0], timeout=3.0)
+            finally:
+                one.close()
+            assert answer["code"] == errors.KeysError.code
+        well(made)
 
 
 def test_a_handshake_with_a_frozen_or_dead_worker_meets_its_deadline(pull: Cluster) -> None:

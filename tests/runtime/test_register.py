@@ -244,3 +244,15 @@ def test_torch_tensors() -> None:
     assert pool.geometry.mem_type == "DRAM"
     with pytest.raises(errors.RegisterError, match="a page has"):
         views(SIDE, 0, given | {"kv.3": half[:, : PAGE // 2 - 1]})
+
+
+@pytest.mark.parametrize("worker", [7, -1, "0", None])
+def test_a_worker_that_the_side_does_not_have(worker: Any) -> None:
+    made = plan(Shape(1), Shape(1))
+    with pytest.raises(errors.RegisterError, match="is none of this side's 1"):
+        views(made.prefill, worker, memory(Shape(1), Model(), 0))
+
+
+def test_arrays_by_plane_only() -> None:
+    with pytest.raises(errors.RegisterError, match="a mapping by plane, not list"):
+        views(plan(Shape(1), Shape(1)).prefill, 0, [1])  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zmq
 
-from kvplan.runtime import Jit, errors
+from kvplan.runtime import Blocks, Jit, errors
 from kvplan.runtime.card import LARGEST, Refusal
 from kvplan.runtime.catalog import Catalog
 from kvplan.runtime.channel import Desk, Line
@@ -78,7 +78,7 @@ def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any
     other.hello()
     assert other.ask(Done("r", number, 1)) == Kept("r", 1)
     assert [one.request for one in worker.released()] == ["r"]
-    worker.hold("r")
+    worker.hold("r", {"kv": Blocks(0, np.array([7]))})
     told = [caller.ask(Done("r", number, 1)), caller.hear(0.1)]
     problems = [one.problem for one in told if isinstance(one, Kept)]
     assert len(problems) == 1

@@ -17,6 +17,7 @@ class Figures:
     injected: Counter[str] = field(default_factory=Counter)
     survived: Counter[str] = field(default_factory=Counter)
     begun: int = 0
+    garbage: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
@@ -54,10 +55,11 @@ class Figures:
         codes = ", ".join(f"{code} {count}" for code, count in sorted(self.codes.items()) if code[:1] == "R")
         return [
             *problems,
-            f"faults injected: {sum(self.injected.values())}",
-            *faults,
             f"requests: {self.begun} begun, {ended}",
             f"outcomes by code, of every worker: {codes or 'none'}",
+            f"fuzzed messages: {self.garbage}",
+            f"faults injected: {sum(self.injected.values())}, survived: {sum(self.survived.values())}",
+            *faults,
             f"lost: {len(self.lost) + self.begun - sum(self.ended.values())}",
             f"wrong bytes: {len(self.wrong)}",
             f"leaked: {len(self.leaked)}",

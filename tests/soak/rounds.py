@@ -16,7 +16,7 @@ from tests.rig.faults import EVERYWHERE, HOSTS, Fault
 from tests.rig.leaks import leaks, looks
 from tests.rig.load import Load, Mix
 from tests.rig.process import Lost
-from tests.rig.setting import Setting
+from tests.rig.setting import Setting, pairs
 from tests.runtime.plans import Shape
 from tests.soak.figures import Figures
 
@@ -34,11 +34,13 @@ class Draw:
     mode: str
     decodes: int
     where: str
+    secure: bool = False
 
     def __str__(self) -> str:
         one = self.setting
         sides = f"{one.prefill} -> {self.decodes} x {one.decode}"
-        return f"{self.where}, {self.mode}, {sides}, limits {one.limits}, admission {one.admission}"
+        rest = f"limits {one.limits}, admission {one.admission}, keys {self.secure}"
+        return f"{self.where}, {self.mode}, {sides}, {rest}"
 
 
 def draw(random: Random, where: str, seed: int) -> Draw:
@@ -56,13 +58,14 @@ def draw(random: Random, where: str, seed: int) -> Draw:
         odds={"slow": 0.2, "refused": 0.005},
         seed=seed,
     )
-    return Draw(setting, random.choice(("pull", "push")), random.choice((1, 1, 2)), where)
+    mode, decodes, secure = random.choice(("pull", "push")), random.choice((1, 1, 2)), random.random() < 0.4
+    return Draw(setting, mode, decodes, where, secure)
 
 
 @contextmanager
 def cluster(drawn: Draw, random: Random) -> Iterator[Cluster]:
     """Engines that are connected, and nothing of them afterwards."""
-    many = 1 + drawn.decodes
+    many, keys = 1 + drawn.decodes, pairs(drawn.secure)
     with _places(drawn.where, many) as places:
         hub = Hub() if drawn.where == "memory" else None
         engines: list[Engine] = []
@@ -70,7 +73,7 @@ def cluster(drawn: Draw, random: Random) -> Iterator[Cluster]:
             for number, place in enumerate(places):
                 role = "decode" if number else "prefill"
                 limits = {kind: most for kind, most in drawn.setting.limits.items() if number or kind != "requests"}
-                setting = replace(drawn.setting, role=role, name=f"{role}-{number}", limits=limits)
+                setting = replace(drawn.setting, role=role, name=f"{role}-{number}", limits=limits, keys=keys[role])
                 engines.append(Engine(setting, random, hub, place))
             made = Cluster(engines[0], engines[1:], random, drawn.mode)
             for word in made.connect(30):
