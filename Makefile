@@ -7,7 +7,7 @@ SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 PYTEST_ARGS ?= -n 2 -q
 
-.PHONY: help demo test lint bench soak full goldens fmt install clean
+.PHONY: help demo test lint bench soak faults full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -28,9 +28,11 @@ lint: $(TEST_SETS) .typing  ## linters and type checks only
 bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as ratios
 	@$(BIN)/kvplan bench $(ARGS)
 
-soak: $(VENV)/.dev $(VENV)/.nixl  ## faults at every step, then random requests and faults for SOAK_S seconds (600)
-	SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -q -p no:cacheprovider tests/runtime/test_processes.py
+soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S seconds (600); the figures come last
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)
+
+faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, between processes and hosts
+	SOAK_S=600 $(BIN)/python -m pytest -q -p no:cacheprovider tests/runtime/test_processes.py
 
 full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
 	@PYTHONPATH=. $(BIN)/python tests/layouts/full.py

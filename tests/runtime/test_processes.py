@@ -171,10 +171,12 @@ def test_engines_with_keys() -> None:
         for stranger in pairs(True)["decode"], None:
             one = Engine(replace(SETTING, role="decode", name="stranger", keys=stranger), Random(2))
             try:
-                answer = one.workers[0].call("connect", address=made.prefill.addresses[0], timeout=3.0)
+                answer = one.workers[0].call("connect", address=made.prefill.addresses[0], timeout=10.0)
             finally:
                 one.close()
-            assert answer["code"] == errors.KeysError.code
+            # Without keys ZeroMQ may never tell, and then it is the deadline that ends it.
+            never = {errors.HandshakeError.code} if stranger is None else set[str]()
+            assert answer["code"] in {errors.KeysError.code, *never}
         well(made)
 
 
