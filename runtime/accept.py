@@ -23,11 +23,8 @@ def accept(session: Session, pool: Pool, request: Request, fed: bool) -> tuple[R
     plan = session.plan
     try:
         sizes = session.pools()
-        if fed:
-            checked = requests.check(plan, request, sizes, pool.blocks, fed=True)
-            return checked, demands.foreseen(plan, pool.worker, checked)
-        checked = requests.check(plan, request, sizes, pool.blocks)
-        return checked, demands.demand(plan, pool.worker, checked)
+        checked = requests.check(plan, request, sizes, pool.blocks, fed=fed)
+        return checked, (demands.foreseen if fed else demands.demand)(plan, pool.worker, checked)
     except KvplanError:
         raise
     except Exception as error:

@@ -11,12 +11,6 @@ from kvplan.runtime.errors import CardError, DigestError, OwnCardError, ReplayEr
 from kvplan.runtime.plan import Plan
 
 
-class Plans(Protocol):
-    """Where the plan for two sides, each (digest, readable key), is found. Raises PlanMissingError."""
-
-    def find(self, model: str, model_digest: str, prefill: tuple[str, str], decode: tuple[str, str]) -> Plan: ...
-
-
 class Runs(Protocol):
     """What an Identity, an EngineCard and a Hello have in common."""
 

@@ -55,6 +55,19 @@ def clipped(tokens: Interval, request: Interval) -> Interval:
     return min(max(tokens[0], request[0]), request[1]), max(tokens[1], request[0])
 
 
+def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: Cover) -> Chunk | None:
+    """What a request takes of a chunk that is offered: checked, and covered; None where that is nothing.
+
+    Raises BadRequestError where it does not fit the request, or what came before.
+    """
+    tokens = clipped(offered.tokens, request.tokens)
+    if tokens[0] == tokens[1] and not offered.last:
+        return None
+    chunk = check(plan, request, replace(offered, tokens=tokens), pools)
+    cover.add(chunk)
+    return chunk
+
+
 def part(plan: Plan, decode_worker: int, request: Request, chunk: Chunk, prefill_worker: int | None = None) -> Demand:
     """What a checked chunk of a checked request moves to a decode worker, from `prefill_worker` only if it is given.
 

@@ -246,8 +246,7 @@ class DecodeWorker:
     def _adopt(self, intake: Intake, met: Met, push: bool) -> Peer:
         with self._settled():
             if self._closed or self._asleep or self._intake is not intake:
-                for _, line in met.workers:
-                    line.close()
+                met.close()
                 raise HandshakeError("the memory of this decode worker changed meanwhile: connect again")
             session = intake.sessions.adopt(met, push, self._clock())
             return Peer(session.name, session.engine.run, session.plan)

@@ -15,6 +15,11 @@ class KvplanError(Exception):
     again = False
 
 
+def said(cause: BaseException) -> str:
+    """What went wrong, as text: our own errors say it, of others the type is told, too."""
+    return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
+
+
 class PlanFormatError(KvplanError):
     """The plan was written for another format version, or its digest does not match its tables."""
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from kvplan.runtime import logs
 from kvplan.runtime.errors import (
     DeadlineError,
-    KvplanError,
     LeaseError,
     PeerLostError,
     RequestError,
     TransferError,
+    said,
 )
-from kvplan.runtime.messages import Ask, Done, Leave, Spent, ToPrefill, Want
+from kvplan.runtime.messages import Ask, Done, Leave, Spent, Sums, ToPrefill, Want
 from kvplan.runtime.metrics import Counters
 from kvplan.runtime.mover import Means, Mover
 from kvplan.runtime.orphans import Orphan, Orphans
@@ -25,8 +25,6 @@ from kvplan.runtime.session import Member, Session
 from kvplan.runtime.slices import size
 from kvplan.runtime.transfer import Transfer
 from kvplan.runtime.wire import pack
-
-Sums = tuple[tuple[str, int, int], ...]
 
 
 class Flight:
@@ -81,15 +79,14 @@ class Flight:
         elif not transfer.ended and now > transfer.deadline:
             waiting = {part.member.worker: part.phase for part in transfer.parts if part.phase != "kept"}
             text = f"request {transfer.request.id} did not end within {transfer.deadline - transfer.began:g} s"
-            self.fail(transfer, DeadlineError(f"{text}: {_said(waiting)}"))
+            self.fail(transfer, DeadlineError(f"{text}: {_waits(waiting)}"))
 
     def broken(self, transfer: Transfer, part: Part, cause: Exception) -> None:
         """Something went wrong between here and one prefill worker."""
         if isinstance(cause, RequestError):
             self.fail(transfer, cause)
             return
-        text = str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
-        error = TransferError(f"request {transfer.request.id}, prefill worker {part.member.worker}: {text}")
+        error = TransferError(f"request {transfer.request.id}, prefill worker {part.member.worker}: {said(cause)}")
         error.__cause__ = cause
         self.fail(transfer, error)
 
@@ -117,10 +114,10 @@ class Flight:
         names = tuple(one.request.id for one in open_)
         return names, names if session.push else tuple(one.request.id for one in open_ if one.fed)
 
-    def stop(self, session: Session | None, reason: Callable[[str], RequestError]) -> None:
-        """Fail all transfers of a session, or all there are. `reason` makes the error for a request's name."""
+    def stop(self, session: Session, reason: Callable[[str], RequestError]) -> None:
+        """Fail all transfers of a session. `reason` makes the error for a request's name."""
         for transfer, mine in list(self.running.values()):
-            if session is None or mine is session:
+            if mine is session:
                 self.fail(transfer, reason(f"request {transfer.request.id}"))
 
     def settled(self) -> list[Transfer]:
@@ -224,5 +221,5 @@ def _send(send: Callable[[ToPrefill], bool], message: ToPrefill) -> None:
         raise PeerLostError("its line is full or broken: is it polled?")
 
 
-def _said(waiting: dict[int, str]) -> str:
+def _waits(waiting: dict[int, str]) -> str:
     return ", ".join(f"prefill worker {worker} is {phase}" for worker, phase in waiting.items())

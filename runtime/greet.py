@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.runtime import geometry as shape
-from kvplan.runtime.alike import Like, Plans, check_card, check_like, named
+from kvplan.runtime.alike import Like, check_card, check_like, named
 from kvplan.runtime.card import PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, describe, geometry
+from kvplan.runtime.catalog import Plans
 from kvplan.runtime.errors import DigestError, HandshakeError, KvplanError
 from kvplan.runtime.geometry import Geometry
 from kvplan.runtime.identity import Identity

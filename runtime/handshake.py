@@ -14,8 +14,9 @@ import msgspec
 
 from kvplan.runtime import errors
 from kvplan.runtime import geometry as shape
-from kvplan.runtime.alike import Like, Plans, check_card, check_like, named
+from kvplan.runtime.alike import Like, check_card, check_like, named
 from kvplan.runtime.card import NONCE, EngineCard, Hello, Refusal, WorkerCard, geometry
+from kvplan.runtime.catalog import Plans
 from kvplan.runtime.channel import Line
 from kvplan.runtime.clock import now
 from kvplan.runtime.errors import (
@@ -48,6 +49,11 @@ class Met:
     engine: EngineCard
     plan: Plan
     workers: tuple[tuple[WorkerCard, Line], ...]
+
+    def close(self) -> None:
+        """Speak to none of them any more."""
+        for _, line in self.workers:
+            line.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from kvplan.runtime import chunks
-from kvplan.runtime import geometry as shape
 from kvplan.runtime.chunks import Chunk, Cover
 from kvplan.runtime.errors import (
     CardError,
@@ -106,16 +105,10 @@ class Hearing:
 
     def _feed(self, session: Session, transfer: Transfer, part: Part, said: Offer) -> None:
         layers = None if said.layers is None else frozenset(said.layers)
-        asked = transfer.request.tokens
-        tokens = chunks.clipped(said.tokens or asked, asked)
-        if tokens[0] == tokens[1] and not said.last:
-            return
-        one = Chunk(tokens, said.last, layers, unpack(said.tables))
-        pools = shape.logical_blocks(part.member.prefill, session.plan.prefill, part.member.worker)
-        chunk = chunks.check(session.plan, transfer.request, one, pools)
+        one = Chunk(said.tokens or transfer.request.tokens, said.last, layers, unpack(said.tables))
         part.cover = part.cover or Cover(session.plan, transfer.request, part.member.worker)
-        part.cover.add(chunk)
-        if part.member.reads:
+        chunk = chunks.received(session.plan, transfer.request, one, part.member.blocks, part.cover)
+        if chunk is not None and part.member.reads:
             mover = self._flight.mover(transfer, session, part)
             demand = chunks.part(session.plan, self._worker, transfer.request, chunk, part.member.worker)
             runs = demand.of(session.plan.prefill.workers[part.member.worker].shard)

@@ -14,10 +14,11 @@ from kvplan.runtime.errors import (
     TransferError,
     TransportError,
 )
-from kvplan.runtime.flight import Flight, Sums
+from kvplan.runtime.flight import Flight
 from kvplan.runtime.gather import Scratch, gather
 from kvplan.runtime.hearing import Hearing
 from kvplan.runtime.limits import Gate, Limits
+from kvplan.runtime.messages import Sums
 from kvplan.runtime.metrics import Counters
 from kvplan.runtime.mover import Means, Piece
 from kvplan.runtime.outcome import outcome

@@ -210,11 +210,10 @@ def over(peer: str, handle: Handle | None) -> bool:
     try:
         if not handle.poll():
             return False
-    except PeerLostError as error:
-        logs.event(logs.DEBUG, "transfer failed", peer=peer, error=error)
     except Exception as error:
         logs.event(logs.DEBUG, "transfer failed", peer=peer, error=error)
-        return False
+        if not isinstance(error, PeerLostError):
+            return False
     released(peer, handle)
     return True
 

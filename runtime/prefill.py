@@ -63,6 +63,9 @@ class PrefillWorker:
         self._leases = Leases(lease, self.limits.requests)
         self._lock, self._closed, self._asleep = threading.RLock(), False, False
         self._addresses, self._ended = tuple[str, ...](), list[Released]()
+        given = self.plans.plans if isinstance(self.plans, Fixed) else ()
+        # No plan has a decode worker that would ever tell this worker that it is done.
+        self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
         self._desk = Desk(bind, keys)
         try:
             self._furnish(pool)
@@ -184,9 +187,8 @@ class PrefillWorker:
 
     def close(self) -> None:
         """Stop answering and end the transport: readers lose this worker. Once more does nothing."""
-        thread = getattr(self, "_thread", None)
-        if thread is not None:
-            thread.stop()
+        if self._thread is not None:
+            self._thread.stop()
         with self._lock:
             if self._closed:
                 return
@@ -220,7 +222,7 @@ class PrefillWorker:
             self._check_open()
             if any(one.request == request for one in self._ended):
                 raise HandleError(f"request {request} was released: see released() before it is held anew")
-            if self._unread():
+            if self._unread:
                 self._ended.append(Released(request, "finished"))
                 return
             named, again = self._named(tables), self._leases.remembers(request)
@@ -233,11 +235,6 @@ class PrefillWorker:
     def _named(self, tables: Tables | None) -> Tables | None:
         """The caller's tables, checked and copied."""
         return None if tables is None else own(self._side, tables, self._serving.pool.blocks)
-
-    def _unread(self) -> bool:
-        """Whether no plan has a decode worker that would ever tell this worker that it is done."""
-        plans = self.plans.plans if isinstance(self.plans, Fixed) else ()
-        return bool(plans) and not any(expected(plan, self.worker) for plan in plans)
 
     def _expire(self, now: float) -> None:
         self._leases.expire(now)

@@ -10,7 +10,7 @@ from kvplan.runtime import geometry as shape
 from kvplan.runtime import request as requests
 from kvplan.runtime.chunks import Chunk, Cover
 from kvplan.runtime.demand import demand
-from kvplan.runtime.errors import BadRequestError, KvplanError, TransferError
+from kvplan.runtime.errors import BadRequestError, KvplanError, LeaseError, TransferError, said
 from kvplan.runtime.guests import Guest
 from kvplan.runtime.lease import Leases
 from kvplan.runtime.messages import Failed, Stopped, Want, Wrote
@@ -120,18 +120,15 @@ class Pushes:
         push.fed, push.mover.fed = 1, True
 
     def _feed_chunk(self, push: Push, offered: Offered) -> None:
-        plan = push.guest.plan
-        layers = None if offered.layers is None else frozenset(offered.layers)
-        tokens = chunks.clipped(offered.tokens, push.request.tokens)
-        if tokens[0] == tokens[1] and not offered.last:
-            push.fed += 1
+        plan, layers = push.guest.plan, None if offered.layers is None else frozenset(offered.layers)
+        one = Chunk(offered.tokens, offered.last, layers, offered.tables)
+        chunk = chunks.received(plan, push.request, one, self._pool.blocks, push.cover)
+        push.fed += 1
+        if chunk is None:
             return
-        one = Chunk(tokens, offered.last, layers, offered.tables)
-        chunk = chunks.check(plan, push.request, one, self._pool.blocks)
-        push.cover.add(chunk)
         wanted = chunks.part(plan, push.guest.claimant.worker, push.request, chunk, self._pool.worker)
         self._move(push, chunk.layers, wanted.of(self._shard(plan)))
-        push.fed, push.mover.fed = push.fed + 1, chunk.last
+        push.mover.fed = chunk.last
 
     def _move(self, push: Push, layers: frozenset[int] | None, runs: Mapping[str, Runs]) -> None:
         if runs and push.guest.links is not None:
@@ -143,7 +140,7 @@ class Pushes:
     def _finish(self, push: Push) -> None:
         name, hold = push.request.id, push.stock.hold
         if not self._leases.lasts(name, hold):
-            self._fail(push, "R046", f"its lease ran out while hold {hold} was written")
+            self._fail(push, LeaseError.code, f"its lease ran out while hold {hold} was written")
             return
         push.ended = True
         self._counters.add("bytes", push.mover.moved, direction="write")
@@ -156,7 +153,7 @@ class Pushes:
         self._send(push.guest, Failed(push.request.id, code, why))
 
     def _broken(self, push: Push, cause: Exception) -> None:
-        text = str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
+        text = said(cause)
         code = cause.code if isinstance(cause, KvplanError) else TransferError.code
         logs.event(logs.WARNING, "push failed", request=push.request.id, guest=push.guest.key, error=text)
         if not push.ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -28,13 +29,17 @@ BEATS = 6
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One prefill worker. `peer` is its name in the transport; `reads` says that bytes come from it."""
+    """One prefill worker. `peer` is its name in the transport, `blocks` are its pools by group.
+
+    `reads` says that bytes come from it.
+    """
 
     worker: int
     card: WorkerCard
     line: Line
     peer: str
     prefill: Geometry
+    blocks: Mapping[str, int]
     reads: bool
     links: Links
 
@@ -66,8 +71,9 @@ class Session:
         reads = any(read.worker == card.worker for read in self.plan.reads[self._home.worker])
         home, peer = self._home, self._home.transport.add_peer(card.metadata)
         ends = card.worker, home.worker, peer, home.transport, lies, home.geometry
+        blocks = shape.logical_blocks(lies, self.plan.prefill, card.worker)
         links = Links(lambda layers: link(self.plan, *ends, layers=layers))
-        self.members[card.worker] = Member(card.worker, card, line, peer, lies, reads, links)
+        self.members[card.worker] = Member(card.worker, card, line, peer, lies, blocks, reads, links)
         if reads and not self.push:
             links.of(None)
 

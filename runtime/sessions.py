@@ -26,8 +26,7 @@ class Sessions:
         """A session with an engine that was met; the old one where nothing has changed. Raises what adding raises."""
         before = self.live.get(met.engine.name)
         if before is not None and before.same(met, push):
-            for _, line in met.workers:
-                line.close()
+            met.close()
             before.used = now
             return before
         if before is not None:
@@ -38,7 +37,7 @@ class Sessions:
             for card, line in met.workers:
                 session.add(card, line)
         except KvplanError:
-            _close(met)
+            met.close()
             self._retire(session)
             raise
         finally:
@@ -72,14 +71,15 @@ class Sessions:
 
     def evict(self, idle: float, now: float) -> None:
         """Drop the engines that nothing was asked of for `idle` seconds."""
-        busy = {id(session) for _, session in self._flight.running.values()}
-        for session in list(self.live.values()):
-            if id(session) not in busy and now - session.used > idle:
+        for session in [one for one in self.live.values() if now - one.used > idle]:
+            if not any(mine is session for _, mine in self._flight.running.values()):
                 logs.event(logs.INFO, "peer evicted", engine=session.name, run=session.engine.run, idle_s=idle)
                 self.drop(session, lambda who: TransferError(f"{who}: the engine was idle"))
 
     def sweep(self) -> None:
         """Close what nothing is under way from any more, and have the transport forget it."""
+        if not self.retired:
+            return
         busy = self._flight.orphans.busy()
         for session in list(self.retired):
             peers = {member.peer for member in session.members.values()}
@@ -110,8 +110,3 @@ def _turn(new: EngineCard, old: EngineCard) -> dict[str, object]:
 def _replaced(who: str, old: EngineCard, new: EngineCard) -> TransferError:
     runs = f"run {old.run}, generation {old.generation} by run {new.run}, generation {new.generation}"
     return TransferError(f"{who}: engine {old.name!r} was replaced: {runs}: ask again")
-
-
-def _close(met: Met) -> None:
-    for _, line in met.workers:
-        line.close()

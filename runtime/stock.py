@@ -10,6 +10,7 @@ import numpy as np
 
 from kvplan.runtime.errors import BadRequestError
 from kvplan.runtime.plan import Blocks
+from kvplan.runtime.request import checked_range
 from kvplan.runtime.tables import Slot, Table, Tables, whole
 
 
@@ -126,13 +127,11 @@ def check_event(request: str, after: object) -> None:
 
 
 def interval(tokens: object, what: str) -> tuple[int, int]:
-    """`tokens` as two ints, first <= end. Raises BadRequestError."""
-    if not isinstance(tokens, tuple | list) or len(tokens) != 2:
-        raise BadRequestError(f"{what}: tokens are two whole numbers: the first, and the one behind the last")
-    first, end = (whole(token, what) for token in tokens)
-    if not 0 <= first <= end:
-        raise BadRequestError(f"{what}: tokens [{first}, {end}) are no range")
-    return first, end
+    """`tokens` as two ints, first <= end. Raises BadRequestError that begins with `what`."""
+    try:
+        return checked_range(tokens)
+    except BadRequestError as error:
+        raise BadRequestError(f"{what}: {error}") from error
 
 
 def numbered(layers: Iterable[int] | None, what: str) -> tuple[int, ...] | None:

@@ -6,12 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from weakref import WeakKeyDictionary
 
 from kvplan.runtime.checksum import Sample, of_read
+from kvplan.runtime.messages import Sums
 from kvplan.runtime.parts import Part
 from kvplan.runtime.plan import Plan
 from kvplan.runtime.register import Pool
 from kvplan.runtime.request import Request
-
-Sums = tuple[tuple[str, int, int], ...]
 
 
 class Summing:
