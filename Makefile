@@ -2,7 +2,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-PACKAGES := dsl compiler runtime layouts cli
 SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 PYTEST_ARGS ?= -n 2 -q
@@ -18,11 +17,11 @@ demo: $(VENV)/.core $(VENV)/.nixl  ## compile two plans, move a request between 
 test: lint  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(TEST_SETS) .typing  ## linters and type checks only
+lint: $(TEST_SETS)  ## linters and type checks only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/mypy --config-file pyproject.toml tests bench
 	cd examples/plans && ../../$(BIN)/mypy --config-file ../../pyproject.toml .
 
 bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as ratios
@@ -32,7 +31,7 @@ soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S secon
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)
 
 faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, between processes and hosts
-	SOAK_S=600 $(BIN)/python -m pytest -q -p no:cacheprovider tests/runtime/test_processes.py
+	SOAK_S=600 $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster/test_processes.py
 
 full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
 	@PYTHONPATH=. $(BIN)/python tests/layouts/full.py
@@ -42,7 +41,7 @@ goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpt
 	PYTHONPATH=. $(BIN)/python tests/golden/digests.py > examples/digests.txt
 	$(BIN)/python tests/golden/readme.py
 	PYTHONPATH=. $(BIN)/python tests/golden/dsl_page.py
-	PYTHONPATH=. $(BIN)/python tests/golden/gallery.py
+	PYTHONPATH=. $(BIN)/python tests/golden/gallery/write.py
 	git status --short examples README.md docs
 
 fmt: $(VENV)/.dev  ## format and sort imports
@@ -52,10 +51,7 @@ fmt: $(VENV)/.dev  ## format and sort imports
 install: $(VENV)/.core $(VENV)/.nixl  ## the environment only
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .typing build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-
-.typing:
-	@mkdir -p .typing/kvplan && for d in $(PACKAGES); do ln -sfn ../../$$d .typing/kvplan/$$d; done
+	rm -rf $(VENV) build dist src/*.egg-info .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvplan needs Python 3.11 or newer; name one: make PYTHON=python3.12")'

@@ -11,9 +11,9 @@ from bench.sample import clock
 from bench.stage import library, plan_of
 
 if TYPE_CHECKING:
-    from kvplan.runtime.plan import Plan
-    from kvplan.runtime.register import Pool
-    from kvplan.runtime.request import Request
+    from kvplan.plan.request import Request
+    from kvplan.plan.types import Plan
+    from kvplan.runtime.memory.register import Pool
 
 AREA = "checksums"
 TOKENS = 2048
@@ -36,7 +36,7 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
 
 
 def _row(name: str, plan: Plan, pool: Pool, request: Request, every: int, pairs: int) -> Row:
-    from kvplan.runtime.checksum import Sample, of_read
+    from kvplan.runtime.checksum.checksum import Sample, of_read
 
     def run() -> object:
         return of_read(plan, 0, 0, "prefill", pool, request, Sample(every))
@@ -49,10 +49,10 @@ def _row(name: str, plan: Plan, pool: Pool, request: Request, every: int, pairs:
 
 def _filled(plan: Plan) -> tuple[Pool, Request]:
     """Worker 0 of prefill with memory of its own, and a request whose blocks are in no order."""
-    from kvplan.runtime import names
-    from kvplan.runtime.plan import Blocks
-    from kvplan.runtime.register import views
-    from kvplan.runtime.request import Request
+    from kvplan.plan import planes as names
+    from kvplan.plan.request import Request
+    from kvplan.plan.types import Blocks
+    from kvplan.runtime.memory.register import views
 
     random, groups = np.random.default_rng(7), {group.name: group for group in plan.prefill.groups}
     tables = {name: Blocks(0, random.permutation(-(-TOKENS // group.tokens))) for name, group in groups.items()}
@@ -66,7 +66,7 @@ def _filled(plan: Plan) -> tuple[Pool, Request]:
 
 def _bytes(plan: Plan) -> int:
     """What all tokens take on worker 0, padding included."""
-    from kvplan.runtime import names
+    from kvplan.plan import planes as names
 
     kernel = {group.name: group.kernel for group in plan.prefill.groups}
     return sum(plane.page * TOKENS // kernel[plane.group] for plane in names.planes(plan.prefill.workers[0]))

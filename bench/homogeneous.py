@@ -13,8 +13,8 @@ from bench.sample import WARMUP, interleave
 from bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
+    from kvplan.plan.types import Plan
     from kvplan.runtime import Request
-    from kvplan.runtime.plan import Plan
 
 AREA = "equal sides, one reader"
 MODEL, SIDE, BYTES, MOST = "llama-3.1-8b", "tp=1", 256 << 20, 1.05

@@ -12,7 +12,7 @@ from bench.sample import clock, interleave
 from bench.stage import here, library, plan_of
 
 if TYPE_CHECKING:
-    from kvplan.runtime.plan import Plan, Runs
+    from kvplan.plan.types import Plan, Runs
 
 AREA = "block ids to indices"
 MODEL, LAYERS, BLOCKS, TOKENS = "llama-3.3-70b", 80, 2048, 16
@@ -26,8 +26,8 @@ def measure(pairs: int) -> list[Row]:
 
 
 def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
-    from kvplan.runtime.gather import Scratch, gather
-    from kvplan.runtime.plan import Blocks
+    from kvplan.plan.types import Blocks
+    from kvplan.runtime.transfer.gather import Scratch, gather
 
     pair = plan.pairs[0]
     link = here(plan, blocks=2 * BLOCKS)

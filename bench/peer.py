@@ -16,7 +16,7 @@ from bench.raw import Raw
 from bench.stage import pool, room
 
 if TYPE_CHECKING:
-    from kvplan.cli.crew import Line
+    from kvplan.cli.demo.processes import Line
     from kvplan.runtime import DecodeWorker, Identity, Keys
 
 SECONDS, LEASE = 60.0, 3600.0
@@ -42,7 +42,7 @@ class Pair:
 def serve(line: Line, path: str, blocks: int, requests: Iterable[str], identity: Identity, keys: Keys) -> None:
     """Prefill worker 0 of the plan at `path`, over noise that `requests` hold; until the parent is gone."""
     from kvplan.runtime import Nixl, PrefillWorker, load_plan
-    from kvplan.runtime.nixl import api
+    from kvplan.runtime.transport.nixl import api
 
     plan = load_plan(path)
     memory = np.random.default_rng(1).integers(0, 256, room(plan.prefill, 0, blocks), np.uint8)
@@ -62,10 +62,10 @@ def serve(line: Line, path: str, blocks: int, requests: Iterable[str], identity:
 @contextmanager
 def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[Pair]:
     """A process that serves `requests` of `blocks` blocks, and this one connected to it; NIXL counts what it posts."""
-    from kvplan.cli.crew import Crew
-    from kvplan.cli.demo_run import engines
+    from kvplan.cli.demo.processes import Crew
+    from kvplan.cli.demo.run import engines
     from kvplan.runtime import DecodeWorker, Nixl, load_plan
-    from kvplan.runtime.nixl import api
+    from kvplan.runtime.transport.nixl import api
 
     plan = load_plan(path)
     memory = np.zeros(room(plan.decode, 0, blocks), np.uint8)

@@ -11,8 +11,8 @@ from bench.sample import interleave
 from bench.stage import library, nixl_missing, plan_of, pool, reserve, room
 
 if TYPE_CHECKING:
-    from kvplan.runtime.plan import Plan
-    from kvplan.runtime.prepare import Link
+    from kvplan.plan.types import Plan
+    from kvplan.runtime.transfer.prepare import Link
 
 AREA = "preparing a peer"
 MODEL, SIDES = "llama-3.3-70b", ("tp=8", "tp=4")
@@ -33,8 +33,8 @@ def measure(pairs: int) -> list[Row]:
 
 def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
     """What prepares decode worker 0's reads from prefill worker 0 and gives them back, pools of `blocks` blocks."""
-    from kvplan.runtime import prepare
-    from kvplan.runtime.nixl import Nixl
+    from kvplan.runtime.transfer import prepare
+    from kvplan.runtime.transport.nixl import Nixl
 
     ends = plan.prefill, plan.decode
     spaces = [reserve(room(side, 0, blocks)) for side in ends]

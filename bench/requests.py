@@ -14,8 +14,8 @@ from bench.stage import TOP, library, nixl_missing, pool, write_plan
 
 if TYPE_CHECKING:
     from bench.peer import Pair
+    from kvplan.plan.types import Group, Ints, Plan, Side
     from kvplan.runtime import Blocks, Request, Slot
-    from kvplan.runtime.plan import Group, Ints, Plan, Side
 
 AREA = "requests posted"
 BLOCKS = 12
@@ -97,8 +97,8 @@ def _tables(groups: tuple[Group, ...], order: Order, tokens: tuple[int, int]) ->
 
 def minimum(plan: Plan, wanted: Request) -> int:
     """Runs of bytes that are contiguous on both sides, from the compiler's trace and by the simplest loop there is."""
-    from kvplan.compiler import request as traced
-    from kvplan.compiler.trace import copies
+    from kvplan.compiler.check import request as traced
+    from kvplan.compiler.check.trace import copies
 
     def told(tables: Mapping[str, Any]) -> dict[str, traced.Table]:
         slots: dict[str, traced.Table] = {n: traced.Slot(t.slot, t.at) for n, t in tables.items() if hasattr(t, "slot")}
@@ -116,7 +116,7 @@ def minimum(plan: Plan, wanted: Request) -> int:
 
 
 def _bases(side: Side) -> dict[str, int]:
-    from kvplan.runtime import names
+    from kvplan.plan import planes as names
 
     bases = pool(side, 0, BLOCKS, TOP).geometry.base.tolist()
     return {plane.name: base for plane, base in zip(names.planes(side.workers[0]), bases, strict=True)}

@@ -12,7 +12,7 @@ from bench.sample import WARMUP, interleave
 from bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
-    from kvplan.runtime.channel import Line
+    from kvplan.runtime.control.channel import Line
 
 AREA = "small requests"
 MODEL, SIDE, BLOCKS, ROUNDS = "llama-3.1-8b", "tp=1", 4, 2
@@ -45,7 +45,7 @@ def measure(pairs: int) -> list[Row]:
 
 def round_trip(line: Line) -> None:
     """A claim of nothing, and the answer."""
-    from kvplan.runtime.messages import Claim
+    from kvplan.runtime.control.messages import Claim
 
     line.send(Claim(0, ()))
     while not line.receive(1):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
-    from kvplan.runtime.plan import Plan, Side
-    from kvplan.runtime.prepare import Link
-    from kvplan.runtime.register import Pool
-    from kvplan.runtime.transport import Transport
+    from kvplan.plan.types import Plan, Side
+    from kvplan.runtime.memory.register import Pool
+    from kvplan.runtime.transfer.prepare import Link
+    from kvplan.runtime.transport.base import Transport
 
 TOP, GAP = 1 << 40, 1 << 30
 
@@ -46,7 +46,7 @@ def write_plan(found: Library, folder: str, model: str, prefill: str, decode: st
 def nixl_missing() -> str:
     """Why NIXL cannot be used here, empty where it can."""
     from kvplan.runtime.errors import NixlMissingError
-    from kvplan.runtime.nixl import api
+    from kvplan.runtime.transport.nixl import api
 
     try:
         api()
@@ -75,9 +75,9 @@ def reserve(size: int) -> Reserved:
 
 def pool(side: Side, worker: int, blocks: int, base: int) -> Pool:
     """A pool of `blocks` logical blocks whose planes follow each other from address `base`."""
-    from kvplan.runtime import names
-    from kvplan.runtime.memory import Memory
-    from kvplan.runtime.register import views
+    from kvplan.plan import planes as names
+    from kvplan.runtime.memory.arrays import Memory
+    from kvplan.runtime.memory.register import views
 
     ratios = {group.name: group.ratio for group in side.groups}
     whole, at = (base, room(side, worker, blocks)), base
@@ -91,7 +91,7 @@ def pool(side: Side, worker: int, blocks: int, base: int) -> Pool:
 
 def room(side: Side, worker: int, blocks: int) -> int:
     """Bytes that `pool` takes."""
-    from kvplan.runtime import names
+    from kvplan.plan import planes as names
 
     ratios = {group.name: group.ratio for group in side.groups}
     return sum(blocks * ratios[plane.group] * plane.stride for plane in names.planes(side.workers[worker]))
@@ -99,7 +99,7 @@ def room(side: Side, worker: int, blocks: int) -> int:
 
 def here(plan: Plan, blocks: int) -> Link:
     """Decode worker 0's prepared reads from prefill worker 0, over made-up addresses that nothing is read from."""
-    from kvplan.runtime.inmemory import Hub, InMemory
+    from kvplan.runtime.transport.inmemory import Hub, InMemory
 
     prefill = pool(plan.prefill, 0, blocks, TOP)
     decode = pool(plan.decode, 0, blocks, TOP + room(plan.prefill, 0, blocks) + GAP)
@@ -109,7 +109,7 @@ def here(plan: Plan, blocks: int) -> Link:
 
 def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Transport) -> Link:
     """Register both pools and prepare the reads, all in this process."""
-    from kvplan.runtime import prepare
+    from kvplan.runtime.transfer import prepare
 
     theirs.register(prefill.geometry.regions, "DRAM")
     ours.register(decode.geometry.regions, "DRAM")

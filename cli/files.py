@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvplan.runtime.errors import PlanIndexError
+from kvplan.plan.errors import PlanIndexError
 
 HALF = ".half"
 PATIENCE = 60.0

@@ -40,7 +40,7 @@ class Outcome:
 
 def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[Job]:
     """Models × prefill sides × decode sides. Raises BadInput."""
-    from kvplan.compiler.side import sides
+    from kvplan.compiler.side.text import sides
 
     readers = sides(decode)
     return [Job(model, p, d, options) for model in models for p in sides(prefill) for d in readers]

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kvplan.cli.failure import guarded, usage_as_json
+from kvplan.cli.errors import guarded, usage_as_json
 
 VERBS = (
     "check", "compile", "explain", "diff", "trace", "simulate", "audit", "matrix", "list", "new", "from-cache",
@@ -25,7 +25,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"kvplan.cli.{cmd_name.replace('-', '_')}").command
+        command: click.Command = importlib.import_module(f"kvplan.cli.commands.{cmd_name.replace('-', '_')}").command
         return command
 
     def make_context(

@@ -111,15 +111,15 @@ def names_of(library: Library, model: str) -> tuple[str, ...]:
 
 def is_path(word: str) -> bool:
     """Whether a word on the command line names a layout file and not what a layout file describes."""
-    from kvplan.dsl import deployment
+    from kvplan.dsl.files import deployment
 
     return deployment.is_path(word)
 
 
 def _file(word: str) -> Path:
     """A word as the path of a file that is there. Raises DslError (Y012)."""
-    from kvplan.dsl.diagnostics import Diagnostic, DslError
-    from kvplan.dsl.source import inline
+    from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+    from kvplan.dsl.text.source import inline
 
     if Path(word).is_file() and is_path(word):
         return Path(word)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.cli import files
-from kvplan.runtime.index import NAME, Entry, contents, entry, parse, render
+from kvplan.plan.index import NAME, Entry, contents, entry, parse, render
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled

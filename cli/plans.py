@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvplan.runtime.plan import Plan
+    from kvplan.plan.types import Plan
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
@@ -50,8 +50,8 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
 
 def parsed(text: str, name: str) -> Plan:
     """The plan of a text; what is wrong with it begins with `name`. Raises PlanFormatError."""
-    from kvplan.compiler.parse import parse
-    from kvplan.runtime.errors import PlanFormatError
+    from kvplan.compiler.prove.parse import parse
+    from kvplan.plan.errors import PlanFormatError
 
     try:
         return parse(text, name)

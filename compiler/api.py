@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvplan.compiler import digest
-from kvplan.compiler.bind import bind
+from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.compat import check_pair
-from kvplan.compiler.elect import OPTIONS
-from kvplan.compiler.emit import emit, functions
+from kvplan.compiler.emit.cost import Facts, facts
+from kvplan.compiler.emit.emit import emit, functions
+from kvplan.compiler.emit.match_functions import build
 from kvplan.compiler.errors import BadInput, ProofFailed
-from kvplan.compiler.facts import Facts, facts
-from kvplan.compiler.functions import build
-from kvplan.compiler.meetings import meetings
-from kvplan.compiler.parse import parse
-from kvplan.compiler.prove import Proof, claim, prove
-from kvplan.compiler.route import Placed, elections, notified, placed, reads
-from kvplan.compiler.side import nearest, sides
-from kvplan.compiler.sides import plan_side
-from kvplan.runtime.plan import FORMAT, Pair, Plan, Side
+from kvplan.compiler.pair import digests as digest
+from kvplan.compiler.pair.compat import check_pair
+from kvplan.compiler.pair.elect import OPTIONS
+from kvplan.compiler.pair.groups import meetings
+from kvplan.compiler.pair.reads import Placed, elections, notified, placed, reads
+from kvplan.compiler.pair.sides import plan_side
+from kvplan.compiler.prove.parse import parse
+from kvplan.compiler.prove.prove import Proof, claim, prove
+from kvplan.compiler.side.text import nearest, sides
+from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvplan.dsl.model import Expr, Sizes, Storage, Value
-from kvplan.runtime.plan import ALL, CONTEXT, Needs
+from kvplan.plan.types import ALL, CONTEXT, Needs
 
 
 @dataclass(frozen=True, slots=True)

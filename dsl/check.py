@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvplan.dsl.diagnostics import Diagnostic, DslError, ordered
 from kvplan.dsl.library import load
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, ordered
 
 
 def check(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:

@@ -12,23 +12,23 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TypeVar
 
-from kvplan.dsl import dtypes
-from kvplan.dsl.conditions import Spoken
-from kvplan.dsl.deployment import parse_deployment
-from kvplan.dsl.diagnostics import Diagnostic, DslError, Sink, listed, nearest
-from kvplan.dsl.documents import SORTS, identify, open_document
-from kvplan.dsl.engines import Around, parse_engine
-from kvplan.dsl.fields import entries, guarded
-from kvplan.dsl.kinds import parse_kind
+from kvplan.dsl.files.conditions import Spoken
+from kvplan.dsl.files.deployment import parse_deployment
+from kvplan.dsl.files.documents import SORTS, identify, open_document
+from kvplan.dsl.files.engines import Around, parse_engine
+from kvplan.dsl.files.kinds import parse_kind
+from kvplan.dsl.files.lazy_files import Shelf
+from kvplan.dsl.files.models import Known, parse_model
+from kvplan.dsl.files.variants import FAMILY, check_variants, names_in, place, variant
+from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import Deployment, Engine, Kind, Model, Param
-from kvplan.dsl.models import Known, parse_model
-from kvplan.dsl.overlay import merged, without
-from kvplan.dsl.params import parse_params
-from kvplan.dsl.reader import Document, Scalar, Table
-from kvplan.dsl.readings import Reading, parse_reading
-from kvplan.dsl.shelf import Shelf
-from kvplan.dsl.source import Span, inline, shown
-from kvplan.dsl.variants import FAMILY, check_variants, names_in, place, variant
+from kvplan.dsl.rules.config_rules import Reading, parse_reading
+from kvplan.dsl.schema.fields import entries, guarded
+from kvplan.dsl.schema.params import parse_params
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
+from kvplan.dsl.text.overlay import merged, without
+from kvplan.dsl.text.source import Span, inline, shown
+from kvplan.dsl.text.yaml_reader import Document, Scalar, Table
 
 T = TypeVar("T")
 FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "configs": "config"}

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from kvplan.dsl.nodes import Align as Align
-from kvplan.dsl.nodes import Axis as Axis
-from kvplan.dsl.nodes import Expr as Expr
-from kvplan.dsl.nodes import Item as Item
-from kvplan.dsl.nodes import Leaf as Leaf
-from kvplan.dsl.nodes import Pad as Pad
-from kvplan.dsl.nodes import Repeat as Repeat
-from kvplan.dsl.nodes import Sizes as Sizes
-from kvplan.dsl.nodes import Storage as Storage
-from kvplan.dsl.nodes import Value as Value
-from kvplan.dsl.source import Span
-
-if TYPE_CHECKING:
-    from kvplan.dsl.dumps import DumpRules
+from kvplan.dsl.lang.nodes import Align as Align
+from kvplan.dsl.lang.nodes import Axis as Axis
+from kvplan.dsl.lang.nodes import Expr as Expr
+from kvplan.dsl.lang.nodes import Item as Item
+from kvplan.dsl.lang.nodes import Leaf as Leaf
+from kvplan.dsl.lang.nodes import Pad as Pad
+from kvplan.dsl.lang.nodes import Repeat as Repeat
+from kvplan.dsl.lang.nodes import Sizes as Sizes
+from kvplan.dsl.lang.nodes import Storage as Storage
+from kvplan.dsl.lang.nodes import Value as Value
+from kvplan.dsl.text.source import Span
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
 
@@ -36,6 +32,30 @@ class Param:
     aliases: Mapping[str, str]
     doc: str
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Where `when` holds (always, if there is none) there is a cache of `kind`, called `name`, with these `params`.
+
+    `covers` are keys that are about such caches, and of which no number is needed.
+    """
+
+    kind: str
+    name: str
+    when: Expr | None
+    params: Mapping[str, Expr]
+    span: Span
+    covers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DumpRules:
+    """What a layer's print says: `dtype` and `query_heads` of the model, its cache by the first rule that holds."""
+
+    dtype: Expr | None
+    query_heads: Expr | None
+    caches: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)

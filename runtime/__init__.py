@@ -6,61 +6,60 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvplan.runtime.catalog import Catalog
-    from kvplan.runtime.checksum import Sample
-    from kvplan.runtime.decode import DecodeWorker, Peer
-    from kvplan.runtime.identity import Identity, scales
-    from kvplan.runtime.inmemory import Hub, InMemory
-    from kvplan.runtime.jit import Jit
-    from kvplan.runtime.keys import Keys, Plain
-    from kvplan.runtime.lease import Event, Released
-    from kvplan.runtime.limits import Limits
-    from kvplan.runtime.load import choose
-    from kvplan.runtime.load import load as load_plan
-    from kvplan.runtime.memory import Memory
-    from kvplan.runtime.metrics import Counters
-    from kvplan.runtime.nixl import Nixl
-    from kvplan.runtime.outcome import Abandoned, Arrived, Broken, Expired
-    from kvplan.runtime.plan import Blocks, Plan
-    from kvplan.runtime.prefill import PrefillWorker
-    from kvplan.runtime.register import Pool, views
-    from kvplan.runtime.request import Request
-    from kvplan.runtime.tables import Ring, Slot
-    from kvplan.runtime.transfer import Transfer
+    from kvplan.plan.block_tables import Ring, Slot
+    from kvplan.plan.loader import choose, load_plan
+    from kvplan.plan.request import Request
+    from kvplan.plan.types import Blocks, Plan
+    from kvplan.runtime.checksum.checksum import Sample
+    from kvplan.runtime.control.identity import Identity, scales
+    from kvplan.runtime.control.keys import Keys, Plain
+    from kvplan.runtime.decode.outcome import Abandoned, Arrived, Broken, Expired
+    from kvplan.runtime.decode.transfer import Transfer
+    from kvplan.runtime.decode.worker import DecodeWorker, Peer
+    from kvplan.runtime.memory.arrays import Memory
+    from kvplan.runtime.memory.register import Pool, views
+    from kvplan.runtime.ops.metrics import Counters
+    from kvplan.runtime.plans.catalog import Catalog
+    from kvplan.runtime.plans.jit import Jit
+    from kvplan.runtime.prefill.lease import Event, Released
+    from kvplan.runtime.prefill.worker import PrefillWorker
+    from kvplan.runtime.transfer.limits import Limits
+    from kvplan.runtime.transport.inmemory import Hub, InMemory
+    from kvplan.runtime.transport.nixl import Nixl
 
 _HOME = {
-    "Abandoned": "outcome",
-    "Arrived": "outcome",
-    "Blocks": "plan",
-    "Broken": "outcome",
-    "Catalog": "catalog",
-    "Counters": "metrics",
-    "DecodeWorker": "decode",
-    "Event": "lease",
-    "Expired": "outcome",
-    "Hub": "inmemory",
-    "Identity": "identity",
-    "InMemory": "inmemory",
-    "Jit": "jit",
-    "Keys": "keys",
-    "Limits": "limits",
-    "Memory": "memory",
-    "Nixl": "nixl",
-    "Peer": "decode",
-    "Plain": "keys",
-    "Plan": "plan",
-    "Pool": "register",
-    "PrefillWorker": "prefill",
-    "Released": "lease",
-    "Request": "request",
-    "Ring": "tables",
-    "Sample": "checksum",
-    "Slot": "tables",
-    "Transfer": "transfer",
-    "choose": "load",
-    "load_plan": "load",
-    "scales": "identity",
-    "views": "register",
+    "Abandoned": "kvplan.runtime.decode.outcome",
+    "Arrived": "kvplan.runtime.decode.outcome",
+    "Blocks": "kvplan.plan.types",
+    "Broken": "kvplan.runtime.decode.outcome",
+    "Catalog": "kvplan.runtime.plans.catalog",
+    "Counters": "kvplan.runtime.ops.metrics",
+    "DecodeWorker": "kvplan.runtime.decode.worker",
+    "Event": "kvplan.runtime.prefill.lease",
+    "Expired": "kvplan.runtime.decode.outcome",
+    "Hub": "kvplan.runtime.transport.inmemory",
+    "Identity": "kvplan.runtime.control.identity",
+    "InMemory": "kvplan.runtime.transport.inmemory",
+    "Jit": "kvplan.runtime.plans.jit",
+    "Keys": "kvplan.runtime.control.keys",
+    "Limits": "kvplan.runtime.transfer.limits",
+    "Memory": "kvplan.runtime.memory.arrays",
+    "Nixl": "kvplan.runtime.transport.nixl",
+    "Peer": "kvplan.runtime.decode.worker",
+    "Plain": "kvplan.runtime.control.keys",
+    "Plan": "kvplan.plan.types",
+    "Pool": "kvplan.runtime.memory.register",
+    "PrefillWorker": "kvplan.runtime.prefill.worker",
+    "Released": "kvplan.runtime.prefill.lease",
+    "Request": "kvplan.plan.request",
+    "Ring": "kvplan.plan.block_tables",
+    "Sample": "kvplan.runtime.checksum.checksum",
+    "Slot": "kvplan.plan.block_tables",
+    "Transfer": "kvplan.runtime.decode.transfer",
+    "choose": "kvplan.plan.loader",
+    "load_plan": "kvplan.plan.loader",
+    "scales": "kvplan.runtime.control.identity",
+    "views": "kvplan.runtime.memory.register",
 }
 
 __all__ = [
@@ -102,5 +101,4 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # The function `load` has its module's name, which would hide it here once the module is imported.
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name.removesuffix("_plan"))
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,66 +1,64 @@
-"""Every error the runtime raises on purpose: one base, a permanent code, a sentence that says what to do."""
+"""Every error the runtime raises on purpose, those of `plan` among them: a permanent code each, and what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from kvplan.plan.errors import (
+    BadRequestError,
+    BlockTableError,
+    DigestError,
+    KvplanError,
+    PlanFormatError,
+    PlanIndexError,
+    PlanLoadError,
+    PlanMissingError,
+    PlanPendingError,
+    RequestError,
+)
 
-
-class KvplanError(Exception):
-    """Base of all runtime errors. `code` is permanent and listed in docs/errors.md.
-
-    `again` says that asking once more, later, may help by itself.
-    """
-
-    code = "R000"
-    again = False
+__all__ = [
+    "AddressError",
+    "BadRequestError",
+    "BlockTableError",
+    "CacheMemoryError",
+    "CancelledTransferError",
+    "CardError",
+    "ChecksumError",
+    "DeadlineError",
+    "DigestError",
+    "HandleError",
+    "HandshakeError",
+    "KeysError",
+    "KvplanError",
+    "LeaseError",
+    "LimitError",
+    "LimitedError",
+    "MetricsAddressError",
+    "MetricsMissingError",
+    "NixlMissingError",
+    "NotBegunError",
+    "OwnCardError",
+    "PeerLostError",
+    "PlanFormatError",
+    "PlanIndexError",
+    "PlanLoadError",
+    "PlanMissingError",
+    "PlanPendingError",
+    "QuarantinedError",
+    "RegisterError",
+    "ReplayError",
+    "RequestError",
+    "StalePeerError",
+    "TransferError",
+    "TransportError",
+    "UnlikeError",
+    "WithdrawnError",
+    "said",
+]
 
 
 def said(cause: BaseException) -> str:
     """What went wrong, as text: our own errors say it, of others the type is told, too."""
     return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
-
-
-class PlanFormatError(KvplanError):
-    """The plan was written for another format version, or its digest does not match its tables."""
-
-    code = "R001"
-
-
-class BlockTableError(KvplanError):
-    """A block table does not hold what a request needs: too short, null where tokens are, or out of range."""
-
-    code = "R002"
-
-
-class PlanLoadError(KvplanError):
-    """A file is no plan module, or fails while it is imported."""
-
-    code = "R003"
-
-
-class DigestError(KvplanError):
-    """Two peers, or a peer and a plan, do not mean the same model, side or plan."""
-
-    code = "R004"
-
-
-class PlanMissingError(DigestError):
-    """No plan for this pair of sides is in the plans directory; the message has the command that makes it."""
-
-    code = "R005"
-
-
-class PlanIndexError(KvplanError):
-    """The index of a plans directory is missing, damaged, not to be written, or pins another text than a plan has."""
-
-    code = "R006"
-
-
-class PlanPendingError(PlanMissingError):
-    """The plan for a pair is being compiled: ask again."""
-
-    code = "R007"
-    again = True
 
 
 class CacheMemoryError(KvplanError):
@@ -169,22 +167,6 @@ class MetricsAddressError(KvplanError):
     """The address for metrics is taken, or is none of this machine."""
 
     code = "R036"
-
-
-class RequestError(KvplanError):
-    """Base of what ends one request. `untrusted` are the decode block ids, by group, that may hold anything."""
-
-    code = "R040"
-
-    def __init__(self, message: str, untrusted: Mapping[str, tuple[int, ...]] | None = None) -> None:
-        super().__init__(message)
-        self.untrusted = dict(untrusted or {})
-
-
-class BadRequestError(RequestError):
-    """The request does not fit the plan: unknown or missing group, ids out of range or repeated, unlike states."""
-
-    code = "R041"
 
 
 class QuarantinedError(RequestError):

@@ -1,29 +1,21 @@
-"""Laws of the repository: what imports what, which words code may not contain, how large a file gets."""
+"""Laws of the repository that no linter knows: which words code may not contain, what a command may load."""
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CODE = ("dsl", "compiler", "runtime", "cli")
+CODE = ("dsl", "compiler", "plan", "runtime", "cli")
 PACKAGES = (*CODE, "layouts")
-ALLOWED = {
-    "dsl": {"dsl", "layouts"},
-    "compiler": {"compiler", "dsl", "runtime"},
-    "runtime": {"runtime"},
-    "cli": {"cli", "dsl", "compiler", "runtime", "layouts"},
-    "layouts": set(),
-}
 # Words of an architecture's or engine's family that no file's name shows; their numbered forms are caught, too.
 FAMILIES = ("llama", "deepseek", "gemma", "nemotron", "qwen", "mamba", "jamba", "granite", "kimi", "sglang", "gaudi")
 TEXT = {".py", ".j2", ".lark"}
@@ -41,39 +33,15 @@ CODE_FILES = [pytest.param(path, id=name_of(path)) for folder in CODE for path i
 PYTHON_FILES = [pytest.param(p, id=name_of(p)) for folder in PACKAGES for p in sources(folder, {".py"})]
 
 
-def test_packages_equal_folders() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    folders = {f"kvplan.{'.'.join(path.parent.relative_to(ROOT).parts)}" for path in ROOT.glob("*/__init__.py")}
-    nested = {name_of(path) for folder in PACKAGES for path in (ROOT / folder).glob("*/**/*.py")}
-    assert folders - {"kvplan.tests", "kvplan.bench"} == set(settings["packages"]) == set(settings["package-dir"])
-    assert not nested, "the packages are flat: only data in sub-folders"
+def test_every_package_is_linked() -> None:
+    """src/kvplan has a link to each package at the root, and nothing else but its own file."""
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "bench"}
+    links = {path.name: path for path in (ROOT / "src/kvplan").iterdir() if path.is_symlink()}
+    assert set(links) == folders
+    assert all(path.resolve() == ROOT / name for name, path in links.items())
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES)
-def test_imports_go_one_way(path: Path) -> None:
-    home = path.relative_to(ROOT).parts[0]
-    for module in imported(path):
-        target = module.split(".")[1]
-        assert target in ALLOWED[home], f"{home} imports {module}"
-        if home == "compiler" and target == "runtime":
-            assert module.split(".")[2] in COMPILER_SEES, f"the compiler needs the plan's own types only, not {module}"
-
-
-# What of the runtime a plan means: its types, and how names, rows and digests follow from them.
-COMPILER_SEES = {"plan", "errors", "names", "rows", "spans", "digest", "load"}
-
-
-def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("kvplan."))
-        elif isinstance(node, ast.ImportFrom) and node.module == "kvplan":
-            yield from (f"kvplan.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvplan."):
-            package = node.module or ""
-            yield from (f"{package}.{alias.name}" if package.count(".") == 1 else package for alias in node.names)
-
-
+@cache
 def forbidden() -> re.Pattern[str]:
     """Every name of a kind, an engine or a model in layouts/, architectures included, and their families."""
     stems = {path.stem for path in (ROOT / "layouts").glob("*/*.yaml")}
@@ -85,22 +53,13 @@ def forbidden() -> re.Pattern[str]:
 
 @pytest.mark.parametrize("path", CODE_FILES)
 def test_code_names_no_model_kind_or_engine(path: Path) -> None:
-    found = [
-        f"{number}: {hit[0]}"
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if (hit := forbidden().search(line))
-    ]
-    assert not found
+    lines = enumerate(path.read_text().splitlines(), 1)
+    assert not [f"{number}: {hit[0]}" for number, line in lines if (hit := forbidden().search(line))]
 
 
 @pytest.mark.parametrize("name", ["llama", "GQA", "mla", "mamba_0", "Mamba2", "vllm", "LlamaForCausalLM", "qwen3-0.6b"])
 def test_the_search_for_names_can_fail(name: str) -> None:
     assert forbidden().search(f"if kind == '{name}':")
-
-
-@pytest.mark.parametrize("path", CODE_FILES)
-def test_no_file_above_300_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 300
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES)
@@ -142,7 +101,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_plan_types_import_numpy_only() -> None:
-    code = "import sys, json, kvplan.runtime.plan; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    code = "import sys, json, kvplan.plan.types; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     top = set(json.loads(python(code)))
     assert {"torch", "nixl", "nixl_cu12", "zmq", "msgspec", "jinja2", "lark", "yaml", "click"}.isdisjoint(top)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.compiling import _one
+
 from kvplan.dsl.library import load
 
 

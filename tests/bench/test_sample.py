@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from bench.report import Row, as_json, as_table, faster, within
 from bench.sample import interleave, summary
 

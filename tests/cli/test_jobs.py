@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvplan.cli.jobs import Job, deployed, product
 from kvplan.dsl.library import load
 from kvplan.dsl.model import Deployment, PlanSpec
-from kvplan.dsl.source import Span
+from kvplan.dsl.text.source import Span
 
 HERE = Span("deploy.yaml", 1, 1, 1)
 

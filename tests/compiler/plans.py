@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvplan.compiler.functions import build
-from kvplan.runtime.digest import sealed
-from kvplan.runtime.plan import FORMAT, Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.compiler.emit.match_functions import build
+from kvplan.plan.digest import sealed
+from kvplan.plan.types import FORMAT, Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 LAYERS = tuple(range(32))
 STATE_LAYERS = (1, 2, 4, 7, 11, 12, 16, 17, 19, 23)

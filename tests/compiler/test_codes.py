@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
+from tests.paths import ROOT
 
 from kvplan.compiler.codes import CODES
 
-ROOT = Path(__file__).parents[2]
 USED = {
     code
     for folder in ("compiler", "cli")
-    for path in (ROOT / folder).glob("*.py")
+    for path in (ROOT / folder).rglob("*.py")
     if not path.name.startswith("codes")
     for code in re.findall(r'"([SQCPD]\d{3})"', path.read_text())
 }

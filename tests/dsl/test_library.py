@@ -8,14 +8,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from tests.paths import ROOT
 
 from kvplan.dsl.check import check
-from kvplan.dsl.diagnostics import DslError, render
+from kvplan.dsl.lang.nodes import Text
 from kvplan.dsl.library import Library, load, load_deployment
 from kvplan.dsl.model import Needs
-from kvplan.dsl.nodes import Text
+from kvplan.dsl.text.diagnostics import DslError, render
 
-ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(Path(str(files("kvplan.layouts"))).glob("*/*.yaml"))
 MODEL = """kvplan: 1
 model: {name}

@@ -4,12 +4,13 @@ sides. Run as a program it prints them."""
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
+
+from tests.layouts.sweep import legal, library
+from tests.paths import ROOT
 
 from kvplan.compiler.api import compile_pair
-from tests.layouts.sweep import legal, library
 
-FILE = Path(__file__).parents[2] / "examples/digests.txt"
+FILE = ROOT / "examples/digests.txt"
 HEAD = "# model, prefill tp, then for each decode tp the beginning of the plan's digest; `make goldens` writes this\n"
 SHORT = 12
 

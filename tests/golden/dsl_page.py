@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from kvplan.dsl.forms import (
+from tests.paths import ROOT
+
+from kvplan.dsl.json_schema.files import FILES
+from kvplan.dsl.schema.engine import DUMP, ENGINE, GROUPS, MESH, REQUIRE
+from kvplan.dsl.schema.functions import FOREIGN, FUNCTIONS
+from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM, RULE, TENSOR
+from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
+from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
+from kvplan.dsl.schema.shapes import (
     DTYPE,
     TRUTH,
     Either,
@@ -21,14 +28,8 @@ from kvplan.dsl.forms import (
     Word,
     document,
 )
-from kvplan.dsl.forms_engines import DUMP, ENGINE, GROUPS, MESH, REQUIRE
-from kvplan.dsl.forms_functions import FOREIGN, FUNCTIONS
-from kvplan.dsl.forms_kinds import KIND, NEEDS, PARAM, RULE, TENSOR
-from kvplan.dsl.forms_models import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
-from kvplan.dsl.forms_names import ALIKE, MEASURED, PAGED, PLACED
-from kvplan.dsl.schema_files import FILES
 
-PAGE = Path(__file__).parents[2] / "docs" / "dsl.md"
+PAGE = ROOT / "docs" / "dsl.md"
 BEGIN, END = "<!-- table: {} -->\n", "<!-- end of table -->"
 FILE = document("kind, engine, model, deployment", "a file", "")
 EXAMPLES = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 LAYOUT = ROOT / "layouts/models/llama-3.yaml"
 PLAN = ROOT / "examples/plans/llama_3_1_8b/p_tp4__d_tp2.py"
 LEFT_OUT = "\n\n# […]\n\n"

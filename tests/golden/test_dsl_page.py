@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from kvplan.dsl import foreign
-from kvplan.dsl.evaluate import ARITY
-from kvplan.dsl.forms_functions import FOREIGN, FUNCTIONS, name
 from tests.golden.dsl_page import PAGE, SECTIONS, fresh, made
+
+from kvplan.dsl.lang import foreign
+from kvplan.dsl.lang.evaluate import ARITY
+from kvplan.dsl.schema.functions import FOREIGN, FUNCTIONS, name
 
 
 def anchors(page: str) -> set[str]:

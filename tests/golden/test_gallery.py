@@ -10,30 +10,31 @@ from math import prod
 from pathlib import Path
 
 import pytest
+from tests.golden.gallery.engines import default_env, rule_of, storages, use
+from tests.golden.gallery.formula import choices, formula
+from tests.golden.gallery.kinds import subject
+from tests.golden.gallery.left_out import ALL, SOURCE, left_out
+from tests.golden.gallery.models import families
+from tests.golden.gallery.numbers import numbers, totals
+from tests.golden.gallery.search import runnable, settings
+from tests.golden.gallery.storage import BLOCKS, LAYERS, WORDS, drawn, staged
+from tests.golden.gallery.text import size as size_of
+from tests.golden.gallery.text import spans, table
+from tests.golden.gallery.write import GALLERY, gallery, write
+from tests.paths import FIXTURES
 
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.bind import bind
+from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError, Refused
-from kvplan.compiler.route import placed
-from kvplan.compiler.sides import plan_side
-from kvplan.dsl.dtypes import size
-from kvplan.dsl.evaluate import filled
-from kvplan.dsl.expr import parse_expr
+from kvplan.compiler.pair.reads import placed
+from kvplan.compiler.pair.sides import plan_side
+from kvplan.dsl.lang.dtypes import size
+from kvplan.dsl.lang.evaluate import filled
+from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.storage import parse_parts
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model, Storage
-from kvplan.dsl.storage import parse_parts
-from kvplan.runtime.plan import Planes, View
-from tests.golden.gallery import GALLERY, gallery, write
-from tests.golden.gallery_engines import default_env, rule_of, storages, use
-from tests.golden.gallery_formula import choices, formula
-from tests.golden.gallery_kinds import subject
-from tests.golden.gallery_left_out import ALL, SOURCE, left_out
-from tests.golden.gallery_models import families
-from tests.golden.gallery_numbers import numbers, totals
-from tests.golden.gallery_search import runnable, settings
-from tests.golden.gallery_storage import BLOCKS, LAYERS, WORDS, drawn, staged
-from tests.golden.gallery_text import size as size_of
-from tests.golden.gallery_text import spans, table
+from kvplan.plan.types import Planes, View
 
 KINDS = sorted(load().kinds)
 LINK = re.compile(r"\]\(([^)#]+)\)")
@@ -65,7 +66,7 @@ def test_every_model_and_kind_has_its_place(library: Library, pages: dict[str, s
 
 def test_every_model_that_people_run_is_named(pages: dict[str, str]) -> None:
     """Linked, or told among what is left out."""
-    known = json.loads((Path(__file__).parents[1] / "fixtures/models.json").read_text())
+    known = json.loads((FIXTURES / "models.json").read_text())
     assert len(known) >= 45
     assert [model["hf_id"] for model in known if model["hf_id"] not in pages["README.md"]] == []
 

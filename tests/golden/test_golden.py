@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from click.testing import CliRunner
-
-from kvplan.cli.jobs import opened
-from kvplan.cli.main import main
 from tests.golden.digests import FILE
 from tests.golden.readme import fresh
 from tests.layouts.sweep import library
+from tests.paths import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from kvplan.cli.jobs import opened
+from kvplan.cli.main import main
+
+EXAMPLES = ROOT / "examples"
 
 
 def test_gallery_is_fresh() -> None:

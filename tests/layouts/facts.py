@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
+
+from tests.paths import FIXTURES
 
 Fact = dict[str, Any]
 Expected = tuple[str, tuple[int, ...], Mapping[str, object]]
 
-FACTS: list[Fact] = json.loads((Path(__file__).parents[1] / "fixtures" / "models.json").read_text())
+FACTS: list[Fact] = json.loads((FIXTURES / "models.json").read_text())
 # The model whose caches have a compressed token axis; its own tests know its numbers.
 COMPRESSED = "deepseek-ai/DeepSeek-V4-Flash"
 # Layers that the indexed attention of a model begins at, where it is not all of them.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ProcessPoolExecutor
 
-from kvplan.compiler.api import compile_pair
-from kvplan.compiler.report import Report
 from tests.layouts.sweep import legal, library, simulated
+
+from kvplan.compiler.api import compile_pair
+from kvplan.compiler.check.simulate_report import Report
 
 Pair = tuple[str, str, str]
 

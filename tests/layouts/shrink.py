@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvplan.dsl.expr import parse_expr
+from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.nodes import Expr, Number
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Cache, Kind, Model
-from kvplan.dsl.nodes import Expr, Number
 
 LAYERS = 6
 # Where a format has a scale per 16 elements, what is divided stays a multiple of 16.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
+
+from tests.paths import ROOT
 
 from kvplan.compiler.api import Compiled
-from kvplan.compiler.bind import bind
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.sample import sample_range, sample_request
+from kvplan.compiler.check.simulate import simulate
+from kvplan.compiler.check.simulate_report import Report
+from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import CompileError
-from kvplan.compiler.fits import check
-from kvplan.compiler.report import Report
-from kvplan.compiler.sample import sample_range, sample_request
-from kvplan.compiler.simulate import simulate
-from kvplan.compiler.trace import copies
 from kvplan.dsl.library import Library, load
 
-EXAMPLES = Path(__file__).parents[2] / "examples/models"
+EXAMPLES = ROOT / "examples/models"
 TP = range(1, 17)
 # What an engine needs for some models, beside its defaults: layers inside large blocks, or states in groups by page.
 OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.layouts.facts import COMPRESSED, FACTS, KINDS, TYPES, Expected, Fact, drafted, expected
+from tests.paths import ROOT
 
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.bind import bind
+from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundCache, BoundSide
+from kvplan.compiler.check.sample import sample_request
+from kvplan.compiler.check.simulate import simulate
+from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.own import holding
-from kvplan.compiler.sample import sample_request
-from kvplan.compiler.simulate import simulate
-from kvplan.compiler.trace import copies
+from kvplan.compiler.placement.shards import holding
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model
-from tests.layouts.facts import COMPRESSED, FACTS, KINDS, TYPES, Expected, Fact, drafted, expected
 
-SHIPPED = Path(__file__).parents[2] / "layouts"
+SHIPPED = ROOT / "layouts"
 PLAIN = [pytest.param(fact, id=fact["hf_id"]) for fact in FACTS if fact["hf_id"] != COMPRESSED]
 SIZES = range(1, 17)
 # Drafts that were trained for a model and are no part of it.

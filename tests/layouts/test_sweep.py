@@ -4,14 +4,14 @@ simulated with fewer layers and shorter vectors."""
 from __future__ import annotations
 
 import pytest
-
-from kvplan.compiler.api import compile_bound
-from kvplan.compiler.bind import bind
-from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.errors import Refused
 from tests.golden.digests import lines, written
 from tests.layouts.shrink import shrunk
 from tests.layouts.sweep import chain, legal, library, simulated
+
+from kvplan.compiler.api import compile_bound
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.errors import Refused
 
 MODELS = sorted(library().models)
 ENGINES = sorted(library().engines)

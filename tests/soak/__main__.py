@@ -10,14 +10,16 @@ import time
 from dataclasses import replace
 from random import Random
 
-from kvplan.runtime.errors import NixlMissingError
-from kvplan.runtime.nixl import api
-from tests.rig import hosts
-from tests.rig.load import Mix
-from tests.rig.process import ROOT, Lost
+from tests.cluster import hosts
+from tests.cluster.load import Mix
+from tests.cluster.process import Lost
+from tests.paths import ROOT
 from tests.soak.figures import Figures
 from tests.soak.flood import FULL, flood, lies
 from tests.soak.rounds import Round, cluster, draw
+
+from kvplan.runtime.errors import NixlMissingError
+from kvplan.runtime.transport.nixl import api
 
 ROUND, SHORTEST, FULL_LENGTH = 60.0, 10.0, 600.0
 IN_MEMORY = 10_000

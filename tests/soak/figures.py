@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.rig.cluster import Tally
+from tests.cluster.cluster import Tally
 
 LONGEST_OVERRUN = 5.0
 

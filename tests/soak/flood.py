@@ -6,10 +6,11 @@ import threading
 import time
 from random import Random
 
-from kvplan.runtime.messages import ToDecode
-from tests.rig import garbage
-from tests.rig.cluster import Cluster
-from tests.rig.load import Load, Mix
+from tests.cluster import garbage
+from tests.cluster.cluster import Cluster
+from tests.cluster.load import Load, Mix
+
+from kvplan.runtime.control.messages import ToDecode
 
 FULL, REST = 100_000, 40.0
 

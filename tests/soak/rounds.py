@@ -8,17 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
-from kvplan.runtime.inmemory import Hub
-from tests.rig import hosts
-from tests.rig.cluster import Cluster
-from tests.rig.engine import Engine
-from tests.rig.faults import EVERYWHERE, HOSTS, Fault
-from tests.rig.leaks import leaks, looks
-from tests.rig.load import Load, Mix
-from tests.rig.process import Lost
-from tests.rig.setting import Setting, pairs
-from tests.runtime.plans import Shape
+from tests.cluster import hosts
+from tests.cluster.cluster import Cluster
+from tests.cluster.engine import Engine
+from tests.cluster.faults import EVERYWHERE, HOSTS, Fault
+from tests.cluster.leaks import leaks, looks
+from tests.cluster.load import Load, Mix
+from tests.cluster.process import Lost
+from tests.cluster.setting import Setting, pairs
+from tests.runtime.helpers.plans import Shape
 from tests.soak.figures import Figures
+
+from kvplan.runtime.transport.inmemory import Hub
 
 SHAPES = (Shape(1), Shape(2), Shape(1, kernel=2, ratio=2), Shape(2, kernel=8), Shape(2, tail=8))
 SMALL = {"slice_bytes": 128, "bytes_per_peer": 512, "bytes_total": 1024}

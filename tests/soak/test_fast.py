@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
-from tests.rig.load import Mix
+from tests.cluster.load import Mix
 from tests.soak.figures import Figures
 from tests.soak.rounds import Round, cluster, draw
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-
-from tests.rig.cluster import Cluster
-from tests.rig.setting import Setting
-from tests.runtime.plans import Shape
+from tests.cluster.cluster import Cluster
+from tests.cluster.setting import Setting
+from tests.runtime.helpers.plans import Shape
 from tests.soak.flood import flood, lies
 from tests.soak.rounds import Draw, cluster
 

@@ -27,7 +27,7 @@ Proved for every decode worker, each byte written once. attention: 61 layers x 1
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

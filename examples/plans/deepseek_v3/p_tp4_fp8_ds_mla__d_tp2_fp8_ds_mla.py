@@ -25,22 +25,7 @@ Proved for every decode worker, each byte written once. attention: 61 layers x 6
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "743ab81399753bd989a6fcfd4dda796a"
 PREFILL_DIGEST = "4fd0c5ce8c97478af00df0fd685b454e"

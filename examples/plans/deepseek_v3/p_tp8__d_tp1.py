@@ -24,22 +24,7 @@ Proved for every decode worker, each byte written once. attention: 61 layers x 1
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "274f4f09cbd5aa1458294b67f412a7fc"
 PREFILL_DIGEST = "c02fb28f65404c68a36e02fc43966b14"

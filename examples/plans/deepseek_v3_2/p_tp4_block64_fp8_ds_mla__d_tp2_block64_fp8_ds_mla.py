@@ -36,22 +36,7 @@ Proved for every decode worker, each byte written once. attention: 61 layers x 6
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "380d851a9fe5e8fb7caaf6c5e57d49ae"
 PREFILL_DIGEST = "efe0246a867f2dab9d473fb2ac3142a0"

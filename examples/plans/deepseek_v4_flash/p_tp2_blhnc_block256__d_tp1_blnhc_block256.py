@@ -90,7 +90,7 @@ pool, dim); window: 43 layers x 583 B a token, each from its own (layer, token, 
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

@@ -25,7 +25,7 @@ Proved for every decode worker, each byte written once. mamba: 64 layers x 311,2
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

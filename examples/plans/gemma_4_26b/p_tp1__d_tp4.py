@@ -35,7 +35,7 @@ head, token, dim); sliding: 25 layers x 8,192 B a token, each from its own (laye
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

@@ -31,22 +31,7 @@ Proved for every decode worker, each byte written once. attention: 61 layers x 1
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "4fcf35752c95d41307aac820ea4fb506"
 PREFILL_DIGEST = "11d2782526ec369e01e3a85c0d02102c"

@@ -32,7 +32,7 @@ Proved for every decode worker, each byte written once. attention: 6 layers x 2,
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

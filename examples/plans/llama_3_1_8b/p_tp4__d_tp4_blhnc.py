@@ -24,22 +24,7 @@ Proved for every decode worker, each byte written once. attention: 32 layers x 4
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
 PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"

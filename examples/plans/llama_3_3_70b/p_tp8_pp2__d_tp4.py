@@ -24,22 +24,7 @@ Proved for every decode worker, each byte written once. attention: 80 layers x 4
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "83b4e9c13dfcee00d83c0fae985c50ef"
 PREFILL_DIGEST = "918f22168780349cda9d59196f573dc2"

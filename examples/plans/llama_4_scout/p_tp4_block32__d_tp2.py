@@ -33,7 +33,7 @@ head, token, dim); local: 36 layers x 4,096 B a token, each from its own (layer,
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

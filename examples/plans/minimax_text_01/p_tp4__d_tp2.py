@@ -33,7 +33,7 @@ Proved for every decode worker, each byte written once. attention: 10 layers x 4
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

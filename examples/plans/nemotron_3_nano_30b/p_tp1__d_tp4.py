@@ -42,7 +42,7 @@ st).
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

@@ -24,22 +24,7 @@ Proved for every decode worker, each byte written once. attention: 28 layers x 4
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "5ac84bb37b24ca19745e7602e6ae42a2"
 PREFILL_DIGEST = "3b75cd7404e7988d6203ee6427a44113"

@@ -59,7 +59,7 @@ token, dim).
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
+from kvplan.plan.types import (
     Blocks,
     Group,
     Loop,

@@ -33,22 +33,7 @@ Proved for every decode worker, each byte written once. attention: 32 layers x 5
 
 from __future__ import annotations
 
-from kvplan.runtime.plan import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-)
+from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
 MODEL_DIGEST = "08ae06b050c4a16bbaf77e0d05992fc3"
 PREFILL_DIGEST = "a3d40b8acee4223181a7cd227c541855"

@@ -1,0 +1,68 @@
+"""kvplan audit: somebody else's list of copies against the two layouts. docs/audit.md has its rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from kvplan.cli import errors as failure
+from kvplan.cli.options import format_option, layouts_option, library, side_options
+
+if TYPE_CHECKING:
+    from kvplan.compiler.check.audit.verdict import Verdict
+
+
+class Input(click.File):
+    """A file to read; stdin, `-`, only once in a command."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" and ctx is not None:
+            if ctx.meta.get("stdin"):
+                self.fail("stdin cannot be read twice; name a file", param, ctx)
+            ctx.meta["stdin"] = True
+        return super().convert(value, param, ctx)
+
+
+JSON_FILE = Input("r", encoding="utf-8", errors="replace")
+
+
+@click.command("audit")
+@click.argument("model", metavar="MODEL")
+@side_options(required=True)
+@click.option("--request", type=JSON_FILE, required=True, help="A JSON file, as for trace; - is stdin.")
+@click.option("--copies", type=JSON_FILE, required=True, help="Copies as trace lists them in JSON; - is stdin.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=5, show_default=True,
+    help="Ways of being wrong to tell of, besides the first wrong byte.",
+)  # fmt: skip
+@layouts_option
+@format_option("text", "json")
+def command(
+    model: str, prefill: str, decode: str, request: TextIO, copies: TextIO, limit: int, layouts: tuple[Path, ...],
+    form: str,
+) -> None:  # fmt: skip
+    """Judge copies that another connector makes.
+
+    Executed on labels, with no plan: every needed byte has to be written once, from its own coordinate.
+    """
+    said = _judged(model, prefill, decode, request.read(), copies.read(), limit, layouts)
+    click.echo(json.dumps({**dataclasses.asdict(said), "right": said.right}) if form == "json" else said.text())
+    sys.exit(0 if said.right else failure.WRONG)
+
+
+def _judged(
+    model: str, prefill: str, decode: str, request: str, copies: str, limit: int, layouts: tuple[Path, ...]
+) -> Verdict:
+    from kvplan.compiler.bind.bind import bind
+    from kvplan.compiler.check.audit.audit import audit
+    from kvplan.compiler.check.copy_list import parse_text as parse_copies
+    from kvplan.compiler.check.request import parse_text
+
+    found, name = library(model, layouts)
+    here, there = (bind(found, found.model(name), text) for text in (prefill, decode))
+    return audit(here, there, parse_text(request), parse_copies(copies), limit)

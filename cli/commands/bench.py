@@ -1,0 +1,52 @@
+"""`kvplan bench`: the measurements of the folder bench/ beside the sources."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
+FEWEST, WIDE = 15, 130
+
+
+@click.command("bench")
+@click.argument("names", nargs=-1, metavar="[WHAT]...")
+@click.option("--pairs", type=click.IntRange(min=2), default=FEWEST, show_default=True, help="How often each is timed.")
+@click.option("--json", "as_json", is_flag=True, help="Figures and their parts as JSON on stdout.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="json is --json.")
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
+def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: Path | None) -> None:
+    """Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.
+
+    WHAT is any of hot, preparing, requests, homogeneous, rounds, checksum, compiling, proof; all by default. A figure
+    that misses its target is shown as such; the exit code is 0 all the same, since machines differ.
+    """
+    run, report = _load("all"), _load("report")
+    unknown = [name for name in names if name not in run.MEASUREMENTS]
+    if unknown:
+        raise click.UsageError(f"no measurement {unknown[0]!r}; there are {', '.join(run.MEASUREMENTS)}")
+    rows = run.measure(names or run.MEASUREMENTS, pairs, lambda name: click.echo(f"measuring {name} …", err=True))
+    if output:
+        output.write_text(report.as_json(rows) + "\n")
+    if as_json or form == "json":
+        click.echo(report.as_json(rows))
+        return
+    from rich.console import Console
+
+    Console(width=max(Console().width, WIDE)).print(report.as_table(rows))
+
+
+def _load(name: str) -> ModuleType:
+    """A module of bench/, which is part of the sources and not of the installed package."""
+    if not (ROOT / "bench" / "all.py").is_file():
+        raise click.ClickException(
+            "the benchmark is part of the sources: clone the repository and run `make bench` there"
+        )
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    return importlib.import_module(f"bench.{name}")

@@ -1,0 +1,95 @@
+"""What the compiler says of a deployment file: sides that cannot be bound, options that it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+from kvplan.cli.options import is_path, names_of
+from kvplan.compiler.api import OPTIONS, settled
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.errors import CompileError
+from kvplan.compiler.side.text import sides
+from kvplan.dsl.files.deployment import parse_deployment
+from kvplan.dsl.files.documents import identify, open_document
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.model import Deployment, Model, PlanSpec
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
+from kvplan.dsl.text.source import Span
+
+
+def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
+    """The compiler's errors in those of `files` that are deployments, at the values they are about."""
+    library = _with(load((), layouts), files, layouts)
+    read = [one for path in files if (one := _deployment(library, path))]
+    named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
+    library = _with(library, [*files, *dict.fromkeys(named)], layouts)
+    found = [error for one in read for spec in one.plans for error in _check(library, spec)]
+    # One side is bound for every model; the same words at the same place are one mistake.
+    once = {(d.code, d.message, d.span): d for d in reversed(found)}
+    return list(once.values())
+
+
+def _with(library: Library, files: Sequence[Path], layouts: Sequence[Path]) -> Library:
+    """The library with as many of `files` as can be opened; `kvplan.dsl.check` says why the others cannot."""
+    good: list[Path] = []
+    for path in files:
+        try:
+            library = load([*good, path], layouts)
+            good.append(path)
+        except (DslError, OSError):
+            continue
+    return library
+
+
+def _deployment(library: Library, path: Path) -> Deployment | None:
+    """A deployment, as far as it can be read; None for any other file."""
+    try:
+        document = open_document(path)
+    except DslError:
+        return None
+    sink = Sink()
+    sort, name = identify(sink, document)
+    if sort != "deployment":
+        return None
+    return parse_deployment(sink, document.root, name, document.root.span, set(library.models))
+
+
+def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
+    for name, value in spec.options.items():
+        place = spec.places["value" if name in OPTIONS else "option", name]
+        yield from _said(partial(settled, {name: value}), place)
+    named = [name for text in spec.models for name in names_of(library, text)]
+    models = [model for name in named if (model := _model(library, name))]
+    for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):
+        for text in texts:
+            for model, one in product(models, _sides(text)):
+                yield from _said(partial(bind, library, model, one), spec.places[role, text])
+
+
+def _model(library: Library, name: str) -> Model | None:
+    """The model of that name; what is wrong with it is said where it is checked."""
+    try:
+        return library.model(name)
+    except DslError:
+        return None
+
+
+def _sides(text: str) -> list[str]:
+    """The sides of a product; the text itself where it is none, which binding it will say."""
+    try:
+        return sides(text)
+    except CompileError:
+        return [text]
+
+
+def _said(run: Callable[[], object], place: Span) -> Iterator[Diagnostic]:
+    """What `run` refuses, at the place of the value that it is about."""
+    try:
+        run()
+    except CompileError as error:
+        yield Diagnostic(error.code, error.message, place, (), error.help)
+    except DslError as error:
+        yield from (Diagnostic(d.code, d.message, place, d.notes, d.help, d.values) for d in error.diagnostics)

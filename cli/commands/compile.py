@@ -1,0 +1,122 @@
+"""kvplan compile: plans for pairs of sides, or for a whole deployment file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kvplan.cli import errors as failure
+from kvplan.cli import files, jobs, plan_index
+from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, libraries, side_options
+from kvplan.plan.index import NAME
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+
+@click.command("compile")
+@click.argument("models", metavar="MODEL…|DEPLOYMENT", nargs=-1, required=True)
+@side_options(required=False)
+@compile_options
+@click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("plans"), show_default=True)
+@click.option("--check", is_flag=True, help="Write nothing; fail, and show the diff, where a plan on disk is stale.")
+@layouts_option
+@format_option("text", "json")
+def command(
+    models: tuple[str, ...], prefill: str | None, decode: str | None, options: Mapping[str, str], out: Path,
+    check: bool, layouts: tuple[Path, ...], form: str,
+) -> None:  # fmt: skip
+    """Compile plans, one for each pair of sides.
+
+    Either those of MODELs for every pair of --prefill and --decode, or all of a DEPLOYMENT file.
+
+    A refused pair does not stop the others; the exit code is then 3. The file index.json in the directory says
+    which plan is for which pair, so that engines find it.
+    """
+    found, wanted, whole = _wanted(models, prefill, decode, options, layouts)
+    outcome = jobs.run(found, wanted)
+    texts = {path: compiled.text for path, compiled in outcome.plans.items()}
+    left = files.orphans(out, texts) if whole else []
+    index = plan_index.expected(out, outcome.plans, left) if check else {}
+    changed = files.stale(out, {**texts, **index}) if check else plan_index.write(out, outcome.plans, left)
+    _say(form, out, {**texts, **index}, changed, left, check, outcome)
+    if outcome.refused:
+        sys.exit(failure.REFUSED)
+    sys.exit(failure.WRONG if check and (changed or left) else 0)
+
+
+def _wanted(
+    models: Sequence[str], prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: Sequence[Path]
+) -> tuple[Library, list[jobs.Job], bool]:
+    """The layout files, the pairs, and whether they are all of a deployment."""
+    if prefill and decode:
+        found, names = libraries(models, layouts)
+        return found, jobs.product(names, prefill, decode, options), False
+    if prefill or decode or not all(is_path(model) for model in models):
+        raise click.UsageError("give --prefill SIDE and --decode SIDE, or a deployment file without them")
+    return *jobs.opened(map(Path, models), options, layouts), True
+
+
+def _say(
+    form: str, out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool,
+    outcome: jobs.Outcome,
+) -> None:  # fmt: skip
+    if form == "json":
+        click.echo(json.dumps(_answer(out, texts, changed, left, check, outcome), indent=2))
+        return
+    for path in changed:
+        if check or path in outcome.plans:
+            click.echo(_difference(out, path, texts[path]) if check else f"wrote {out / path}")
+    for path in left:
+        click.echo(f"{out / path}: nothing asks for this plan any more; remove it", err=True)
+    for job, error in outcome.refused:
+        click.echo(failure.refusal(job, error), err=True)
+    plans = {path: texts[path] for path in outcome.plans}
+    click.echo(_summary(out, plans, [path for path in changed if path in plans], check, len(outcome.refused)), err=True)
+
+
+def _difference(out: Path, path: str, text: str) -> str:
+    if files.state(out, path, text) == "missing":
+        return f"missing: {out / path}"
+    return files.unified(out, path, text).rstrip("\n")
+
+
+def _summary(out: Path, texts: Mapping[str, str], changed: Sequence[str], check: bool, refused: int) -> str:
+    missing = [path for path in changed if files.state(out, path, texts[path]) == "missing"] if check else []
+    counts = {"stale" if check else "written": len(changed) - len(missing), "missing": len(missing)}
+    counts = {word: n for word, n in counts.items() if n or word != "missing"}
+    counts |= {"up to date": len(texts) - len(changed), **({"refused": refused} if refused else {})}
+    said = ", ".join(f"{n} {word}" for word, n in counts.items())
+    return f"{len(texts)} plan{'s'[: len(texts) != 1]}: {said}"
+
+
+def _answer(
+    out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool, outcome: jobs.Outcome
+) -> dict[str, object]:
+    plans = [
+        {
+            "path": str(out / path),
+            "digest": compiled.plan.digest,
+            "changed": path in changed,
+            **(_checked(out, path, compiled.text) if check else {}),
+        }
+        for path, compiled in outcome.plans.items()
+    ]
+    refused = [{"pair": str(job), **failure.as_dict(error)} for job, error in outcome.refused]
+    answer: dict[str, object] = {"plans": plans, "orphans": [str(out / path) for path in left], "refused": refused}
+    answer["index"] = {"path": str(out / NAME), "changed": NAME in changed, **_checked_index(out, texts)}
+    first = failure.as_dict(outcome.refused[0][1]) if outcome.refused else None
+    return {"error": first, **answer} if first else answer
+
+
+def _checked_index(out: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    return _checked(out, NAME, texts[NAME]) if NAME in texts else {}
+
+
+def _checked(out: Path, path: str, text: str) -> dict[str, str]:
+    return {"state": files.state(out, path, text), "diff": files.unified(out, path, text)}

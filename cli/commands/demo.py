@@ -1,0 +1,109 @@
+"""`kvplan demo`: compile the demo's plans, move a request between worker processes, check every byte."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kvplan.compiler.api import Compiled
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = Path("examples") / "demo.yaml"
+Tick = Callable[[str], None]
+
+
+@click.command("demo")
+@click.argument("deployment", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--transport", type=click.Choice(["auto", "nixl", "memory"]), default="auto", show_default=True,
+              help="What moves the bytes; auto is nixl where it can be imported.")  # fmt: skip
+@click.option("--output", "--out", "-o", "output", default="plans", show_default=True,
+              type=click.Path(file_okay=False, path_type=Path),
+              help="Where the plans go.")  # fmt: skip
+@click.option("--seconds", type=click.IntRange(min=1), default=100, show_default=True, help="Give up after that long.")
+def command(deployment: Path | None, transport: str, output: Path, seconds: int) -> None:
+    """Compile the pairs of DEPLOYMENT (examples/demo.yaml), start one process per prefill and decode worker with
+    pages of the real geometry, move one request, and compare every byte with what it must be.
+    """
+    from rich.console import Console
+
+    from kvplan.cli.demo.processes import CrewError
+
+    until = time.monotonic() + seconds
+    console = Console()
+    chosen = choose(transport, console)
+    try:
+        play(deployment or shipped(), output, chosen, until, console)
+    except CrewError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def play(deployment: Path, output: Path, transport: str, until: float, console: Console) -> None:
+    """Compile and run every pair of a deployment, and print what happened. Raises CrewError, DslError, CompileError."""
+    from kvplan.cli import plan_index
+    from kvplan.cli.demo import requests as demo_asked
+    from kvplan.cli.demo import run as demo_run
+    from kvplan.cli.demo import show as demo_show
+
+    plans = compiled(deployment)
+    plan_index.write(output, plans)
+    for path, made in plans.items():
+        demo_show.show_plan(console, output / path, made.text)
+        with progress(made.plan.title, demo_run.steps(made)) as tick:
+            outcomes = demo_run.run(made, output / path, transport, until, tick)
+        demo_show.show_outcomes(console, outcomes, demo_asked.ranges(made), transport)
+        console.print(f"The plan is {output / path}\n", highlight=False, soft_wrap=True)
+
+
+def compiled(deployment: Path) -> Mapping[str, Compiled]:
+    """Every pair of a deployment file, compiled, by the plan's path. Raises DslError, BadInput, Refused."""
+    from kvplan.cli import jobs
+
+    outcome = jobs.run(*jobs.opened([deployment], {}))
+    for _, error in outcome.refused:
+        raise error
+    return outcome.plans
+
+
+def choose(transport: str, console: Console) -> str:
+    """nixl or memory; says so where auto must do without NIXL. Raises NixlMissingError where it is forced."""
+    from kvplan.runtime.errors import NixlMissingError
+    from kvplan.runtime.transport.nixl import api
+
+    if transport == "memory":
+        return transport
+    try:
+        api()
+    except NixlMissingError as error:
+        if transport == "nixl":
+            raise
+        console.print(f"NIXL is not here: everything runs in one process, over memory.\n  {error}", highlight=False)
+        return "memory"
+    return "nixl"
+
+
+def shipped() -> Path:
+    """The demo's deployment file, under here or beside the sources."""
+    for folder in (Path(), ROOT):
+        if (folder / PAIRS).is_file():
+            return folder / PAIRS
+    raise click.ClickException(f"no {PAIRS} here: run in the repository, or name a deployment file")
+
+
+@contextmanager
+def progress(title: str, steps: int) -> Iterator[Tick]:
+    """A progress bar on stderr; what it yields moves it one step and says what was done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[said]}"), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=steps, said="starting workers")
+        yield lambda said: bar.update(task, advance=1, said=said)

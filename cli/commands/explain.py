@@ -1,0 +1,164 @@
+"""kvplan explain: a model, a pair of sides, a plan on disk, or the code of an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvplan.cli import plans
+from kvplan.cli.commands import explain_text
+from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+CODE = re.compile(r"[A-Za-z]\d{3}")
+
+
+@click.command("explain")
+@click.argument("what", metavar="MODEL|PLAN|CODE")
+@side_options(required=False)
+@compile_options
+@click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
+@layouts_option
+@format_option("text", "json")
+def command(
+    what: str,
+    prefill: str | None,
+    decode: str | None,
+    worker: int | None,
+    options: Mapping[str, str],
+    layouts: tuple[Path, ...],
+    form: str,
+) -> None:
+    """Explain a model, a pair, a plan or an error.
+
+    A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
+    where on one decode worker. Or a PLAN file, or an error's CODE.
+    """
+    said = _explain(what, prefill, decode, worker, options, layouts)
+    if worker is not None and "landing" not in said:
+        raise _no_landing(worker)
+    show = explain_text.text(said)
+    click.echo(json.dumps(said, indent=2) if form == "json" else show)
+
+
+def _no_landing(worker: int) -> Exception:
+    from kvplan.compiler.errors import BadInput
+
+    return BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
+
+
+def _alone(why: str, prefill: str | None, decode: str | None, options: Mapping[str, str]) -> None:
+    """Refuse sides and options where they would say nothing. Raises UsageError."""
+    given = {"prefill": prefill, "decode": decode, **options}
+    words = [f"--{name} {value}" for name, value in given.items() if value]
+    if words:
+        raise click.UsageError(f"{why}: leave out {' '.join(words)}")
+
+
+def _explain(
+    what: str,
+    prefill: str | None,
+    decode: str | None,
+    worker: int | None,
+    options: Mapping[str, str],
+    layouts: tuple[Path, ...],
+) -> dict[str, Any]:
+    if CODE.fullmatch(what):
+        _alone(f"{what} is a code", prefill, decode, options)
+        return explain_code(what.upper())
+    if what.endswith(".py"):
+        _alone("a plan has its own sides and options", prefill, decode, options)
+        return explain_plan(Path(what), worker or 0)
+    found, name = library(what, layouts)
+    if not prefill and not decode:
+        return explain_model(found, name)
+    if not prefill or not decode:
+        return explain_side(found, name, str(prefill or decode))
+    return explain_pair(found, name, prefill, decode, options, worker or 0)
+
+
+def explain_model(found: Library, name: str) -> dict[str, Any]:
+    """A model without sides: what it stores where the default engine is asked for nothing special."""
+    from kvplan.compiler.bind.mesh import mesh_sizes
+    from kvplan.compiler.explain.describe_model import describe_model
+    from kvplan.compiler.side.options import split_options
+
+    model, engine = found.model(name), found.engine(found.default_engine)
+    outer = split_options(engine.options, {}, {**model.values, **mesh_sizes(engine, {})})
+    kinds = {cache.kind: found.kind(cache.kind) for cache in model.caches.values()}
+    return {"engine": engine.name, **describe_model(model, kinds, outer)}
+
+
+def explain_pair(
+    found: Library, model: str, prefill: str, decode: str, options: Mapping[str, str], worker: int = 0
+) -> dict[str, Any]:
+    from kvplan.compiler.api import compile_pair
+    from kvplan.compiler.explain.describe import describe_plan
+
+    compiled = compile_pair(found, model, prefill, decode, options)
+    return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts, worker)}
+
+
+def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
+    """One side alone: its groups, its workers and its pages."""
+    from kvplan.compiler.bind.bind import bind
+    from kvplan.compiler.explain.describe import describe_side
+    from kvplan.compiler.pair import digests as digest
+    from kvplan.compiler.pair.reads import placed
+    from kvplan.compiler.pair.sides import plan_side
+
+    bound = bind(found, found.model(model), text)
+    side = plan_side(placed(bound))
+    return {"model": model, "notes": list(bound.notes), **describe_side(side), "digest": digest.side(side)}
+
+
+def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
+    """A plan as it lies on disk. What was proved is what its header says, checked when it was compiled."""
+    import ast
+
+    from kvplan.compiler.emit.cost import facts
+    from kvplan.compiler.errors import BadInput
+    from kvplan.compiler.explain.describe import describe_plan
+
+    if not path.is_file():
+        raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    plan = plans.parsed(text, str(path))
+    proved = re.search(r"^Proved.*?(?=\n\n|\Z)", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE | re.DOTALL)
+    about = facts(plan, proved=" ".join(proved[0].split()) if proved else "")
+    return {"path": str(path), **describe_plan(plan, about, worker)}
+
+
+def explain_code(code: str) -> dict[str, Any]:
+    """The long text of an error's code. Raises BadInput."""
+    from kvplan.compiler.errors import BadInput
+    from kvplan.compiler.side.text import nearest
+
+    known = all_codes()
+    if code not in known:
+        raise BadInput("S022", f"there is no code {code!r}", nearest(code, sorted(known)))
+    title, text = known[code]
+    return {"code": code, "title": title, "text": text}
+
+
+def all_codes() -> dict[str, tuple[str, str]]:
+    """Title and text of every code: of layout files, of the compiler and the command line, of the runtime."""
+    from kvplan.compiler.codes import CODES as COMPILER
+    from kvplan.dsl.codes import CODES as LAYOUTS
+
+    return {**LAYOUTS, **COMPILER, **_runtime_codes()}
+
+
+def _runtime_codes() -> dict[str, tuple[str, str]]:
+    """Code -> (title, text) of every error of the runtime: its class and what the class says of itself."""
+    from kvplan.runtime import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.KvplanError)]
+    return {kind.code: (kind.__name__, kind.__doc__ or "") for kind in reversed(kinds)}

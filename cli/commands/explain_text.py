@@ -1,0 +1,190 @@
+"""What `explain` says, as text. The values are those of its JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kvplan.compiler.explain.draw.columns import columns
+
+Plain = Mapping[str, Any]
+
+
+def text(said: Plain) -> str:
+    """Choose by what is being explained: a code, a pair of sides, one side, or a model."""
+    if "code" in said:
+        return f"{said['code']}: {said['title']}\n\n{textwrap.dedent(said['text']).strip()}"
+    if "moves" in said:
+        return _pair(said)
+    return _one_side(said) if "side" in said else _model(said)
+
+
+def _model(said: Plain) -> str:
+    values = ", ".join(f"{name} {value}" for name, value in said["values"].items())
+    lines = [f"{said['model']}: {said['title']}", f"  {_count(said['layers'], 'layer')}, {values}".rstrip(", ")]
+    lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
+    lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
+    return "\n".join([*lines, "", "Give --prefill SIDE and --decode SIDE to see pages and what moves."])
+
+
+def _cache(cache: Plain, engine: str) -> list[str]:
+    """Layers, what is needed, parameters, what is stored by default, then what is stored under a condition."""
+    optional = ", may be missing on one side" if cache["optional"] else ""
+    lines = [f"{cache['cache']}: {cache['kind']}, {cache['about']}{optional}"]
+    lines += [f"  {_count(len(cache['layers']), 'layer')}: {spans(cache['layers'])}", *_reach(cache)]
+    for word, params in (("", cache["params"]), ("by default ", cache["defaults"])):
+        lines += _wrapped(word + ", ".join(f"{name} {value}" for name, value in params.items())) if params else []
+    lines += [f"  stored, on {engine} by default:"] if cache["default"] != cache["stores"] else ["  stored:"]
+    lines += [f"    {name}{what}" for name, what in cache["default"].items()]
+    others = {name: what for name, what in cache["stores"].items() if name not in cache["default"]}
+    lines += ["  stored otherwise:"] if others else []
+    return lines + [f"    {name}{what}" for name, what in others.items()]
+
+
+def _reach(cache: Plain) -> list[str]:
+    if cache["needs"] is None:
+        return ["  a state, read whole"]
+    needs = (
+        cache["needs"] if cache["needs"] == "all" else ", ".join(f"{n} {value}" for n, value in cache["needs"].items())
+    )
+    length = [] if cache["length"] == "context" else [f"  length: {cache['length']}"]
+    ring = [f"  ring: {cache['ring']} tokens"] if cache["ring"] is not None else []
+    return [f"  needs: {needs}", *ring, *length]
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, 116, initial_indent="  ", subsequent_indent="    ")
+
+
+def _one_side(said: Plain) -> str:
+    notes = [f"note: {note}" for note in said["notes"]]
+    return "\n".join([f"{said['model']} on {said['side']}", *notes, "", *side_lines(said)])
+
+
+def _pair(said: Plain) -> str:
+    lines = [
+        f"{said['title']}: {said['prefill']['side']} -> {said['decode']['side']}",
+        f"  plan {said['digests']['plan']}, {said['path']}",
+    ]
+    for name in ("prefill", "decode"):
+        lines += ["", f"{name.upper()} {said[name]['side']}", "", *side_lines(said[name])]
+    lines += ["", "WHAT MOVES", "", *_moves(said), "", "WHO READS WHAT", "", *_reads(said)]
+    lines += ["", f"WHAT LANDS WHERE, DECODE WORKER {said['worker']}", "", *said["landing_drawing"], ""]
+    lines += [f"note: {note}" for note in said["notes"]]
+    lines += [f"skipped, one side lacks it: {name}" for name in said["skipped"]]
+    return "\n".join([*lines, f"strategy: {said['strategy']}", *textwrap.wrap(said["proof"], 118)])
+
+
+def side_lines(side: Plain) -> list[str]:
+    """Groups, sharding, then pages."""
+    head = ("group", "block", "ratio", "planes per worker", "layers", "memory shared with")
+    lines = columns(head, [_group(group, len(side["groups"]) - 1) for group in side["groups"]])
+    lines += ["", *columns(("worker", "holds", "layers"), _holders(side["workers"]))]
+    for page in side["pages"]:
+        part = f".{page['part']}" if page["part"] else ""
+        who = f"{page['cache']}{part} on {workers(page['workers'])}"
+        gap = f", blocks {page['stride']:,} B apart" if page["stride"] != page["bytes"] else ""
+        lines += ["", f"{who}{gap}", *(f"  {line}" for line in page["drawing"])]
+    return lines
+
+
+def _group(group: Plain, others: int) -> tuple[object, ...]:
+    held = f"{group['tokens']:,} tokens" if group["store"] == "tokens" else "one state"
+    held += f", in turns of {group['chunk']} over {group['shards']}" if group["shards"] > 1 else ""
+    held += f", in a ring of {group['ring']:,}" if group["ring"] else ""
+    held += f" of {group['length']}" if group["length"] != "context" and group["store"] == "tokens" else ""
+    ratio = f"{group['ratio']} x {group['kernel']:,} tokens" if group["store"] == "tokens" else "1"
+    counts = sorted(set(group["planes"]))
+    per = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    shared = "all others" if 1 < len(group["overlays"]) == others else ", ".join(group["overlays"]) or "-"
+    return group["group"], held, ratio, per, spans(group["layers"]) or "in the block", shared
+
+
+def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
+    """Workers that hold the same things are said once."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for number, worker in enumerate(workers):
+        held = {
+            cache: ", ".join(f"{axis} {span(where)}" for axis, where in axes.items())
+            for cache, axes in worker["holds"].items()
+        }
+        every = [f"{cache} {what or 'all of it'}" for cache, what in held.items()]
+        words = "; ".join(every) if any(held.values()) else "everything" if held else "nothing"
+        turn = f"; turn {worker['shard']} of the tokens" if any(other["shard"] for other in workers) else ""
+        alike.setdefault((words + turn, layers(worker["layers"]) or "all"), []).append(number)
+    return [(spans(numbers), *what) for what, numbers in alike.items()]
+
+
+def _moves(said: Plain) -> list[str]:
+    head = ("decode worker", "group", "reads", "spans", "requests", "bytes", "per")
+    rows = [
+        (spans(m["workers"]), m["pair"], m["reads"], m["spans"], m["requests"], m["bytes"], _per(m))
+        for m in said["moves"]
+    ]
+    counted = "spans are rows of a table; requests are counted where no two blocks are neighbours"
+    return [*columns(head, rows), counted, *said["readings"]]
+
+
+def _per(move: Plain) -> str:
+    return "1024 tokens" if move["store"] == "tokens" else "request"
+
+
+def _reads(said: Plain) -> list[str]:
+    lines = []
+    for reader in said["reads"]:
+        for source in sorted({read["worker"] for read in reader["from"]}):
+            what = _taken([read for read in reader["from"] if read["worker"] == source])
+            lines.append(f"decode {reader['worker']} <- prefill {source}: {'; '.join(what)}")
+        if reader["tells"]:
+            lines.append(f"decode {reader['worker']} only tells prefill {spans(reader['tells'])} that it is done")
+    waits: dict[int, list[int]] = {}
+    for worker, count in said["notifications"].items():
+        waits.setdefault(count, []).append(int(worker))
+    return [
+        *lines,
+        *(
+            f"prefill {workers(w)} wait{'s' if len(w) == 1 else ''} for {_count(n, 'notification')} a request"
+            for n, w in waits.items()
+        ),
+    ]
+
+
+def _taken(reads: Sequence[Plain]) -> list[str]:
+    """Reads of one worker in words; those of one cache that hold the same are said once, with all their layers."""
+    alike: dict[tuple[str, str], set[int]] = {}
+    for read in reads:
+        held = ", ".join(f"{axis} {span(where)}" for axis, where in read["holds"].items())
+        alike.setdefault((read["cache"], held), set()).update(read["layers"])
+    return [
+        ", ".join(word for word in (f"{cache} layers {layers(n)}", held) if word) for (cache, held), n in alike.items()
+    ]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
+def workers(numbers: Sequence[int]) -> str:
+    """`worker 3`, `workers 0-3`."""
+    return f"worker{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
+
+
+def layers(numbers: Iterable[int]) -> str:
+    """Layers as ranges; many that do not follow each other as a count."""
+    known = sorted(numbers)
+    text = spans(known)
+    return text if text.count(",") < 8 else f"{known[0]}..{known[-1]} ({len(known)} of them)"
+
+
+def span(where: Sequence[int]) -> str:
+    """A half-open interval as a reader counts."""
+    first, end = where
+    return "none" if first >= end else spans(range(first, end))
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    from kvplan.dsl.text.diagnostics import ranges
+
+    return ranges(numbers)

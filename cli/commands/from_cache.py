@@ -1,0 +1,116 @@
+"""kvplan from-cache: what an engine printed of its caches, compared with a layout, or made into one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from kvplan.cli.errors import WRONG
+from kvplan.cli.options import format_option, layouts_option
+
+if TYPE_CHECKING:
+    from kvplan.compiler.dumps.compare import Difference
+    from kvplan.compiler.dumps.dump import Dump
+
+
+@click.command("from-cache")
+@click.argument("dump", metavar="DUMP.json", type=click.File("r", encoding="utf-8", errors="replace"))
+@click.option("--model", metavar="MODEL", help="The layout to compare with; that which the dump names by default.")
+@click.option("--side", metavar="SIDE", default="", help="What differs from the side that the dump says.")
+@click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write a model file instead.")
+@layouts_option
+@format_option("text", "json")
+def command(dump: TextIO, model: str | None, side: str, out: Path | None, layouts: tuple[Path, ...], form: str) -> None:
+    """Compare a dump of a running engine's caches with a layout.
+
+    With -o FILE, write a model file from it: no layout is needed then. The exit code is 1 where dump and layout differ.
+    """
+    from kvplan.compiler.dumps.read import read_dump
+
+    read = read_dump(dump.read())
+    if out is not None:
+        _alone(model, side)
+        _write(read, out, layouts, form)
+        return
+    text, found = _compared(read, model, side, layouts)
+    click.echo(_json(text, found) if form == "json" else _text(read, text, found))
+    sys.exit(WRONG if found else 0)
+
+
+def _alone(model: str | None, side: str) -> None:
+    """Refuse what says nothing where a layout is written. Raises UsageError."""
+    words = [f"{name} {value}" for name, value in (("--model", model), ("--side", side)) if value]
+    if words:
+        raise click.UsageError(f"-o writes what the dump says: leave out {' '.join(words)}")
+
+
+def _compared(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -> tuple[str, tuple[Difference, ...]]:
+    """The side that was compared with, and what differs."""
+    from kvplan.cli.options import library
+    from kvplan.compiler.bind.bind import bind
+    from kvplan.compiler.dumps.compare import compare, side_text
+    from kvplan.compiler.errors import BadInput
+    from kvplan.compiler.side.text import parse_side
+
+    wanted = model or dump.layout
+    if not wanted:
+        raise BadInput("D009", "the dump names no layout", "give --model NAME, or -o FILE to write one from it")
+    found, name = library(wanted, layouts)
+    engine = found.engine(parse_side(given).get("engine", dump.engine))
+    text = side_text(dump, engine, given)
+    bound = bind(found, found.model(name), text)
+    return f"{name} {bound.key}", compare(dump, bound)
+
+
+def _json(side: str, found: Sequence[Difference]) -> str:
+    from kvplan.compiler.dumps.compare import as_plain
+
+    return json.dumps({"side": side, "equal": not found, "differences": [as_plain(d) for d in found]}, indent=2)
+
+
+def _text(dump: Dump, side: str, found: Sequence[Difference]) -> str:
+    from kvplan.compiler.words import many
+
+    rank = ", ".join(f"{axis} {number}" for axis, number in dump.rank.items() if dump.mesh[axis] > 1)
+    sizes = f"{many(len(dump.layers), 'layer')} in {many(len(dump.groups), 'group')}"
+    head = f"{side}{f', worker at {rank}' if rank else ''}: {sizes}"
+    if not found:
+        return f"{head}, as the layout says"
+    return "\n".join([f"{head}, {many(len(found), 'difference')}", *(line for d in found for line in _lines(d))])
+
+
+def _lines(difference: Difference) -> list[str]:
+    d = difference
+    first, rest = d.layers[0], len(d.layers) - 1
+    where = f"{first}{f' and {rest} more' if rest else ''}"
+    return [f"{d.cache or 'no cache'}: {d.what}", f"  dump    {d.dump}", f"  layout  {d.layout}", f"  in      {where}"]
+
+
+def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
+    """Write a model file; what is not sure is said. Raises DslError (F006, F007), BadInput (D011..D014)."""
+    from kvplan.cli.files import write
+    from kvplan.compiler.dumps.to_model import recognised
+    from kvplan.dsl.configs.naming import name_of
+    from kvplan.dsl.configs.same_model import parsed
+    from kvplan.dsl.configs.write_model import Head, doubts, model_text
+    from kvplan.dsl.library import load
+    from kvplan.dsl.text.source import Span
+
+    library = load((), layouts)
+    name = name_of(library, out)
+    found = recognised(dump, library.engine(dump.engine), library.kinds)
+    text = model_text(
+        Head(name, dump.model or name, {}), found, {kind: library.kinds[kind].params for kind in library.kinds}
+    )
+    parsed(library, text, name, Span(str(out), 1, 1, 1))
+    write(out.parent, {out.name: text}, [out.name])
+    said = list(doubts(found))
+    if form == "json":
+        click.echo(json.dumps({"model": name, "written": str(out), "notes": said}, indent=2))
+        return
+    click.echo("\n".join([f"wrote {out}", *(f"  not sure: {line}" for line in said)]))

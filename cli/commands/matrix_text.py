@@ -1,0 +1,107 @@
+"""The cells of `kvplan matrix` as a table, prefill sides down, decode sides across; one line a pair if that is wide."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from string import ascii_lowercase
+
+from rich.console import Console
+from rich.table import Table
+
+from kvplan.compiler.emit.cost import TOKENS
+from kvplan.compiler.explain.matrix import Cell, Cost, Reason
+
+Labels = Mapping[Reason, str]
+WIDTH = 120
+LEGEND = (
+    "requests are posted, where no two logical blocks are neighbours; bytes are written;",
+    "shortest is the shortest span, before spans that follow each other are joined into one request",
+)
+
+
+def text(model: str, cells: tuple[Cell, ...]) -> str:
+    """Title, what all sides share, the table, what its numbers are, and every reason for a refusal once."""
+    sides = tuple(dict.fromkeys(cell.prefill for cell in cells)), tuple(dict.fromkeys(cell.decode for cell in cells))
+    named, notes = zip(*(_named(*side) for side in zip(("prefill", "decode"), sides, strict=True)), strict=True)
+    title = f"{model}: one request of {TOKENS:,} tokens, all decode workers together"
+    labels = _labels(cells)
+    lines = [title, *(note for note in notes if note), "", *_table(cells, labels, *named)]
+    moved = any(isinstance(cell.outcome, Cost) for cell in cells)
+    lines += ["", *LEGEND] if moved else []
+    return "\n".join([*lines, *_refusals(labels)])
+
+
+def _labels(cells: Iterable[Cell]) -> dict[Reason, str]:
+    """The code of every reason, in order of first use; `C110a`, `C110b` where a code has several."""
+    reasons = dict.fromkeys(cell.outcome for cell in cells if isinstance(cell.outcome, Reason))
+    alike: dict[str, list[Reason]] = {}
+    for reason in reasons:
+        alike.setdefault(reason.code, []).append(reason)
+    return {r: r.code + (_letter(alike[r.code].index(r)) if len(alike[r.code]) > 1 else "") for r in reasons}
+
+
+def _letter(number: int) -> str:
+    """a to z, then aa and so on."""
+    again, last = divmod(number, len(ascii_lowercase))
+    return (_letter(again - 1) if again else "") + ascii_lowercase[last]
+
+
+def _named(which: str, sides: tuple[str, ...]) -> tuple[dict[str, str], str]:
+    """What each side is called in the table, without the items that all have, and a line that names those."""
+    items = [text.split(",") for text in sides]
+    shared = [item for item in items[0] if len(sides) > 1 and all(item in other for other in items)]
+    names = {text: ",".join(item for item in text.split(",") if item not in shared) or "defaults" for text in sides}
+    return names, f"every {which} side: {','.join(shared)}" if shared else ""
+
+
+def _table(cells: Sequence[Cell], labels: Labels, prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
+    grid = _grid({(cell.prefill, cell.decode): cell for cell in cells}, prefills, decodes, labels)
+    return grid if max(map(len, grid)) <= WIDTH else _list(cells, prefills, decodes, labels)
+
+
+def _grid(
+    cells: dict[tuple[str, str], Cell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels
+) -> list[str]:
+    rows = []
+    for prefill, name in prefills.items():
+        row = [cells[prefill, decode].outcome for decode in decodes]
+        units = "refused" if all(isinstance(found, Reason) for found in row) else "requests\nbytes\nshortest"
+        rows.append((name, units, *("\n".join(_words(found, labels)) for found in row)))
+    return _lines(("prefill \\ decode", "", *decodes.values()), rows, 2, apart=1)
+
+
+def _list(cells: Iterable[Cell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels) -> list[str]:
+    rows = [(prefills[cell.prefill], decodes[cell.decode], *_words(cell.outcome, labels)) for cell in cells]
+    return _lines(("prefill", "decode", "requests", "bytes", "shortest"), rows, 2)
+
+
+def _words(found: Cost | Reason, labels: Labels) -> tuple[str, ...]:
+    if isinstance(found, Reason):
+        return (labels[found],)
+    return f"{found.requests:,}", size(found.bytes), size(found.shortest_span)
+
+
+def size(count: int) -> str:
+    """`512 B`, `64 KiB`, `42.1 MiB`: one digit behind the point, none where it is zero."""
+    power = min(max(count.bit_length() - 1, 0) // 10, 4)
+    return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _lines(head: Sequence[str], rows: Sequence[Sequence[str]], words: int, apart: int = 0) -> list[str]:
+    """Lines as wide as they need to be: `words` columns to the left, numbers to the right, rows `apart` lines apart."""
+    table = Table(box=None, padding=(0, 2, apart, 0), pad_edge=False, header_style="none")
+    for index, name in enumerate(head):
+        table.add_column(name, justify="left" if index < words else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    out = io.StringIO()
+    Console(file=out, width=10_000, color_system=None, markup=False, emoji=False, highlight=False).print(table)
+    return [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
+
+
+def _refusals(labels: Labels) -> list[str]:
+    lines = []
+    for reason, label in labels.items():
+        lines += ["", f"{label}: {reason.message}", *([f"   = {reason.help}"] if reason.help else [])]
+    return lines

@@ -1,0 +1,67 @@
+"""The memory of one demo worker: pages of the real geometry, few blocks, groups of one arena over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan import planes as names
+from kvplan.plan.types import Blocks, Group, Worker
+
+Bytes = npt.NDArray[np.uint8]
+SPARE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`arenas` own the bytes; `planes` are views by plane name: (kernel blocks or slots, stride in bytes)."""
+
+    arenas: tuple[Bytes, ...]
+    planes: Mapping[str, Bytes]
+
+    def copy(self) -> Memory:
+        """The same planes over bytes of their own."""
+        arenas = tuple(arena.copy() for arena in self.arenas)
+        planes = {name: _moved(view, self.arenas, arenas) for name, view in self.planes.items()}
+        return Memory(arenas, planes)
+
+
+def allocate(worker: Worker, groups: tuple[Group, ...], tables: Mapping[str, Blocks], seed: int) -> Memory:
+    """Memory full of noise for every plane of `worker`, with as many blocks as `tables` need and a few more."""
+    by_name = {group.name: group for group in groups}
+    slots: dict[tuple[int, int], dict[str, list[names.Plane]]] = {}
+    for plane in names.planes(worker):
+        group = by_name[plane.group]
+        slots.setdefault((group.arena, plane.stride * group.ratio), {}).setdefault(group.name, []).append(plane)
+    arenas: list[Bytes] = []
+    planes: dict[str, Bytes] = {}
+    for number, ((arena, size), members) in enumerate(slots.items()):
+        blocks = _blocks([group for group in groups if group.arena == arena], tables)
+        room = max(map(len, members.values())) * blocks * size
+        arenas.append(np.random.default_rng([seed, number]).integers(0, 256, room, np.uint8))
+        planes |= _views(arenas[-1], list(members.values()), blocks * size)
+    return Memory(tuple(arenas), planes)
+
+
+def _views(arena: Bytes, members: list[list[names.Plane]], size: int) -> dict[str, Bytes]:
+    """The planes of every group one behind the other, all groups from byte 0 of the arena."""
+    return {
+        plane.name: arena[index * size : (index + 1) * size].reshape(-1, plane.stride)
+        for group in members
+        for index, plane in enumerate(group)
+    }
+
+
+def _blocks(groups: list[Group], tables: Mapping[str, Blocks]) -> int:
+    return 1 + SPARE + max(int(tables[group.name].ids.max(initial=0)) for group in groups)
+
+
+def _moved(view: Bytes, old: tuple[Bytes, ...], new: tuple[Bytes, ...]) -> Bytes:
+    for was, now in zip(old, new, strict=True):
+        start = view.ctypes.data - was.ctypes.data
+        if 0 <= start < was.nbytes:
+            return now[start : start + view.size].reshape(view.shape)
+    raise ValueError("a plane lies in none of the arenas")

@@ -1,0 +1,96 @@
+"""One pair of the demo: start its workers, let every decode worker fetch a request, gather what they report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvplan.cli.demo import requests as demo_asked
+from kvplan.cli.demo.processes import Crew, CrewError, Member
+from kvplan.cli.demo.rows import Share
+from kvplan.cli.demo.show import Outcome
+from kvplan.cli.demo.worker import Job, fetch, serve
+
+if TYPE_CHECKING:
+    from kvplan.compiler.api import Compiled
+    from kvplan.runtime import Identity, Keys
+    from kvplan.runtime.transport.inmemory import Hub
+
+NOTIFIED = 10.0
+
+
+def steps(compiled: Compiled) -> int:
+    """How often `run` calls `advance`."""
+    return len(compiled.prefill.workers) + 3 * len(compiled.decode.workers)
+
+
+def run(compiled: Compiled, plan: Path, transport: str, until: float, advance: Callable[[str], None]) -> list[Outcome]:
+    """Move one request from every prefill worker to every decode worker; time.monotonic() never passes `until` by much.
+
+    Raises CrewError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
+    """
+    hub = _hub() if transport == "memory" else None
+    theirs, ours = demo_asked.shares(compiled, demo_asked.ranges(compiled))
+    request, left = demo_asked.request("demo", theirs[0], ours[0]), until - time.monotonic()
+    who = engines()
+    with Crew(threads=hub is not None) as crew:
+
+        def start(name: str, work: Callable[..., None], share: Share) -> Member:
+            job = Job(str(plan), share, request, left, *who[name])
+            return crew.start(f"{name} worker {share.number}", work, job, hub)
+
+        prefill = [start("prefill", serve, share) for share in theirs]
+        decode = [start("decode", fetch, share) for share in ours]
+        outcomes = _moved(prefill, decode, until, advance)
+        for member in prefill:
+            _complete(member, member.hear(min(until, time.monotonic() + NOTIFIED)))
+        return outcomes
+
+
+def _moved(prefill: list[Member], decode: list[Member], until: float, advance: Callable[[str], None]) -> list[Outcome]:
+    """Let the workers meet, and every decode worker fetch and check, then fetch again, all at once."""
+    addresses = [_hear(member, until, advance, "filled") for member in prefill]
+    _tell(prefill, addresses)
+    for member in decode:
+        _hear(member, until, advance, "ready")
+    _tell(decode, addresses)
+    checked = [_hear(member, until, advance, "checked") for member in decode]
+    _tell(decode, "again, all at once")
+    moved = [_hear(member, until, advance, "moved") for member in decode]
+    return [Outcome(one, *two) for one, two in zip(moved, checked, strict=True)]
+
+
+def _hear(member: Member, until: float, advance: Callable[[str], None], what: str) -> Any:
+    said = member.hear(until)
+    advance(f"{member.name} {what}")
+    return said
+
+
+def _tell(members: list[Member], message: object) -> None:
+    for member in members:
+        member.tell(message)
+
+
+def _complete(member: Member, missing: set[str]) -> None:
+    """Every prefill worker that the plan has readers tell must know that all of them are done."""
+    if missing:
+        raise CrewError(f"{member.name} was not told that these requests are done: {', '.join(sorted(missing))}")
+
+
+def engines() -> dict[str, tuple[Identity, Keys]]:
+    """Who either engine is in this run, and its keys, which let in the other one only."""
+    import zmq
+
+    from kvplan.runtime import Identity, Keys
+
+    pairs = {name: zmq.curve_keypair() for name in ("prefill", "decode")}
+    public = {public for public, _ in pairs.values()}
+    return {name: (Identity(name), Keys(*pair, frozenset(public - {pair[0]}))) for name, pair in pairs.items()}
+
+
+def _hub() -> Hub:
+    from kvplan.runtime import Hub
+
+    return Hub()

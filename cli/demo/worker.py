@@ -1,0 +1,160 @@
+"""What one worker of the demo does, in a process (or thread) of its own: `serve` holds a cache, `fetch` needs it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kvplan.cli.demo.memory import Memory, allocate
+from kvplan.cli.demo.processes import Line
+from kvplan.cli.demo.rows import Share
+
+if TYPE_CHECKING:
+    from kvplan.plan.request import Request
+    from kvplan.plan.types import Plan, Side
+    from kvplan.runtime import DecodeWorker, Identity, Keys, PrefillWorker
+    from kvplan.runtime.transport.base import Transport
+    from kvplan.runtime.transport.inmemory import Hub
+
+REQUESTS = ("first", "again")
+PAUSE, SHORTEST = 0.002, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One worker's part: the plan file, its share, the request that all agree on, seconds before giving up.
+
+    `identity` and `keys` are those of its engine, the same for all its workers.
+    """
+
+    plan: str
+    share: Share
+    request: Request
+    seconds: float
+    identity: Identity
+    keys: Keys
+
+    def asking(self, name: str) -> Request:
+        """The request under a name of its own."""
+        return replace(self.request, id=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a decode worker saw of its two transfers: sources, posted requests, the plan's prediction, seconds.
+
+    `connect` seconds go by before the first transfer, whose own seconds include the transport's wiring up. `began`
+    is when the second one was submitted, by the machine's monotonic clock.
+    """
+
+    worker: int
+    sources: int
+    requests: int
+    predicted: int
+    connect: float
+    first: float
+    again: float
+    began: float
+
+
+def serve(line: Line, job: Job, hub: Hub | None) -> None:
+    """A prefill worker: fill, register, hold what is asked for; tell which requests were not done in the end."""
+    from kvplan.cli.demo.content import stamp
+    from kvplan.cli.demo.rows import held
+    from kvplan.runtime import PrefillWorker, load_plan, views
+
+    plan = load_plan(job.plan)
+    memory = noise(plan.prefill, job.share, seed=job.share.number)
+    stamp(job.share, held, memory.planes)
+    pool = views(plan.prefill, job.share.number, dict(memory.planes.items()))
+    mine, lease = transport("prefill", hub), max(SHORTEST, job.seconds)
+    worker = PrefillWorker(plan, job.share.number, pool, mine, identity=job.identity, keys=job.keys, lease=lease)
+    try:
+        asked = hold(plan, worker, job)
+        line.say(worker.address)
+        worker.announce(line.listen(job.seconds))
+        line.say(unfinished(line, worker, asked, job.seconds))
+        line.listen(job.seconds)
+    finally:
+        worker.close()
+
+
+def hold(plan: Plan, worker: PrefillWorker, job: Job) -> set[str]:
+    """Hold the requests, unless the plan has no decode worker tell this worker when it is done; those held."""
+    from kvplan.runtime.prefill.clients import expected
+
+    held = set(REQUESTS) if expected(plan, worker.worker) else set()
+    for request in held:
+        worker.hold(request, job.request.prefill)
+    return held
+
+
+def unfinished(line: Line, worker: PrefillWorker, missing: set[str], seconds: float) -> set[str]:
+    """Wait until all requests are complete by the plan's contract, or until told to end; those that are not."""
+    end = time.monotonic() + seconds
+    while missing and time.monotonic() < end and not line.waiting():
+        time.sleep(PAUSE)
+        missing = missing - {one.request for one in worker.released() if one.why == "finished"}
+    return missing
+
+
+def fetch(line: Line, job: Job, hub: Hub | None) -> None:
+    """A decode worker: connect, fetch the request twice, and compare every byte that it holds after the first time."""
+    from kvplan.runtime import DecodeWorker, load_plan, views
+
+    plan, number = load_plan(job.plan), job.share.number
+    memory = noise(plan.decode, job.share, seed=1000 + number)
+    pool = views(plan.decode, number, dict(memory.planes.items()))
+    worker = DecodeWorker(plan, number, pool, transport("decode", hub), identity=job.identity, keys=job.keys)
+    try:
+        twice(line, job, worker, memory)
+    finally:
+        worker.close()
+
+
+def twice(line: Line, job: Job, worker: DecodeWorker, memory: Memory) -> None:
+    """Say that this worker is ready, what it checked after the first transfer, and how both of them went."""
+    from kvplan.cli.demo.check import check
+
+    before = memory.copy()
+    line.say("ready")
+    addresses = line.listen(job.seconds)
+    connect, _ = timed(lambda: worker.connect(addresses[0], job.seconds))
+    first, _ = timed(lambda: worker.submit(job.asking("first"), job.seconds).wait())
+    line.say(check(job.share, memory, before))
+    line.listen(job.seconds)
+    wanted, began = job.asking("again"), time.monotonic()
+    again, moved = timed(lambda: worker.submit(wanted, job.seconds).wait())
+    posted = moved.requests if moved.posted is None else moved.posted
+    line.say(
+        Moved(
+            job.share.number,
+            sum(part.member.reads for part in moved.parts),
+            posted,
+            moved.requests,
+            connect,
+            first,
+            again,
+            began,
+        )
+    )
+
+
+def noise(side: Side, share: Share, seed: int) -> Memory:
+    """Memory for one worker's planes, with room for the blocks of its share."""
+    return allocate(side.workers[share.number], side.groups, share.tables, seed)
+
+
+def transport(name: str, hub: Hub | None) -> Transport:
+    """An agent of `hub`, or one of NIXL that counts the requests it posts."""
+    from kvplan.runtime import InMemory, Nixl
+
+    return InMemory(hub, name) if hub is not None else Nixl(name, telemetry=True)
+
+
+def timed(action: Any) -> tuple[float, Any]:
+    """Seconds an action takes, and what it returns."""
+    start = time.perf_counter()
+    value = action()
+    return time.perf_counter() - start, value

@@ -1,0 +1,94 @@
+"""How a failure leaves the program: text on stderr or JSON on stdout, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+import click
+
+WRONG, BAD_INPUT, REFUSED = 1, 2, 3
+
+
+def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> object:
+    """Run a command; every error that kvplan raises on purpose ends in its exit code, anything else is a fault."""
+    from kvplan.compiler.errors import CompileError
+    from kvplan.dsl.text.diagnostics import DslError
+    from kvplan.plan.errors import KvplanError
+
+    try:
+        return run(ctx)
+    except (CompileError, DslError, KvplanError) as error:
+        _report(error, ctx.meta.get("format", "text"))
+        sys.exit(exit_code(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        click.echo(f"error: {error.filename or 'file'}: {error.strerror}", err=True)
+        sys.exit(BAD_INPUT)
+
+
+@contextmanager
+def usage_as_json(words: Sequence[str]) -> Iterator[None]:
+    """Errors in the words of a command line, as JSON where they ask for it; otherwise click shows them."""
+    try:
+        yield
+    except click.UsageError as error:
+        if not _asks_for_json(words):
+            raise
+        path = error.ctx.command_path if error.ctx else "kvplan"
+        told = {"code": "S023", "message": error.format_message(), "help": f"try: {path} --help"}
+        click.echo(json.dumps({"error": told}, indent=2))
+        sys.exit(BAD_INPUT)
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    return "--format=json" in words or ("--format", "json") in pairwise(words)
+
+
+def exit_code(error: Exception) -> int:
+    """1 for a plan that is wrong, 3 for a pair that cannot be done, 2 for everything else that is badly put."""
+    from kvplan.compiler.errors import ProofFailed, Refused
+
+    if isinstance(error, Refused):
+        return REFUSED
+    return WRONG if isinstance(error, ProofFailed) else BAD_INPUT
+
+
+def as_dict(error: Exception) -> dict[str, object]:
+    """{"code", "message", "help"}; an error in layout files is its first diagnostic, all of them beside it."""
+    from kvplan.dsl.text.diagnostics import DslError, render
+
+    if isinstance(error, DslError):
+        first = error.diagnostics[0]
+        every = json.loads(render(error.diagnostics, "json"))
+        return {"code": first.code, "message": first.message, "help": first.help or "", "diagnostics": every}
+    message = getattr(error, "message", str(error))
+    return {"code": getattr(error, "code", ""), "message": message, "help": getattr(error, "help", "")}
+
+
+def refusal(what: object, error: Exception) -> str:
+    """A refused pair in words."""
+    told = as_dict(error)
+    help = f"\n   = {told['help']}" if told["help"] else ""
+    return f"refused {what}\n   error[{told['code']}]: {told['message']}{help}"
+
+
+def _report(error: Exception, form: str) -> None:
+    from kvplan.dsl.text.diagnostics import DslError, render
+
+    if form == "json":
+        click.echo(json.dumps({"error": as_dict(error)}, indent=2))
+        return
+    told = as_dict(error)
+    if isinstance(error, DslError) and error.diagnostics[0].span.path != "<argument>":
+        click.echo(render(error.diagnostics, "github" if form == "github" else "text"), err=True)
+        return
+    click.echo(f"error[{told['code']}]: {told['message']}", err=True)
+    if told["help"]:
+        click.echo(f"   = {told['help']}", err=True)

@@ -1,0 +1,178 @@
+"""Stored: one cache of a model with every size resolved, its tensors, and the storage expression its engine uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from kvplan.compiler.bound import BoundCache, BoundTensor
+from kvplan.compiler.errors import BadInput, Refused
+from kvplan.compiler.placement.shards import proportional
+from kvplan.compiler.side.options import Env, settle
+from kvplan.compiler.side.text import nearest, unknown, whole
+from kvplan.dsl.lang.dtypes import SIZES, canonical
+from kvplan.dsl.lang.dtypes import size as dtype_size
+from kvplan.dsl.lang.evaluate import evaluate, filled, holds
+from kvplan.dsl.lang.storage import leaves
+from kvplan.dsl.model import Cache, Engine, Kind, Needs, Sizes, Storage, TensorSpec, Value
+from kvplan.dsl.schema.fields import placeholders
+from kvplan.dsl.text.diagnostics import listed
+from kvplan.plan.types import ALL
+from kvplan.plan.types import Needs as Needed
+
+SHARE = "share."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A cache that is to be stored."""
+
+    cache: str
+    kind: Kind
+    engine: Engine
+
+
+def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[], Collection[str]]) -> BoundCache:
+    """A cache before it is paged; `known` are the names of all storage expressions that there are.
+
+    Raises BadInput (S012..S014, S018), Refused (C121).
+    """
+    given = {name: evaluate(expr, env) for name, expr in cache.params.items()}
+    defaults = {n: p.default for n, p in kind.params.items() if n not in given and p.default is not None}
+    own = settle(defaults, {**_less(env, kind.params), **given})
+    tensors = tuple(_tensor(spec, own) for spec in kind.tensors.values() if _exists(spec, own))
+    _check_split_axes(cache.name, tensors)
+    needs = _needs(cache.name, cache.needs or kind.needs, own)
+    storage = _storage(Asked(cache.name, kind, engine), env, known)
+    _check_place(cache.name, tensors, storage)
+    # A ring is a way to keep tokens: another engine may keep them otherwise.
+    store = "tokens" if kind.store == "ring" else kind.store
+    ring = _tokens(cache.name, "ring", evaluate(kind.ring, own)) if kind.ring else 0
+    return BoundCache(
+        cache.name, kind.name, store, cache.layers, tensors, storage, own, 0, None, cache.optional,
+        needs=needs, length=kind.length, ring=ring,
+    )  # fmt: skip
+
+
+def with_shares(caches: tuple[BoundCache, ...], given: Mapping[str, str], sizes: Mapping[str, int]) -> list[BoundCache]:
+    """The caches with the shares that a side lists: `share.CACHE.AXIS=3+5`. Raises BadInput (S005, S017)."""
+    listed = {key: text for key, text in given.items() if key.startswith(SHARE)}
+    known = {f"{SHARE}{c.name}.{axis}": (c, axis) for c in caches for t in c.tensors for axis, _ in t.split}
+    for key in listed:
+        if key not in known:
+            raise unknown("side key", key, known)
+    return [_with_shares(cache, listed, sizes) for cache in caches]
+
+
+def _with_shares(cache: BoundCache, listed: Mapping[str, str], sizes: Mapping[str, int]) -> BoundCache:
+    def shares(tensor: BoundTensor) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        keys = [(axis, f"{SHARE}{cache.name}.{axis}", over) for axis, over in tensor.split]
+        given = [(axis, key, sizes[over]) for axis, key, over in keys if key in listed]
+        found = [(axis, _counts(key, listed[key], dict(tensor.axes)[axis], count)) for axis, key, count in given]
+        return tuple((axis, counts) for axis, counts in found if counts != proportional(sum(counts), len(counts)))
+
+    return replace(cache, tensors=tuple(replace(tensor, shares=shares(tensor)) for tensor in cache.tensors))
+
+
+def _counts(key: str, text: str, items: int, workers: int) -> tuple[int, ...]:
+    counts = tuple(whole(key, piece) for piece in text.split("+"))
+    if len(counts) != workers or sum(counts) != items:
+        said = f"{key}={text} does not share {items} items over {workers} workers"
+        raise BadInput("S017", said, f"write {workers} numbers that make {items} together")
+    return counts
+
+
+def _less(env: Env, params: Mapping[str, object]) -> Env:
+    """`env` without the names that a kind's own parameters hide, except where a parameter defaults to its own name."""
+    return {name: value for name, value in env.items() if name not in params}
+
+
+def _exists(spec: TensorSpec, env: Env) -> bool:
+    return spec.when is None or holds(spec.when, env)
+
+
+def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
+    dtype = evaluate(spec.dtype, env)
+    if not isinstance(dtype, str):
+        raise BadInput("S012", f"tensor {spec.name!r}: {spec.dtype.text!r} gives {dtype!r}, not an element type")
+    if canonical(dtype) not in SIZES:
+        raise BadInput(
+            "S012", f"tensor {spec.name!r} cannot store {dtype!r}, no element type", nearest(dtype, sorted(SIZES))
+        )
+    axes = tuple(
+        (name, 0 if expr is None else _extent(spec.name, name, evaluate(expr, env))) for name, expr in spec.axes
+    )
+    unit = evaluate(spec.unit, env) if spec.unit else 1
+    return BoundTensor(
+        spec.name,
+        axes,
+        canonical(dtype),
+        dtype_size(dtype),
+        tuple(spec.split.items()),
+        _extent(spec.name, "token", unit),
+    )
+
+
+def _extent(tensor: str, axis: str, value: Value | Sizes) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput(
+            "S012", f"tensor {tensor!r}: axis {axis!r} has {value!r} items", "sizes are whole numbers from 1"
+        )
+    return value
+
+
+def _check_split_axes(cache: str, tensors: tuple[BoundTensor, ...]) -> None:
+    """A split axis has one extent per cache, so that one interval says what a worker holds of it."""
+    seen: dict[str, int] = {}
+    for tensor in tensors:
+        for axis in dict(tensor.split):
+            extent = dict(tensor.axes)[axis]
+            if seen.setdefault(axis, extent) != extent:
+                raise BadInput(
+                    "S013",
+                    f"cache {cache!r}: split axis {axis!r} has {seen[axis]} items and {extent} items",
+                    "give unlike axes unlike names",
+                )
+
+
+def _needs(cache: str, needs: Needs | None, env: Env) -> Needed:
+    if needs is None:
+        return ALL
+    exprs = {"window": needs.window, "retain": needs.retain, "chunk": needs.chunk, "sink": needs.sink}
+    window, retain, chunk, sink = (_tokens(cache, word, evaluate(e, env) if e else 0) for word, e in exprs.items())
+    if window and chunk:
+        said = f"cache {cache!r} needs a window of {window} and a chunk of {chunk} tokens"
+        raise BadInput("S018", said, "give one of them")
+    if not window and not chunk:
+        return ALL
+    return Needed(window - 1 + retain if window else None, chunk or None, sink)
+
+
+def _tokens(cache: str, word: str, value: Value | Sizes) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadInput("S018", f"cache {cache!r}: {word} is {value!r}, not a number of tokens", "write 0 for none")
+    return value
+
+
+def _check_place(cache: str, tensors: tuple[BoundTensor, ...], storage: Storage) -> None:
+    """A storage may leave out tensors with a condition; it is of no use where they exist."""
+    placed = {leaf.tensor for _, items in storage.parts for leaf in leaves(items)}
+    homeless = [tensor.name for tensor in tensors if tensor.name not in placed]
+    if homeless:
+        said = f"storage {storage.name!r} has no place for {', '.join(homeless)} of cache {cache!r}"
+        raise Refused("C121", said, "choose another storage, or another record")
+
+
+def _storage(asked: Asked, env: Env, known: Callable[[], Collection[str]]) -> Storage:
+    kind, engine = asked.kind, asked.engine
+    rule = engine.storage.get(kind.name) or engine.storage.get(kind.store) or engine.storage["default"]
+    name = filled(rule, env)
+    mine = {**kind.storage, **engine.own.get(kind.name, {})}
+    if name in mine:
+        return mine[name]
+    if name not in known() and not any(name in own for own in engine.own.values()):
+        said = f"engine {engine.name!r} is asked for a storage {name!r}, which no kind has"
+        raise BadInput("S014", said, nearest(name, sorted(mine)))
+    said = f"engine {engine.name!r} cannot store cache {asked.cache!r}: kind {kind.name!r} has no storage {name!r}"
+    other = "".join(f"give another {option}, or " for option in placeholders(rule))
+    raise Refused("C121", said, f"it has {listed(sorted(mine), 'and')}: {other}add one under `own` of an engine's file")

@@ -1,0 +1,59 @@
+"""The canonical text of a side: what is not default, aliases resolved, in one order. Digests never use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvplan.compiler.bind.caches import SHARE
+from kvplan.compiler.bind.pipeline import stages
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.side.options import Env
+from kvplan.dsl.lang.evaluate import filled
+from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.model import Engine, Param, Sizes, Value
+
+
+def side_key(
+    engine: Engine, side: BoundSide, env: Env, changed: Mapping[str, int], given: Mapping[str, str], drafts: int
+) -> str:
+    """For example `tp=4,kv_dtype=fp8,kernel_block=16`. The innermost worker axis is always named; the last
+    stage has `drafts` draft layers."""
+    sizes = dict(side.sizes)
+    inner = engine.mesh.workers[-1]
+    axes = [inner, *reversed(engine.mesh.workers[:-1]), *engine.mesh.derived]
+    words = [f"{axis}={sizes[axis]}" for axis in axes if sizes[axis] != 1 or axis == inner]
+    options = engine.options.items()
+    words += [f"{name}={show(env[name])}" for name, option in options if env[name] != _usual(option, env)]
+    words += [f"{name}={value}" for name, value in changed.items()]
+    words += _shares(side)
+    words += _cut(filled(engine.mesh.layers, env), side, drafts)
+    form = filled(engine.groups.form, env)
+    words += [f"groups={given['groups']}"] if given.get("groups", form) != form else []
+    words += [f"without={'+'.join(sorted(given['without'].split('+')))}"] if "without" in given else []
+    return ",".join(words)
+
+
+def _shares(side: BoundSide) -> list[str]:
+    """`share.CACHE.AXIS=3+5` where shares are listed otherwise than in proportion."""
+    listed = {(c.name, axis): counts for c in side.caches for t in c.tensors for axis, counts in t.shares}
+    return [f"{SHARE}{cache}.{axis}={'+'.join(map(str, n))}" for (cache, axis), n in sorted(listed.items())]
+
+
+def _cut(rule: str, side: BoundSide, drafts: int) -> list[str]:
+    """`layers=31+30` where the pipeline is cut otherwise than by the engine's rule; draft layers do not count."""
+    *others, last = dict.fromkeys(worker.layers for worker in side.workers)
+    cut = (*others, range(last.start, last.stop - drafts))
+    if cut == stages(rule, cut[-1].stop, len(cut)):
+        return []
+    return ["layers=" + "+".join(str(len(layers)) for layers in cut)]
+
+
+def show(value: Value | Sizes) -> str:
+    if isinstance(value, Sizes):
+        return "+".join(str(size) for size in value.only) if value.only else f"multiples({value.step})"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _usual(option: Param, env: Env) -> Value | Sizes | None:
+    """What an option is where a side does not give it and all else is as in `env`."""
+    return None if option.default is None else evaluate(option.default, env)

@@ -1,0 +1,62 @@
+"""A side's workers: every coordinate of the worker grid in the engine's order, with derived axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import prod
+
+from kvplan.compiler.bind.pipeline import stages
+from kvplan.compiler.bound import BoundWorker
+from kvplan.compiler.errors import BadInput, Refused
+from kvplan.compiler.side.options import Env
+from kvplan.compiler.side.text import whole
+from kvplan.dsl.lang.evaluate import filled
+from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.model import Engine, Model
+
+PIPELINE = "pp"
+MOST_WORKERS = 4096
+
+
+def mesh_sizes(engine: Engine, given: Mapping[str, str]) -> dict[str, int]:
+    """The size of every mesh axis, 1 where the side does not say. Raises BadInput (S004, S011)."""
+    axes = (*engine.mesh.workers, *engine.mesh.derived)
+    sizes = {axis: whole(axis, given.get(axis, "1"), 1) for axis in axes}
+    count = prod(sizes[axis] for axis in engine.mesh.workers)
+    if count > MOST_WORKERS:
+        raise BadInput("S011", f"{count} workers on one side", f"at most {MOST_WORKERS}")
+    return sizes
+
+
+def workers(
+    engine: Engine, sizes: Mapping[str, int], model: Model, env: Env, listed: str | None
+) -> tuple[BoundWorker, ...]:
+    """All workers, numbered with the first axis outermost; the last stage of a pipeline has the draft layers, too.
+
+    Raises Refused (C112) for odd coordinates.
+    """
+    grid = list(product(*(range(sizes[axis]) for axis in engine.mesh.workers)))
+    if listed and PIPELINE not in engine.mesh.workers:
+        raise BadInput("S005", "unknown side key 'layers'", f"the engine has no {PIPELINE} axis")
+    *others, last = stages(filled(engine.mesh.layers, env), model.layers, sizes.get(PIPELINE, 1), listed)
+    cut = (*others, range(last.start, last.stop + model.drafts))
+    return tuple(_worker(engine, {**env, **sizes}, number, at, cut) for number, at in enumerate(grid))
+
+
+def _worker(engine: Engine, env: Env, number: int, at: tuple[int, ...], cut: tuple[range, ...]) -> BoundWorker:
+    where = dict(zip(engine.mesh.workers, at, strict=True))
+    known = {**env, **{f"rank({axis})": index for axis, index in where.items()}}
+    for axis, expr in engine.mesh.derived.items():
+        where[axis] = _coordinate(axis, evaluate(expr, known), env[axis])
+    turn = 0
+    for axis in engine.mesh.tokens:
+        turn = turn * int(str(env[axis])) + where[axis]
+    return BoundWorker(number, tuple(where.items()), cut[where.get(PIPELINE, 0)], turn)
+
+
+def _coordinate(axis: str, value: object, size: object) -> int:
+    if not isinstance(value, int) or not isinstance(size, int) or not 0 <= value < size:
+        said = f"a worker's coordinate on {axis} comes out as {value}, outside [0, {size})"
+        raise Refused("C112", said, f"mend the engine's rule for {axis}, or give {axis} another size")
+    return value

@@ -1,0 +1,64 @@
+"""An engine's conditions: meshes and options that it cannot run are refused with the engine's own sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from kvplan.compiler.bound import BoundCache
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.side.options import Env
+from kvplan.dsl.lang.evaluate import evaluate, filled
+from kvplan.dsl.lang.expr import names
+from kvplan.dsl.model import Engine, Model, Require
+from kvplan.dsl.schema.names import MEASURED
+from kvplan.dsl.text.diagnostics import DslError, ranges
+
+MOST = 33
+NONE: Mapping[str, Env] = MappingProxyType({})
+
+
+def check_requirements(
+    engine: Engine, model: Model, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env] = NONE
+) -> None:
+    """Check every condition whose names `env`, and `derived` for a cache, know by now. Raises Refused (C110)."""
+    every = _known(engine, caches, env, derived)
+    for rule, known in every:
+        if evaluate(rule.that, known) is not True:
+            said = f"{model.name} on {engine.name}: {filled(rule.say, known)}"
+            raise Refused("C110", said, _help(engine, every, rule, known))
+
+
+def _known(
+    engine: Engine, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env]
+) -> list[tuple[Require, Env]]:
+    """Every condition with the values that it is about, once for each cache of its kind."""
+    found: list[tuple[Require, Env]] = []
+    for rule in engine.require:
+        mine = [cache for cache in caches if cache.kind == rule.kind]
+        about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kind else [env]
+        found += [(rule, known) for known in about if names(rule.that) <= known.keys()]
+    return found
+
+
+def _help(engine: Engine, every: list[tuple[Require, Env]], rule: Require, env: Env) -> str:
+    """What is false, and the sizes of a mesh axis with which all conditions hold that depend on the mesh alone."""
+    values = ", ".join(f"{name} = {env[name]}" for name in sorted(names(rule.that)))
+    measured = {*MEASURED, *engine.derive}
+    axes = {*engine.mesh.workers, *engine.mesh.derived} & names(rule.that)
+    plain = [(other, known) for other, known in every if not names(other.that) & measured]
+    sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not names(rule.that) & measured else {}
+    told = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
+    said = f"{rule.that.text} is false with {values}" if values else "no value of an option changes that"
+    return said + (f"; all hold with {' or '.join(told)}" if told else "")
+
+
+def _holding(every: list[tuple[Require, Env]], axis: str) -> list[int]:
+    return [n for n in range(1, MOST) if all(_is_true(rule, {**env, axis: n}) for rule, env in every)]
+
+
+def _is_true(rule: Require, env: Env) -> bool:
+    try:
+        return evaluate(rule.that, env) is True
+    except DslError:
+        return False

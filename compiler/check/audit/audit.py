@@ -1,0 +1,236 @@
+"""Audit: somebody else's copies, executed on labels and judged by what naive indexing of the two layouts gives.
+
+No plan is compiled. `fill` gives what the prefill side holds, `apply` what copies make of the decode side, `verdict`
+compares; `audit` is all three, a few pages at a time. A label says which byte of the caches a byte is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.audit.cut import NOWHERE, Pieces, at_page_end, at_source, count, into_blocks, move
+from kvplan.compiler.check.audit.judge import Judge
+from kvplan.compiler.check.audit.verdict import Finding, Verdict
+from kvplan.compiler.check.copy_list import Key, by_plane, check_numbers, check_places
+from kvplan.compiler.check.labels import FOREIGN, PADDING, UNWRITTEN, Atlas, Labels, Mask, paint, ragged
+from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.simulate import Source, labelled, sources, wanted
+from kvplan.compiler.pair.compat import check_pair
+
+BATCH = 1 << 21
+NONE = np.zeros((0, 2), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One request on a pair of sides: the blocks it has in every plane of either side, and the labels of all bytes."""
+
+    prefill: Mapping[Key, Source]
+    decode: Mapping[Key, Source]
+    sides: tuple[BoundSide, BoundSide]
+    request: Request
+    regions: Atlas
+    skipped: tuple[str, ...]
+
+    def planes(self) -> Iterator[tuple[int, Key, Source]]:
+        """The decode planes that the other side has, too, in order: number, key, blocks."""
+        kept = (item for item in self.decode.items() if item[1].plane.cache not in self.skipped)
+        return ((number, key, target) for number, (key, target) in enumerate(kept))
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A decode plane's blocks as copies left them, a row each: the labels they hold, how often written.
+
+    `outside` has (offset in the plane, bytes) of what was written anywhere else; `padding` counts bytes behind pages
+    that came from behind pages.
+    """
+
+    holds: Labels
+    writes: Labels
+    outside: Labels = field(default_factory=lambda: NONE)
+    padding: int = 0
+
+
+def survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
+    """What a request means on a pair of sides. Raises Refused (C130..C134), BadInput (Q007..Q015)."""
+    skipped = check_pair(prefill, decode)
+    check(request, prefill, decode)
+    both = sources(prefill, request.prefill), sources(decode, request.decode)
+    return Survey(*both, (prefill, decode), request, labelled(prefill, decode, request), skipped)
+
+
+def audit(prefill: BoundSide, decode: BoundSide, request: Request, copies: Iterable[Copy], limit: int = 5) -> Verdict:
+    """Judge `copies` for `request`: every needed byte written once, from its own coordinate, nothing outside.
+
+    The verdict tells of the first wrong byte and of `limit` more that are wrong in other ways. Raises Refused
+    (C130..C134), BadInput (Q007..Q015, Q031..Q035).
+    """
+    found, made = survey(prefill, decode, request), tuple(copies)
+    moves, judge = _moves(found, made), Judge(found.regions, limit, copies=len(made))
+    for number, key, target in found.planes():
+        ready = _prepared(found, target, moves.get(key, {}))
+        judge.plane(number, key, ready.outside, ready.padding)
+        for first, last in _batches(target):
+            holds, writes = _written(found, target, ready, first, last)
+            judge.pages(number, key, target, (first, last), holds, writes, wanted(decode, target.plane, request))
+    for key in (key for key, at in found.decode.items() if at.plane.cache in found.skipped and key in moves):
+        judge.skipped(len(found.decode), key, np.concatenate([rows[:, 1:3] for rows in moves[key].values()]))
+    return _with_copies(judge.verdict(), moves)
+
+
+def fill(found: Survey) -> dict[Key, Labels]:
+    """What every prefill plane holds: the labels of the request's blocks, one row a block, ids ascending.
+
+    A label takes 8 bytes for each byte of a page. The ids are `found.prefill[key].pages.ids`.
+    """
+    return {key: paint(at.plane, found.regions, at.pages.token) for key, at in found.prefill.items()}
+
+
+def apply(found: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | None = None) -> dict[Key, Arrived]:
+    """What copies make of the decode planes, from prefill planes as `fill` gives them. Raises BadInput (Q031..Q035)."""
+    moves, arrived = _moves(found, tuple(copies)), {}
+    for _, key, target in found.planes():
+        ready = _prepared(found, target, moves.get(key, {}))
+        pages = _written(found, target, ready, 0, len(target.pages.ids), filled)
+        arrived[key] = Arrived(*pages, ready.outside, ready.padding)
+    return arrived
+
+
+def verdict(found: Survey, arrived: Mapping[Key, Arrived], limit: int = 5) -> Verdict:
+    """Judge what arrived, by whatever way it did. A plane that is not in `arrived` was not written."""
+    judge = Judge(found.regions, limit)
+    for number, key, target in found.planes():
+        shape = len(target.pages.ids), target.plane.page
+        here = arrived.get(key) or Arrived(np.full(shape, UNWRITTEN), np.zeros(shape, np.int64))
+        judge.plane(number, key, here.outside, here.padding)
+        want = wanted(found.sides[1], target.plane, found.request)
+        for first, last in _batches(target):
+            judge.pages(number, key, target, (first, last), here.holds[first:last], here.writes[first:last], want)
+    return judge.verdict()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The copies to one decode plane: pieces by prefill plane, by row, with where they are read; what fell outside."""
+
+    pieces: Mapping[Key, tuple[Pieces, Labels]]
+    outside: Labels
+    padding: int
+
+
+def _moves(found: Survey, copies: tuple[Copy, ...]) -> Mapping[Key, Mapping[Key, Labels]]:
+    check_numbers(copies)
+    moves = by_plane(copies)
+    here, there = ({key: at.plane for key, at in planes.items()} for planes in (found.prefill, found.decode))
+    check_places(moves, here, there, *found.sides)
+    return moves
+
+
+def _prepared(found: Survey, target: Source, by: Mapping[Key, Labels]) -> Ready:
+    pieces: dict[Key, tuple[Pieces, Labels]] = {}
+    outside, padding = [NONE], 0
+    for at, rows in by.items():
+        mine = into_blocks(target, rows[:, 1], rows[:, 2])
+        outside.append(_lost(mine, rows))
+        inside, tail = at_page_end(mine, target.plane.page)
+        between = _between(found.prefill[at], tail, rows)
+        padding += int(tail.size[between].sum())
+        stray = tail.only(~between)
+        outside.append(np.stack([rows[stray.copy, 1] + stray.done, stray.size], 1))
+        inside = inside.only(np.argsort(inside.row, kind="stable"))
+        pieces[at] = inside, rows[inside.copy, 0] + inside.done
+    return Ready(pieces, np.concatenate(outside), padding)
+
+
+def _lost(mine: Pieces, rows: Labels) -> Labels:
+    """The parts of copies that lie in no block of the table, as (offset, bytes), one for each copy that has some."""
+    kept = np.zeros(len(rows), np.int64)
+    np.add.at(kept, mine.copy, mine.size)
+    ends = mine.done + mine.size
+    last = np.append((mine.copy[1:] != mine.copy[:-1]) | (mine.done[1:] != ends[:-1]), True)[: len(ends)]
+    begins = np.zeros(len(rows), np.int64)
+    # Backwards: the end of a copy's first run of pieces is what stays, or 0 where that run is not its beginning.
+    begins[mine.copy[last][::-1]] = ends[last][::-1]
+    begins[mine.copy[::-1]] = np.where(mine.done[::-1] > 0, 0, begins[mine.copy[::-1]])
+    gone = kept < rows[:, 2]
+    return np.stack([rows[gone, 1] + begins[gone], rows[gone, 2] - kept[gone]], 1)
+
+
+def _between(source: Source, tail: Pieces, rows: Labels) -> Mask:
+    """Which pieces that land behind a page come from behind a page of the request, too."""
+    read = at_source(source, rows[tail.copy, 0] + tail.done, tail.size)
+    bad = (read.row == NOWHERE) | (read.start < source.plane.page)
+    found: Mask = np.bincount(read.copy[bad], minlength=len(tail.copy)) == 0
+    return found
+
+
+def _batches(target: Source) -> Iterator[tuple[int, int]]:
+    """Pages of a plane, as many at a time as make a few million labels."""
+    step, count = max(1, BATCH // target.plane.page), len(target.pages.ids)
+    return ((first, min(first + step, count)) for first in range(0, count, step))
+
+
+def _written(
+    found: Survey, target: Source, ready: Ready, first: int, last: int, filled: Mapping[Key, Labels] | None = None
+) -> tuple[Labels, Labels]:
+    """Pages `first` to `last` of a decode plane as the copies leave them: labels, and how often each was written."""
+    page = target.plane.page
+    holds = np.full((last - first) * page, UNWRITTEN)
+    writes = np.zeros_like(holds)
+    for at, (pieces, offset) in ready.pieces.items():
+        begin, end = np.searchsorted(pieces.row, (first, last))
+        for some in _portions(pieces.size[begin:end]):
+            now = pieces.only(np.arange(begin + some.start, begin + some.stop))
+            start, read = (now.row - first) * page + now.start, offset[begin + some.start : begin + some.stop]
+            labels = _read(found, at, read, now.size, filled)
+            move(labels, np.cumsum(now.size) - now.size, holds, start, now.size)
+            count(writes, start, now.size)
+    return holds.reshape(-1, page), writes.reshape(-1, page)
+
+
+def _portions(size: Labels) -> Iterator[range]:
+    """Runs of pieces that make a few million bytes together, or one that is larger."""
+    ends, first = np.cumsum(size), 0
+    while first < len(size):
+        before = ends[first] - size[first]
+        last = max(first + 1, int(np.searchsorted(ends, before + BATCH, "right")))
+        yield range(first, last)
+        first = last
+
+
+def _read(found: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[Key, Labels] | None) -> Labels:
+    """The labels of `size` bytes at every `offset` of a prefill plane, in a row; FOREIGN where the request has none."""
+    source, labels = found.prefill[at], np.full(int(size.sum()), FOREIGN)
+    pieces = at_source(source, offset, size)
+    begins = (np.cumsum(size) - size)[pieces.copy] + pieces.done
+    own = pieces.row != NOWHERE
+    inside, tail = at_page_end(replace(pieces, done=begins).only(own), source.plane.page)
+    labels[ragged(tail.done, tail.size)] = PADDING
+    step = max(1, BATCH // source.plane.page)
+    rows, short = np.unique(inside.row, return_inverse=True)
+    for first in range(0, len(rows), step):
+        now = inside.only((short >= first) & (short < first + step))
+        used = rows[first : first + step]
+        pages = filled[at][used] if filled else paint(source.plane, found.regions, source.pages.token[used])
+        where = np.searchsorted(used, now.row) * source.plane.page + now.start
+        move(pages.reshape(-1), where, labels, now.done, now.size)
+    return labels
+
+
+def _with_copies(said: Verdict, moves: Mapping[Key, Mapping[Key, Labels]]) -> Verdict:
+    """The verdict with the copies that wrote the first byte of every finding."""
+    return replace(said, findings=tuple(replace(f, copies=_writers(f, moves)) for f in said.findings))
+
+
+def _writers(finding: Finding, moves: Mapping[Key, Mapping[Key, Labels]]) -> tuple[int, ...]:
+    found: list[int] = []
+    for rows in moves.get((finding.worker, finding.plane), {}).values():
+        hit = (rows[:, 1] <= finding.offset) & (finding.offset < rows[:, 1] + rows[:, 2])
+        found += rows[hit, 3].tolist()
+    return tuple(sorted(found)[:4])

@@ -1,0 +1,159 @@
+"""Findings: faulty bytes put together that are alike, and the first of each sort in words.
+
+Wrong bytes are alike if decode worker, tensor, the tensor that they hold, and the way from one coordinate to the other
+are the same; all others if decode worker and tensor are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvplan.compiler.check.audit.verdict import Finding
+from kvplan.compiler.check.labels import NOT_DATA, Atlas, Labels, Mask, Region, region_of, words
+
+BYTE = "byte"
+Sort = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class Group:
+    """Faulty bytes that are alike; `at` is the first one's (plane in the order of planes, byte in the plane)."""
+
+    at: tuple[int, int]
+    finding: Callable[[int], Finding]
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Findings:
+    """Sorts of faults as they are found: `limit` of them, and besides the first of every fault."""
+
+    regions: Atlas
+    limit: int
+    counts: Counter[str] = field(default_factory=Counter)
+    groups: dict[Sort, Group] = field(default_factory=dict)
+    listed: int = 0
+
+    def add(self, sort: Sort, at: tuple[int, int], count: int, finding: Callable[[int], Finding]) -> None:
+        """Count `count` bytes of a sort, whose first word is the fault, the first of them at `at`."""
+        if sort not in self.groups and not self.room(str(sort[0])):
+            return
+        group = self.groups.setdefault(sort, Group(at, finding))
+        group.bytes += count
+        self.listed += count
+
+    def room(self, fault: str) -> bool:
+        """Whether a new sort of a fault is still listed."""
+        return len(self.groups) < self.limit or not any(sort[0] == fault for sort in self.groups)
+
+    def result(self) -> tuple[tuple[Finding, ...], int]:
+        """The findings in the order of their first bytes, and how many bytes none of them tells of."""
+        groups = sorted(self.groups.values(), key=lambda group: group.at)
+        return tuple(group.finding(group.bytes) for group in groups), sum(self.counts.values()) - self.listed
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Pages of one decode plane in a row: the plane's number, its blocks `ids`, and what they should hold."""
+
+    worker: int
+    plane: str
+    number: int
+    ids: Labels
+    page: int
+    stride: int
+    full: Labels
+
+    def offset(self, spot: int) -> int:
+        """Where byte `spot` of all pages in a row lies in the plane."""
+        return int(self.ids[spot // self.page]) * self.stride + spot % self.page
+
+
+def alike(found: Findings, place: Place, fault: str, bad: Mask, tail: str) -> None:
+    """Add the bytes of a mask over pages, tensor by tensor; `tail` says in words what is wrong with them."""
+    spots = np.flatnonzero(bad)
+    found.counts[fault] += len(spots)
+    numbers = _numbers(found.regions, place.full.reshape(-1)[spots])
+    for number in np.unique(numbers).tolist():
+        mine = spots[numbers == number]
+        _add(found, place, (fault, place.worker, number), int(mine[0]), len(mine), tail)
+
+
+def unlike(found: Findings, place: Place, bad: Mask, holds: Labels) -> None:
+    """Add the wrong bytes of a mask over pages that hold the labels `holds`, by the way from what they should hold."""
+    spots = np.flatnonzero(bad)
+    found.counts["wrong"] += len(spots)
+    needed, held = place.full.reshape(-1)[spots], holds.reshape(-1)[spots]
+    pairs = np.stack([_numbers(found.regions, needed), _numbers(found.regions, held)])
+    for pair in np.unique(pairs, axis=1).T.tolist():
+        mine = (pairs[0] == pair[0]) & (pairs[1] == pair[1])
+        ways = _ways(found.regions, needed[mine], held[mine])
+        _by_way(found, place, ("wrong", place.worker, *pair), spots[mine], held[mine], ways)
+
+
+def _by_way(found: Findings, place: Place, sort: Sort, spots: Labels, held: Labels, ways: Labels) -> None:
+    """Add bytes of one pair of tensors, way by way, the first one first."""
+    way, first, count = np.unique(ways, return_index=True, return_counts=True)
+    known = [number for number, w in enumerate(way.tolist()) if (*sort, w) in found.groups]
+    for number in dict.fromkeys([*known, *np.argsort(first)[: found.limit + 1].tolist()]):
+        spot = int(first[number])
+        tail = f"holds {held_words(found.regions, _label(place, int(spots[spot])), int(held[spot]))}"
+        _add(found, place, (*sort, int(way[number])), int(spots[spot]), int(count[number]), tail)
+
+
+def _label(place: Place, spot: int) -> int:
+    return int(place.full.reshape(-1)[spot])
+
+
+def _add(found: Findings, place: Place, sort: Sort, spot: int, count: int, tail: str) -> None:
+    offset, text = place.offset(spot), f"{words(found.regions, _label(place, spot))}: {tail}"
+    fault, worker, plane = str(sort[0]), place.worker, place.plane
+    found.add(sort, (place.number, offset), count, lambda n: Finding(fault, worker, plane, offset, text, n))
+
+
+def _numbers(regions: Atlas, labels: Labels) -> Labels:
+    """The number of every label's region in the atlas; what is not data keeps its label."""
+    bases = np.array([region.base for region in regions.values()], np.int64)
+    return np.where(labels < 0, labels, np.searchsorted(bases, labels, "right") - 1)
+
+
+def _ways(regions: Atlas, needed: Labels, held: Labels) -> Labels:
+    """One number for each way from a coordinate to another, over the axes in common; all of one pair of tensors."""
+    if not len(held) or held[0] < 0:
+        return np.zeros(len(held), np.int64)
+    here, there = region_of(regions, int(needed[0])), region_of(regions, int(held[0]))
+    start, end = indices(here, needed), indices(there, held)
+    way = np.zeros(len(held), np.int64)
+    for axis in _common(here, there):
+        extent = max(dict(zip((*r.axes, BYTE), r.shape, strict=True))[axis] for r in (here, there))
+        way = way * (2 * extent + 1) + end[axis] - start[axis]
+    return way
+
+
+def _common(here: Region, there: Region) -> list[str]:
+    """The axes that tell how two coordinates are apart: all of equal axes, otherwise layer and token alone."""
+    if set(here.axes) != set(there.axes):
+        return [axis for axis in here.axes if axis in there.axes and axis in ("layer", "token")]
+    return [*here.axes, *([BYTE] if here.shape[-1] == there.shape[-1] else [])]
+
+
+def indices(region: Region, labels: Labels) -> Mapping[str, Labels]:
+    """The coordinates of labels of one region, by axis, the byte of the element among them."""
+    return dict(zip((*region.axes, BYTE), np.unravel_index(labels - region.base, region.shape), strict=True))
+
+
+def held_words(regions: Atlas, needed: int, held: int) -> str:
+    """What a byte holds that should hold another: only what is different, where that is little."""
+    if held < 0:
+        return NOT_DATA[held]
+    here, there = region_of(regions, needed), region_of(regions, held)
+    start, end = ({a: int(i) for a, i in indices(r, np.array(n)).items()} for r, n in ((here, needed), (there, held)))
+    if here is there:
+        return "the same of " + " · ".join(f"{axis} {n}" for axis, n in end.items() if n != start[axis])
+    inner = [f"{axis} {n}" for axis, n in end.items() if axis not in ("layer", BYTE)]
+    layer = "the same layer" if end["layer"] == start["layer"] else f"layer {end['layer']}"
+    return f"{there.cache}.{there.tensor} {' · '.join(inner)} of {layer}"

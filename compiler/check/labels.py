@@ -1,0 +1,181 @@
+"""Labels: one number for every byte that a model's caches hold, so that a byte in a buffer says what it is.
+
+A label is the byte's place in one long array of all tensors of all layers and tokens; negative numbers are not data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.check.oracle import Field, Plane
+from kvplan.compiler.check.request import Ids, Ring, Slot, Table
+from kvplan.plan.types import Needs
+
+Labels = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+PADDING, UNWRITTEN, FOREIGN = -1, -2, -3
+NOT_DATA = {PADDING: "padding", UNWRITTEN: "nothing", FOREIGN: "a byte outside the request's blocks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The labels of one tensor of one cache: an array of `shape` over `axes` from `base`, bytes last."""
+
+    cache: str
+    tensor: str
+    base: int
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
+
+
+Atlas = Mapping[tuple[str, str], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader of tokens [first, end) must have."""
+
+    needs: Needs
+    first: int
+    end: int
+
+    def test(self, token: Labels, rows: int = 1) -> Mask:
+        """Which tokens those are; with `rows`, which rows of so many tokens, given by their last ones."""
+        inside: Mask = (token >= self.first) & (token < self.end)
+        if self.needs.keep is None and self.needs.chunk is None:
+            return inside
+        late = np.ones(token.shape, np.bool_)
+        late &= True if self.needs.keep is None else token >= self.end - self.needs.keep
+        late &= True if self.needs.chunk is None else token // self.needs.chunk == self.end // self.needs.chunk
+        return inside & (late | (token - rows + 1 < self.needs.sink))
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """The kernel blocks (or the slot) of one table on one worker: `ids` ascending, `token[i]` the tokens in block i."""
+
+    ids: Labels
+    token: Labels
+
+
+def atlas(side: BoundSide, tokens: int) -> Atlas:
+    """Regions for every tensor of a side, with room for `tokens` tokens."""
+    regions: dict[tuple[str, str], Region] = {}
+    base = 0
+    for cache in side.caches:
+        for t in cache.tensors:
+            rows = -(-tokens // t.unit)
+            shape = (max(cache.layers) + 1, *(n or rows for _, n in t.axes), t.size)
+            regions[cache.name, t.name] = Region(cache.name, t.name, base, ("layer", *(a for a, _ in t.axes)), shape)
+            base += prod(shape)
+    return regions
+
+
+def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table) -> Paged:
+    """Which tokens lie in which kernel block on `worker`: every token of the table is asked for its place."""
+    if isinstance(table, Slot):
+        return Paged(np.array([table.slot]), np.zeros((1, 0), np.int64))
+    if isinstance(table, Ring):
+        return _ring(group, table)
+    behind = (table.first + len(table.ids)) * group.tokens * side.ways + side.ways * side.chunk
+    t = np.arange(behind)
+    t = t[(t // side.chunk) % side.ways == worker.turn]
+    local = t // (side.ways * side.chunk) * side.chunk + t % side.chunk
+    position = local // group.tokens - table.first
+    inside = (position >= 0) & (position < len(table.ids))
+    blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    t, local, block = t[inside], local[inside] % group.tokens, blocks[position[inside]]
+    return _by_block(group, t[block >= 0], block[block >= 0], local[block >= 0])
+
+
+def _ring(group: BoundGroup, table: Ring) -> Paged:
+    """What a ring holds after its tokens were written one by one, the oldest first, each over the one before it."""
+    blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    holds = np.full(len(blocks) * group.tokens, -1, np.int64)
+    for turn in range(max(0, table.at // max(holds.size, 1) - 1), -(-table.at // max(holds.size, 1))):
+        written = np.arange(turn * holds.size, min((turn + 1) * holds.size, table.at))
+        holds[: written.size] = written
+    place = np.arange(holds.size)
+    block = blocks[place // group.tokens]
+    there = block >= 0
+    return _by_block(group, holds[there], block[there], place[there] % group.tokens)
+
+
+def _by_block(group: BoundGroup, t: Labels, block: Labels, local: Labels) -> Paged:
+    kernel_block = block * group.ratio + local // group.kernel
+    ids, row = np.unique(kernel_block, return_inverse=True)
+    token = np.full((ids.size, group.kernel), -1, np.int64)
+    token[row, local % group.kernel] = t
+    return Paged(ids, token)
+
+
+def paint(plane: Plane, regions: Atlas, token: Labels, want: Wanted | None = None) -> Labels:
+    """The labels of the pages whose tokens are `token`, one row a page: padding and tokens below 0 are PADDING.
+
+    So are rows of tokens whose last one is not wanted, and a state that nobody wants.
+    """
+    page = np.full((len(token), plane.page), PADDING, np.int64)
+    for f in plane.fields:
+        region = regions.get((plane.cache, f.tensor.name))
+        if region is not None:
+            _paint_field(page, f, region, token, want)
+    return page
+
+
+def _paint_field(page: Labels, f: Field, region: Region, token: Labels, want: Wanted | None) -> None:
+    number = np.zeros((len(token), *f.offset.shape), np.int64)
+    known = np.full(number.shape, want is None or want.first < want.end)
+    names = [a for a, _ in f.axes]
+    for (name, numbers), extent in zip(f.axes, region.shape, strict=False):
+        where = [1] * len(names)
+        where[names.index(name)] = -1
+        index = numbers.reshape(1, *where)
+        if name in token_axes(f.tensor):
+            rows = np.where(token >= 0, token // f.tensor.unit, -1)[:, numbers * f.tensor.unit]
+            index = rows.reshape(len(token), *where)
+            known = known & (index >= 0) & (index < extent)
+            known = known & want.test((index + 1) * f.tensor.unit - 1, f.tensor.unit) if want else known
+        number = number * extent + index
+    for byte in range(f.tensor.size):
+        label = region.base + number * f.tensor.size + byte
+        spot = np.broadcast_to(f.offset + byte, number.shape[1:]).ravel()
+        page[:, spot] = np.where(known, label, PADDING).reshape(len(token), -1)
+
+
+def token_axes(tensor: BoundTensor) -> set[str]:
+    """The axes that grow with the context."""
+    return {a for a, n in tensor.axes if not n}
+
+
+def region_of(regions: Atlas, label: int) -> Region:
+    """The region that a label lies in."""
+    return next(r for r in regions.values() if r.base <= label < r.base + prod(r.shape))
+
+
+def ragged(start: Labels, size: Labels) -> Labels:
+    """start[i], start[i] + 1 … size[i] numbers, for every i in a row."""
+    ends = np.cumsum(size)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(start - ends + size, size)
+
+
+def words(regions: Atlas, label: int) -> str:
+    """A label in words: `layer 3 · conv_b · group 0 · st 17`, and the byte where an element has several."""
+    if label < 0:
+        return NOT_DATA[label]
+    region = region_of(regions, label)
+    index = [int(i) for i in np.unravel_index(label - region.base, region.shape)]
+    axes = [f"{a} {i}" for a, i in zip(region.axes[1:], index[1:], strict=False)]
+    byte = [f"byte {index[-1]}"] if region.shape[-1] > 1 else []
+    return " · ".join([f"layer {index[0]}", f"{region.cache}.{region.tensor}", *axes, *byte])
+
+
+def table_of(tables: Mapping[str, Table], group: BoundGroup) -> Table:
+    """The table of a group; an empty one where the request has none."""
+    return tables.get(group.name, Ids(0, ()))

@@ -1,0 +1,264 @@
+"""Where naive indexing finds every byte of a side: the second opinion that plans are simulated against.
+
+Nothing here is shared with the derivation of a plan or its proof, and nothing is clever: who holds an item is asked
+item by item, a storage expression is walked as it is written, and addresses are arrays with one entry per iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import lcm
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One tensor in a page. `axes` are (name, global numbers), `layer` the first of them; `offset` has their shape.
+
+    The numbers of the token axis are rows inside the kernel block. `offset` is in bytes, of an element's first byte.
+    """
+
+    tensor: BoundTensor
+    axes: tuple[tuple[str, Ints], ...]
+    offset: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """One plane of one worker: `page` and `stride` in bytes; `layer` None where layers lie inside the page."""
+
+    name: str
+    cache: str
+    group: BoundGroup
+    layer: int | None
+    head: int | None
+    part: str | None
+    page: int
+    stride: int
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the walk of one cache knows: local numbers of every axis of every tensor on this worker."""
+
+    cache: BoundCache
+    held: Mapping[str, Mapping[str, Ints]]
+
+    def number(self, expr: Expr) -> int:
+        """The value of an expression of the storage, a whole number."""
+        value = evaluate(expr, self.cache.env)
+        assert isinstance(value, int)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A leaf, and the loops around it so far: outside `block`, inside it; `base` has one axis per loop inside."""
+
+    tensor: str
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    base: Ints
+
+
+def share(side: BoundSide, worker: BoundWorker, mesh: str | None, n: int, listed: tuple[int, ...] | None) -> Ints:
+    """The items of an axis of `n` that `worker` holds where the axis is shared over mesh axis `mesh`."""
+    if mesh is None:
+        return np.arange(n)
+    t, i = dict(side.sizes)[mesh], dict(worker.at)[mesh]
+    if listed is not None:
+        owner = [w for w, count in enumerate(listed) for _ in range(count)]
+        return np.array([k for k in range(n) if owner[k] == i], np.int64)
+    if t <= n:
+        return np.array([k for k in range(n) if i * n // t <= k < (i + 1) * n // t], np.int64)
+    mine = i % n if side.copies == "round_robin" else i * n // t
+    return np.array([k for k in range(n) if k == mine], np.int64)
+
+
+def held(side: BoundSide, worker: BoundWorker, cache: BoundCache, tensor: BoundTensor) -> dict[str, Ints]:
+    """Global numbers of every axis of `tensor` on `worker`; of the token axis, the rows of one kernel block."""
+    split, listed = dict(tensor.split), dict(tensor.shares)
+    rows = np.arange(cache.kernel // tensor.unit)
+    return {a: share(side, worker, split.get(a), n, listed.get(a)) if n else rows for a, n in tensor.axes}
+
+
+def layers(worker: BoundWorker, cache: BoundCache, group: BoundGroup) -> tuple[int, ...]:
+    """The layers of `cache` that `group` has on this worker's stage, in the group's order."""
+    return tuple(n for name, n in group.members if name == cache.name and n in worker.layers)
+
+
+def planes(side: BoundSide, worker: BoundWorker) -> dict[str, Plane]:
+    """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global. Empty ones are none."""
+    every = list(_planes(side, worker))
+    caches = {cache.name: cache for cache in side.caches}
+    row = _row(worker, caches, every)
+    return {p.name: replace(p, stride=stride(caches[p.cache], p.page, row)) for p in every if p.page}
+
+
+def _row(worker: BoundWorker, caches: Mapping[str, BoundCache], every: list[Plane]) -> int:
+    """Bytes of the largest group's pages in a block, padded as their caches say and rounded up as all of them need."""
+    taken: dict[tuple[str, str], int] = {}
+    for plane in every:
+        taken[plane.group.name, plane.cache] = taken.get((plane.group.name, plane.cache), 0) + plane.page
+    groups = {plane.group.name: plane.group for plane in every}
+    used = dict.fromkeys(groups, 0)
+    for (group, cache), size in taken.items():
+        used[group] += max(size, len(layers(worker, caches[cache], groups[group])) * caches[cache].padded)
+    unit = lcm(*(caches[cache].align for _, cache in taken))
+    return -(-max(used.values(), default=0) // unit) * unit
+
+
+def stride(cache: BoundCache, page: int, row: int) -> int:
+    """Bytes from a block to the next one: what the engine's rule gives, a page without one."""
+    if cache.stride is None:
+        return page
+    value = evaluate(cache.stride.expr, {**cache.stride.env, "page": page, "row": row})
+    assert isinstance(value, int)
+    return value
+
+
+def _planes(side: BoundSide, worker: BoundWorker) -> Iterator[Plane]:
+    seen: set[str] = set()
+    for cache, group in product(side.caches, side.groups):
+        numbers = np.array(layers(worker, cache, group), np.int64)
+        names = {t.name: {"layer": numbers, **held(side, worker, cache, t)} for t in cache.tensors}
+        for plane in cache_planes(Scope(cache, names), group) if numbers.size else ():
+            assert plane.name not in seen, f"two planes are called {plane.name}"
+            seen.add(plane.name)
+            yield plane
+
+
+def cache_planes(scope: Scope, group: BoundGroup) -> Iterator[Plane]:
+    """The planes of one cache in one group, allocation by allocation, `block` by `block`."""
+    for name, items in scope.cache.storage.parts:
+        blocks = list(occurrences(scope, items, ()))
+        for number, (outer, block) in enumerate(blocks):
+            part = [] if name is None else [name]
+            part += [str(number)] if len(blocks) > 1 else []
+            yield from block_planes(scope, group, outer, block, ".".join(part) or None)
+
+
+def occurrences(
+    scope: Scope, items: tuple[Item, ...], outer: tuple[Axis, ...]
+) -> Iterator[tuple[tuple[Axis, ...], Repeat]]:
+    """Every `block` that has something in it, with the axes of the loops outside it."""
+    for item in items:
+        if not isinstance(item, Repeat) or not tensors(scope, item):
+            continue
+        if item.axis.name == "block":
+            yield outer, item
+        else:
+            yield from occurrences(scope, item.body, (*outer, item.axis))
+
+
+def block_planes(
+    scope: Scope, group: BoundGroup, outer: tuple[Axis, ...], block: Repeat, part: str | None
+) -> Iterator[Plane]:
+    """The planes of one `block`: one for each index of the loops outside it."""
+    page = size(scope, block.body)
+    leaves = [replace(f, outer=outer) for f in walk(scope, block.body, np.zeros((), np.int64), ())]
+    numbers = scope.held[leaves[0].tensor]
+    seen: dict[tuple[bytes, ...], Ints] = {}
+    for index in product(*(range(extent(scope, axis, leaves[0].tensor)) for axis in outer)):
+        at = [(a.name, int(numbers[a.name][i]) if not a.tiles else i) for a, i in zip(outer, index, strict=True)]
+        layer, others = dict(at).get("layer"), [n for a, n in at if a != "layer"]
+        together = "" if layer is not None or group.name == scope.cache.name else f"@{group.name}"
+        words = [scope.cache.name + together, layer, *others, part]
+        name = ".".join(str(w) for w in words if w is not None)
+        fields = tuple(field(scope, leaf, index, seen) for leaf in leaves)
+        head = others[0] if others else None
+        yield Plane(name, scope.cache.name, group, layer, head, part, page, page, fields)
+
+
+def field(scope: Scope, leaf: Found, index: tuple[int, ...], seen: dict[tuple[bytes, ...], Ints]) -> Field:
+    """One tensor of the plane at `index` of the outer loops. `seen` keeps addresses that planes have in common."""
+    tensor = next(t for t in scope.cache.tensors if t.name == leaf.tensor)
+    local = {a: np.arange(n.size) for a, n in scope.held[leaf.tensor].items()}
+    for axis, i in zip(leaf.outer, index, strict=True):
+        local[axis.name] = local[axis.name][tiled(scope, axis)(local[axis.name]) == i]
+    loops = {axis.name for axis in leaf.inner}
+    key = (leaf.tensor.encode(), *(n.tobytes() if a in loops else str(n.size).encode() for a, n in local.items()))
+    if key not in seen:
+        seen[key] = offsets(scope, leaf, local)
+    return Field(tensor, tuple((a, scope.held[leaf.tensor][a][n]) for a, n in local.items()), seen[key])
+
+
+def offsets(scope: Scope, leaf: Found, local: Mapping[str, Ints]) -> Ints:
+    """The address of every element of a leaf: looked up in the walk's array by the index of every loop."""
+    mesh = dict(zip(local, np.ix_(*local.values()), strict=True))
+    found = leaf.base[tuple(tiled(scope, axis)(mesh[axis.name]) for axis in leaf.inner)]
+    return np.broadcast_to(found, tuple(n.size for n in local.values()))
+
+
+def walk(scope: Scope, items: tuple[Item, ...], base: Ints, loops: tuple[Axis, ...]) -> Iterator[Found]:
+    """Every leaf under `items`, whose braces begin at the addresses in `base`."""
+    done = 0
+    for item in items:
+        if isinstance(item, Leaf) and item.tensor in scope.held:
+            yield Found(item.tensor, (), loops, base + done)
+        if isinstance(item, Repeat) and tensors(scope, item):
+            step, times = size(scope, item.body), count(scope, item)
+            yield from walk(scope, item.body, base[..., None] + done + np.arange(times) * step, (*loops, item.axis))
+        done = after(scope, item, done)
+
+
+def size(scope: Scope, items: tuple[Item, ...]) -> int:
+    """Bytes that one pass over `items` takes."""
+    done = 0
+    for item in items:
+        done = after(scope, item, done)
+    return done
+
+
+def after(scope: Scope, item: Item, done: int) -> int:
+    """Bytes so far in the enclosing braces once `item` follows `done` of them."""
+    if isinstance(item, Leaf):
+        return done + sum(t.size for t in scope.cache.tensors if t.name == item.tensor)
+    if isinstance(item, Pad):
+        return done + scope.number(item.size)
+    if isinstance(item, Align):
+        n = scope.number(item.size)
+        return (done + n - 1) // n * n
+    return done + (size(scope, item.body) * count(scope, item) if tensors(scope, item) else 0)
+
+
+def count(scope: Scope, loop: Repeat) -> int:
+    """Iterations of a loop, the padding ones too."""
+    real = {extent(scope, loop.axis, t) for t in tensors(scope, loop)}
+    assert len(real) == 1, f"tensors under {loop.axis.name} do not agree on its extent: {sorted(real)}"
+    return real.pop() + (scope.number(loop.axis.extra) if loop.axis.extra else 0)
+
+
+def extent(scope: Scope, axis: Axis, tensor: str) -> int:
+    """How many different values the axis' tiles give for the local numbers of `tensor`."""
+    return len(set(tiled(scope, axis)(np.arange(scope.held[tensor][axis.name].size)).tolist()))
+
+
+def tensors(scope: Scope, item: Item) -> list[str]:
+    """The tensors stored under an item, those that do not exist left out."""
+    if isinstance(item, Leaf):
+        return [item.tensor] if item.tensor in scope.held else []
+    return [t for inner in item.body for t in tensors(scope, inner)] if isinstance(item, Repeat) else []
+
+
+def tiled(scope: Scope, axis: Axis) -> Callable[[Ints], Ints]:
+    """The function from a local number to the index of this loop."""
+    tiles = [(op, scope.number(n)) for op, n in axis.tiles]
+
+    def value(local: Ints) -> Ints:
+        for op, n in tiles:
+            local = local // n if op == "/" else local % n
+        return local
+
+    return value

@@ -1,0 +1,118 @@
+"""Trace: every copy of one request, as the plan's own functions and tables say it. docs/trace.md is its contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.request import Copy, Ids, Request, Slot, Table
+from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.errors import BadInput
+from kvplan.plan import planes as names
+from kvplan.plan.errors import BlockTableError
+from kvplan.plan.spans import copies as span_copies
+from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.types import Blocks, Group, Plan, Read, Side
+
+
+def copies(plan: Plan, request: Request) -> list[Copy]:
+    """All copies, sorted by destination; none of a range that is empty (decode has all of it).
+
+    Raises BadInput (Q…) where the request's tables do not fit the plan.
+    """
+    found = [
+        copy
+        for number, reads in enumerate(plan.reads)
+        for read in reads
+        for copy in _of_read(plan, number, read, request)
+    ]
+    planes = [{plane.name: i for i, plane in enumerate(names.planes(w))} for w in plan.decode.workers]
+    return sorted(found, key=lambda c: (c.to_worker, planes[c.to_worker][c.to_plane], c.to_offset))
+
+
+def _of_read(plan: Plan, number: int, read: Read, request: Request) -> list[Copy]:
+    pair = pair_named(plan, read.pair)
+    source, reader = plan.prefill.workers[read.worker], plan.decode.workers[number]
+    first, end = request.range_of(group_named(plan.decode, pair.decode).length)
+    if first == end:
+        return []
+    try:
+        runs = pair.match(
+            first,
+            end,
+            _blocks(request.prefill[pair.prefill]),
+            _blocks(request.decode[pair.decode]),
+            source.shard,
+            reader.shard,
+        )
+    except BlockTableError as error:
+        raise BadInput("Q020", f"{pair.name}: {error}", "give ids for every block position of the tokens") from None
+    theirs, ours = names.planes(source), names.planes(reader)
+    rows = span_copies(plan, number, read, runs).tolist()
+    return [Copy(read.worker, theirs[p].name, po, number, ours[d].name, do, n) for p, po, d, do, n in rows]
+
+
+def _blocks(table: Table) -> Blocks:
+    if isinstance(table, Slot):
+        return Blocks(0, np.array([table.slot], np.int64))
+    first = table.first if isinstance(table, Ids) else 0
+    return Blocks(first, np.array([-1 if i is None else i for i in table.ids], np.int64))
+
+
+def trace(plan: Plan, prefill: BoundSide, decode: BoundSide, request: Request) -> dict[str, Any]:
+    """The JSON of one request: its copies, and the planes of every worker with strides and sizes of their pools."""
+    check(request, prefill, decode)
+    return {
+        "copies": [_copy(copy) for copy in copies(plan, request)],
+        "prefill": _side(plan.prefill, request.prefill, prefill.blocks),
+        "decode": _side(plan.decode, request.decode, decode.blocks),
+    }
+
+
+def _copy(copy: Copy) -> dict[str, Any]:
+    return {
+        "from": {"worker": copy.from_worker, "plane": copy.from_plane, "offset": copy.from_offset},
+        "to": {"worker": copy.to_worker, "plane": copy.to_plane, "offset": copy.to_offset},
+        "bytes": copy.bytes,
+    }
+
+
+def _side(side: Side, tables: Mapping[str, Table], blocks: int | None) -> dict[str, Any]:
+    groups = {group.name: group for group in side.groups}
+    pools = _pools(side, tables, blocks)
+    workers = []
+    for worker in side.workers:
+        planes = {plane.name: _plane(plane, groups[plane.group], pools) for plane in names.planes(worker)}
+        workers.append({"planes": planes})
+    return {"workers": workers}
+
+
+def _plane(plane: names.Plane, group: Group, pools: Mapping[int, int]) -> dict[str, Any]:
+    return {
+        "cache": plane.cache,
+        "layer": plane.layer,
+        "head": dict(plane.at).get("head"),
+        "part": plane.part,
+        "block_stride": plane.stride,
+        "blocks": pools[group.arena] * group.ratio,
+    }
+
+
+def _pools(side: Side, tables: Mapping[str, Table], blocks: int | None) -> dict[int, int]:
+    """Logical blocks of every arena: as the side was given them, otherwise just enough for the request's ids."""
+    pools: dict[int, int] = {}
+    for group in side.groups:
+        need = 1 + max(_ids(tables[group.name]), default=0) if group.name in tables else 1
+        if blocks is not None and need > blocks:
+            raise BadInput(
+                "Q021", f"{group.name!r} has an id {need - 1}, its pool has {blocks} blocks", "raise blocks="
+            )
+        pools[group.arena] = blocks or max(need, pools.get(group.arena, 0))
+    return pools
+
+
+def _ids(table: Table) -> list[int]:
+    return [table.slot] if isinstance(table, Slot) else [i for i in table.ids if i is not None]

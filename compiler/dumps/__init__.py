@@ -1,0 +1,4 @@
+"""Dumps: where a running engine keeps its caches, compared with a layout or made into one.
+
+In: JSON that an engine printed. Out: differences, or a model. Start with `dump.py`.
+"""

@@ -1,0 +1,120 @@
+"""The arrays that a dump's spec says a state or a row is made of, and the tensors of a layout that have to fill them.
+
+A state's spec has `shapes` and `dtypes`, one of each per array, in the order in which they lie; a row's has `head_size`
+and `head_size_v`, elements of `dtype`. Arrays of bytes are opaque and say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from kvplan.compiler.dumps.dump import CONTENT, DumpedLayer
+from kvplan.dsl.lang.dtypes import SIZES, canonical
+
+OPAQUE = "u8"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Elements in row order, `at` bytes from the start of the state or the row."""
+
+    at: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Elements between two items of each axis."""
+        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A tensor of a layout: `at` as of an array, `axes` are (items, bytes between two)."""
+
+    tensor: str
+    at: int
+    dtype: str
+    axes: tuple[tuple[int, int], ...]
+
+
+def arrays(layer: DumpedLayer, store: str) -> tuple[Array, ...]:
+    """What the spec says, or nothing where it says too little, or another size than the view has."""
+    spec, size = layer.spec, layer.counts.get(CONTENT, 1) * layer.size
+    if store == "state":
+        return _behind(spec.get("dtypes"), spec.get("shapes"))
+    widths = [spec[name] for name in ("head_size", "head_size_v") if spec.get(name)]
+    found = _behind([spec.get("dtype")] * len(widths), [[width] for width in widths])
+    opaque = any(array.dtype == OPAQUE for array in found)
+    return () if opaque or sum(array.bytes for array in found) != size else found
+
+
+def _behind(dtypes: object, shapes: object) -> tuple[Array, ...]:
+    """Arrays one behind the other."""
+    if not isinstance(dtypes, list) or not isinstance(shapes, list) or len(dtypes) != len(shapes):
+        return ()
+    found: list[Array] = []
+    for dtype, shape in zip(dtypes, shapes, strict=True):
+        if not isinstance(dtype, str) or canonical(dtype) not in SIZES or not _is_shape(shape):
+            return ()
+        found.append(Array(sum(array.bytes for array in found), canonical(dtype), tuple(shape)))
+    return tuple(found)
+
+
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
+
+
+def filled_by(found: Sequence[Array], fields: Iterable[Field]) -> bool:
+    """Whether every tensor lies in one array, moves along whole axes of it, and no array has a hole.
+
+    An array may be longer than its tensors at the end of an axis: taps for drafted tokens hold nothing.
+    """
+    inside: dict[int, list[tuple[Field, tuple[int, ...]]]] = {n: [] for n in range(len(found))}
+    for field in fields:
+        ends = [(n, _last(array, field)) for n, array in enumerate(found)]
+        places = [(n, last) for n, last in ends if last is not None]
+        if len(places) != 1:
+            return False
+        inside[places[0][0]].append((field, places[0][1]))
+    return all(_whole(mine) for mine in inside.values())
+
+
+def _whole(mine: Sequence[tuple[Field, tuple[int, ...]]]) -> bool:
+    """Whether tensors make up the box from the array's first element to the last that any of them has."""
+    box = prod(max(ends) + 1 for ends in zip(*(last for _, last in mine), strict=True))
+    return bool(mine) and box == sum(prod(count for count, _ in field.axes) for field, _ in mine)
+
+
+def _last(array: Array, field: Field) -> tuple[int, ...] | None:
+    """The coordinates of a tensor's last element in an array, None where it does not lie in it along its axes."""
+    size = SIZES[array.dtype]
+    start = field.at - array.at
+    if field.dtype != array.dtype or not 0 <= start < array.bytes or start % size:
+        return None
+    last = [start // size // step % count for step, count in zip(array.steps, array.shape, strict=True)]
+    for count, step in ((count, step) for count, step in field.axes if count > 1):
+        axis = next((n for n, own in enumerate(array.steps) if own * size <= step), None)
+        if axis is None or step % (array.steps[axis] * size):
+            return None
+        last[axis] += (count - 1) * (step // size // array.steps[axis])
+    return tuple(last) if all(n < count for n, count in zip(last, array.shape, strict=True)) else None
+
+
+def arrays_text(found: Iterable[Array]) -> str:
+    """`bf16 8192x3, f32 32x128x128`"""
+    return ", ".join(f"{array.dtype} {'x'.join(map(str, array.shape))}" for array in found)
+
+
+def fields_text(fields: Iterable[Field]) -> str:
+    """`x bf16 at 0: 64 by 384, 64 by 6, 3 by 2; …`, bytes between items"""
+    said = (
+        f"{f.tensor} {f.dtype} at {f.at}: {', '.join(f'{count} by {step}' for count, step in f.axes)}" for f in fields
+    )
+    return "; ".join(said)

@@ -1,0 +1,169 @@
+"""A dump compared with a layout: which dumped layer is which layer of a cache, and what they say that is unlike.
+
+Law: dumped layers and pieces of the layout are matched one to one, by number and by what fits; what stays alone, every
+fact of a pair that both know, and who shares a block table with whom, are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kvplan.compiler.bound import BoundSide, BoundWorker
+from kvplan.compiler.dumps.arrays import arrays, arrays_text, fields_text, filled_by
+from kvplan.compiler.dumps.dump import Dump, DumpedLayer
+from kvplan.compiler.dumps.expected import PAGE, Piece, facts_of, pieces
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.side.text import parse_side
+from kvplan.dsl.model import Engine
+
+Match = tuple[DumpedLayer, Piece]
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is unlike: `dump` and `layout` are both values, `layers` the dumped layers (or the layout's) it is about."""
+
+    cache: str
+    what: str
+    dump: str
+    layout: str
+    layers: tuple[str, ...]
+
+
+def side_text(dump: Dump, engine: Engine, given: str) -> str:
+    """The side of a dump as it is written: its options and its mesh, less what `given` says otherwise.
+
+    Raises BadInput (D010) for a mesh axis that the engine lacks, S00x for `given`.
+    """
+    over = parse_side(given)
+    known = (*engine.mesh.workers, *engine.mesh.derived)
+    for axis, size in dump.mesh.items():
+        if axis not in known and size > 1:
+            said = f"the dump's mesh has {axis}={size}, an axis that engine {engine.name!r} lacks"
+            raise BadInput("D010", said, f"it has {', '.join(known)}")
+    mesh = {axis: str(size) for axis, size in dump.mesh.items() if axis in known}
+    found = {"engine": engine.name, **mesh, **dump.side, **over}
+    return ",".join(f"{key}={value}" for key, value in found.items())
+
+
+def worker_of(dump: Dump, side: BoundSide) -> BoundWorker:
+    """The worker that printed the dump. Raises BadInput (D010)."""
+    for worker in side.workers:
+        if all(dump.rank.get(axis, 0) == number for axis, number in worker.at):
+            return worker
+    said = ", ".join(f"{axis} {number}" for axis, number in dump.rank.items())
+    raise BadInput("D010", f"no worker of the side is at {said}", "print the rank on every axis of the mesh")
+
+
+def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
+    """Every difference, those of many layers once. Raises BadInput (D010), Refused (C10x)."""
+    worker = worker_of(dump, side)
+    found = pieces(side, worker)
+    pairs = matched(dump, found)
+    alone = _alone(dump, found, pairs)
+    unlike = [d for pair in pairs for d in _unlike(dump, *pair)]
+    return tuple(_together([*alone, *_sharing(dump, found, pairs), *unlike, *_inside(pairs)]))
+
+
+def matched(dump: Dump, found: Sequence[Piece]) -> tuple[Match, ...]:
+    """Dumped layers with their pieces, the likest first, in order of the dump."""
+    by_layer: dict[int, list[Piece]] = {}
+    for piece in found:
+        by_layer.setdefault(piece.layer, []).append(piece)
+    costs = [
+        (len(_unlike(dump, layer, piece)), at, number)
+        for at, layer in enumerate(dump.layers)
+        for number, piece in enumerate(by_layer.get(layer.layer, []))
+        if dump.groups[layer.group].store == piece.facts["store"]
+    ]
+    chosen: dict[int, Piece] = {}
+    taken: set[tuple[int, int]] = set()
+    for _, at, number in sorted(costs):
+        key = (dump.layers[at].layer, number)
+        if at not in chosen and key not in taken:
+            chosen[at] = by_layer[key[0]][number]
+            taken.add(key)
+    return tuple((layer, chosen[at]) for at, layer in enumerate(dump.layers) if at in chosen)
+
+
+def _unlike(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
+    said = facts_of(dump, layer)
+    page = int(said.pop(PAGE))
+    fits = piece.least <= page <= piece.most
+    pages = [] if fits else [Difference(piece.name, PAGE, str(page), str(piece.most), (layer.name,))]
+    both = [(what, value, piece.facts[what]) for what, value in said.items() if what in piece.facts]
+    other = [(what, str(a), str(b)) for what, a, b in both if a != b]
+    unlike = (Difference(piece.name, what, a, b, (layer.name,)) for what, a, b in other)
+    return [*pages, *unlike, *_parts(dump, layer, piece)]
+
+
+def _parts(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
+    """What a page, or a row of it, is made of, where the dump says it of the whole."""
+    found = () if piece.part else arrays(layer, dump.groups[layer.group].store)
+    if not found or filled_by(found, piece.fields):
+        return []
+    what = "parts of a state" if piece.facts["store"] == "state" else "parts of a row"
+    return [Difference(piece.name, what, arrays_text(found), fields_text(piece.fields), (layer.name,))]
+
+
+def _alone(dump: Dump, found: Iterable[Piece], pairs: Sequence[Match]) -> list[Difference]:
+    dumped = {layer.name for layer, _ in pairs}
+    here = {(piece.name, piece.layer) for _, piece in pairs}
+    left = [layer for layer in dump.layers if layer.name not in dumped]
+    missing = [piece for piece in found if (piece.name, piece.layer) not in here]
+    return [
+        *(Difference("", f"layer {x.layer}", f"{x.bytes} bytes a page", NONE, (x.name,)) for x in left),
+        *(Difference(x.name, "layers", NONE, "stored", (f"layer {x.layer}",)) for x in missing),
+    ]
+
+
+def _sharing(dump: Dump, found: Iterable[Piece], pairs: Sequence[Match]) -> list[Difference]:
+    """Groups of the dump whose layers share no group of the layout, or share it with others."""
+    tables: dict[str, set[tuple[str, int]]] = {}
+    for piece in found:
+        tables.setdefault(piece.group, set()).add((piece.name, piece.layer))
+    differences = []
+    for number in range(len(dump.groups)):
+        here = [piece for layer, piece in pairs if layer.group == number]
+        names = {(piece.name, piece.layer) for piece in here}
+        if here and names != tables[here[0].group]:
+            both = (_listed(names), _listed(tables[here[0].group]))
+            where = f"groups[{number}], group {here[0].group}"
+            differences.append(Difference(here[0].name, "layers that share a block table", *both, (where,)))
+    return differences
+
+
+def _listed(names: Iterable[tuple[str, int]]) -> str:
+    """`attention 3 7 11, states 0 1 2`"""
+    found: dict[str, list[int]] = {}
+    for name, layer in sorted(names):
+        found.setdefault(name, []).append(layer)
+    return ", ".join(f"{name} {' '.join(map(str, layers))}" for name, layers in found.items())
+
+
+def _inside(pairs: Sequence[Match]) -> list[Difference]:
+    """Where layers lie inside a block: the distance of each from the first of its cache and group."""
+    first = {(piece.name, piece.group): layer for layer, piece in pairs if piece.inside == 0}
+    differences = []
+    for layer, piece in pairs:
+        base = first.get((piece.name, piece.group))
+        if piece.inside is None or base is None or layer.offset - base.offset == piece.inside:
+            continue
+        values = (str(layer.offset - base.offset), str(piece.inside))
+        differences.append(Difference(piece.name, "bytes from the first layer in a block", *values, (layer.name,)))
+    return differences
+
+
+def _together(differences: Iterable[Difference]) -> list[Difference]:
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for d in differences:
+        found.setdefault((d.cache, d.what, d.dump, d.layout), []).extend(d.layers)
+    return [Difference(cache, what, dump, layout, tuple(names)) for (cache, what, dump, layout), names in found.items()]
+
+
+def as_plain(difference: Difference) -> Mapping[str, object]:
+    """A difference as JSON."""
+    d = difference
+    return {"cache": d.cache, "what": d.what, "dump": d.dump, "layout": d.layout, "layers": list(d.layers)}

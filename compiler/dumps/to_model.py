@@ -1,0 +1,95 @@
+"""A dump without a layout: what each layer stores, by the rules of its engine's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kvplan.compiler.bind.mesh import PIPELINE
+from kvplan.compiler.dumps.dump import Dump, DumpedLayer
+from kvplan.compiler.errors import BadInput
+from kvplan.dsl.configs.naming import numbered
+from kvplan.dsl.configs.recognise import Recognised, Stored
+from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.model import DumpRules, Engine, Kind
+from kvplan.dsl.rules.answers import Answer, Facts, ask
+from kvplan.dsl.rules.rule import Found, apply, first
+from kvplan.dsl.schema.model import MOST_LAYERS
+
+
+def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recognised:
+    """What a dump says of its model, with an answer for every number. Raises BadInput (D011..D014)."""
+    if engine.dump is None:
+        raise BadInput("D011", f"the file of engine {engine.name!r} has no rules for dumps", "give it a `dump`")
+    if (stages := dump.mesh.get(PIPELINE, 1)) > 1:
+        said = f"the dump has the layers of one stage of {stages}, and a model has all"
+        raise BadInput("D014", said, "print one with a pipeline of one stage")
+    every = [facts_of(dump, layer) for layer in dump.layers]
+    count = max((layer.layer for layer in dump.layers), default=-1) + 1
+    if not 1 <= count <= MOST_LAYERS:
+        raise BadInput("D013", f"a dump of {count} layers makes no model", f"a model has 1 to {MOST_LAYERS}")
+    found = [_found(engine.dump, kinds, layer, facts) for layer, facts in zip(dump.layers, every, strict=True)]
+    layers = Answer(count, "the last layers may store nothing; a dump cannot show them")
+    heads = _most(engine.dump.query_heads, every)
+    return Recognised(Facts({}), layers, _dtype(engine.dump.dtype, every), heads, tuple(_stored(dump, found)), ())
+
+
+def facts_of(dump: Dump, layer: DumpedLayer) -> Facts:
+    """What rules may ask: the layer's spec, before that the options in force, before that the sizes of the mesh."""
+    side = {name: int(text) if text.isdecimal() and len(text) < 10 else text for name, text in dump.side.items()}
+    return Facts({**dump.mesh, **side, **{name: _foreign(value) for name, value in layer.spec.items()}})
+
+
+def _foreign(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(_foreign(item) for item in value)
+    return {key: _foreign(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, facts: Facts) -> Found:
+    rule, said = first(rules.caches, facts)
+    if rule is None:
+        shown = ", ".join(f"{name} {value}" for name, value in layer.spec.items() if isinstance(value, str | int))
+        doubts = f"; {'; '.join(said)}" if said else ""
+        help = "add a rule to the engine's `dump`, or a kind that stores it"
+        raise BadInput("D012", f"no rule says what layer {layer.name!r} stores: {shown[:300]}{doubts}", help)
+    params = kinds[rule.kind].params
+    found = apply(rule, facts, params)
+    for name, param in params.items():
+        if param.default is None and name not in found.known:
+            why = found.unknown.get(name, "no rule says where it stands")
+            raise BadInput("D013", f"layer {layer.name!r}, a cache of kind {rule.kind!r}, has no {name!r}: {why}", "")
+    return found
+
+
+def _stored(dump: Dump, found: Sequence[Found]) -> Iterator[Stored]:
+    """Caches in order of their first layers; what has other numbers, or a layer twice, is a cache of its own."""
+    merged: list[tuple[tuple[object, ...], list[int], Found]] = []
+    for layer, one in zip(dump.layers, found, strict=True):
+        key = (one.rule.kind, one.rule.name, *((name, a.value) for name, a in sorted(one.params.items())))
+        home = next((numbers for other, numbers, _ in merged if other == key and layer.layer not in numbers), None)
+        if home is None:
+            merged.append((key, [layer.layer], one))
+        else:
+            home.append(layer.layer)
+    labels = numbered(one.rule.name for _, _, one in merged)
+    for label, (_, numbers, one) in zip(labels, merged, strict=True):
+        yield Stored(label, one.rule.kind, tuple(sorted(numbers)), one.params)
+
+
+def _answers(expr: Expr | None, every: Sequence[Facts]) -> list[Answer]:
+    return [ask(expr, facts) for facts in every] if expr else []
+
+
+def _dtype(expr: Expr | None, every: Sequence[Facts]) -> Answer:
+    """The surest answer. Raises BadInput (D013)."""
+    known = [a for a in _answers(expr, every) if dtypes.canonical(str(a.value)) in dtypes.SIZES]
+    if not known:
+        raise BadInput("D013", "the dump does not say of which element type the model is", "mend the engine's `dump`")
+    best = min(known, key=lambda answer: bool(answer.doubt))
+    return best.giving(dtypes.canonical(str(best.value)))
+
+
+def _most(expr: Expr | None, every: Sequence[Facts]) -> Answer:
+    known = [a for a in _answers(expr, every) if isinstance(a.value, int) and not isinstance(a.value, bool)]
+    return max(known, key=lambda answer: int(answer.value or 0)) if known else Answer(None, "nothing says it", (), True)

@@ -1,0 +1,144 @@
+"""The docstring of a plan: what it is, both pages drawn, what moves, what was proved. ASCII, like its digits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from textwrap import wrap
+
+from kvplan.compiler.emit.constants import planes
+from kvplan.compiler.emit.cost import TOKENS, Facts, Moves
+from kvplan.compiler.emit.page_drawing import BAR, bar, legend, pieces
+from kvplan.compiler.emit.pylit import WIDTH
+from kvplan.compiler.words import many, readings
+from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.spans import group_named
+from kvplan.plan.types import Plan, Planes, Side
+
+BEYOND = (
+    "Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the "
+    "last one; a state is written whole."
+)
+
+
+def docstring(plan: Plan, facts: Facts, command: str) -> str:
+    """The docstring with its quotes."""
+    title = f"{plan.title}: prefill {plan.prefill.key or 'defaults'} -> decode {plan.decode.key or 'defaults'}."
+    blocks = [
+        "\n".join(_wrapped(title)),
+        "\n".join([f"Emitted by kvplan from {plan.model}, do not edit:", *_command(command)]),
+        *pages(plan),
+        "\n".join(moved(facts)),
+        "\n".join(_closing(plan, facts)),
+    ]
+    return _quoted("\n\n".join(blocks))
+
+
+def pages(plan: Plan) -> list[str]:
+    """For every pair of caches that meet, both sides' pages, drawn to one scale."""
+    caches = dict.fromkeys(entry.cache for worker in plan.decode.workers for entry in worker.planes)
+    return [text for cache in caches if (text := _drawing(plan, cache))]
+
+
+def moved(facts: Facts) -> list[str]:
+    """What moves per decode worker, and the requests that takes where no two blocks are neighbours."""
+    lines = [
+        f"What moves, per decode worker; requests where no two logical blocks are neighbours, of {TOKENS:,} tokens:"
+    ]
+    alike: dict[Moves, list[str]] = {}
+    for move in facts.moves:
+        alike.setdefault(replace(move, pair=""), []).append(move.pair)
+    said = [_move(move, ", ".join(pairs) + (", each" if len(pairs) > 1 else "")) for move, pairs in alike.items()]
+    return lines + [line for text in said for line in _wrapped(text, "    ", "        ")]
+
+
+def _drawing(plan: Plan, cache: str) -> str:
+    sides = [("prefill", plan.prefill), ("decode", plan.decode)]
+    entries = [(name, side, entry) for name, side in sides for entry in _entries(side, cache)]
+    longest = max(entry.page for _, _, entry in entries)
+    lines = [f"{cache}, a page of the first worker that has one:"]
+    shown: list[str] = []
+    for name, side, entry in entries:
+        text = legend(pieces(entry.views, entry.page))
+        lines += _page(name, side, entry, longest)
+        lines += [] if text == shown else [line for one in text for line in _wrapped(one, " " * 13, " " * 15)]
+        shown = text
+    return "\n".join(lines)
+
+
+def _entries(side: Side, cache: str) -> list[Planes]:
+    """One entry per occurrence of `block`, of the first worker that has the cache."""
+    for worker in side.workers:
+        found = {entry.part: entry for entry in reversed(worker.planes) if entry.cache == cache}
+        if found:
+            return list(reversed(found.values()))
+    return []
+
+
+def _page(name: str, side: Side, entry: Planes, longest: int) -> list[str]:
+    drawn = bar(pieces(entry.views, entry.page), entry.page, longest)
+    part = f" {entry.part}" if entry.part else ""
+    tail = f", next {entry.stride:,} B on" if entry.stride != entry.page else ""
+    others = sorted({e.page for e in planes(side) if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
+    tail += f"; on others {', '.join(f'{page:,}' for page in others)} B" if others else ""
+    lines = [f"    {name + part:<8} {drawn.ljust(BAR + 1)} {entry.page:>11,} B{tail}"]
+    if len(lines[0]) > WIDTH:
+        lines = [f"    {name + part:<8} {drawn}", f"{' ' * 13}{entry.page:,} B{tail}"]
+    return [*lines, *_wrapped(_block(side, entry), " " * 13, " " * 15)]
+
+
+def _block(side: Side, entry: Planes) -> str:
+    found = group_named(side, entry.group)
+    loops = " x ".join(many(len(indices), axis) for axis, indices, _ in entry.loops)
+    count = f"a plane for each of {loops}" if loops else "one plane"
+    groups = {other.group for other in planes(side) if other.cache == entry.cache}
+    count += f" of {entry.group}, one of {len(groups)} groups" if len(groups) > 1 else ""
+    if found.store == "state":
+        return f"one slot; {count}"
+    text = f"{found.kernel:,} tokens"
+    if found.ratio > 1:
+        text += f", {found.ratio:,} of them make a logical block of {found.tokens:,}"
+    if found.shards > 1:
+        text += f"; {found.shards} shards take turns of {found.chunk:,}"
+    text += f"; a ring of {found.ring:,} tokens" if found.ring else ""
+    return f"{text}; {count}"
+
+
+def _move(move: Moves, pairs: str) -> str:
+    unit = "slot" if move.store == "state" else "kernel block" if move.paged else "run of tokens"
+    text = f"{workers(move.workers)}, {pairs}: {many(move.reads, 'read')}, {many(move.spans, 'span')} a {unit}; "
+    whole = "a request" if move.store == "state" else f"per {TOKENS:,} tokens"
+    return f"{text}{many(move.requests, 'request')} and {move.bytes:,} B {whole}"
+
+
+def workers(numbers: tuple[int, ...]) -> str:
+    """`decode worker 3`, `decode workers 0-3`, `decode workers 0, 2, 5`."""
+    if len(numbers) == 1:
+        return f"decode worker {numbers[0]}"
+    return f"decode workers {ranges(numbers)}"
+
+
+def _closing(plan: Plan, facts: Facts) -> list[str]:
+    given = [f"{note[:1].upper()}{note[1:]}." for note in facts.notes]
+    absent = [f"Not moved, one side does not have it: {', '.join(plan.skipped)}."] if plan.skipped else []
+    lines = [f"Strategy: {facts.strategy}.", BEYOND, *readings(plan), *given, *absent, facts.proved]
+    return [part for line in lines for part in _wrapped(line)]
+
+
+def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    return wrap(
+        text, WIDTH - 4, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _command(command: str) -> list[str]:
+    """The command line, ready to be copied: a long one goes on behind a backslash at its next option."""
+    if len(command) <= WIDTH - 4:
+        return [f"    {command}"]
+    return ("    " + command.replace(" --", " \\\n        --")).splitlines()
+
+
+def _quoted(text: str) -> str:
+    """Between triple quotes, raw where there are backslashes, no line ending in a space."""
+    lines = [line.rstrip() for line in text.replace('"""', "'''").splitlines()]
+    start = 'r"""' if "\\" in text else '"""'
+    return start + "\n".join(lines) + '\n"""'

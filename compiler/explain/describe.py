@@ -1,0 +1,183 @@
+"""A plan or a side in plain values: what `explain` says, as text or as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvplan.compiler.emit.cost import Facts
+from kvplan.compiler.explain.diff import expected
+from kvplan.compiler.explain.draw.bars import draw
+from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, Piece, laid, pieces, worker_of
+from kvplan.compiler.explain.draw.landing_shards import numbered
+from kvplan.compiler.explain.draw.landing_text import landing
+from kvplan.compiler.words import reading, readings
+from kvplan.plan.planes import planes
+from kvplan.plan.types import Pair, Plan, Planes, Read, Side, Worker
+
+Plain = dict[str, Any]
+
+
+def describe_plan(plan: Plan, facts: Facts, reader: int = 0) -> Plain:
+    """All that a reader asks about a pair. Requests and bytes are per 1024 tokens, or per request for a state.
+
+    `landing` is of decode worker `reader`. Raises BadInput (S024) where there is no such worker.
+    """
+    return {
+        "title": plan.title,
+        "model": plan.model,
+        "digests": {"model": plan.model_digest, "plan": plan.digest},
+        "options": dict(plan.options),
+        "prefill": describe_side(plan.prefill),
+        "decode": describe_side(plan.decode),
+        "pairs": [_pair(plan, pair) for pair in plan.pairs],
+        "readings": readings(plan),
+        "moves": [_moves(move) for move in facts.moves],
+        "reads": [_reads(plan, number) for number in range(len(plan.reads))],
+        "worker": reader,
+        "landing": [_piece(plan, piece) for piece in pieces(plan, reader)],
+        "landing_drawing": landing(plan, reader),
+        "notifications": {str(number): count for number, count in enumerate(expected(plan))},
+        "skipped": list(plan.skipped),
+        "strategy": facts.strategy,
+        "notes": list(facts.notes),
+        "proof": facts.proved,
+    }
+
+
+def describe_side(side: Side) -> Plain:
+    """Groups with plane counts of each worker, who holds what, and the pages drawn."""
+    return {
+        "side": side.key,
+        "digest": side.digest,
+        "groups": [_group(side, index) for index in range(len(side.groups))],
+        "workers": [_worker(worker) for worker in side.workers],
+        "pages": _pages(side),
+    }
+
+
+def _pair(plan: Plan, pair: Pair) -> Plain:
+    needs = {"keep": pair.needs.keep, "chunk": pair.needs.chunk, "sink": pair.needs.sink}
+    groups = {"pair": pair.name, "prefill": pair.prefill, "decode": pair.decode}
+    return {**groups, "page": pair.page, "rows": pair.rows, "needs": needs, "reading": reading(plan, pair)}
+
+
+def _group(side: Side, index: int) -> Plain:
+    group = side.groups[index]
+    counts = [sum(plane.group == group.name for plane in planes(worker)) for worker in side.workers]
+    overlaid = [other.name for other in side.groups if other.arena == group.arena and other.name != group.name]
+    return {
+        "group": group.name,
+        "store": group.store,
+        "layers": sorted(
+            {
+                n
+                for worker in side.workers
+                for plane in worker.planes
+                if plane.group == group.name
+                for n in _layers(plane)
+            }
+        ),
+        "planes": counts,
+        "tokens": group.tokens,
+        "kernel": group.kernel,
+        "ratio": group.ratio,
+        "shards": group.shards,
+        "chunk": group.chunk,
+        "length": group.length,
+        "ring": group.ring,
+        "overlays": overlaid,
+    }
+
+
+def _layers(entry: Planes) -> tuple[int, ...]:
+    return next((indices for axis, indices, _ in entry.loops if axis == "layer"), ())
+
+
+def _worker(worker: Worker) -> Plain:
+    holds: dict[str, dict[str, list[int]]] = {}
+    for cache, axis, held in worker.holds:
+        holds.setdefault(cache, {})[axis] = list(held)
+    for entry in worker.planes:
+        holds.setdefault(entry.cache, {})
+    layers = sorted({n for entry in worker.planes for n in _layers(entry)})
+    return {"layers": layers, "holds": holds, "shard": worker.shard, "planes": len(planes(worker))}
+
+
+def _pages(side: Side) -> list[Plain]:
+    """Every unlike page once, drawn as the first of its workers has it."""
+    alike: dict[tuple[object, ...], list[tuple[int, Planes]]] = {}
+    for number, worker in enumerate(side.workers):
+        for entry in worker.planes:
+            alike.setdefault((entry.cache, entry.part, entry.page, entry.stride, entry.views), []).append(
+                (number, entry)
+            )
+    return [_page(side, found) for found in alike.values()]
+
+
+def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
+    number, entry = found[0]
+    starts = {axis: held[0] for cache, axis, held in side.workers[number].holds if cache == entry.cache}
+    return {
+        "cache": entry.cache,
+        "part": entry.part,
+        "groups": list(dict.fromkeys(other.group for _, other in found)),
+        "workers": sorted({worker for worker, _ in found}),
+        "bytes": entry.page,
+        "stride": entry.stride,
+        "views": [
+            {"tensor": v.tensor, "dtype": v.dtype, "offset": v.offset, "axes": [list(axis) for axis in v.axes]}
+            for v in entry.views
+        ],
+        "drawing": draw(entry, starts),
+    }
+
+
+def _moves(move: Any) -> Plain:
+    names = ("workers", "pair", "store", "paged", "reads", "spans", "requests", "bytes")
+    return {name: getattr(move, name) for name in names}
+
+
+def _reads(plan: Plan, number: int) -> Plain:
+    return {"worker": number, "from": [_read(read) for read in plan.reads[number]], "tells": list(plan.notify[number])}
+
+
+def _piece(plan: Plan, piece: Piece) -> Plain:
+    nest, read = piece.nest, piece.read
+    return {
+        "letter": piece.letter,
+        "prefill_worker": read.worker,
+        "decode_worker": piece.reader,
+        "pair": read.pair,
+        "cache": read.cache,
+        "layers": list(read.layers),
+        "holds": {axis: list(where) for axis, where in piece.holds},
+        "tensors": list(nest.tensors),
+        "bytes": nest.bytes,
+        "prefill": _place(plan, piece, PREFILL),
+        "decode": _place(plan, piece, DECODE),
+        "repeats": [
+            {"axis": loop.axis, "count": loop.count, "prefill": list(loop.prefill), "decode": list(loop.decode)}
+            for loop in nest.loops
+        ],
+        "spans": piece.spans,
+    }
+
+
+def _place(plan: Plan, piece: Piece, side: int) -> Plain:
+    """Where the first span lies; `turns` are its repetitions in that page, (axis, how often, bytes apart)."""
+    number, where = next(laid(piece, side))
+    plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker_of(piece, side)])[number]
+    turns = [[turn.axis, turn.count, turn.step] for turn in where.turns]
+    return {
+        "plane": plane.name,
+        "number": number,
+        "page": plane.page,
+        "offset": where.offset,
+        "bytes": where.bytes,
+        "turns": turns,
+    }
+
+
+def _read(read: Read) -> Plain:
+    held = {axis: list(where) for axis, where in read.holds}
+    return {"worker": read.worker, "pair": read.pair, "cache": read.cache, "layers": list(read.layers), "holds": held}

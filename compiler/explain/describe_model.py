@@ -1,0 +1,101 @@
+"""A model in plain values: its caches, with the numbers that they have on a side which asks for nothing special."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.expr import names
+from kvplan.dsl.model import Cache, Expr, Kind, Model, Sizes, TensorSpec, Value
+from kvplan.dsl.text.diagnostics import DslError
+
+Plain = dict[str, Any]
+Env = Mapping[str, Value | Sizes]
+
+
+def describe_model(model: Model, kinds: Mapping[str, Kind], outer: Env) -> Plain:
+    """A model's caches and the kinds they are of. What `outer` gives no number for is said as it is written.
+
+    `stores` has every tensor with its condition, `default` those that exist where names are worth what `outer` says.
+    """
+    return {
+        "model": model.name,
+        "title": model.title,
+        "doc-ref": model.doc_ref,
+        "layers": model.layers,
+        "values": dict(model.values),
+        "caches": [_cache(cache, kinds[cache.kind], outer) for cache in model.caches.values()],
+    }
+
+
+def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
+    env = _env(cache, kind, outer)
+    defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
+    stored = {spec.name: spec for spec in kind.tensors.values() if _exists(spec, env)}
+    return {
+        "cache": cache.name,
+        "kind": cache.kind,
+        "layers": list(cache.layers),
+        "optional": cache.optional,
+        "params": {name: expr.text for name, expr in cache.params.items()},
+        "defaults": {name: _said(expr, env) for name, expr in defaults.items()},
+        "needs": _needs(cache, kind, env),
+        "length": kind.length,
+        "ring": _said(kind.ring, env) if kind.ring else None,
+        "default": {name: _tensor(spec, env) for name, spec in stored.items()},
+        "stores": {spec.name: f"{_tensor(spec, {})}{_when(spec)}" for spec in kind.tensors.values()},
+        "about": kind.title,
+        "per": kind.store,
+    }
+
+
+def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
+    """What the kind's expressions may use, as far as it has a worth; its own parameters hide other names."""
+    given = {name: value for name, expr in cache.params.items() if (value := _worth(expr, outer)) is not None}
+    waiting = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
+    hidden = {n for n in kind.params if n not in waiting or n not in names(waiting[n])}
+    env = {name: value for name, value in outer.items() if name not in hidden} | given
+    while ready := [name for name, expr in waiting.items() if names(expr) <= env.keys()]:
+        found = {name: _worth(waiting.pop(name), env) for name in ready}
+        env |= {name: value for name, value in found.items() if value is not None}
+    return env
+
+
+def _worth(expr: Expr, env: Env) -> Value | Sizes | None:
+    """The worth of an expression, None where it has none."""
+    try:
+        return evaluate(expr, env) if names(expr) <= env.keys() else None
+    except DslError:
+        return None
+
+
+def _said(expr: Expr, env: Env) -> object:
+    """A number or a word, or the expression as it is written."""
+    value = _worth(expr, env)
+    return expr.text if value is None or isinstance(value, Sizes) else value
+
+
+def _exists(spec: TensorSpec, env: Env) -> bool:
+    return spec.when is None or bool(_worth(spec.when, env))
+
+
+def _tensor(spec: TensorSpec, env: Env) -> str:
+    """`[head 8, token, dim 128] bf16`."""
+    token = f"row of {_said(spec.unit, env)} tokens" if spec.unit else "token"
+    axes = (f"{name} {_said(expr, env)}" if expr else token for name, expr in spec.axes)
+    return f"[{', '.join(axes)}] {_said(spec.dtype, env)}"
+
+
+def _when(spec: TensorSpec) -> str:
+    return f" when {spec.when.text}" if spec.when else ""
+
+
+def _needs(cache: Cache, kind: Kind, env: Env) -> object:
+    """`all`, or the limits by name, less those that are 0; None for a state, which is read whole."""
+    needs = cache.needs or kind.needs
+    found = {name: _said(expr, env) for name, expr in (needs.limits if needs else ())}
+    limited = any(found.get(name, 0) != 0 for name in ("window", "chunk"))
+    if kind.store == "state":
+        return None
+    return {name: value for name, value in found.items() if value != 0} if limited else "all"

@@ -1,0 +1,192 @@
+"""Landing: which pieces of which prefill page land where in the pages of one decode worker.
+
+A piece is a nest of a read with the planes of its two workers. Law: laid out on the decode side, the pieces of one
+worker cover every byte of its tensors that is read once, and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from string import ascii_lowercase, ascii_uppercase
+
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.explain.draw.landing_shards import entry, interval, numbered
+from kvplan.plan import planes as names
+from kvplan.plan.types import Interval, Loop, Nest, Place, Plan, Planes, Read
+
+PREFILL, DECODE = 0, 1
+TOKEN = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The spans of `nest`, from prefill worker `read.worker` to decode worker `reader`; pieces of a pair have letters.
+
+    `holds` are the global intervals on split axes of what it moves, `rows` the rows of a page of either side in a
+    table of tokens, where one row is drawn after the other (0, 0 in a table of pages).
+    """
+
+    letter: str
+    reader: int
+    read: Read
+    nest: Nest
+    holds: tuple[tuple[str, Interval], ...]
+    rows: Place = (0, 0)
+
+    @property
+    def spans(self) -> int:
+        return math.prod(loop.count for loop in self.nest.loops)
+
+    @property
+    def close(self) -> bool:
+        """Whether one token follows the other on both sides, in a tile if there are any."""
+        return self.nest.token == (self.nest.bytes, self.nest.bytes)
+
+    @property
+    def joined(self) -> bool:
+        """Whether a run of tokens is one span, whatever its length."""
+        return self.close and not self.nest.hops
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`count` repetitions along `axis` in one page, `step` bytes apart."""
+
+    axis: str
+    count: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A piece in one page: `bytes` bytes at `offset`, repeated by `turns`, the widest step first."""
+
+    offset: int
+    bytes: int
+    turns: tuple[Turn, ...]
+    letter: str
+    piece: Piece = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Planes of one worker with the same spans in them."""
+
+    side: int
+    worker: int
+    planes: tuple[names.Plane, ...]
+    spans: tuple[Laid, ...]
+
+    @property
+    def bytes(self) -> int:
+        return self.planes[0].page
+
+    @property
+    def written(self) -> int:
+        """Bytes of the page that are in one of the spans."""
+        return sum(where.bytes * math.prod(turn.count for turn in where.turns) for where in self.spans)
+
+
+def pieces(plan: Plan, reader: int) -> tuple[Piece, ...]:
+    """What decode worker `reader` reads, in the plan's order. Raises BadInput (S024) where there is no such worker."""
+    if not 0 <= reader < len(plan.reads):
+        message = (
+            f"there is no decode worker {reader}, {plan.decode.key or 'the side'!r} has 0 to {len(plan.reads) - 1}"
+        )
+        raise BadInput("S024", message, "give --worker one of these")
+    kinds = dict.fromkeys((read.pair, read.cache) for read in plan.reads[reader])
+    return tuple(piece for kind in kinds for piece in _of_kind(plan, reader, kind))
+
+
+def laid(piece: Piece, end: int) -> Iterator[tuple[int, Laid]]:
+    """The piece as it lies in every plane of its worker on one side: (plane, where). Loops over planes are expanded.
+
+    Where runs of tokens are one span, all tokens of the page are.
+    """
+    nest = piece.nest
+    first = (nest.prefill, nest.decode)[end]
+    over = [loop for loop in nest.loops if step(loop, end)[0]]
+    turns = [Turn(loop.axis, loop.count, step(loop, end)[1]) for loop in nest.loops if loop not in over]
+    turns += [] if piece.joined else _token_turns(piece, end)
+    order = tuple(sorted(turns, key=lambda turn: -turn.step))
+    size = nest.bytes * (piece.rows[end] if piece.joined else 1)
+    for point in product(*(range(loop.count) for loop in over)):
+        plane, offset = (
+            first[i] + sum(n * step(loop, end)[i] for n, loop in zip(point, over, strict=True)) for i in (0, 1)
+        )
+        yield piece.read.first[end] + plane, Laid(offset, size, order, piece.letter, piece)
+
+
+def step(loop: Loop, end: int) -> Place:
+    """(planes, bytes) of one turn on one side."""
+    return (loop.prefill, loop.decode)[end]
+
+
+def worker_of(piece: Piece, end: int) -> int:
+    """The worker on that side."""
+    return (piece.read.worker, piece.reader)[end]
+
+
+def pages(plan: Plan, found: Sequence[Piece], side: int) -> list[Page]:
+    """The pages of one side that the pieces touch: planes with equal spans once, in the order of workers and planes.
+
+    Of prefill workers that take turns of the tokens of a page only the first has spans: the others' lie on them.
+    """
+    laid_in: dict[tuple[int, int], list[Laid]] = {}
+    for piece in found:
+        for number, where in laid(piece, side):
+            laid_in.setdefault((worker_of(piece, side), number), []).append(where)
+    alike: dict[tuple[object, ...], list[names.Plane]] = {}
+    for (worker, number), there in sorted(laid_in.items(), key=lambda item: item[0]):
+        plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker])[number]
+        spans = tuple(sorted(_first_turn(plan, there), key=lambda where: where.offset))
+        alike.setdefault((worker, plane.page, plane.part, spans), []).append(plane)
+    return [Page(side, key[0], tuple(same), key[3]) for key, same in alike.items()]  # type: ignore[arg-type]
+
+
+def _first_turn(plan: Plan, there: Sequence[Laid]) -> list[Laid]:
+    shards = [plan.prefill.workers[where.piece.read.worker].shard for where in there]
+    return [where for where, shard in zip(there, shards, strict=True) if shard == min(shards)]
+
+
+def _of_kind(plan: Plan, reader: int, kind: tuple[str, str]) -> list[Piece]:
+    reads = [read for read in plan.reads[reader] if (read.pair, read.cache) == kind]
+    paged = all(read.table.page for read in reads)
+    nests = [(read, nest) for read in reads for nest in (read.table.page if paged else read.table.token)]
+    return [_piece(plan, reader, read, nest, _letter(number)) for number, (read, nest) in enumerate(nests)]
+
+
+def _piece(plan: Plan, reader: int, read: Read, nest: Nest, letter: str) -> Piece:
+    source, worker = plan.prefill.workers[read.worker], plan.decode.workers[reader]
+    found = [(axis, interval(worker, read, nest, axis, held)) for axis, held in read.holds]
+    holds = tuple((axis, where) for axis, where in found if where)
+    planes = read.first[0] + nest.prefill[0], read.first[1] + nest.decode[0]
+    rows = _rows(entry(source, planes[0]), nest), _rows(entry(worker, planes[1]), nest)
+    return Piece(letter, reader, read, nest, holds, rows if nest.token else (0, 0))
+
+
+def _letter(number: int) -> str:
+    """A to Z, a to z, then A2 and so on: as few characters as there can be."""
+    known = ascii_uppercase + ascii_lowercase
+    again, which = divmod(number, len(known))
+    return f"{known[which]}{again + 1 if again else ''}"
+
+
+def _rows(entry: Planes, nest: Nest) -> int:
+    """Rows of the token axis in one page."""
+    axes = next((view.axes for view in entry.views if view.tensor in nest.tensors), ())
+    return math.prod(count for axis, count, _ in axes if axis == TOKEN)
+
+
+def _token_turns(piece: Piece, end: int) -> list[Turn]:
+    """The rows of a page as loops: one, or one more for every size of tile."""
+    nest, rows = piece.nest, piece.rows[end]
+    if nest.token is None:
+        return []
+    edges = [1, *sorted(hop[0] for hop in nest.hops if hop[0] < rows), rows]
+    far = [edge * nest.token[end] + sum(edge // hop[0] * hop[1 + end] for hop in nest.hops) for edge in edges]
+    pairs = zip(edges, edges[1:], far, strict=False)
+    return [Turn(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]

@@ -1,0 +1,226 @@
+"""Landings as text: the pages of both sides to one scale, a table of what each letter is, and why it is cut so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from textwrap import wrap
+
+import numpy as np
+
+from kvplan.compiler.emit.match_functions import build
+from kvplan.compiler.explain.draw.bars import LEFT_OUT
+from kvplan.compiler.explain.draw.columns import columns
+from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, Page, Piece, laid, pages, pieces, step, worker_of
+from kvplan.compiler.explain.draw.landing_bars import WIDTH, bars
+from kvplan.compiler.words import many
+from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.spans import group_named
+from kvplan.plan.types import Blocks, Group, Pair, Plan
+
+SIDES = ("prefill", "decode")
+MOST_PAGES = 6  # unlike pages of one side, and rows of a table, beyond which the rest is counted
+MOST_ROWS = 24
+MOST_TIMES = 36  # columns
+MOST_RUNS = 8
+MOST_NAMES = 4
+
+
+def landing(plan: Plan, reader: int) -> list[str]:
+    """Every pair of groups and cache that decode worker `reader` reads; those unlike in their layers only once."""
+    alike: dict[tuple[str, ...], list[Sequence[Piece]]] = {}
+    for (_, cache), found in groupby(pieces(plan, reader), key=lambda piece: (piece.read.pair, piece.read.cache)):
+        one = tuple(found)
+        alike.setdefault((cache, *section(plan, [_few_layers(piece) for piece in one], name=False)), []).append(one)
+    lines: list[str] = []
+    for ones in alike.values():
+        lines += ["", *_title(plan, ones), *(f"  {line}" if line else "" for line in section(plan, ones[0]))]
+    return lines[1:] or [f"decode worker {reader} reads nothing"]
+
+
+def _few_layers(piece: Piece) -> Piece:
+    """The piece with two layers where each has pages of its own: whatever their number, they look the same."""
+    loops = [replace(loop, count=2) if loop.prefill[0] and loop.decode[0] else loop for loop in piece.nest.loops]
+    return replace(piece, nest=replace(piece.nest, loops=tuple(loops)))
+
+
+def section(plan: Plan, found: Sequence[Piece], name: bool = True) -> list[str]:
+    """Decode pages, the prefill pages they come from to the same scale, the table of letters, why it is cut so.
+
+    Without `name` the pages of some layers are not told from those of others.
+    """
+    sides = [pages(plan, found, side) for side in (DECODE, PREFILL)]
+    longest = max(page.bytes for side in sides for page in side)
+    drawn = [line for side in sides for line in (*_side(side, side if name else (), longest), "")]
+    return [*drawn, *_table(found), "", *_cuts(found), *_runs(plan, found)]
+
+
+def _side(side: Sequence[Page], among: Sequence[Page], longest: int) -> list[str]:
+    """The first pages of one side, and how many there are beside them."""
+    shown, more = side[:MOST_PAGES], len(side) - MOST_PAGES
+    lines = [line for page in shown for line in _page(page, among, longest)]
+    lines += [f"{LEFT_OUT} {many(more, 'more page')} like these"] if more > 0 else []
+    return lines + ([_empty(side[0])] if any(page.written < page.bytes for page in shown) else [])
+
+
+def _empty(page: Page) -> str:
+    return "dotted: nothing is written there" if page.side == DECODE else "blank: not for this decode worker"
+
+
+def _page(page: Page, among: Sequence[Page], longest: int) -> list[str]:
+    """What the prefill page has for others is left blank, what nothing is written to is dotted."""
+    each = "" if len(page.planes) == 1 else " each"
+    head = f"{SIDES[page.side]} worker {page.worker}: {_planes(page, among)}{page.bytes:,} B{each}"
+    hole = " " if page.side == PREFILL else ""
+    return [head, *bars(page.spans, page.bytes, hole, max(1, round(WIDTH * page.bytes / longest)))]
+
+
+def _planes(page: Page, among: Sequence[Page]) -> str:
+    """`32 pages, layers 0-31: `; what tells this page from others of the section."""
+    part = f"{_part(page)}, " if page.planes[0].part else ""
+    axes: dict[str, set[int]] = {}
+    for plane in page.planes:
+        for axis, index in plane.at:
+            axes.setdefault(axis, set()).add(index)
+    where = "".join(f"{axis} {ranges(found)}, " for axis, found in axes.items())
+    every = {plane.layer for other in among for plane in other.planes}
+    mine = {plane.layer for plane in page.planes if plane.layer is not None}
+    layers = f"layers {ranges(mine)}, " if among and mine and mine != every else ""
+    return f"{part}{where}{layers}{many(len(page.planes), 'page')} of "
+
+
+def _part(page: Page) -> str:
+    """The name of an allocation; parts that have only a number are named after what is in them."""
+    part = str(page.planes[0].part)
+    tensors = dict.fromkeys(tensor for where in page.spans for tensor in where.piece.nest.tensors)
+    return "+".join(tensors) if part.isdigit() else part
+
+
+def _title(plan: Plan, ones: Sequence[Sequence[Piece]]) -> list[str]:
+    """The cache, the pairs of groups that look the same, their layers and spans."""
+    first = ones[0][0]
+    names = [one[0].read.pair for one in ones]
+    said = ", ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} {LEFT_OUT} {names[-1]}, {len(names)} groups"
+    others = "" if names == [first.read.cache] else f" ({said})"
+    layers = {layer for one in ones for piece in one for layer in piece.read.layers}
+    counts = sorted({sum(piece.spans for piece in one) for one in ones})
+    parts = ", ".join(f"{piece.letter} {piece.spans:,}" for piece in ones[0])
+    spans = many(counts[0], "span") if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} spans"
+    tokens = next(pair.page * pair.rows for pair in plan.pairs if pair.name == first.read.pair)
+    each = f" each; {names[0]} is drawn" if len(ones) > 1 else f": {parts}" if 1 < len(ones[0]) <= MOST_RUNS else ""
+    return wrap(
+        f"{first.read.cache}{others}: {many(len(layers), 'layer')}, {spans} {_unit(first, tokens)}{each}", WIDTH
+    )
+
+
+def _unit(piece: Piece, tokens: int) -> str:
+    if piece.nest.token is None:
+        return f"a page of {many(tokens, 'token')}" if tokens else "a state"
+    return "a run of tokens" if piece.close else "a token"
+
+
+def _table(found: Sequence[Piece]) -> list[str]:
+    rows = [row for piece in found[:MOST_ROWS] for row in _rows(piece)]
+    head = ("", "from", "takes", "tensors", "prefill at", "decode at", "bytes", "how often")
+    more = [f"{LEFT_OUT} {many(len(found) - MOST_ROWS, 'more piece')}"] if len(found) > MOST_ROWS else []
+    return [*columns(head, rows), *more]
+
+
+def _rows(piece: Piece) -> list[tuple[object, ...]]:
+    """The row of a letter, and more where its loops do not fit beside it."""
+    nest = piece.nest
+    held = ", ".join(f"{axis} {ranges(range(*where))}" for axis, where in piece.holds) or "all"
+    tensors = "+".join(nest.tensors[:4]) + (f"+{LEFT_OUT}" if len(nest.tensors) > 4 else "")
+    times = [f"x {many(loop.count, loop.axis)}" for loop in nest.loops] or ["once"]
+    first, *rest = wrap(" ".join(time.replace(" ", "\xa0") for time in times), MOST_TIMES)
+    row = (piece.letter, f"prefill {piece.read.worker}", held, tensors, nest.prefill[1], nest.decode[1], nest.bytes)
+    return [(*row, first.replace("\xa0", " ")), *((*[""] * len(row), more.replace("\xa0", " ")) for more in rest)]
+
+
+def _cuts(found: Sequence[Piece]) -> list[str]:
+    """Why a piece is as many spans as it is: how each of its loops goes on in either page."""
+    said: dict[str, list[str]] = {}
+    for piece in found:
+        for index, loop in enumerate(piece.nest.loops):
+            text = f"x {many(loop.count, loop.axis)}: {_both(piece, index)}"
+            said.setdefault(text, []).append(piece.letter)
+        if piece.nest.token:
+            said.setdefault(_tokens(piece), []).append(piece.letter)
+    return [
+        line
+        for text, letters in said.items()
+        for line in wrap(f"{_letters(letters)} {text}", WIDTH + 4, subsequent_indent="    ")
+    ]
+
+
+def _letters(letters: Sequence[str]) -> str:
+    return " ".join(letters) if len(letters) < 6 else f"{letters[0]} {LEFT_OUT} {letters[-1]}"
+
+
+def _both(piece: Piece, index: int) -> str:
+    prefill, decode = (_goes(piece, index, side) for side in (PREFILL, DECODE))
+    return f"{prefill} on both sides" if prefill == decode else f"prefill {prefill}; decode {decode}"
+
+
+def _goes(piece: Piece, index: int, side: int) -> str:
+    planes, far = step(piece.nest.loops[index], side)
+    if planes:
+        return "a page each"
+    _, where = next(laid(piece, side))
+    gap = far - where.bytes - sum((turn.count - 1) * turn.step for turn in where.turns if turn.step < far)
+    return f"every {far:,} B, " + ("side by side" if gap <= 0 else f"{gap:,} B between")
+
+
+def _tokens(piece: Piece) -> str:
+    places = [f"{word} every {far:,} B" for word, far in zip(SIDES, piece.nest.token or (), strict=True)]
+    tiles = f", further after every {' and '.join(str(hop[0]) for hop in piece.nest.hops)}" if piece.nest.hops else ""
+    end = "a run of tokens is one span" if piece.close else "a span a token"
+    return f"token after token: {'; '.join(places)}{tiles}: {end}"
+
+
+def _runs(plan: Plan, found: Sequence[Piece]) -> list[str]:
+    """Which turns of the tokens the workers have, where they are shared out, and where runs of tokens end."""
+    first = found[0]
+    pair = next(pair for pair in plan.pairs if pair.name == first.read.pair)
+    sides = (plan.prefill, plan.decode)
+    groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
+    theirs, ours = (sides[end].workers[worker_of(first, end)].shard for end in (PREFILL, DECODE))
+    turns = [
+        f"{word} worker {worker} holds tokens {_turns(groups[end], sides[end].workers[worker].shard)} of a request"
+        for end, word in enumerate(SIDES)
+        if groups[end].shards > 1
+        for worker in sorted({worker_of(piece, end) for piece in found})[:MOST_NAMES]
+    ]
+    return [*_shared(plan, found), *turns, *([] if first.nest.token is None else _ends(pair, groups, (theirs, ours)))]
+
+
+def _shared(plan: Plan, found: Sequence[Piece]) -> list[str]:
+    """Which letters are drawn where several prefill workers fill the same pages by turns."""
+    drawn = [where.piece.letter for page in pages(plan, found, DECODE) for where in page.spans]
+    others = [piece.letter for piece in found if piece.letter not in drawn]
+    if not others:
+        return []
+    text = f"{_letters(others)}: the same places as {_letters(sorted(set(drawn)))}, for the tokens of other workers"
+    return wrap(text, WIDTH + 4, subsequent_indent="    ")
+
+
+def _turns(each: Group, shard: int) -> str:
+    """The first tokens of a worker that takes turns of them with others."""
+    starts = (shard * each.chunk, (shard + each.shards) * each.chunk)
+    return ", ".join(ranges(range(start, start + each.chunk)) for start in starts) + f", {LEFT_OUT}"
+
+
+def _ends(pair: Pair, groups: tuple[Group, Group], shards: tuple[int, int]) -> list[str]:
+    """The lengths of runs from token 0 on, were all of them needed, up to where they begin again."""
+    sizes = [size * each.shards for each in groups for size in (each.kernel, each.chunk)]
+    again = math.lcm(*sizes)
+    end = min(again, MOST_RUNS * max(sizes))
+    blocks = Blocks(0, np.arange(end, dtype=np.int64))
+    match = build(*groups, rows=pair.rows)
+    counts = match(0, end, blocks, blocks, *shards).count.tolist()
+    text = ", ".join(f"{count:,}" for count in counts[:MOST_RUNS])
+    word = "tokens" if pair.rows == 1 else f"rows of {pair.rows} tokens"
+    more = "and again" if len(counts) <= MOST_RUNS and end == again else LEFT_OUT
+    return wrap(f"runs end where a page of either side ends, after {text} {word}, {more}", WIDTH + 4)

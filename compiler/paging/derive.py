@@ -1,0 +1,150 @@
+"""Derive: the values of an engine's rules for every cache of a side, before and after its pages are made alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.paging.measured import grid, of_cache, page
+from kvplan.compiler.paging.pool import Entry, Pool, pooled
+from kvplan.compiler.side.options import Env, number, settle
+from kvplan.dsl.lang.expr import evaluate, names
+from kvplan.dsl.model import Engine, Expr, Sizes, Value
+from kvplan.dsl.text.diagnostics import DslError
+
+Over = Mapping[str, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What rules are evaluated with: `workers` are one for every set of holdings, `pools` says whether caches share
+    blocks of one pool, by what each of them needs."""
+
+    engine: Engine
+    side: BoundSide
+    workers: Sequence[BoundWorker]
+    env: Env
+    pools: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Everything derived: for the side as a whole (`env`), for each cache, and what caches make of their pages."""
+
+    env: Env
+    caches: Mapping[str, Env]
+    pool: Pool | None
+
+
+def derived(facts: Facts, over: Over) -> Derived:
+    """All values, `over` (`tokens`, `tokens.NAME`) in place of what a rule gives.
+
+    Raises Refused (C114, C116, C118, C138).
+    """
+    known = {
+        c.name: {**facts.env, **of_cache(facts.side, facts.workers, c), **_of(over, c.name)} for c in facts.side.caches
+    }
+    pool = _pool(facts, known) if facts.pools and known else None
+    shapes = {"shapes": _shapes(facts, pool) if pool else 1}
+    caches = {name: _settled(facts.engine, {**env, **shapes, **_pooled(pool, name)}) for name, env in known.items()}
+    main = _main(facts.side, known)
+    plain = {**facts.env, **of_cache(facts.side, facts.workers, main), **_of(over, None), **shapes}
+    env = {**plain, **_pooled(pool, main.name if main else None)}
+    return Derived(_settled(facts.engine, env), caches, pool)
+
+
+def _of(over: Over, cache: str | None) -> Env:
+    """The overrides that count for a cache: its own before those for all."""
+    found: Env = {key: value for key, value in over.items() if "." not in key}
+    mine = {key.partition(".")[0]: value for key, value in over.items() if key.partition(".")[2] == cache}
+    return {**found, **mine}
+
+
+def _main(side: BoundSide, known: Mapping[str, Env]) -> BoundCache | None:
+    """The cache that a side as a whole is paged by: of those that need all tokens, if there are any, the widest."""
+    tokens = [cache for cache in side.caches if cache.store == "tokens"]
+    widths = {cache.name: int(str(known[cache.name]["token_bytes"])) for cache in tokens}
+    return max(tokens, key=lambda cache: (cache.needs.keep is None, widths[cache.name]), default=None)
+
+
+def _pool(facts: Facts, known: Mapping[str, Env]) -> Pool:
+    rule = facts.engine.groups
+    inside = rule.inside is not None and _holds(facts.engine, rule.inside, facts.env)
+    return pooled([_entry(facts, cache, known[cache.name]) for cache in facts.side.caches], inside)
+
+
+def _entry(facts: Facts, cache: BoundCache, env: Env) -> Entry:
+    rule = facts.engine.groups
+    tokens = _tokens(facts.engine, cache, env) if cache.store == "tokens" else 0
+    least = rule.page.get(cache.kind) or rule.page.get(cache.store) or rule.page.get("default")
+    size = _number(cache, "page", _value(facts.engine, least, env)) if least else 0
+    rigid = rule.rigid is not None and _holds(facts.engine, rule.rigid, env)
+    return Entry(cache, tokens, max(size, page(facts.side, facts.workers, cache, tokens)), rigid)
+
+
+def _tokens(engine: Engine, cache: BoundCache, env: Env) -> int:
+    """Tokens of a block before pages are made alike: the rule's, unless the side says how many it has."""
+    rule = engine.groups.block or engine.derive["tokens"]
+    tokens = _number(cache, "tokens", env["tokens"] if "tokens" in env else _value(engine, rule, env))
+    for tensor in cache.tensors:
+        if tokens < 1 or tokens % tensor.unit:
+            said = f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens, a block has {tokens}"
+            raise Refused("C116", said, f"use a multiple of {tensor.unit}")
+    return tokens
+
+
+def _number(cache: BoundCache, what: str, value: Value | Sizes) -> int:
+    return number(value, 0, f"{what} of {cache.name!r}", "a number of tokens or bytes", "mend the engine's rule")
+
+
+def _pooled(pool: Pool | None, name: str | None) -> Env:
+    """What rules may ask once pages are made alike."""
+    entry = next((e for e in pool.entries if e.cache.name == name), None) if pool else None
+    if pool is None or entry is None:
+        return {"own_page": 0, "shared_page": pool.page if pool else 0, "promoted": False}
+    return {"own_page": entry.page, "shared_page": pool.page, "promoted": name in pool.promoted}
+
+
+def _shapes(facts: Facts, pool: Pool) -> int:
+    """How many unlike pages there are: heads, rows and bytes."""
+    return len({(*grid(facts.side, facts.workers, e.cache, e.tokens), e.page) for e in pool.entries})
+
+
+def _value(engine: Engine, expr: Expr, env: Env) -> Value | Sizes:
+    """An expression's value with the derived values that it needs and no others. Raises Refused (C118)."""
+    needed: dict[str, Expr] = {}
+    waiting = [*names(expr)]
+    while waiting:
+        name = waiting.pop()
+        if name in engine.derive and name not in needed:
+            needed[name] = engine.derive[name]
+            waiting += names(engine.derive[name])
+    return _trying(engine, lambda: evaluate(expr, settle(needed, env)))
+
+
+def _holds(engine: Engine, expr: Expr, env: Env) -> bool:
+    """Whether a condition is true, or a number that is not 0. Raises Refused (C114, C118)."""
+    value = _value(engine, expr, env)
+    if not isinstance(value, int):
+        raise Refused("C114", f"{expr.text} comes out as {value!r}, not as a condition", "mend the engine's rule")
+    return bool(value)
+
+
+def _settled(engine: Engine, env: Env) -> Env:
+    """`env` with the engine's derived values. Raises Refused (C118) where one has no value for this side."""
+    return _trying(engine, lambda: settle(engine.derive, env))
+
+
+def _trying(engine: Engine, make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except DslError as error:
+        first = error.diagnostics[0]
+        played = ", ".join(f"{name} = {value}" for name, value in first.values)
+        said = f"{engine.name} cannot derive its blocks: {first.message}"
+        words = (first.help, f"in play: {played}" if played else "")
+        raise Refused("C118", said, "; ".join(word for word in words if word)) from None

@@ -1,0 +1,118 @@
+"""How layers form groups (block tables): a few named algorithms that know no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from kvplan.compiler.bound import BoundCache, BoundGroup
+from kvplan.compiler.errors import BadInput, Refused
+from kvplan.compiler.paging.packing import Layers, packed
+from kvplan.compiler.paging.pool import ONE, PACKED, Pool
+from kvplan.compiler.side.text import nearest
+from kvplan.dsl.model import Groups
+
+Bucket = tuple[BoundCache, ...]
+# Caches that share tables, and the layers of each of their groups.
+Split = tuple[Bucket, list[Layers]]
+T = TypeVar("T")
+BY_REACH = "by_reach"
+
+
+def form(rule: Groups, caches: Sequence[BoundCache], pool: Pool | None = None) -> tuple[BoundGroup, ...]:
+    """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several."""
+    groups: list[BoundGroup] = []
+    for bucket, parts in _splits(rule, caches, pool) if caches else []:
+        name = "+".join(cache.name for cache in bucket)
+        for index, part in enumerate(parts):
+            label = f"{name}.{index}" if len(parts) > 1 else name
+            groups.append(_group(label, bucket, part, 0 if rule.overlay == "true" else len(groups)))
+    names = [group.name for group in groups]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInput("S019", f"two groups would be called {twice[0]!r}", "name the caches without dots and numbers")
+    return tuple(groups)
+
+
+def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup:
+    cache = bucket[0]
+    if len({_paged(each) for each in bucket}) > 1:
+        said = f"{' and '.join(each.name for each in bucket)} would share a block table, with unlike blocks or rings"
+        raise Refused("C114", said, "mend the engine's rules for blocks and rings")
+    ratio = cache.tokens // cache.kernel if cache.kernel else 1
+    length, ring = cache.length, cache.ring
+    return BoundGroup(name, cache.store, tuple(members), cache.tokens, cache.kernel, ratio, arena, length, ring)
+
+
+def _splits(rule: Groups, caches: Sequence[BoundCache], pool: Pool | None) -> list[Split]:
+    buckets = _choose(FORMS, "group form", rule.form)(caches)
+    assign = _choose(ASSIGN, "group assignment", rule.assign)
+    reaching = pool if rule.form == BY_REACH else None
+    if reaching and reaching.way == PACKED:
+        paged = {cache.name: cache for cache in caches}
+        return [(tuple(paged[cache.name] for cache in lot), parts) for lot, parts in packed(reaching.entries)]
+    if reaching and reaching.way == ONE:
+        return [(bucket, [_members(bucket)]) for bucket in _by_tokens(caches)]
+    if rule.form not in (BY_REACH, "by_page"):
+        return [(bucket, assign(_members(bucket), 1, 0)) for bucket in buckets]
+    size = _group_size(rule, buckets)
+    every = [(bucket, _members(bucket)) for bucket in buckets]
+    return [(bucket, assign(members, -(-len(members) // size), size)) for bucket, members in every]
+
+
+def _members(bucket: Bucket) -> Layers:
+    return sorted(((c.name, n) for c in bucket for n in c.layers), key=lambda member: member[1])
+
+
+def _group_size(rule: Groups, buckets: Sequence[Bucket]) -> int:
+    """Layers per group: the smallest bucket, or the largest where it is less than `stretch` times the smallest."""
+    lengths = [sum(len(cache.layers) for cache in bucket) for bucket in buckets]
+    over, under = rule.stretch
+    return max(lengths) if max(lengths) * under < min(lengths) * over else min(lengths)
+
+
+def _by_page(caches: Sequence[BoundCache]) -> list[Bucket]:
+    """Caches that store the same thing per layer share a table."""
+    buckets: dict[object, Bucket] = {}
+    for cache in caches:
+        key = (cache.kind, cache.tensors, cache.needs, *_paged(cache))
+        buckets[key] = (*buckets.get(key, ()), cache)
+    return list(buckets.values())
+
+
+def _by_tokens(caches: Sequence[BoundCache]) -> list[Bucket]:
+    """Caches whose blocks hold the same tokens share a table, whatever a token takes."""
+    buckets: dict[object, Bucket] = {}
+    for cache in caches:
+        buckets[_paged(cache)] = (*buckets.get(_paged(cache), ()), cache)
+    return list(buckets.values())
+
+
+def _paged(cache: BoundCache) -> tuple[object, ...]:
+    return cache.store, cache.tokens, cache.kernel, cache.length, cache.ring
+
+
+def _by_cache(caches: Sequence[BoundCache]) -> list[Bucket]:
+    return [(cache,) for cache in caches]
+
+
+def _strided(members: Layers, parts: int, size: int) -> list[Layers]:
+    return [members[index::parts] for index in range(parts)]
+
+
+def _blocked(members: Layers, parts: int, size: int) -> list[Layers]:
+    return [members] if parts == 1 else [members[i * size : (i + 1) * size] for i in range(parts)]
+
+
+FORMS: Mapping[str, Callable[[Sequence[BoundCache]], list[Bucket]]] = {
+    "by_page": _by_page,
+    "by_cache": _by_cache,
+    "by_tokens": _by_tokens,
+    BY_REACH: _by_page,
+}
+ASSIGN = {"strided": _strided, "blocked": _blocked}
+
+
+def _choose(table: Mapping[str, T], what: str, name: str) -> T:
+    if name not in table:
+        raise BadInput("S006", f"unknown {what} {name!r}", nearest(name, sorted(table)))
+    return table[name]

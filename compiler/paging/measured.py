@@ -1,0 +1,95 @@
+"""Measured: what an engine's expressions may ask of the caches of a side before they are paged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundWorker
+from kvplan.compiler.placement.place import layer_bytes, local_sizes
+from kvplan.compiler.placement.shards import holding
+from kvplan.compiler.side.options import Env
+
+OWN_BLOCK = "own_block"
+
+
+def unlike_workers(side: BoundSide) -> tuple[BoundWorker, ...]:
+    """One worker for every set of holdings."""
+    tensors = [tensor for cache in side.caches for tensor in cache.tensors]
+    unlike = {str([[b - a for a, b in holding(side, t, w).values()] for t in tensors]): w for w in side.workers}
+    return tuple(unlike.values())
+
+
+def of_side(side: BoundSide, workers: Sequence[BoundWorker]) -> Env:
+    """What is known of a side: bytes per token of the widest layer, the largest state, how many caches are what."""
+    states = [cache for cache in side.caches if cache.store != "tokens"]
+    largest = max((page(side, workers, cache, 0) for cache in states), default=0)
+    whole = sum(not is_split(cache) for cache in side.caches if cache.store == "tokens")
+    return {"states": len(states), "largest_state": largest, "unsplit": whole, "bytes_per_token": widest(side, workers)}
+
+
+def of_cache(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache | None) -> Env:
+    """What is known of the cache that is paged. A state, and None, is paged by a token of the widest cache."""
+    whose = {"kind": cache.kind if cache else "", "store": cache.store if cache else "tokens"}
+    if cache is None or cache.store != "tokens":
+        wide = widest(side, workers)
+        return {"token_bytes": wide, "window": 0, "chunk": 0, "ring": 0, "own_block": 0, **whose}
+    own = cache.env.get(OWN_BLOCK, 0)
+    return {
+        "token_bytes": row_bytes(side, workers, cache), "chunk": cache.needs.chunk or 0, "ring": cache.ring,
+        "window": 0 if cache.needs.keep is None else cache.needs.keep + 1,
+        "own_block": own if isinstance(own, int) else 0, **whose,
+    }  # fmt: skip
+
+
+def of_groups(side: BoundSide) -> Env:
+    """What is known once layers form groups: how many caches share one at most, and how many are mingled."""
+    most = max((len({cache for cache, _ in group.members}) for group in side.groups), default=0)
+    return {"together": most, "mingled": sum(_mingled(side, group) for group in side.groups)}
+
+
+def _mingled(side: BoundSide, group: BoundGroup) -> int:
+    """How many caches of tokens have layers between those of another one that stores the same."""
+    stored = {cache.name: (cache.kind, cache.tensors) for cache in side.caches if cache.store == "tokens"}
+    runs: dict[object, list[str]] = {}
+    for cache, _ in (member for member in group.members if member[0] in stored):
+        seen = runs.setdefault(stored[cache], [])
+        seen += [] if seen and seen[-1] == cache else [cache]
+    return sum(len(set(run)) for run in runs.values() if len(run) > len(set(run)))
+
+
+def is_split(cache: BoundCache) -> bool:
+    """Whether any axis of a cache is shared over workers."""
+    return any(tensor.split for tensor in cache.tensors)
+
+
+def page(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache, tokens: int) -> int:
+    """The bytes of one layer's page of `tokens` tokens (0 for a state), on the worker where it is largest."""
+    sized = replace(cache, kernel=tokens, env={**cache.env, "kernel_block": tokens})
+    return max(layer_bytes(local_sizes(side, worker, sized, 1)) for worker in workers)
+
+
+def grid(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache, tokens: int) -> tuple[int, int]:
+    """(heads, rows) of a page: items of shared axes on the worker that has most, rows of tokens; (1, 1) for a state."""
+    if cache.store != "tokens":
+        return 1, 1
+    first = cache.tensors[0]
+    shared = dict(first.split)
+    counts = [prod(b - a for axis, (a, b) in holding(side, first, w).items() if axis in shared) for w in workers]
+    return max(counts), tokens // first.unit
+
+
+def widest(side: BoundSide, workers: Sequence[BoundWorker]) -> int:
+    """Bytes of a token of one layer of the cache that has most."""
+    return max((row_bytes(side, workers, cache) for cache in side.caches if cache.store == "tokens"), default=0)
+
+
+def row_bytes(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache) -> int:
+    """Bytes of a token of one layer, on the worker that has most."""
+    return max(_local_bytes(side, worker, cache) for worker in workers)
+
+
+def _local_bytes(side: BoundSide, worker: BoundWorker, cache: BoundCache) -> int:
+    held = [(holding(side, tensor, worker), tensor) for tensor in cache.tensors]
+    return sum(prod(b - a for a, b in h.values()) * t.size // t.unit for h, t in held)

@@ -1,0 +1,89 @@
+"""Packing: groups whose pages of unlike sizes lie side by side in one block.
+
+Caches that need the same blocks make a lot. A lot with as many layers of each page size is a pattern that repeats, and
+is cut into groups of as many repeats; states are cut so that they fit the block that the others need anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvplan.compiler.bound import BoundCache
+from kvplan.compiler.paging.pool import Entry, reach
+
+Layers = list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Caches that need the same blocks, and their layers by the bytes of a page, in the model's order."""
+
+    caches: tuple[BoundCache, ...]
+    pages: tuple[tuple[int, Layers], ...]
+
+    @property
+    def repeats(self) -> int:
+        """Layers of the page size that most layers have."""
+        return max(len(layers) for _, layers in self.pages)
+
+    @property
+    def balanced(self) -> bool:
+        return len({len(layers) for _, layers in self.pages}) == 1
+
+    @property
+    def layers(self) -> int:
+        return sum(len(layers) for _, layers in self.pages)
+
+    def width(self, parts: int) -> int:
+        """Bytes of a block of the largest of `parts` groups."""
+        return sum(-(-len(layers) // parts) * page for page, layers in self.pages)
+
+
+def packed(entries: Sequence[Entry]) -> list[tuple[tuple[BoundCache, ...], list[Layers]]]:
+    """Per lot its caches and the layers of each of its groups."""
+    lots = _lots(entries)
+    least = max((lot.repeats for lot in lots if lot.balanced and len(lot.pages) > 1), default=0)
+    size = balanced_size([lot.repeats for lot in lots if lot.balanced], least) if least else 0
+    parts = [-(-lot.repeats // size) if size and lot.balanced else 1 for lot in lots]
+    loose = [_is_loose(lot, size) for lot in lots]
+    block = max(lot.width(lot.layers if free else n) for lot, n, free in zip(lots, parts, loose, strict=True))
+    fitted = [_fitting(lot, n, block) if free else n for lot, n, free in zip(lots, parts, loose, strict=True)]
+    return [(lot.caches, _cut(lot, n)) for lot, n in zip(lots, fitted, strict=True)]
+
+
+def balanced_size(counts: Sequence[int], least: int) -> int:
+    """The size from `least` up that leaves least over when every count is cut into pieces of it; the largest such."""
+    sizes = range(least, max(max(counts), least) + 1)
+    return min(sizes, key=lambda size: (sum(-count % size for count in counts), -size))
+
+
+def _lots(entries: Sequence[Entry]) -> list[Lot]:
+    found: dict[object, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(reach(entry), []).append(entry)
+    return [_lot(alike) for alike in found.values()]
+
+
+def _lot(entries: Sequence[Entry]) -> Lot:
+    pages: dict[int, Layers] = {}
+    layers = [(layer, entry.cache.name, entry.page) for entry in entries for layer in entry.cache.layers]
+    for layer, name, page in sorted(layers):
+        pages.setdefault(page, []).append((name, layer))
+    return Lot(tuple(entry.cache for entry in entries), tuple(pages.items()))
+
+
+def _is_loose(lot: Lot, size: int) -> bool:
+    """Whether a lot can be cut down to one layer a group: states, and windows where no pattern repeats."""
+    first = lot.caches[0]
+    return first.store != "tokens" or (not size and first.needs.keep is not None)
+
+
+def _fitting(lot: Lot, parts: int, block: int) -> int:
+    """The parts that a loose lot needs for its groups to fit `block` bytes."""
+    fits = max(block // lot.pages[0][0], 1)
+    return max(parts, -(-lot.layers // fits))
+
+
+def _cut(lot: Lot, parts: int) -> list[Layers]:
+    return [[member for _, layers in lot.pages for member in layers[i::parts]] for i in range(parts)]

@@ -1,0 +1,169 @@
+"""Paging: blocks, kernel blocks, strides, groups and turns of tokens, from the values that an engine derives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker, Stride
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.paging.derive import Derived, Facts, Over, derived
+from kvplan.compiler.paging.groups import BY_REACH, form
+from kvplan.compiler.paging.measured import of_groups, of_side, unlike_workers
+from kvplan.compiler.paging.rings import wrapped
+from kvplan.compiler.placement.place import check_chains, local_sizes
+from kvplan.compiler.side.options import Env, given_or_mended, number
+from kvplan.compiler.side.text import whole
+from kvplan.dsl.lang.evaluate import filled
+from kvplan.dsl.lang.expr import evaluate, names
+from kvplan.dsl.model import Engine, Groups, Sizes, Value
+
+LEAST = {"padded": 0, "align": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """A paged side, the values derived for it as a whole, what a side's text overrode (key -> value), and the values
+    derived for each cache."""
+
+    side: BoundSide
+    env: Env
+    changed: Mapping[str, int]
+    caches: Mapping[str, Env]
+
+
+def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
+    """The side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`).
+
+    Turns of tokens are the same for all caches, so that what they are made of has no value for one.
+    """
+    own = [name for name in engine.derive if engine.mesh.chunk is None or name not in names(engine.mesh.chunk)]
+    return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
+
+
+def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> Paged:
+    """The side with blocks, strides, groups and turns. Raises BadInput (S004, S006), Refused (C11x, C138)."""
+    workers = unlike_workers(side)
+    rule = replace(
+        engine.groups,
+        form=given.get("groups", filled(engine.groups.form, env)),
+        assign=filled(engine.groups.assign, env),
+        overlay=filled(engine.groups.overlay, env),
+    )
+    pools = BY_REACH in (rule.form, filled(engine.groups.form, env))
+    facts = Facts(engine, side, workers, {**env, **of_side(side, workers)}, pools)
+    over = {key: whole(key, given[key], 1) for key in override_keys(engine, side.caches) if key in given}
+    found, bound = _bound(facts, rule, over)
+    changed, notes = _changed(facts, rule, over) if over else ({}, ())
+    return Paged(
+        _checked(replace(bound, notes=notes), workers), {**found.env, **of_groups(bound)}, changed, found.caches
+    )
+
+
+def _bound(facts: Facts, rule: Groups, over: Over) -> tuple[Derived, BoundSide]:
+    """Everything derived with the overrides `over`, and the side that it makes."""
+    found = derived(facts, over)
+    caches = tuple(_paged(cache, facts.engine, found.caches[cache.name]) for cache in facts.side.caches)
+    ways, chunk = _turns(facts.engine, facts.side, found.env)
+    return found, replace(facts.side, caches=caches, groups=form(rule, caches, found.pool), ways=ways, chunk=chunk)
+
+
+def _changed(facts: Facts, rule: Groups, over: Over) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The overrides without which the others would make another side, and a note on each."""
+    kept, meant = dict(over), _meaning(facts, rule, over)
+    for key in over:
+        if _meaning(facts, rule, _less(kept, key)) == meant:
+            kept = _less(kept, key)
+    notes = [f"{key}={value} given; derived {_plain(facts, kept, key)}" for key, value in kept.items()]
+    return kept, tuple(notes)
+
+
+def _less(over: Over, key: str) -> dict[str, int]:
+    return {other: value for other, value in over.items() if other != key}
+
+
+def _meaning(facts: Facts, rule: Groups, over: Over) -> tuple[object, ...] | None:
+    """What the engine's rules come to, for the side and for each cache, and its groups; None where they cannot."""
+    try:
+        found, bound = _bound(facts, rule, over)
+    except Refused:
+        return None
+    values = [[env[name] for name in facts.engine.derive] for env in (found.env, *found.caches.values())]
+    return values, bound.groups
+
+
+def _plain(facts: Facts, over: Over, key: str) -> Value | Sizes:
+    """What is derived without an override: for one cache, or for the first of all that gets another value."""
+    name, _, cache = key.partition(".")
+    try:
+        found = derived(facts, _less(over, key))
+    except Refused:
+        return "nothing"
+    values = [found.caches[cache][name]] if cache else [env[name] for env in (found.env, *found.caches.values())]
+    return next((plain for plain in values if plain != over[key]), over[key])
+
+
+def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:
+    rules = engine.stride
+    rule = rules.get(cache.kind) or rules.get(cache.store) or rules.get("default")
+    stride = Stride(rule, {name: env[name] for name in sorted(names(rule)) if name in env}) if rule else None
+    cache = replace(
+        cache, padded=_bytes(cache.name, engine, env, "padded"), align=_bytes(cache.name, engine, env, "align")
+    )
+    if cache.store != "tokens":
+        return replace(cache, stride=stride, env={**cache.env, "kernel_block": env["kernel_block"]})
+    tokens, kernel = _blocks(cache.name, env)
+    ring, env = wrapped(cache, engine, env), {**cache.env, "kernel_block": kernel}
+    return replace(cache, tokens=tokens, kernel=kernel, stride=stride, env=env, ring=ring)
+
+
+def _blocks(cache: str, env: Env) -> tuple[int, int]:
+    """(tokens of a logical block, tokens of a kernel block)."""
+    tokens, kernel = _count(cache, env, "tokens"), _count(cache, env, "kernel_block")
+    if tokens % kernel:
+        said = f"kernel_block={kernel} does not divide the logical block of {tokens} tokens of {cache!r}"
+        raise Refused("C113", said, f"use a divisor of {tokens}")
+    ratio = _count(cache, env, "ratio")
+    if tokens != ratio * kernel:
+        said = f"ratio={ratio} of {kernel} tokens is not the logical block of {tokens} of {cache!r}"
+        raise Refused("C113", said, "leave it out")
+    return tokens, kernel
+
+
+def _count(cache: str, env: Env, name: str) -> int:
+    return number(env.get(name), 1, f"{name} of {cache!r}", "a number of tokens or blocks", given_or_mended(name))
+
+
+def _bytes(cache: str, engine: Engine, env: Env, name: str) -> int:
+    """A number of bytes that engines need not derive: the least there can be without a rule."""
+    least = LEAST[name]
+    value, unit = env[name] if name in engine.derive else least, f"a number of bytes from {least} up"
+    return number(value, least, f"{name} of {cache!r}", unit, given_or_mended(name))
+
+
+def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[int, int]:
+    """How many workers take turns of tokens, and of how many."""
+    ways = prod(dict(side.sizes)[axis] for axis in engine.mesh.tokens)
+    if ways == 1:
+        return 1, 1
+    chunk = evaluate(engine.mesh.chunk, env) if engine.mesh.chunk else 1
+    return ways, number(chunk, 1, "a turn of the tokens", "a number of tokens", "mend the chunk of the engine's mesh")
+
+
+def _checked(side: BoundSide, workers: Sequence[BoundWorker]) -> BoundSide:
+    check_rows(side)
+    for cache in side.caches:
+        for worker in workers:
+            check_chains(local_sizes(side, worker, cache, 1))
+    return side
+
+
+def check_rows(side: BoundSide) -> None:
+    """A row of several tokens lies in one kernel block of one worker. Raises Refused (C116)."""
+    for cache, tensor in [(c, t) for c in side.caches for t in c.tensors]:
+        turn = side.chunk if side.ways > 1 and cache.shared else 0
+        for what, tokens in (("a kernel block", cache.kernel), ("a turn", turn)):
+            if cache.store == "tokens" and tokens % tensor.unit:
+                said = f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens, {what} has {tokens}"
+                raise Refused("C116", said, f"use a multiple of {tensor.unit}")

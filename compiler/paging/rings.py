@@ -1,0 +1,63 @@
+"""Rings: caches of tokens that keep the last ones in a fixed number of blocks, so that positions begin again.
+
+Law: what is needed of a ring lies in it at once, a row of several tokens that is not full yet besides, so that no two
+tokens that move have one place.
+"""
+
+from __future__ import annotations
+
+from kvplan.compiler.bound import BoundCache, BoundSide
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.side.options import Env, given_or_mended, number
+from kvplan.compiler.words import needed
+from kvplan.dsl.model import Engine
+from kvplan.plan.types import Needs
+
+WRAP = "wrap"
+
+
+def wrapped(cache: BoundCache, engine: Engine, env: Env) -> int:
+    """The tokens behind which a cache's positions begin again, 0 for never: its engine's `wrap`, or its kind's
+    `ring` where the engine has no such rule. Raises Refused (C114).
+    """
+    if WRAP not in engine.derive:
+        return cache.ring
+    value = number(env.get(WRAP), 0, f"{WRAP} of {cache.name!r}", "a number of tokens", given_or_mended(WRAP))
+    return value if cache.store == "tokens" else 0
+
+
+def check_rings(word: str, side: BoundSide) -> None:
+    """Refuse a side whose rings are no whole blocks (C119), or keep less than their readers need (C120)."""
+    for cache in (cache for cache in side.caches if cache.ring):
+        if cache.ring % cache.tokens:
+            said = f"the ring of {cache.ring} tokens of {cache.name!r} is no whole number of blocks of {cache.tokens}"
+            raise Refused("C119", f"{word}{said}", f"give tokens.{cache.name}=… a divisor of {cache.ring}")
+        _check_room(word, cache)
+
+
+def _check_room(word: str, cache: BoundCache) -> None:
+    unit = max(tensor.unit for tensor in cache.tensors)
+    least = room(cache.needs, unit)
+    if least is not None and least <= cache.ring and not cache.needs.sink:
+        return
+    rows = f" in rows of {unit}" if unit > 1 else ""
+    said = f"the ring of {cache.name!r} keeps the last {cache.ring:,} tokens{rows}"
+    said = f"{word}{said}, its readers need {needed(cache.needs) or 'all tokens'}"
+    larger = f"give it a ring of {least:,} tokens or more" if least and not cache.needs.sink else "say which ones"
+    raise Refused("C120", said, f"{larger}, or page it without a ring")
+
+
+def room(needs: Needs, unit: int = 1) -> int | None:
+    """The tokens that a ring must have room for, with rows of `unit` tokens; None where no ring is large enough.
+
+    A row that is not full yet takes the place of a whole one, unless the needed rows begin with a chunk.
+    """
+    most = [needs.keep + unit - 1] if needs.keep is not None else []
+    if needs.chunk is not None:
+        most.append(needs.chunk - 1 if needs.chunk % unit == 0 else needs.chunk + unit - 2)
+    return min(most) if most else None
+
+
+def oldest(at: int, ring: int, unit: int = 1) -> int:
+    """The first token that a ring which stands after `at` tokens still holds, where `unit` tokens make a row."""
+    return max(0, -(-at // unit) * unit - ring)

@@ -1,0 +1,146 @@
+"""Which pairs cannot be done at all: what the two sides store must be the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvplan.compiler.bind.absent import WHEN
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.paging.rings import check_rings
+from kvplan.compiler.side.text import parse_side
+from kvplan.compiler.words import needed as wanted
+from kvplan.plan.types import Needs
+
+SAME_FILES = "bind both sides from the same layout files"
+PAGED = "kernel_block"
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """One cache as the two sides have it; `given` are the keys in the text of either side, but for mesh axes, and
+    `beside` those values that say nothing of what is stored: mesh axes and the kernel block."""
+
+    prefill: BoundCache
+    decode: BoundCache
+    given: Sequence[str]
+    beside: frozenset[str]
+
+    def values(self, name: str) -> tuple[object, object]:
+        return self.prefill.env.get(name), self.decode.env.get(name)
+
+    def unlike(self) -> list[str]:
+        """The options that differ: those that a parameter of the kind takes its value from, if there are any.
+
+        Values stand in the order in which they need each other, options before parameters.
+        """
+        both = [name for name in self.prefill.env if name in self.decode.env and name not in self.beside]
+        found = [name for name in both if len(set(self.values(name))) > 1]
+        named = [name for name in self.given if name in found]
+        sources = [n for i, n in enumerate(found) if self.values(n) in map(self.values, {*found[i + 1 :]} - {*named})]
+        return [name for name in named if name in sources] or named or sources[:1] or found
+
+    def remedy(self) -> str:
+        """What to set so that both sides store the same."""
+        names = self.unlike()
+        if len(names) != 1:
+            return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
+        one, other = (f"{names[0]}={value}" for value in self.values(names[0]))
+        return f"give both sides {one}, or both {other}"
+
+
+def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
+    """The optional caches that one side lacks, which are skipped.
+
+    Raises Refused (C119, C120, C130..C134, C136, C137).
+    """
+    if prefill.model != decode.model:
+        raise Refused("C130", f"prefill runs {prefill.model!r}, decode {decode.model!r}", "compile one model at a time")
+    check_rings("prefill: ", prefill)
+    check_rings("decode: ", decode)
+    theirs = {cache.name: cache for cache in prefill.caches}
+    ours = {cache.name: cache for cache in decode.caches}
+    skipped = tuple(sorted(theirs.keys() ^ ours.keys()))
+    for name in skipped:
+        _check_skipped(name, *((prefill, decode) if name in theirs else (decode, prefill)), name in theirs)
+    if not ours.keys() & theirs.keys():
+        raise Refused("C136", "the two sides have no cache in common: nothing would move", _in_common(prefill, decode))
+    mesh = {**dict(prefill.sizes), **dict(decode.sizes)}
+    given = {**parse_side(prefill.key), **parse_side(decode.key)}
+    for name in sorted(ours.keys() & theirs.keys()):
+        _check_needs(theirs[name], ours[name])
+        _check_cache(Both(theirs[name], ours[name], sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})))
+    return skipped
+
+
+def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -> None:
+    """`read`: the one that has the cache is prefill."""
+    if all(cache.optional for cache in holder.caches if cache.name == name):
+        return
+    has, lacks = ("prefill", "decode") if read else ("decode", "prefill")
+    why = dict(other.absent).get(name)
+    said = f"{has} stores the cache {name!r}, {lacks} does not" + (f" ({why})" if why else "")
+    help = f"give both sides options with which {why.removeprefix(WHEN)}" if why else SAME_FILES
+    raise Refused("C131", said, f"{help}; a cache that the model marks optional is skipped")
+
+
+def _in_common(prefill: BoundSide, decode: BoundSide) -> str:
+    """What to do for a cache that both sides have: who lacks which, and why."""
+    one, other = (", ".join(f"{name!r} ({why})" for name, why in side.absent) for side in (prefill, decode))
+    if one == other:
+        return f"have both sides store one: both lack {one}" if one else SAME_FILES
+    found = [f"{role} lacks {what}" for role, what in (("prefill", one), ("decode", other)) if what]
+    return f"have both sides store the same: {'; '.join(found)}"
+
+
+def _check_needs(prefill: BoundCache, decode: BoundCache) -> None:
+    """Prefill keeps every token that decode needs, whatever the range."""
+    kept, needed = prefill.needs, decode.needs
+    all_kept = kept.keep is None and kept.chunk is None
+    window = kept.keep is not None and needed.keep is not None and needed.keep <= kept.keep
+    chunk = kept.chunk is not None and needed.chunk == kept.chunk
+    if not all_kept and not (needed.sink <= kept.sink and (window or chunk)):
+        said = f"decode needs {_tokens(needed)} of {decode.name!r}, prefill keeps {_tokens(kept)}"
+        raise Refused("C137", said, "give both sides the options that the window, what it retains and sinks depend on")
+
+
+def _tokens(needs: Needs) -> str:
+    return wanted(needs) or "all tokens"
+
+
+def _check_cache(both: Both) -> None:
+    _check_layers(both)
+    prefill, decode = both.prefill, both.decode
+    names, others = (", ".join(tensor.name for tensor in cache.tensors) for cache in (prefill, decode))
+    if names != others:
+        said = f"{decode.name!r} stores {names} on prefill and {others} on decode"
+        raise Refused("C133", said, f"kvplan moves records, it does not convert them: {both.remedy()}")
+    for one, other in zip(prefill.tensors, decode.tensors, strict=True):
+        _check_tensor(both, one, other)
+
+
+def _check_layers(both: Both) -> None:
+    theirs, ours = both.prefill.layers, both.decode.layers
+    if theirs != ours:
+        only = sorted(set(theirs) ^ set(ours))
+        which = f", layer {only[0]} on one side only" if only else ", in another order"
+        said = f"{both.decode.name!r} has {len(theirs)} layers on prefill and {len(ours)} on decode{which}"
+        raise Refused("C132", said, SAME_FILES)
+
+
+def _check_tensor(both: Both, prefill: BoundTensor, decode: BoundTensor) -> None:
+    what = f"{decode.name!r} of {both.decode.name!r}"
+    if prefill.dtype != decode.dtype:
+        said = f"{what} is {prefill.dtype} on prefill and {decode.dtype} on decode"
+        raise Refused("C134", said, f"kvplan moves bytes, it does not convert: {both.remedy()}")
+    if (prefill.axes, prefill.unit) != (decode.axes, decode.unit):
+        said = f"{what} has {_geometry(prefill, decode)} on prefill and {_geometry(decode, prefill)} on decode"
+        raise Refused("C132", said, both.remedy())
+
+
+def _geometry(tensor: BoundTensor, other: BoundTensor) -> str:
+    """Where a tensor's axes are unlike another's: `tap 3`, `a row per 4 tokens`."""
+    axes = [f"{axis} {extent}" if extent else axis for axis, extent in tensor.axes if (axis, extent) not in other.axes]
+    rows = [f"a row per {tensor.unit} tokens"] if tensor.unit != other.unit else []
+    return " and ".join([*axes, *rows]) or f"the axes {', '.join(axis for axis, _ in tensor.axes)}"

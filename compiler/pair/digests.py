@@ -1,0 +1,20 @@
+"""The three digests of a plan: of the model (what is stored), of a side (where), and of the plan itself."""
+
+from __future__ import annotations
+
+from kvplan.compiler.bound import BoundCache, BoundSide
+from kvplan.plan.digest import check, digest, functions, plan, sealed, side
+from kvplan.plan.types import CONTEXT
+
+__all__ = ["check", "functions", "model", "plan", "sealed", "side"]
+
+
+def model(bound: BoundSide) -> str:
+    """Digest of what a side stores: caches, layers, tensors. The model's name and the order of caches do not count."""
+    return digest({cache.name: _stored(cache) for cache in bound.caches})
+
+
+def _stored(cache: BoundCache) -> dict[str, object]:
+    tensors = [(tensor.name, tensor.axes, tensor.dtype, tensor.unit) for tensor in cache.tensors]
+    length = {} if cache.length == CONTEXT else {"length": cache.length}
+    return {"store": cache.store, "layers": cache.layers, "tensors": tensors, **length}

@@ -1,0 +1,57 @@
+"""Meetings: which groups of the two sides have layers in common, and what a pair of them moves alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide
+from kvplan.compiler.errors import Refused
+from kvplan.plan.types import Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Two groups and (cache, tensor)s that both have, of which the same rows of `rows` tokens are needed.
+
+    `page` is the number of rows in a page of both sides, 0 where they differ.
+    """
+
+    name: str
+    prefill: str
+    decode: str
+    page: int
+    needs: Needs
+    rows: int
+    tensors: tuple[tuple[str, str], ...]
+
+
+def meetings(prefill: BoundSide, decode: BoundSide) -> tuple[Meeting, ...]:
+    """All meetings, by decode group, then prefill group. Raises Refused (C136) where there is none."""
+    found = tuple(m for ours in decode.groups for theirs in prefill.groups for m in _meet(theirs, ours, decode))
+    if not found:
+        raise Refused("C136", "the two sides have no cache in common: nothing would move", "leave out fewer caches")
+    return found
+
+
+def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Meeting]:
+    """One meeting, or one for each sort of tensor where the caches that meet are not needed alike."""
+    both = set(theirs.members) & set(ours.members)
+    caches = [cache for cache in decode.caches if any(name == cache.name for name, _ in both)]
+    sorts: dict[tuple[Needs, int], list[tuple[str, str]]] = {}
+    for cache in caches:
+        for tensor in cache.tensors:
+            sorts.setdefault((cache.needs, tensor.unit), []).append((cache.name, tensor.name))
+    name = ours.name if ours.name == theirs.name else f"{theirs.name}>{ours.name}"
+    page = ours.kernel if ours.kernel == theirs.kernel else 0
+    return [
+        Meeting(name if len(sorts) == 1 else f"{name}:{_label(found, caches, rows)}", theirs.name, ours.name,
+                page // rows, needs, rows, tuple(found))
+        for (needs, rows), found in sorts.items()
+    ]  # fmt: skip
+
+
+def _label(found: list[tuple[str, str]], caches: list[BoundCache], rows: int) -> str:
+    """The caches of one sort, with the tokens of a row where a cache has rows of several sizes."""
+    mine = [cache for cache in caches if any(name == cache.name for name, _ in found)]
+    mixed = any(len({tensor.unit for tensor in cache.tensors}) > 1 for cache in mine)
+    return "+".join(cache.name for cache in mine) + (f"/{rows}" if mixed else "")

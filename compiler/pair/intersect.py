@@ -1,0 +1,155 @@
+"""Intersect: one tensor's common part of two holdings as nests of elements, in both sides' places.
+
+Law: the nests of a read cover the intersection exactly once, every element at its own place on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import gcd, lcm
+
+from kvplan.compiler.placement.shards import Interval
+from kvplan.compiler.placement.tree import Digit, Spot
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`count` iterations over `axis`, `prefill` and `decode` places apart (place: plane << SHIFT | byte)."""
+
+    axis: str
+    count: int
+    prefill: int
+    decode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How far the next row of tokens lies: `step` bytes (prefill, decode), and by `hops` (rows, prefill bytes, decode
+    bytes) that much more every so many rows of the page."""
+
+    step: tuple[int, int]
+    hops: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`bytes` bytes at the two places, repeated by `loops`; `token` says where the next row of tokens lies."""
+
+    tensors: tuple[str, ...]
+    prefill: int
+    decode: int
+    bytes: int
+    loops: tuple[Step, ...]
+    token: Law | None = None
+
+
+Piece = tuple[int, int, tuple[Step, ...]]
+Digits = tuple[Digit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A common range of one axis: local start on either side, number of items."""
+
+    prefill: int
+    decode: int
+    count: int
+
+
+def common(one: Interval, other: Interval) -> Range:
+    """The overlap of two global intervals, in each side's local coordinates."""
+    start, stop = max(one[0], other[0]), min(one[1], other[1])
+    return Range(start - one[0], start - other[0], max(0, stop - start))
+
+
+def runs(prefill: tuple[int, ...], decode: tuple[int, ...], layers: tuple[int, ...]) -> list[Range]:
+    """The given global layers as ranges that are consecutive in both sides' lists."""
+    found: list[Range] = []
+    for layer in layers:
+        p, d = prefill.index(layer), decode.index(layer)
+        last = found[-1] if found else None
+        if last and (p, d) == (last.prefill + last.count, last.decode + last.count):
+            found[-1] = Range(last.prefill, last.decode, last.count + 1)
+        else:
+            found.append(Range(p, d, 1))
+    return found
+
+
+def spans(prefill: Spot, decode: Spot, ranges: Mapping[str, list[Range]], size: int) -> Iterator[Span]:
+    """All nests of one tensor: the product over its axes of the pieces of their ranges."""
+    axes = [
+        [piece for r in found for piece in pieces(_of(prefill, axis), _of(decode, axis), r)]
+        for axis, found in ranges.items()
+    ]
+    for combination in product(*axes):
+        p, d = sum(piece[0] for piece in combination), sum(piece[1] for piece in combination)
+        loops = tuple(step for piece in combination for step in piece[2] if step.count > 1)
+        yield Span((prefill.tensor,), prefill.place + p, decode.place + d, size, loops)
+
+
+def law(prefill: Spot, decode: Spot, axis: str) -> Law:
+    """The law of the token axis `axis`, which may be stored in tiles on either side."""
+    (p, p_hops), (d, d_hops) = _hops(_of(prefill, axis)), _hops(_of(decode, axis))
+    rows = sorted(p_hops.keys() | d_hops.keys())
+    return Law((p, d), tuple((n, p_hops.get(n, 0), d_hops.get(n, 0)) for n in rows))
+
+
+def _hops(digits: Digits) -> tuple[int, dict[int, int]]:
+    """The step from row to row, and what the start of every tile adds to it, by the rows of the tile."""
+    extra = {outer.weight: outer.step - outer.weight // inner.weight * inner.step for outer, inner in pairwise(digits)}
+    return digits[-1].step, {weight: more for weight, more in extra.items() if more}
+
+
+def _of(spot: Spot, axis: str) -> Digits:
+    return tuple(sorted((d for d in spot.digits if d.axis == axis), key=lambda d: -d.weight))
+
+
+def pieces(p: Digits, d: Digits, r: Range) -> Iterator[Piece]:
+    """A range of one axis as loops that are regular on both sides, cut where either side's tiles end."""
+    if r.count < 1:
+        return
+    if len(p) == 1 and len(d) == 1:
+        yield r.prefill * p[0].step, r.decode * d[0].step, (Step(p[0].axis, r.count, p[0].step, d[0].step),)
+    elif len(p) > 1 and _one_tile(p[0], r.prefill, r.count):
+        tile = r.prefill // p[0].weight
+        inner = Range(r.prefill % p[0].weight, r.decode, r.count)
+        yield from ((at + tile * p[0].step, to, loops) for at, to, loops in pieces(p[1:], d, inner))
+    elif len(d) > 1 and _one_tile(d[0], r.decode, r.count):
+        tile = r.decode // d[0].weight
+        inner = Range(r.prefill, r.decode % d[0].weight, r.count)
+        yield from ((at, to + tile * d[0].step, loops) for at, to, loops in pieces(p, d[1:], inner))
+    else:
+        yield from _split(p, d, r)
+
+
+def _one_tile(digit: Digit, start: int, count: int) -> bool:
+    return start // digit.weight == (start + count - 1) // digit.weight
+
+
+def _split(p: Digits, d: Digits, r: Range) -> Iterator[Piece]:
+    """Whole tiles of both sides become a loop around one such tile; otherwise cut at the next tile bound.
+
+    Tiles that never begin together repeat as well: `period` items further only the outermost digits move.
+    """
+    period = lcm(p[0].weight, d[0].weight)
+    whole = r.count // period
+    together = r.prefill % p[0].weight == 0 and r.decode % d[0].weight == 0
+    never = (r.prefill - r.decode) % gcd(p[0].weight, d[0].weight) != 0
+    if whole > 1 and (together or never):
+        step = Step(p[0].axis, whole, period // p[0].weight * p[0].step, period // d[0].weight * d[0].step)
+        first = pieces(p, d, Range(r.prefill, r.decode, period))
+        yield from ((at, to, (step, *loops)) for at, to, loops in first)
+        yield from pieces(p, d, _rest(r, whole * period))
+        return
+    ends = [
+        digit[0].weight - start % digit[0].weight for digit, start in ((p, r.prefill), (d, r.decode)) if len(digit) > 1
+    ]
+    cut = min(ends)
+    yield from pieces(p, d, Range(r.prefill, r.decode, min(cut, r.count)))
+    yield from pieces(p, d, _rest(r, cut))
+
+
+def _rest(r: Range, count: int) -> Range:
+    return Range(r.prefill + count, r.decode + count, r.count - count)

@@ -1,0 +1,204 @@
+"""Route: from two placements to the reads of every decode worker, as the tables of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
+from kvplan.compiler.paging.paging import check_rows
+from kvplan.compiler.pair.coalesce import Gaps, coalesce, vacant
+from kvplan.compiler.pair.elect import RULES, Choice, check_whole, classes, elect
+from kvplan.compiler.pair.groups import Meeting, meetings
+from kvplan.compiler.pair.intersect import Range, Span, common, law, runs, spans
+from kvplan.compiler.pair.relative import relative, shape
+from kvplan.compiler.placement.place import place
+from kvplan.compiler.placement.shards import Interval, holding
+from kvplan.compiler.placement.tree import PLANE, SHIFT, Unit, spots
+from kvplan.plan.types import Loop, Nest, Read, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A side with the units of every worker, and what it holds by (cache, tensor)."""
+
+    side: BoundSide
+    units: tuple[tuple[Unit, ...], ...]
+    holds: tuple[Mapping[tuple[str, str], Mapping[str, Interval]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One read to be: a unit of either worker, and the tensors read with the layers they share."""
+
+    meeting: Meeting
+    cache: BoundCache
+    prefill: int
+    decode: int
+    from_unit: Unit
+    to_unit: Unit
+    layers: tuple[int, ...]
+    tensors: tuple[BoundTensor, ...]
+
+
+def placed(side: BoundSide) -> Placed:
+    """A side with its workers placed; those that hold equally much of everything are placed once. Raises Refused."""
+    check_rows(side)
+    alike: dict[object, tuple[Unit, ...]] = {}
+    units, holds = [], []
+    for worker in side.workers:
+        held = {(c.name, t.name): holding(side, t, worker) for c in side.caches for t in c.tensors}
+        key = (worker.layers, tuple(stop - start for each in held.values() for start, stop in each.values()))
+        if key not in alike:
+            alike[key] = place(side, worker)
+        units.append(alike[key])
+        holds.append(held)
+    return Placed(side, tuple(units), tuple(holds))
+
+
+def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[Choice]]:
+    """Who reads what from whom: choices by (cache, tensor), over the caches that both sides have.
+
+    Raises Refused (C135) where the workers of a side do not hold all of a cache together.
+    """
+    theirs = {cache.name: cache for cache in prefill.caches}
+    found = {}
+    for cache in decode.caches:
+        if cache.name not in theirs:
+            continue
+        for tensor, source in zip(cache.tensors, theirs[cache.name].tensors, strict=True):
+            needs, holders = classes(decode, cache, tensor), classes(prefill, theirs[cache.name], source)
+            check_whole("decode", cache, tensor, needs)
+            check_whole("prefill", theirs[cache.name], source, holders)
+            found[cache.name, tensor.name] = [c for part in elect(RULES[rule], holders, needs).values() for c in part]
+    return found
+
+
+def reads(
+    prefill: Placed, decode: Placed, chosen: Mapping[tuple[str, str], list[Choice]]
+) -> tuple[tuple[Read, ...], ...]:
+    """The reads of every decode worker, by group pair and prefill worker."""
+    memo: dict[object, Table] = {}
+    every = _jobs(prefill, decode, chosen)
+    return tuple(
+        tuple(_read(prefill, decode, job, memo) for job in every[worker.number]) for worker in decode.side.workers
+    )
+
+
+def notified(count: int, chosen: Mapping[tuple[str, str], list[Choice]]) -> tuple[tuple[int, ...], ...]:
+    """Per decode worker the prefill workers it only tells: those within its reach that nobody reads."""
+    every = [choice for choices in chosen.values() for choice in choices]
+    read = {choice.holder for choice in every}
+    told: list[set[int]] = [set() for _ in range(count)]
+    seen: set[int] = set(read)
+    for choice in every:
+        told[choice.reader] |= set(choice.told) - seen
+        seen |= set(choice.told)
+    return tuple(tuple(sorted(workers)) for workers in told)
+
+
+def _jobs(prefill: Placed, decode: Placed, chosen: Mapping[tuple[str, str], list[Choice]]) -> tuple[list[Job], ...]:
+    """The jobs of every decode worker, in the order of its planes."""
+    met = {(m.prefill, m.decode, *tensor): m for m in meetings(prefill.side, decode.side) for tensor in m.tensors}
+    caches = {cache.name: cache for cache in decode.side.caches}
+    jobs: tuple[dict[tuple[int, Unit, Unit, tuple[int, ...], str], Job], ...] = tuple({} for _ in decode.units)
+    for cache, tensor, choice, from_unit, to_unit, layers in _matches(prefill, decode, caches, chosen):
+        meeting = met[from_unit.group, to_unit.group, cache.name, tensor.name]
+        key = (choice.holder, from_unit, to_unit, layers, meeting.name)
+        mine = jobs[choice.reader]
+        job = mine.get(key) or Job(meeting, cache, choice.holder, choice.reader, from_unit, to_unit, layers, ())
+        mine[key] = replace(job, tensors=(*job.tensors, tensor))
+    return tuple(sorted(mine.values(), key=_order) for mine in jobs)
+
+
+def _order(job: Job) -> tuple[object, ...]:
+    return job.to_unit.first, job.from_unit.first, job.prefill, job.layers, job.meeting.name
+
+
+def _matches(
+    prefill: Placed,
+    decode: Placed,
+    caches: Mapping[str, BoundCache],
+    chosen: Mapping[tuple[str, str], list[Choice]],
+) -> Iterator[tuple[BoundCache, BoundTensor, Choice, Unit, Unit, tuple[int, ...]]]:
+    """Every choice of a tensor with the two units that have layers of it."""
+    for (name, tensor_name), choices in chosen.items():
+        tensor = next(t for t in caches[name].tensors if t.name == tensor_name)
+        for choice in choices:
+            for to_unit in decode.units[choice.reader]:
+                for from_unit in prefill.units[choice.holder] if to_unit.cache == name else ():
+                    layers = _shared(from_unit, to_unit, choice.layers)
+                    if layers:
+                        yield caches[name], tensor, choice, from_unit, to_unit, layers
+
+
+def _shared(from_unit: Unit, to_unit: Unit, layers: tuple[int, ...]) -> tuple[int, ...]:
+    if from_unit.cache != to_unit.cache:
+        return ()
+    theirs, wanted = set(from_unit.layers), set(layers)
+    return tuple(layer for layer in to_unit.layers if layer in theirs and layer in wanted)
+
+
+def _read(prefill: Placed, decode: Placed, job: Job, memo: dict[object, Table]) -> Read:
+    ranges: dict[str, dict[str, Range]] = {}
+    holds: dict[str, Interval] = {}
+    for tensor in job.tensors:
+        mine = decode.holds[job.decode][job.cache.name, tensor.name]
+        theirs = prefill.holds[job.prefill][job.cache.name, tensor.name]
+        ranges[tensor.name] = {axis: common(theirs[axis], mine[axis]) for axis in mine}
+        split = dict(tensor.split)
+        holds |= {a: (max(theirs[a][0], b), min(theirs[a][1], e)) for a, (b, e) in mine.items() if a in split}
+    from_unit, to_unit = relative(job.from_unit, job.to_unit)
+    layers = tuple(job.to_unit.layers.index(layer) for layer in job.layers)
+    key = (*shape(from_unit, to_unit), layers, tuple(t.name for t in job.tensors), str(ranges))
+    if key not in memo:
+        same = replace(job, from_unit=from_unit, to_unit=to_unit, layers=layers)
+        memo[key] = _table(prefill, decode, same, ranges)
+    first = job.from_unit.first, job.to_unit.first
+    return Read(
+        job.prefill, job.meeting.name, job.cache.name, job.layers, tuple(sorted(holds.items())), memo[key], first
+    )
+
+
+def _table(prefill: Placed, decode: Placed, job: Job, ranges: Mapping[str, Mapping[str, Range]]) -> Table:
+    gaps = Gaps(vacant((job.from_unit,)), vacant((job.to_unit,)))
+    stays = job.cache.store != "tokens"
+    page = coalesce(_spans(job, ranges, job.meeting.page), gaps) if stays or job.meeting.page else ()
+    token = () if stays else coalesce(_spans(job, ranges, None), gaps)
+    return Table(tuple(_nest(s, job) for s in page), tuple(_nest(s, job) for s in token))
+
+
+def _spans(job: Job, ranges: Mapping[str, Mapping[str, Range]], page: int | None) -> list[Span]:
+    """Every tensor's nests: over whole pages of `page` rows, or for one row with its step where `page` is None."""
+    ours, theirs = spots(job.to_unit), spots(job.from_unit)
+    found: list[Span] = []
+    for tensor in job.tensors:
+        p, d = theirs[tensor.name], ours[tensor.name]
+        axes = {axis: [r] for axis, r in ranges[tensor.name].items()}
+        axes["layer"] = runs(job.from_unit.layers, job.to_unit.layers, job.layers)
+        token = next((axis for axis, extent in tensor.axes if not extent), None)
+        if token is None:
+            found += spans(p, d, axes, tensor.size)
+        elif page is not None:
+            found += spans(p, d, {**axes, token: [Range(0, 0, page)]}, tensor.size)
+        else:
+            found += [replace(span, token=law(p, d, token)) for span in spans(p, d, axes, tensor.size)]
+    return found
+
+
+def _nest(span: Span, job: Job) -> Nest:
+    order = [tensor.name for tensor in job.cache.tensors]
+    loops = sorted(span.loops, key=lambda s: (-s.decode, -s.prefill, s.axis))
+    return Nest(
+        tuple(sorted(span.tensors, key=order.index)),
+        _split(span.prefill),
+        _split(span.decode),
+        span.bytes,
+        tuple(Loop(s.axis, s.count, _split(s.prefill), _split(s.decode)) for s in loops),
+        span.token.step if span.token else None,
+        span.token.hops if span.token else (),
+    )
+
+
+def _split(at: int) -> tuple[int, int]:
+    return at >> SHIFT, at & (PLANE - 1)

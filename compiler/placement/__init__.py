@@ -1,0 +1,4 @@
+"""Placement: from a coordinate to (worker, plane, byte), and page trees to go back.
+
+In: a `BoundSide`. Out: units of pages, intervals that workers hold. Start with `place.py`.
+"""

@@ -1,0 +1,228 @@
+"""Place: a storage expression with numbers in it. From coordinate to (plane, byte), and page trees to go back.
+
+Law: every element of a tensor has one (plane, byte); no two elements share a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import lcm
+
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.placement.shards import holding
+from kvplan.compiler.placement.tree import PLANE, Cell, Digit, Loop, Part, Spot, Tree, Unit, spots, volume
+from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Value
+from kvplan.dsl.model import Sizes as Values
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the expressions of one cache on one worker are resolved with: local extents by tensor and axis."""
+
+    cache: BoundCache
+    extents: Mapping[str, Mapping[str, int]]
+
+    def number(self, expr: Expr) -> int:
+        value = evaluate(expr, self.cache.env)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            said = f"storage of {self.cache.name!r}: {expr.text!r} gives {value!r}, not a size"
+            raise Refused("C101", said, "sizes are whole numbers from 0 up: mend the expression or what it uses")
+        return value
+
+
+def place(side: BoundSide, worker: BoundWorker) -> tuple[Unit, ...]:
+    """All units of a worker in plane order: group by group, cache by cache. One that has no bytes is left out."""
+    caches = {cache.name: cache for cache in side.caches}
+    found = [(group.name, name, layers) for group in side.groups for name, layers in _members(group, worker)]
+    sizes = {(name, len(layers)): local_sizes(side, worker, caches[name], len(layers)) for _, name, layers in found}
+    parts = {key: _parts(one) for key, one in sizes.items()}
+    row = _row([(group, caches[name], len(layers), parts[name, len(layers)]) for group, name, layers in found])
+    parts = {key: tuple(_apart(sizes[key], part, row) for part in of) for key, of in parts.items()}
+    units: list[Unit] = []
+    for group_name, name, layers in found:
+        first = units[-1].first + units[-1].planes if units else 0
+        if parts[name, len(layers)]:
+            units.append(_unit(name, group_name, layers, first, parts[name, len(layers)]))
+    return tuple(units)
+
+
+def _members(group: BoundGroup, worker: BoundWorker) -> list[tuple[str, tuple[int, ...]]]:
+    """The caches of a group with their layers on a worker, those without any left out."""
+    names = dict.fromkeys(cache for cache, _ in group.members)
+    found = [(name, tuple(n for c, n in group.members if c == name and n in worker.layers)) for name in names]
+    return [(name, layers) for name, layers in found if layers]
+
+
+def _row(found: list[tuple[str, BoundCache, int, tuple[Part, ...]]]) -> int:
+    """The bytes that the largest group takes in one block, over all its planes, up to what caches are aligned to."""
+    rows: dict[str, int] = {}
+    for group, cache, layers, parts in found:
+        rows[group] = rows.get(group, 0) + max(_bytes(parts), layers * cache.padded)
+    align = lcm(*(cache.align for _, cache, _, _ in found))
+    return -(-max(rows.values(), default=0) // align) * align
+
+
+def _bytes(parts: tuple[Part, ...]) -> int:
+    return sum(part.page * volume(part.outer) for part in parts)
+
+
+def _apart(sizes: Sizes, part: Part, row: int) -> Part:
+    """A part with its block stride."""
+    cache = sizes.cache
+    if cache.stride is None:
+        return replace(part, stride=_stride(cache, part.page, part.page))
+    stride = evaluate(cache.stride.expr, {**cache.stride.env, "page": part.page, "row": row})
+    return replace(part, stride=_stride(cache, part.page, stride))
+
+
+def local_sizes(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers: int) -> Sizes:
+    """Local extents of one cache's tensors on a worker, the token axis by kernel block."""
+    return Sizes(cache, {tensor.name: _extents(side, worker, cache, tensor, layers) for tensor in cache.tensors})
+
+
+def layer_bytes(sizes: Sizes) -> int:
+    """The bytes that all layers take in one block, in every plane together."""
+    return _bytes(_parts(sizes))
+
+
+def _extents(
+    side: BoundSide, worker: BoundWorker, cache: BoundCache, tensor: BoundTensor, layers: int
+) -> dict[str, int]:
+    held = holding(side, tensor, worker)
+    extents = {axis: stop - start for axis, (start, stop) in held.items()}
+    token = {axis: cache.kernel // tensor.unit for axis, extent in tensor.axes if not extent}
+    return {**extents, **token, "layer": layers, "block": 1}
+
+
+def _unit(cache: str, group: str, layers: tuple[int, ...], first: int, parts: tuple[Part, ...]) -> Unit:
+    planes = sum(volume(part.outer) for part in parts)
+    return Unit(cache, group, layers, first, planes, parts)
+
+
+def _parts(sizes: Sizes) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    first = 0
+    for name, items in sizes.cache.storage.parts:
+        found, planes = _blocks(sizes, items, (), first)
+        several = len(found) > 1
+        for number, part in enumerate(found):
+            label = ".".join(word for word in (name, str(number) if several else None) if word) or None
+            parts += [replace(part, name=label)] if part.page and volume(part.outer) else []
+        first += planes
+    return tuple(parts)
+
+
+def _blocks(sizes: Sizes, items: tuple[Item, ...], outer: tuple[Digit, ...], first: int) -> tuple[list[Part], int]:
+    """The occurrences of `block` under `items` and how many planes they take, numbered like the loops nest."""
+    parts: list[Part] = []
+    planes = 0
+    for item in items:
+        if not isinstance(item, Repeat) or not _tensors((item,), sizes):
+            continue
+        if item.axis.name == "block":
+            body, page = _resolve(sizes, item.body)
+            _check_size(sizes.cache, page)
+            parts.append(Part(None, first + planes, (), body, page, page))
+            planes += 1 if page else 0
+            continue
+        weight, extent, _ = _digit(sizes, item)
+        inner, step = _blocks(sizes, item.body, outer, first + planes)
+        digit = Digit(item.axis.name, weight, extent, step)
+        parts += [replace(part, outer=(digit, *part.outer)) for part in inner]
+        planes += step * extent
+    return parts, planes
+
+
+def _stride(cache: BoundCache, page: int, stride: Value | Values) -> int:
+    if isinstance(stride, bool) or not isinstance(stride, int):
+        said = f"the block stride of {cache.name!r} comes out as {stride!r}, not bytes"
+        raise Refused("C114", said, "mend the engine's stride: it gives a number")
+    _check_size(cache, stride)
+    if stride < page:
+        said = f"a page of {cache.name!r} has {page} B, more than its block stride of {stride} B"
+        raise Refused("C102", said, "mend the engine's stride: it is at least `page`")
+    return stride
+
+
+def _check_size(cache: BoundCache, size: int) -> None:
+    if size >= PLANE:
+        raise Refused(
+            "C106", f"a page of {cache.name!r} has {size} B", f"a plan can address {PLANE - 1}: look at its sizes"
+        )
+
+
+def _resolve(sizes: Sizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ...], int]:
+    nodes: list[Tree] = []
+    offset = 0
+    for item in items:
+        if isinstance(item, Pad):
+            offset += sizes.number(item.size)
+        elif isinstance(item, Align):
+            offset += -offset % max(1, sizes.number(item.size))
+        elif isinstance(item, Leaf):
+            for tensor in (t for t in sizes.cache.tensors if t.name == item.tensor):
+                nodes.append(Cell(offset, tensor.name, tensor.size))
+                offset += tensor.size
+        elif _tensors((item,), sizes):
+            loop, size = _loop(sizes, item, offset)
+            nodes += [loop] if loop.count else []
+            offset += size
+    return tuple(nodes), offset
+
+
+def _loop(sizes: Sizes, item: Repeat, offset: int) -> tuple[Loop, int]:
+    weight, extent, extra = _digit(sizes, item)
+    body, step = _resolve(sizes, item.body)
+    return Loop(offset, item.axis.name, weight, extent, step, body), step * (extent + extra)
+
+
+def _digit(sizes: Sizes, item: Repeat) -> tuple[int, int, int]:
+    """(weight, count, padding iterations) of a loop; all tensors under it must agree on the axis' local extent."""
+    axis: Axis = item.axis
+    extents = {name: sizes.extents[name][axis.name] for name in _tensors((item,), sizes)}
+    if len(set(extents.values())) > 1:
+        said = ", ".join(f"{name} {extent}" for name, extent in sorted(extents.items()))
+        said = f"storage of {sizes.cache.name!r}: one loop over {axis.name!r}, unlike extents: {said}"
+        raise Refused("C103", said, "give each of them a loop of its own")
+    weight, extent = 1, next(iter(extents.values()))
+    for op, expr in axis.tiles:
+        tile = sizes.number(expr)
+        if tile < 1 or extent % tile:
+            said = f"storage of {sizes.cache.name!r}: tiles of {tile} do not divide {axis.name} = {extent}"
+            raise Refused("C104", said, f"use a tile that divides {extent}, which is what one worker holds")
+        weight, extent = (weight * tile, extent // tile) if op == "/" else (weight, tile)
+    return weight, extent, sizes.number(axis.extra) if axis.extra else 0
+
+
+def _tensors(items: tuple[Item, ...], sizes: Sizes) -> list[str]:
+    """Names of the tensors that exist under `items`, in order."""
+    names: list[str] = []
+    for item in items:
+        if isinstance(item, Leaf) and item.tensor in sizes.extents:
+            names.append(item.tensor)
+        elif isinstance(item, Repeat):
+            names += _tensors(item.body, sizes)
+    return names
+
+
+def check_chains(sizes: Sizes) -> None:
+    """Refuse tiles of an axis that do not chain: weights 1, n1, n1*n2 … up to the local extent."""
+    unit = Unit("", "", (), 0, 0, _parts(sizes))
+    for spot in spots(unit).values():
+        for axis, extent in sizes.extents[spot.tensor].items():
+            _check_chain(sizes.cache.name, spot, axis, 1 if axis == "block" else extent)
+
+
+def _check_chain(cache: str, spot: Spot, axis: str, extent: int) -> None:
+    weight = 1
+    for digit in sorted((d for d in spot.digits if d.axis == axis), key=lambda d: d.weight):
+        if digit.weight != weight:
+            said = f"storage of {cache!r}: {spot.tensor}'s {axis} has a tile that counts in {digit.weight}s"
+            raise Refused("C105", said, f"it has to count in {weight}s, the whole of the next smaller one")
+        weight *= digit.count
+    if weight != extent:
+        said = f"storage of {cache!r}: the loops of {spot.tensor}'s {axis} make {weight} of {extent} items"
+        raise Refused("C105", said, f"let the outermost tile go on to {extent}")

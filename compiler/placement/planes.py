@@ -1,0 +1,29 @@
+"""Plane numbers back to the loops they come from."""
+
+from __future__ import annotations
+
+from kvplan.compiler.placement.tree import Part, Unit
+
+
+def indices(part: Part, plane: int) -> tuple[int, ...] | None:
+    """The index of every loop outside `block` for a plane number of the unit, None if it is another part's."""
+    rest = plane - part.first
+    found = []
+    for digit in part.outer:
+        index = rest // digit.step
+        if not 0 <= index < digit.count:
+            return None
+        found.append(index)
+        rest -= index * digit.step
+    return tuple(found) if rest == 0 else None
+
+
+def locate(units: tuple[Unit, ...], plane: int) -> tuple[Unit, Part, tuple[int, ...]] | None:
+    """The unit, part and loop indices of a worker's plane number."""
+    for unit in units:
+        if unit.first <= plane < unit.first + unit.planes:
+            for part in unit.parts:
+                index = indices(part, plane - unit.first)
+                if index is not None:
+                    return unit, part, index
+    return None

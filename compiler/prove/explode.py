@@ -1,0 +1,133 @@
+"""Explode: the inverse of place. Which elements lie in [start, start + length) of a page, as boxes with loops.
+
+Law: the boxes of a range are exactly the elements whose bytes lie in it, each once, with its local coordinate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.placement.tree import Cell, Loop, Tree
+
+Coordinate = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`count` repetitions `step` bytes apart, each `delta` items further along `axis`."""
+
+    step: int
+    count: int
+    axis: str
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Elements of `tensor`: the first lies `at` bytes after the range's start, at coordinate `start`."""
+
+    at: int
+    tensor: str
+    size: int
+    start: Coordinate
+    turns: tuple[Turn, ...]
+
+
+def explode(body: tuple[Tree, ...], start: int, length: int) -> tuple[Box, ...]:
+    """Boxes of a range of a page, in order of address. Raises ProofFailed (P001) where an element is cut."""
+    found = [box for node in body for box in _node(node, start - node.offset, length)]
+    return _joined(sorted((_plain(box) for box in found), key=lambda box: (box.at, box.tensor)))
+
+
+def _node(node: Tree, start: int, length: int) -> list[Box]:
+    if isinstance(node, Cell):
+        return _cell(node, start, length)
+    return _loop(node, start, length)
+
+
+def _cell(cell: Cell, start: int, length: int) -> list[Box]:
+    if start >= cell.size or start + length <= 0:
+        return []
+    if start > 0 or start + length < cell.size:
+        raise ProofFailed("P001", f"a span cuts an element of {cell.tensor!r}")
+    return [Box(-start, cell.tensor, cell.size, (), ())]
+
+
+def _loop(loop: Loop, start: int, length: int) -> list[Box]:
+    if not loop.step or not loop.count:
+        return []
+    low, high = max(0, -(-start // loop.step)), min(loop.count, (start + length) // loop.step)
+    first, last = max(0, start // loop.step), min(loop.count - 1, (start + length - 1) // loop.step)
+    if low >= high:
+        return [box for i in range(first, last + 1) for box in _iteration(loop, i, start, length)]
+    whole = [_repeat(box, loop, low, high - low) for box in _iteration(loop, low, start, length)]
+    edges = [box for i in (first, last) if not low <= i < high for box in _iteration(loop, i, start, length)]
+    return whole + edges
+
+
+def _iteration(loop: Loop, index: int, start: int, length: int) -> list[Box]:
+    """The boxes of one iteration that lie in the range."""
+    inner = start - index * loop.step
+    found = [box for node in loop.body for box in _node(node, inner - node.offset, length)]
+    return [replace(box, start=((loop.axis, index * loop.weight), *box.start)) for box in found]
+
+
+def _repeat(box: Box, loop: Loop, index: int, count: int) -> Box:
+    return replace(box, turns=(Turn(loop.step, count, loop.axis, loop.weight), *box.turns))
+
+
+def _plain(box: Box) -> Box:
+    """A box in one normal form: digits of an axis added up, loops of one turn dropped, loops that continue joined."""
+    start: dict[str, int] = {}
+    for axis, index in box.start:
+        start[axis] = start.get(axis, 0) + index
+    turns: list[Turn] = []
+    for turn in sorted((t for t in box.turns if t.count > 1), key=lambda t: (-t.step, t.axis)):
+        last = turns[-1] if turns else None
+        inner = turn.count * turn.step, turn.count * turn.delta
+        if last and last.axis == turn.axis and (last.step, last.delta) == inner:
+            turns[-1] = Turn(turn.step, last.count * turn.count, turn.axis, turn.delta)
+        else:
+            turns.append(turn)
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), tuple(turns))
+
+
+def _joined(boxes: list[Box]) -> tuple[Box, ...]:
+    """Boxes in order of address, each joined with the last one of its tensor where it goes on from there."""
+    found: list[Box] = []
+    last: dict[str, int] = {}
+    for box in boxes:
+        before = last.get(box.tensor)
+        longer = None if before is None else _longer(found[before], box)
+        if before is None or longer is None:
+            last[box.tensor] = len(found)
+            found.append(box)
+        else:
+            found[before] = longer
+    return tuple(found)
+
+
+def _longer(one: Box, other: Box) -> Box | None:
+    """Both boxes as one, where `other` is the next turns of the outermost loop of `one`; None otherwise."""
+    for depth in (1, 0):
+        if len(one.turns) >= depth and len(one.turns) - depth in (len(other.turns), len(other.turns) - 1):
+            joined = _continued(one, other, depth)
+            if joined:
+                return joined
+    return None
+
+
+def _continued(one: Box, other: Box, depth: int) -> Box | None:
+    inner = one.turns[depth:]
+    outer = other.turns[: len(other.turns) - len(inner)]
+    moved = {axis: start - dict(one.start)[axis] for axis, start in other.start if start != dict(one.start).get(axis)}
+    loops = {(turn.step, turn.axis, turn.delta) for turn in (*one.turns[:depth], *outer)}
+    if other.turns[len(outer) :] != inner or len(moved) != 1 or len(loops) > 1:
+        return None
+    count, more = (one.turns[0].count if depth else 1), (outer[0].count if outer else 1)
+    (axis, far), distance = next(iter(moved.items())), other.at - one.at
+    step, along, delta = next(iter(loops)) if loops else (distance, axis, far)
+    if (distance, far, along) != (count * step, count * delta, axis) or (inner and inner[0].step > step):
+        return None
+    return _plain(replace(one, turns=(Turn(step, count + more, axis, delta), *inner)))

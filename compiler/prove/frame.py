@@ -1,0 +1,111 @@
+"""The frame of a plan: everything beside its tables that a peer or a runtime relies on is what the sides say."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.pair import digests as digest
+from kvplan.compiler.pair.compat import check_pair
+from kvplan.compiler.pair.elect import OPTIONS, classes, overlap
+from kvplan.compiler.pair.reads import Placed
+from kvplan.compiler.pair.sides import plan_side
+from kvplan.plan.types import Needs, Plan, Read, Side
+
+
+def check_frame(plan: Plan, prefill: Placed, decode: Placed) -> None:
+    """Sides, digests, pairs, skipped caches. Raises ProofFailed (P002, P003, P006, P019)."""
+    _check_options(plan)
+    for name, said, truth in (("prefill", plan.prefill, prefill), ("decode", plan.decode, decode)):
+        if _said(said) != _said(plan_side(truth)) or said.digest != digest.side(said):
+            raise ProofFailed("P002", f"the plan's {name} side is not the side that was bound")
+    if len(plan.reads) != len(decode.side.workers) or len(plan.notify) != len(decode.side.workers):
+        raise ProofFailed("P003", f"reads for {len(plan.reads)} decode workers, there are {len(decode.side.workers)}")
+    if plan.skipped != check_pair(prefill.side, decode.side):
+        raise ProofFailed("P019", f"the plan skips {plan.skipped}")
+    if plan.model_digest != digest.model(decode.side) or plan.model != decode.side.model:
+        raise ProofFailed("P019", "the plan is of another model")
+    found = [(pair.prefill, pair.decode, pair.page, pair.needs, pair.rows) for pair in plan.pairs]
+    named = {pair.name for pair in plan.pairs}
+    if sorted(map(str, found)) != sorted(map(str, _pairs(prefill.side, decode.side))) or len(named) != len(found):
+        raise ProofFailed("P006", f"the plan pairs {found}")
+
+
+def _check_options(plan: Plan) -> None:
+    """Every compile option once, with a value that it may have, and `elect` as the reads are."""
+    given = dict(plan.options)
+    if len(given) != len(plan.options) or given.keys() != OPTIONS.keys():
+        raise ProofFailed("P019", f"the plan has options {plan.options}")
+    if any(value not in OPTIONS[name] for name, value in given.items()):
+        raise ProofFailed("P019", f"the plan has options {plan.options}")
+
+
+def _said(side: Side) -> tuple[object, ...]:
+    return side.key, side.groups, side.workers
+
+
+def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Needs, int]]:
+    """Groups, common page in rows, needs and tokens of a row: of every two groups with a layer in common, and of every
+    tensor of it."""
+    return {
+        (theirs.name, ours.name, ours.kernel // t.unit if ours.kernel == theirs.kernel else 0, cache.needs, t.unit)
+        for ours in decode.groups
+        for theirs in prefill.groups
+        for cache in decode.caches
+        for t in cache.tensors
+        if {n for name, n in ours.members if name == cache.name} & {n for m, n in theirs.members if m == cache.name}
+    }
+
+
+def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
+    """Per tensor and interval: readers per holder, and a reader's layers per holder, differ by at most one (P008)."""
+    for cache in (c for c in decode.caches if c.name not in plan.skipped):
+        theirs = next(c for c in prefill.caches if c.name == cache.name)
+        for tensor, source in zip(cache.tensors, theirs.tensors, strict=True):
+            needs = classes(decode, cache, tensor)
+            for what, holders in classes(prefill, theirs, source).items():
+                readers = [n for need, workers in needs.items() if overlap(what, need) for n in workers]
+                loads = [_layers(plan.reads[reader], set(holders), cache.name, tensor.name) for reader in readers]
+                _check_loads(f"{tensor.name!r} of {cache.name!r}", holders, loads)
+                if ("elect", "one") in plan.options and any(len(layers) > 1 for layers in loads):
+                    raise ProofFailed("P008", f"{tensor.name!r} of {cache.name!r} is not read from one holder each")
+
+
+def _layers(reads: tuple[Read, ...], holders: set[int], cache: str, tensor: str) -> Counter[int]:
+    """Layers of a tensor that one reader takes from each holder."""
+    found: Counter[int] = Counter()
+    for read in reads:
+        nests = read.table.page + read.table.token
+        if read.worker in holders and read.cache == cache and any(tensor in nest.tensors for nest in nests):
+            found[read.worker] += len(read.layers)
+    return found
+
+
+def _check_loads(what: str, holders: list[int], loads: list[Counter[int]]) -> None:
+    readers = Counter(dict.fromkeys(holders, 0))
+    for layers in loads:
+        readers.update(layers.keys())
+        if not layers or max(layers.values()) - min(layers.values()) > 1:
+            raise ProofFailed("P008", f"{what}: one reader takes layers {dict(layers)} from its holders")
+    if loads and max(readers.values()) - min(readers.values()) > 1:
+        raise ProofFailed("P008", f"{what}: readers per holder {dict(readers)} are uneven")
+
+
+def check_contract(plan: Plan, prefill: Placed) -> None:
+    """Everyone who holds something that is moved is told, by those who read it or by one other (P009)."""
+    read = {read.worker for reads in plan.reads for read in reads}
+    told = [worker for workers in plan.notify for worker in workers]
+    moved = {cache.name for cache in prefill.side.caches} - set(plan.skipped)
+    holding = {n for n in range(len(prefill.units)) if any(_holds(prefill, n, cache) for cache in moved)}
+    if sorted(told) != sorted(holding - read):
+        raise ProofFailed("P009", f"told only: {sorted(told)}; held and not read by anyone: {sorted(holding - read)}")
+    if any(list(workers) != sorted(workers) for workers in plan.notify):
+        raise ProofFailed("P009", "workers to tell are not in order")
+
+
+def _holds(placed: Placed, worker: int, cache: str) -> bool:
+    """Whether a worker holds an element of a cache: it has layers of it, and no empty share of some tensor's axis."""
+    tensors = [held for (name, _), held in placed.holds[worker].items() if name == cache]
+    some = any(all(start < stop for start, stop in held.values()) for held in tensors)
+    return some and any(unit.cache == cache for unit in placed.units[worker])

@@ -1,0 +1,245 @@
+"""Match: whether a table's nests pair every prefill element with the same decode element, and what they write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.placement.planes import locate
+from kvplan.compiler.placement.tree import Part, Unit, spots
+from kvplan.compiler.prove.cover import Region, progression
+from kvplan.compiler.prove.explode import Box, Turn, explode
+from kvplan.plan.types import Nest, Place, Table
+
+MOST_ELEMENTS = 1 << 20
+Shift = Mapping[str, Mapping[str, int]]
+Coordinate = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Both units of a read, and how far a prefill coordinate is from the decode coordinate of the same element.
+
+    `tokens` names the token axis of every tensor that has one; `tiled` are the (tensor, axis) that either side stores
+    in tiles. `seen` keeps ranges of pages that were exploded: planes of one part differ in nothing but their outer
+    coordinate.
+    """
+
+    prefill: Unit
+    decode: Unit
+    shift: Shift
+    tokens: Mapping[str, str]
+    tiled: frozenset[tuple[str, str]]
+    seen: dict[tuple[int, int, int], tuple[Box, ...]] = field(default_factory=dict)
+
+
+def regions(
+    table: Table, prefill: Unit, decode: Unit, shift: Shift, tokens: Mapping[str, str]
+) -> dict[str, list[Region]]:
+    """The decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
+    ends = Ends(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode))
+    if any(nest.token or nest.hops for nest in table.page):
+        raise ProofFailed("P013", "a table of pages has a nest with a token step")
+    page = [region for nest in table.page for region in _nest(ends, nest)]
+    for nest in table.token:
+        _check_token(ends, nest)
+    return {"page": page, "token": [_tokenless(ends, r) for nest in table.token for r in _nest(ends, nest)]}
+
+
+def _tiled(unit: Unit) -> frozenset[tuple[str, str]]:
+    """The (tensor, axis) that take more than one loop of a unit."""
+    every = Counter((tensor, d.axis) for tensor, spot in spots(unit).items() for d in spot.digits if d.count > 1)
+    return frozenset(key for key, count in every.items() if count > 1)
+
+
+def _nest(ends: Ends, nest: Nest) -> list[Region]:
+    """One region per box of the span. Raises ProofFailed where a loop moves anything else than it says."""
+    first = _boxes(ends, nest, nest.prefill, nest.decode)
+    deltas = [_delta(ends, nest, index, first) for index in range(len(nest.loops))]
+    for point in _points(nest, _uneven(ends, first)):
+        here = _boxes(ends, nest, *_at(nest, point))
+        expected = tuple(_moved(box, deltas, point) for box in first)
+        if here != expected:
+            raise ProofFailed("P013", f"a loop of {'+'.join(nest.tensors)} is not regular")
+    found = [
+        _region(box, [(loop.count, delta) for loop, delta in zip(nest.loops, deltas, strict=True)]) for box in first
+    ]
+    if sorted({box.tensor for box in first}) != sorted(nest.tensors):
+        raise ProofFailed("P014", f"a span says {nest.tensors}, it moves {sorted({box.tensor for box in first})}")
+    return found
+
+
+def _uneven(ends: Ends, boxes: tuple[Box, ...]) -> set[str]:
+    """Axes whose items need not lie evenly: layers, whose lists need not be regular, and those stored in tiles."""
+    return {"layer", *(axis for tensor, axis in ends.tiled if any(box.tensor == tensor for box in boxes))}
+
+
+def _points(nest: Nest, uneven: set[str]) -> Iterator[tuple[int, ...]]:
+    """Turns that decide all others: every corner of the loops, and every turn of each axis that is `uneven`."""
+    yield from product(*(sorted({0, loop.count - 1}) for loop in nest.loops))
+    for axis in sorted(uneven & {loop.axis for loop in nest.loops}):
+        yield from product(*(range(loop.count) if loop.axis == axis else (0,) for loop in nest.loops))
+
+
+def _at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
+    p = tuple(
+        nest.prefill[i] + sum(n * loop.prefill[i] for n, loop in zip(point, nest.loops, strict=True)) for i in (0, 1)
+    )
+    d = tuple(
+        nest.decode[i] + sum(n * loop.decode[i] for n, loop in zip(point, nest.loops, strict=True)) for i in (0, 1)
+    )
+    return (p[0], p[1]), (d[0], d[1])
+
+
+def _delta(ends: Ends, nest: Nest, index: int, first: tuple[Box, ...]) -> tuple[str, int]:
+    """The axis and the number of items that one turn of a loop moves every box."""
+    point = tuple(int(i == index) for i in range(len(nest.loops)))
+    second = _boxes(ends, nest, *_at(nest, point)) if nest.loops[index].count > 1 else first
+    if len(first) != len(second):
+        raise ProofFailed("P013", f"a loop over {nest.loops[index].axis} changes what it moves")
+    moves = {
+        tuple((a, y - x) for (a, x), (_, y) in zip(one.start, two.start, strict=True) if x != y)
+        for one, two in zip(first, second, strict=True)
+    }
+    axis = nest.loops[index].axis
+    if len(moves) != 1 or [a for a, _ in next(iter(moves))] != [axis]:
+        raise ProofFailed("P013", f"a loop over {axis} moves {sorted(moves)}")
+    return next(iter(moves))[0]
+
+
+def _moved(box: Box, deltas: list[tuple[str, int]], point: tuple[int, ...]) -> Box:
+    start = dict(box.start)
+    for (axis, delta), turn in zip(deltas, point, strict=True):
+        start[axis] += turn * delta
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+
+
+def _boxes(ends: Ends, nest: Nest, prefill: Place, decode: Place) -> tuple[Box, ...]:
+    """The decode boxes of one span, after checking that the prefill boxes are the same elements."""
+    theirs = _side(ends, ends.prefill, prefill, nest.bytes)
+    ours = _side(ends, ends.decode, decode, nest.bytes)
+    moved = tuple(_translate(box, ends) for box in theirs)
+    if moved != ours and _elements(moved) != _elements(ours):
+        raise ProofFailed("P015", f"a span of {'+'.join(nest.tensors)} pairs unlike elements")
+    last = max((b.at + b.size + sum((t.count - 1) * t.step for t in b.turns) for b in ours), default=0)
+    if not ours or ours[0].at != 0 or last != nest.bytes:
+        raise ProofFailed("P016", f"a span of {'+'.join(nest.tensors)} begins or ends in padding")
+    return ours
+
+
+def _side(ends: Ends, unit: Unit, at: Place, size: int) -> tuple[Box, ...]:
+    found = locate((unit,), at[0])
+    if found is None or at[1] < 0 or size < 1 or at[1] + size > found[1].page:
+        raise ProofFailed("P017", f"a span of {size} B at {at} leaves its page")
+    _, part, index = found
+    outer = _outer(part, index)
+    key = (id(part), at[1], size)
+    if key not in ends.seen:
+        ends.seen[key] = explode(part.body, at[1], size)
+    return tuple(_with(box, outer) for box in ends.seen[key])
+
+
+def _outer(part: Part, index: tuple[int, ...]) -> Coordinate:
+    return tuple((digit.axis, number * digit.weight) for digit, number in zip(part.outer, index, strict=True))
+
+
+def _with(box: Box, outer: Coordinate) -> Box:
+    start = dict(box.start)
+    for axis, number in outer:
+        start[axis] = start.get(axis, 0) + number
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+
+
+def _translate(box: Box, ends: Ends) -> Box:
+    """A prefill box in decode's local coordinates; layers go through the two units' lists."""
+    shift = ends.shift.get(box.tensor, {})
+    start = {axis: number + shift.get(axis, 0) for axis, number in box.start}
+    theirs = start["layer"]
+    layer = ends.prefill.layers[theirs]
+    start["layer"] = ends.decode.layers.index(layer) if layer in ends.decode.layers else -1
+    _check_layers(ends, box.turns, theirs, start["layer"])
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+
+
+def _check_layers(ends: Ends, turns: tuple[Turn, ...], theirs: int, ours: int) -> None:
+    """A span over several layers, from place `theirs` and `ours` of the two lists, has the same ones on both sides."""
+    moves = [sum(move) for move in product(*(range(0, t.count * t.delta, t.delta) for t in turns if t.axis == "layer"))]
+    wanted = [ends.prefill.layers[theirs + move] for move in moves]
+    if ours < 0 or wanted != [layer for move in moves for layer in ends.decode.layers[ours + move :][:1]]:
+        raise ProofFailed("P015", "a span runs over unlike layers")
+
+
+def _elements(boxes: tuple[Box, ...]) -> list[tuple[int, str, Coordinate]]:
+    """Every element on its own, for spans whose two pages cut them into unlike boxes."""
+    found: list[tuple[int, str, Coordinate]] = []
+    for box in boxes:
+        if len(found) > MOST_ELEMENTS:
+            raise ProofFailed("P015", "a span pairs pages too unlike to be compared")
+        for turn in product(*(range(t.count) for t in box.turns)):
+            start = dict(box.start)
+            for n, t in zip(turn, box.turns, strict=True):
+                start[t.axis] = start.get(t.axis, 0) + n * t.delta
+            at = box.at + sum(n * t.step for n, t in zip(turn, box.turns, strict=True))
+            found.append((at, box.tensor, tuple(sorted(start.items()))))
+    return sorted(found)
+
+
+def _region(box: Box, loops: list[tuple[int, tuple[str, int]]]) -> Region:
+    axes = []
+    for axis, start in box.start:
+        turns = [(t.count, t.delta) for t in box.turns if t.axis == axis]
+        turns += [(count, delta) for count, (moved, delta) in loops if moved == axis]
+        if start < 0:
+            raise ProofFailed("P015", f"an element of {box.tensor} comes from outside what prefill holds")
+        axes.append((axis, progression(start, turns)))
+    return Region(box.tensor, tuple(axes))
+
+
+def _check_token(ends: Ends, nest: Nest) -> None:
+    """One row of tokens further is the same element of the next row, on either side, up to the end of its own page."""
+    if nest.token is None or not ends.tokens or any(rows < 1 for rows, _, _ in nest.hops):
+        raise ProofFailed("P013", "a table of tokens has a nest without a token step")
+    for side, unit, at in ((0, ends.prefill, nest.prefill), (1, ends.decode, nest.decode)):
+        first = _side(ends, unit, at, nest.bytes)
+        for row in _decisive(ends, _rows(ends, unit, first), nest, first):
+            there = _side(ends, unit, (at[0], at[1] + _reach(nest, side, row)), nest.bytes)
+            if there != tuple(_further(ends, box, row) for box in first):
+                raise ProofFailed("P013", f"the token step of {'+'.join(nest.tensors)} is not one token")
+
+
+def _reach(nest: Nest, side: int, row: int) -> int:
+    """How far row `row` of a page lies from row 0, as the nest says it."""
+    step = nest.token[side] if nest.token else 0
+    return row * step + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
+
+
+def _decisive(ends: Ends, rows: int, nest: Nest, boxes: tuple[Box, ...]) -> Iterable[int]:
+    """Rows that decide all others: the second and the last of one loop; every row where tiles make more loops."""
+    tiled = any((box.tensor, ends.tokens[box.tensor]) in ends.tiled for box in boxes)
+    return range(1, rows) if nest.hops or tiled else sorted({1, rows - 1} & set(range(1, rows)))
+
+
+def _rows(ends: Ends, unit: Unit, boxes: tuple[Box, ...]) -> int:
+    """Rows of the token axis in one page of `unit`."""
+    if not boxes:
+        return 1
+    tensor = boxes[0].tensor
+    return prod(d.count for d in spots(unit)[tensor].digits if d.axis == ends.tokens[tensor])
+
+
+def _further(ends: Ends, box: Box, row: int) -> Box:
+    start, axis = dict(box.start), ends.tokens[box.tensor]
+    start[axis] = start.get(axis, 0) + row
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+
+
+def _tokenless(ends: Ends, region: Region) -> Region:
+    """What a nest of a table of tokens writes for one row: it moves the first of a page, its steps reach the others."""
+    axis = ends.tokens[region.tensor]
+    if dict(region.axes)[axis] != 1:
+        raise ProofFailed("P013", f"a nest of a table of tokens moves more of {region.tensor} than its first row")
+    return Region(region.tensor, tuple((name, mask) for name, mask in region.axes if name != axis))

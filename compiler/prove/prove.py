@@ -1,0 +1,115 @@
+"""Prove: check a plan as it was emitted against the two placements, without enumerating bytes.
+
+What is proved, exactly: every byte that both sides store and a decode worker needs is written once; each comes from
+the same (layer, tensor, coordinate); no span leaves its page, pairs padding with data, begins or ends in it, or cuts
+an element; readers are spread evenly over the holders of an interval; everyone who holds something is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from kvplan.compiler.bound import BoundCache, BoundTensor
+from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.pair.reads import Placed
+from kvplan.compiler.placement.shards import meet, token_share
+from kvplan.compiler.placement.tree import Unit
+from kvplan.compiler.prove.cover import Region, check_cover
+from kvplan.compiler.prove.frame import check_balance, check_contract, check_frame
+from kvplan.compiler.prove.reads import Case, Part, group_of, read_regions
+from kvplan.plan.types import Plan, Read
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was proved, as a sentence, and how many unlike (decode worker, unit) classes it took."""
+
+    sentence: str
+    classes: int
+
+
+def prove(plan: Plan, prefill: Placed, decode: Placed) -> Proof:
+    """Check all of it. Raises ProofFailed (P001..P019) with what is wrong and where."""
+    check_frame(plan, prefill, decode)
+    case = Case(plan, prefill, decode)
+    done: set[object] = set()
+    for worker in decode.side.workers:
+        _check_strays(case, worker.number)
+        for unit in decode.units[worker.number]:
+            _check_unit(case, worker.number, unit, done)
+    check_balance(plan, prefill.side, decode.side)
+    check_contract(plan, prefill)
+    return Proof(claim(decode, plan.skipped), len(done))
+
+
+def claim(decode: Placed, skipped: tuple[str, ...] = ()) -> str:
+    """What a proof of this decode side says: bytes of each cache, with the axes that name an element."""
+    words = []
+    for cache in (cache for cache in decode.side.caches if cache.name not in skipped):
+        axes = dict.fromkeys(axis for tensor in cache.tensors for axis, _ in tensor.axes)
+        size = sum(_bytes(tensor) for tensor in cache.tensors)
+        per = "token" if cache.store == "tokens" else "state"
+        named = ", ".join(["layer", *axes])
+        words.append(f"{cache.name}: {len(cache.layers)} layers x {size:,} B a {per}, each from its own ({named})")
+    return "Proved for every decode worker, each byte written once. " + "; ".join(words) + "."
+
+
+def _bytes(tensor: BoundTensor) -> int:
+    """Bytes of a tensor per layer and token (or state), over the whole model, copies counted once."""
+    return tensor.size * prod(extent or 1 for _, extent in tensor.axes) // tensor.unit
+
+
+def _check_strays(case: Case, number: int) -> None:
+    """Every read goes into a unit that this worker has, so that none escapes what is checked unit by unit."""
+    own = {(unit.cache, unit.group) for unit in case.decode.units[number] if unit.cache not in case.plan.skipped}
+    for read in case.plan.reads[number]:
+        if (read.cache, group_of(case, read)) not in own:
+            what = f"{read.cache!r} of {read.pair!r}"
+            raise ProofFailed("P005", f"decode worker {number} reads {what}, which it does not have")
+
+
+def _check_unit(case: Case, number: int, unit: Unit, done: set[object]) -> None:
+    """All reads of a unit cover it once, for every share of the tokens that meets the worker's own."""
+    if unit.cache in case.plan.skipped:
+        return
+    cache, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
+    shares: dict[object, list[Read]] = {}
+    for read in case.plan.reads[number]:
+        if (read.cache, group_of(case, read)) == (unit.cache, unit.group):
+            source = case.prefill.side.workers[read.worker % len(case.prefill.side.workers)]
+            shares.setdefault(token_share(case.prefill.side, theirs, source), []).append(read)
+    turn = token_share(case.decode.side, cache, case.decode.side.workers[number])
+    every = {token_share(case.prefill.side, theirs, worker) for worker in case.prefill.side.workers}
+    some = any(prod(_extents(case, number, unit, cache, tensor).values()) for tensor in cache.tensors)
+    if shares.keys() != {share for share in every if some and meet(share, turn)}:
+        raise ProofFailed("P004", f"decode worker {number}, {unit.cache}: not every share of the tokens is read")
+    for reads in shares.values():
+        parts = [read_regions(case, number, unit, read) for read in reads]
+        key = (id(unit.parts), len(unit.layers), tuple(sorted(id(part) for part in parts)))
+        if key not in done:
+            _check_parts(case, number, unit, parts)
+        done.add(key)
+
+
+def _check_parts(case: Case, number: int, unit: Unit, parts: list[Part]) -> None:
+    """The tables of all reads together write every tensor once: by page where pages are alike, and by token."""
+    ours, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
+    if ours.store != "tokens" or ours.kernel == theirs.kernel:
+        _check_tensors(case, number, unit, [region for part in parts for region in part.page], ours.kernel)
+    if ours.store == "tokens":
+        _check_tensors(case, number, unit, [region for part in parts for region in part.token], 0)
+
+
+def _check_tensors(case: Case, number: int, unit: Unit, regions: list[Region], tokens: int) -> None:
+    cache = case.cache(unit.cache)
+    for tensor in cache.tensors:
+        extents = _extents(case, number, unit, cache, tensor)
+        extents |= {axis: tokens // tensor.unit for axis, extent in tensor.axes if not extent and tokens}
+        mine = [region for region in regions if region.tensor == tensor.name]
+        check_cover(f"decode worker {number}, {unit.cache}", tensor.name, extents, mine)
+
+
+def _extents(case: Case, number: int, unit: Unit, cache: BoundCache, tensor: BoundTensor) -> dict[str, int]:
+    held = case.decode.holds[number][cache.name, tensor.name]
+    return {"layer": len(unit.layers), **{axis: stop - start for axis, (start, stop) in held.items()}}

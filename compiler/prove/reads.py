@@ -1,0 +1,125 @@
+"""One read of a plan, proved: it is what it says, and its tables pair equal elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvplan.compiler.bound import BoundCache
+from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.pair.reads import Placed
+from kvplan.compiler.pair.relative import relative, shape
+from kvplan.compiler.placement.shards import Interval
+from kvplan.compiler.placement.tree import Unit
+from kvplan.compiler.prove.cover import Region
+from kvplan.compiler.prove.match import regions
+from kvplan.plan.types import Pair, Plan, Read
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The decode coordinates that a read's two tables write."""
+
+    page: tuple[Region, ...]
+    token: tuple[Region, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A plan and the placements it is judged by. `seen` keeps what equal tables of equal units do."""
+
+    plan: Plan
+    prefill: Placed
+    decode: Placed
+    seen: dict[object, Part] = field(default_factory=dict)
+
+    def cache(self, name: str) -> BoundCache:
+        return next(cache for cache in self.decode.side.caches if cache.name == name)
+
+    def source_cache(self, name: str) -> BoundCache:
+        return next(cache for cache in self.prefill.side.caches if cache.name == name)
+
+
+def pair_of(case: Case, read: Read) -> Pair:
+    """The pair of groups that a read names. Raises ProofFailed (P006)."""
+    pair = next((pair for pair in case.plan.pairs if pair.name == read.pair), None)
+    if pair is None:
+        raise ProofFailed("P006", f"a read names the pair {read.pair!r}, which the plan does not have")
+    return pair
+
+
+def group_of(case: Case, read: Read) -> str:
+    """The decode group that a read goes into. Raises ProofFailed (P006)."""
+    return pair_of(case, read).decode
+
+
+def read_regions(case: Case, number: int, unit: Unit, read: Read) -> Part:
+    """What a read of decode worker `number` writes of `unit`. Raises ProofFailed (P001, P005, P007, P013..P017)."""
+    source = _source(case, number, unit, read)
+    _check_holds(case, number, read)
+    shift = _shift(case, number, read)
+    there, here = relative(source, unit)
+    key = (*shape(there, here), read.table, str(shift))
+    if key not in case.seen:
+        tokens = {t.name: axis for t in case.cache(read.cache).tensors for axis, extent in t.axes if not extent}
+        found = regions(read.table, there, here, shift, tokens)
+        case.seen[key] = Part(tuple(found["page"]), tuple(found["token"]))
+    _check_layers(number, unit, read, case.seen[key])
+    return case.seen[key]
+
+
+def _source(case: Case, number: int, unit: Unit, read: Read) -> Unit:
+    """The unit that is read, in the worker and from the planes that the read names."""
+    who = f"decode worker {number} reads {read.pair!r} from worker {read.worker}"
+    if not 0 <= read.worker < len(case.prefill.units):
+        raise ProofFailed("P005", f"{who}, which does not exist")
+    pair = pair_of(case, read)
+    cache = case.cache(unit.cache)
+    rows = {t.unit for t in cache.tensors if t.name in _moved(read)}
+    if pair.decode != unit.group or cache.needs != pair.needs or not rows <= {pair.rows}:
+        raise ProofFailed("P006", f"{who}, a pair of groups that is read otherwise")
+    units = (u for u in case.prefill.units[read.worker] if (u.cache, u.group) == (unit.cache, pair.prefill))
+    source = next(units, None)
+    if source is None:
+        raise ProofFailed("P005", f"{who}, which has none of it")
+    if read.first != (source.first, unit.first):
+        raise ProofFailed("P005", f"{who} from planes {read.first}, not its own")
+    return source
+
+
+def _moved(read: Read) -> set[str]:
+    """The tensors that a read says it moves."""
+    return {t for nests in (read.table.page, read.table.token) for nest in nests for t in nest.tensors}
+
+
+def _overlap(one: Interval, other: Interval) -> Interval:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _check_holds(case: Case, number: int, read: Read) -> None:
+    """The intervals that a read names are where both workers' holdings of its tensors overlap."""
+    expected: dict[str, Interval] = {}
+    for tensor in (t for t in case.cache(read.cache).tensors if t.name in _moved(read)):
+        theirs = case.prefill.holds[read.worker][read.cache, tensor.name]
+        ours = case.decode.holds[number][read.cache, tensor.name]
+        expected |= {axis: _overlap(theirs[axis], ours[axis]) for axis, _ in tensor.split}
+    if tuple(sorted(expected.items())) != read.holds:
+        raise ProofFailed("P007", f"decode worker {number} from {read.worker}: says {read.holds}, holds {expected}")
+
+
+def _shift(case: Case, number: int, read: Read) -> dict[str, dict[str, int]]:
+    """How far a prefill coordinate is from the decode coordinate of the same element, by tensor and axis."""
+    found = {}
+    for tensor in case.cache(read.cache).tensors:
+        theirs = case.prefill.holds[read.worker][read.cache, tensor.name]
+        ours = case.decode.holds[number][read.cache, tensor.name]
+        found[tensor.name] = {axis: theirs[axis][0] - ours[axis][0] for axis in ours}
+    return found
+
+
+def _check_layers(number: int, unit: Unit, read: Read, part: Part) -> None:
+    mask = 0
+    for region in part.page + part.token:
+        mask |= dict(region.axes)["layer"]
+    moved = tuple(layer for i, layer in enumerate(unit.layers) if mask >> i & 1)
+    if not moved or moved != read.layers:
+        raise ProofFailed("P007", f"decode worker {number} from {read.worker}: says {read.layers}, moves {moved}")

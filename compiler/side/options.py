@@ -1,0 +1,76 @@
+"""The values a side is bound with: options given or defaulted, and expressions that use each other's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvplan.compiler.errors import BadInput, Refused
+from kvplan.compiler.side.text import nearest, whole
+from kvplan.dsl.lang.dtypes import canonical
+from kvplan.dsl.lang.expr import evaluate, names
+from kvplan.dsl.model import Expr, Param, Sizes, Value
+
+Env = dict[str, Value | Sizes]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Expressions not evaluated yet, by name, and the names being evaluated now (to find circles)."""
+
+    exprs: Mapping[str, Expr]
+    busy: tuple[str, ...] = ()
+
+
+def settle(exprs: Mapping[str, Expr], env: Env) -> Env:
+    """`env` with every expression's value added, in whatever order they need each other. Raises BadInput (S008)."""
+    found = dict(env)
+    for name in exprs:
+        _settle(name, Waiting(exprs), found)
+    return found
+
+
+def _settle(name: str, waiting: Waiting, env: Env) -> None:
+    if name in env or name not in waiting.exprs:
+        return
+    if name in waiting.busy:
+        raise BadInput("S008", f"{' -> '.join((*waiting.busy, name))} need each other", "give one of them in the side")
+    expr = waiting.exprs[name]
+    for other in sorted(names(expr)):
+        _settle(other, Waiting(waiting.exprs, (*waiting.busy, name)), env)
+    env[name] = evaluate(expr, env)
+
+
+def read_option(param: Param, text: str) -> Value | Sizes:
+    """An option's value from a side's text, aliases resolved. Raises BadInput (S004, S009)."""
+    word = param.aliases.get(text, text)
+    if param.values and word not in param.values:
+        allowed = [*param.values, *param.aliases]
+        raise BadInput("S009", f"{param.name}={text} is not a value of {param.name!r}", nearest(text, allowed))
+    if param.type == "int":
+        return whole(param.name, word)
+    if param.type == "sizes":
+        return Sizes(only=tuple(sorted({whole(param.name, piece, 1) for piece in word.split("+")})))
+    if param.type == "dtype":
+        return canonical(word)
+    return word == "true" if word in ("true", "false") and not param.values else word
+
+
+def split_options(options: Mapping[str, Param], given: Mapping[str, str], env: Env) -> Env:
+    """`env` with every option: the given ones as read, the others by their defaults."""
+    read = {name: read_option(options[name], text) for name, text in given.items() if name in options}
+    missing = [name for name, param in options.items() if name not in read and param.default is None]
+    if missing:
+        raise BadInput("S010", f"option {missing[0]!r} has no default", f"give {missing[0]}=… in the side")
+    return settle({name: p.default for name, p in options.items() if p.default is not None}, {**env, **read})
+
+
+def given_or_mended(name: str) -> str:
+    return f"give {name}=… in the side, or mend the engine's rule"
+
+
+def number(value: object, least: int, what: str, unit: str, help: str) -> int:
+    """A derived value that has to be a whole number from `least` up. Raises Refused (C114)."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise Refused("C114", f"{what} comes out as {value!r}, not {unit}", help)
+    return value

@@ -1,0 +1,36 @@
+"""Plans in words: numbers with their nouns, and what a pair of groups reads of a request."""
+
+from __future__ import annotations
+
+from kvplan.plan.spans import group_named
+from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
+
+
+def many(count: int, word: str) -> str:
+    """`1 head`, `2 heads`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def needed(needs: Needs) -> str:
+    """Which tokens a reader must have; empty for all of them."""
+    late = [f"the last {many(needs.keep, 'token')}"] if needs.keep is not None else []
+    late += [f"those from the last multiple of {needs.chunk:,} on"] if needs.chunk is not None else []
+    early = [f"the first {many(needs.sink, 'token')}"] if late and needs.sink else []
+    return " and ".join([*early, *late])
+
+
+def reading(plan: Plan, pair: Pair) -> str:
+    """Everything about what a pair reads that is not `all tokens of the context`; empty where it is."""
+    length = group_named(plan.decode, pair.decode).length
+    words = [f"only {needed(pair.needs)}"] if needed(pair.needs) else []
+    words += [f"a row per {pair.rows:,} tokens, moved whole with the last of them"] if pair.rows > 1 else []
+    words += [f"tokens are those of {length!r}"] if length != CONTEXT else []
+    return "; ".join(words)
+
+
+def readings(plan: Plan) -> list[str]:
+    """A sentence for every such reading, with the pairs that it is of."""
+    alike: dict[str, list[str]] = {}
+    for pair in plan.pairs:
+        alike.setdefault(reading(plan, pair), []).append(pair.name)
+    return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items() if said]

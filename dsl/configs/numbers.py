@@ -1,0 +1,64 @@
+"""What of a configuration is asked for by name: layers, element type, query heads. Raises DslError with its place."""
+
+from __future__ import annotations
+
+from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.foreign import Unusable, described
+from kvplan.dsl.rules.answers import Answer, Facts, shortened
+from kvplan.dsl.schema.model import MOST_LAYERS
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
+from kvplan.dsl.text.source import Span
+
+# Words that config files give a meaning to.
+COUNT, DTYPE, HEADS = "layers", "dtype", "query_heads"
+UNSAID = "it does not say how many layers there are"
+ADD = "add the number of layers to a copy of the configuration, as num_hidden_layers"
+
+
+def layers_of(facts: Facts, place: Span) -> Answer:
+    """How many layers there are, from 1 to 1000. Raises F002."""
+    answer = _word(facts, COUNT)
+    if isinstance(answer.value, bool) or not isinstance(answer.value, int):
+        given, asked = answer.value is not None, listed(answer.sources, "and")
+        said = f"{asked} is '{answer.value}', which is no number of layers" if given else UNSAID
+        raise fault(place, "F002", shortened(said), () if given else (_why(answer),), ADD)
+    if not 1 <= answer.value <= MOST_LAYERS:
+        raise fault(place, "F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}", (), ADD)
+    return answer
+
+
+def dtype_of(facts: Facts, place: Span) -> Answer:
+    """The element type of the model, by its own name. Raises F005."""
+    answer = _word(facts, DTYPE)
+    found = dtypes.canonical(str(answer.value))
+    if found not in dtypes.SIZES:
+        known = f"known: {', '.join(dtypes.NAMES)}"
+        raise fault(place, "F005", "it does not say of which element type the model is", (_why(answer),), known)
+    return answer.giving(found)
+
+
+def heads_of(facts: Facts) -> Answer:
+    """How many query heads there are; without a value where that is not known."""
+    answer = _word(facts, HEADS)
+    usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
+    return answer if usable else answer.refused(f"left out: {_why(answer)}")
+
+
+def _why(answer: Answer) -> str:
+    return shortened(answer.doubt if answer.value is None else f"it is '{answer.value}'")
+
+
+def _word(facts: Facts, name: str) -> Answer:
+    """The value of a word that is asked for by name; without one, why."""
+    value, sources = facts.values.get(name), facts.origins.get(name, (name,))
+    if value is None:
+        return Answer(None, f"looked for {listed(sources, 'and')}", sources, absent=True)
+    if isinstance(value, Unusable):
+        return Answer(None, value.reason, sources)
+    if not isinstance(value, bool | int | str):
+        return Answer(None, f"it is {described(value)}", sources)
+    return Answer(value, facts.doubts.get(name, ""), sources)
+
+
+def fault(place: Span, code: str, message: str, notes: tuple[str, ...] = (), help: str = "") -> DslError:
+    return DslError(Diagnostic(code, message, place, notes, help))

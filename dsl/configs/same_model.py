@@ -1,0 +1,61 @@
+"""Whether two models store the same: the same layers with the same kinds and numbers, whatever the names of caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvplan.dsl.files.models import Known, parse_model
+from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.expr import names
+from kvplan.dsl.model import Cache, Kind, Model
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
+from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.yaml_reader import read_text
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+
+def parsed(library: Library, text: str, name: str, place: Span) -> Model:
+    """The model that a text describes. Raises DslError (F007) at `place` where its numbers cannot be."""
+    sink = Sink()
+    try:
+        root = read_text(text, Path(f"{name}.yaml")).root
+        model = parse_model(sink, root, name, root.span, Known(library.kinds, library.outer))
+    except DslError as error:
+        sink.take(error)
+    if sink.found:
+        notes = tuple(f"{d.span.text.strip()}: {d.message}" for d in sink.found)
+        raise DslError(Diagnostic("F007", "its numbers make no layout", place, notes, "no model has such numbers"))
+    return model
+
+
+def twins(library: Library, model: Model) -> tuple[str, ...]:
+    """The models of the library that store the same, drafts aside."""
+    wanted = _stored(library.kinds, model)
+    return tuple(name for name in library.models if _stored(library.kinds, library.models[name]) == wanted)
+
+
+def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
+    caches = [_cache(kinds[cache.kind], cache, model) for cache in model.caches.values() if not _draft(cache, model)]
+    return model.layers, model.values, sorted(caches, key=repr)
+
+
+def _draft(cache: Cache, model: Model) -> bool:
+    return bool(cache.layers) and cache.layers[0] >= model.layers
+
+
+def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
+    """What a cache is: each parameter's value, or the expression that it waits with."""
+    env: dict[str, object] = dict(model.values)
+    exprs = {name: cache.params.get(name, param.default) for name, param in kind.params.items()}
+    waiting = {name: expr for name, expr in exprs.items() if expr is not None}
+    while ready := [name for name, expr in waiting.items() if names(expr) <= env.keys()]:
+        env |= {name: evaluate(waiting.pop(name), env) for name in ready}
+    return (
+        cache.kind,
+        cache.layers,
+        {n: env[n] if n not in waiting else waiting[n].text for n in exprs if n in env or n in waiting},
+    )

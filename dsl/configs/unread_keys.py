@@ -1,0 +1,87 @@
+"""Keys of a configuration that look as if they were about caches, and that no rule asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from kvplan.dsl.lang.expr import names
+from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
+from kvplan.dsl.model import Rule
+from kvplan.dsl.rules.config_rules import Reading
+
+Words = tuple[tuple[str, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The keys that were asked for, and the quoted words, by which entries of mappings are."""
+
+    keys: frozenset[str]
+    entries: frozenset[str]
+
+
+def unread(chain: tuple[Mapping[str, object], ...], reading: Reading, rules: Iterable[Rule]) -> tuple[str, ...]:
+    """The keys, entries as `key.entry`; `rules` are those that were applied, whose caches the model has."""
+    asked = _asked(reading, tuple(rules))
+    found = (path for mapping in chain for path in _unread(mapping, reading, asked, True, ""))
+    return tuple(dict.fromkeys(found))
+
+
+def _unread(mapping: Mapping[str, object], reading: Reading, asked: Asked, outer: bool, path: str) -> Iterator[str]:
+    for key, value in mapping.items():
+        read, here = key in (asked.keys if outer else asked.entries), f"{path}{key}"
+        if key.isdecimal() and isinstance(value, Mapping):
+            yield from _unread(value, reading, asked, False, path)
+        elif read and isinstance(value, Mapping):
+            yield from _unread(value, reading, asked, False, f"{here}.")
+        elif not read and (not outer or key not in reading.inside) and says(value) and suspect(key, reading):
+            yield here
+
+
+def suspect(key: str, reading: Reading) -> bool:
+    """Whether a key looks as if it were about caches."""
+    word = key.lower()
+    return _like(word, reading.about) and not _like(word, reading.aside)
+
+
+def says(value: object) -> bool:
+    """Whether a value says something of caches: not what is off or empty, nor a fraction, which counts nothing."""
+    if isinstance(value, float) or value is None or value is False:
+        return False
+    return not isinstance(value, str | tuple | Mapping) or len(value) > 0
+
+
+def _like(word: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(word, pattern) for pattern in patterns)
+
+
+def _asked(reading: Reading, rules: tuple[Rule, ...]) -> Asked:
+    """What is asked for by the rules and by those words that are asked for whatever the model is."""
+    table, texts = _resolved(reading.words)
+    exprs = [expr for rule in rules for expr in (*rule.params.values(), *((rule.when,) if rule.when else ()))]
+    named = {name for expr in exprs for name in names(expr)} | {*reading.match, *reading.always}
+    keys = frozenset(key for name in named for key in table.get(name, {name}))
+    covered = frozenset(key for rule in rules for key in rule.covers)
+    quoted = {text for expr in exprs for text in _quoted(expr.tree)}
+    return Asked(keys | covered, frozenset(quoted | covered | {t for name in named for t in texts.get(name, ())}))
+
+
+def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+    """For each word the keys that it is made of in the end, and the quoted words in it."""
+    table: dict[str, frozenset[str]] = {}
+    texts: dict[str, frozenset[str]] = {}
+    for word, expr in words:
+        used = names(expr)
+        keys = frozenset(key for name in used for key in table.get(name, {name}))
+        inner = frozenset(text for name in used for text in texts.get(name, ()))
+        table[word], texts[word] = keys, inner | frozenset(_quoted(expr.tree))
+    return table, texts
+
+
+def _quoted(node: Node) -> Iterator[str]:
+    if isinstance(node, Text) and isinstance(node.value, str):
+        yield node.value
+    for part in parts(node):
+        yield from _quoted(part)

@@ -1,0 +1,129 @@
+"""A model that was recognised, as the text of a model file: numbers with the keys they are from, doubts as notes."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kvplan.dsl.configs.recognise import Recognised, Stored
+from kvplan.dsl.lang.nodes import Name, Number
+from kvplan.dsl.model import Param
+from kvplan.dsl.rules.answers import Answer
+
+WIDTH = 120
+PERIODS = range(2, 17)
+PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./ -]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a file says first: its name, its title, and keys of the configuration by which the model is known."""
+
+    name: str
+    title: str
+    match: Mapping[str, tuple[str, ...]]
+
+
+def model_text(head: Head, found: Recognised, kinds: Mapping[str, Mapping[str, Param]]) -> str:
+    """The text of a model file; `kinds` are the parameters of each kind."""
+    lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_match(head.match)]
+    lines += _answered("dtype", found.dtype) + _answered("query_heads", found.query_heads)
+    lines += _answered("layers", found.layers)
+    lines += [line for number, said in enumerate(found.remarks, 1) for line in _note(f"remark-{number}", said, "")]
+    for stored in found.caches:
+        lines += ["" if stored is not found.caches[0] else "\ncaches:", *_cache(stored, found, kinds[stored.kind])]
+    return "\n".join(lines) + "\n"
+
+
+def quoted(text: str) -> str:
+    """A text as a YAML scalar: plain where that is the same text, else in single quotes on one line."""
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return flat if PLAIN.fullmatch(flat) and not flat.endswith(" ") else "'" + flat.replace("'", "''") + "'"
+
+
+def doubts(found: Recognised) -> Iterator[str]:
+    """Everything that is not sure, as sentences."""
+    about = {"dtype": found.dtype, "query_heads": found.query_heads, "layers": found.layers}
+    yield from (f"{name}: {answer.doubt}" for name, answer in about.items() if answer.doubt)
+    for stored in found.caches:
+        yield from (f"{stored.name}.{name}: {answer.doubt}" for name, answer in told(stored) if answer.doubt)
+    yield from found.remarks
+
+
+def told(stored: Stored) -> list[tuple[str, Answer]]:
+    """The parameters that there is something to say of: not those that the configuration lacks and the kind settles."""
+    return [(name, answer) for name, answer in stored.params.items() if answer.value is not None or not answer.absent]
+
+
+def _match(match: Mapping[str, tuple[str, ...]]) -> list[str]:
+    given = [f"{key}: {quoted(words[0]) if len(words) == 1 else _flow(words)}" for key, words in match.items() if words]
+    return [f"match: {{{', '.join(given)}}}"] if given else []
+
+
+def _flow(words: Iterable[str]) -> str:
+    return f"[{', '.join(quoted(word) for word in words)}]"
+
+
+def _answered(name: str, answer: Answer, indent: str = "") -> list[str]:
+    """A key with its value, what it is from as a comment, and a note where it is in doubt."""
+    note = _note(name, answer.doubt, indent) if answer.doubt else []
+    if answer.value is None:
+        return note
+    source = ", ".join(source for source in answer.sources if PLAIN.fullmatch(source))
+    return [f"{indent}{name}: {answer.value}{f'  # {source}' if source else ''}", *note]
+
+
+def _note(name: str, said: str, indent: str) -> list[str]:
+    return [f"{indent}-{name}-note: {quoted(said)}"]
+
+
+def _cache(stored: Stored, found: Recognised, params: Mapping[str, Param]) -> list[str]:
+    count = found.layers.value
+    assert isinstance(count, int)
+    lines = [f"  {stored.name}:", f"    kind: {stored.kind}", *_layers(stored.layers, count)]
+    for name, answer in told(stored):
+        if not _settled(answer, params[name], stored):
+            lines += _answered(name, answer, "    ")
+    return lines
+
+
+def _settled(answer: Answer, param: Param, stored: Stored) -> bool:
+    """Whether the value is the one that the kind has anyway, and sure."""
+    default = param.default.tree if param.default else None
+    other = stored.params.get(default.id) if isinstance(default, Name) else None
+    usual = default.value if isinstance(default, Number) else other.value if other else None
+    return usual == answer.value and not answer.doubt
+
+
+def _layers(layers: tuple[int, ...], count: int) -> list[str]:
+    if len(layers) == count:
+        return ["    layers: all"]
+    if said := periodic(layers, count):
+        return [f"    layers: {said}"]
+    listed = f"[{', '.join(map(str, layers))}]"
+    if len(listed) < WIDTH - 12:
+        return [f"    layers: {listed}"]
+    return ["    layers:", *textwrap.wrap(listed, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+
+
+def periodic(layers: tuple[int, ...], count: int) -> str:
+    """An expression of `layer` that is true for these of `count` layers, if they are one in a period or all others.
+
+    From some layer on, too; nothing where a list says it better.
+    """
+    for low in dict.fromkeys((0, layers[0])):
+        if said := _in_turn(set(layers), range(low, count)):
+            return f"layer >= {low} and {said}" if low else said
+    whole = len(layers) > 2 and layers == tuple(range(layers[0], count))
+    return f"layer >= {layers[0]}" if whole else ""
+
+
+def _in_turn(held: set[int], span: range) -> str:
+    for period in (period for period in PERIODS if 2 * period <= len(span)):
+        for at in range(period):
+            turn = {layer for layer in span if layer % period == at}
+            if held in (turn, set(span) - turn):
+                return f"layer % {period} {'==' if held == turn else '!='} {at}"
+    return ""

@@ -1,0 +1,89 @@
+"""Conditions over a side's options: what of them can be known to be wrong without a side, and what their words mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.evaluate import evaluate, holds
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Text, Unary, parts, used
+from kvplan.dsl.model import Param
+from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.text.diagnostics import Sink, listed, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Options by name, as every engine has them, and the words that one without a list of values may be."""
+
+    options: Mapping[str, Sequence[Param]] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
+
+
+def check_condition(sink: Sink, expr: Expr | None, spoken: Callable[[], Spoken]) -> None:
+    """Report words that an option can never be (K010), and what is wrong whatever the options are (T…, B…)."""
+    if expr is None:
+        return
+    for name, word in _compared(expr.tree):
+        _check_word(sink, name, word, spoken())
+    for node in _constant(expr.tree):
+        worth = holds if node is expr.tree else evaluate
+        guarded(sink, partial(worth, Expr(expr.text, node, expr.span), {}))
+
+
+def meant(expr: Expr, options: Mapping[str, Param]) -> Expr:
+    """`expr` for the sides of one engine: a word stands for what it does in a side's text, where it may be an alias."""
+    return replace(expr, tree=_meant(expr.tree, options))
+
+
+def _check_word(sink: Sink, name: Name, word: Text, spoken: Spoken) -> None:
+    said, params = str(word.value), spoken.options.get(name.id, ())
+    known = {value for param in params for value in (*param.values, *param.aliases)}
+    free = any(param.type == "name" and not param.values for param in params)
+    typed = any(param.type == "dtype" for param in params)
+    others = {*(spoken.words if free else ()), *(dtypes.NAMES if typed else ())}
+    if not params or said in known | others or (free and not known):
+        return
+    allowed = sorted(known or others)
+    help = nearest(said, allowed) or f"expected {listed(allowed)}" if allowed else "it is a number"
+    sink.add("K010", f"'{name.id}' is never '{said}'", word.span, help=help)
+
+
+def _compared(node: Node) -> list[tuple[Name, Text]]:
+    """Every name that is compared with a word, and the word."""
+    found = [pair for part in parts(node) for pair in _compared(part)]
+    if not isinstance(node, Binary) or node.op not in ("==", "!="):
+        return found
+    match node.left, node.right:
+        case (Name() as name, Text(value=str()) as word) | (Text(value=str()) as word, Name() as name):
+            found.append((name, word))
+    return found
+
+
+def _constant(node: Node) -> list[Node]:
+    """The largest parts without names: what they are worth is the same for every side."""
+    return [found for part in parts(node) for found in _constant(part)] if used(node) else [node]
+
+
+def _meant(node: Node, options: Mapping[str, Param]) -> Node:
+    match node:
+        case Unary():
+            return replace(node, value=_meant(node.value, options))
+        case Call():
+            return replace(node, args=tuple(_meant(arg, options) for arg in node.args))
+        case Choice():
+            test, then, other = (_meant(part, options) for part in parts(node))
+            return replace(node, test=test, then=then, other=other)
+        case Binary(left=Name() as name, right=Text() as word):
+            return replace(node, right=_word(word, options.get(name.id)))
+        case Binary(left=Text() as word, right=Name() as name):
+            return replace(node, left=_word(word, options.get(name.id)))
+        case Binary():
+            return replace(node, left=_meant(node.left, options), right=_meant(node.right, options))
+    return node
+
+
+def _word(word: Text, option: Param | None) -> Text:
+    return replace(word, value=option.aliases.get(str(word.value), word.value)) if option else word

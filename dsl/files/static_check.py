@@ -1,0 +1,178 @@
+"""What a model's numbers come to without a side: a cache whose sizes cannot be is refused when its file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from kvplan.dsl.files.needs import at_once
+from kvplan.dsl.lang.evaluate import evaluate, holds, in_play
+from kvplan.dsl.lang.expr import names
+from kvplan.dsl.lang.nodes import Expr, Name, Sizes, Value
+from kvplan.dsl.model import Kind, Needs, TensorSpec
+from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
+from kvplan.dsl.text.source import Span
+
+Env = Mapping[str, Value | Sizes]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A cache's parameters as its file gives them, the kind's defaults for the others, and where the cache is named."""
+
+    exprs: Mapping[str, Expr]
+    defaults: Mapping[str, Expr]
+    span: Span
+
+    def behind(self, name: str) -> tuple[str, ...]:
+        """The given parameters that `name` comes from."""
+        if name in self.exprs:
+            return (name,)
+        return tuple(g for other in sorted(_names(self.defaults.get(name))) for g in self.behind(other))
+
+    def blamed(self, expr: Expr, env: Env) -> tuple[str, ...]:
+        """The given parameters that make the worth of `expr`: those below 1 where there are any, else all."""
+        found = tuple(dict.fromkeys(given for name in sorted(names(expr)) for given in self.behind(name)))
+        return tuple(name for name in found if _small(env.get(name))) or found
+
+    def place(self, blamed: tuple[str, ...]) -> Span:
+        return self.exprs[blamed[0]].tree.span if blamed else self.span
+
+
+def check_worth(
+    sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: Span, needs: Needs | None = None
+) -> None:
+    """Report what no side can mend, each mistake once: a parameter without a value (T…, B…), a size below 1 (B004), a
+    number of tokens below 0 (B005) or a window and a chunk at once (B006) in the cache's own `needs`, or the kind's
+    where it has none.
+    """
+    defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
+    given = Given(params, defaults, span)
+    ready = {name: expr for name, expr in params.items() if _ready(expr, values)}
+    found = {name: guarded(sink, partial(evaluate, expr, values)) for name, expr in ready.items()}
+    env = {name: value for name, value in values.items() if name not in kind.params}
+    env |= {name: value for name, value in found.items() if value is not None}
+    accused: set[Span] = set()
+    for fault in (*_settled(given, env), *_sizes(kind, given, env), *_needs(kind, needs, given, env)):
+        if fault.span not in accused:
+            sink.found.append(fault)
+        accused.add(fault.span)
+
+
+def _settled(given: Given, env: dict[str, Value | Sizes]) -> list[Diagnostic]:
+    """Put the worth of every default that no side changes into `env`, in whatever order they need each other."""
+    faults, waiting = [], dict(given.defaults)
+    while ready := [name for name, expr in waiting.items() if _ready(expr, env)]:
+        for name in ready:
+            expr = waiting.pop(name)
+            try:
+                env[name] = evaluate(expr, env)
+            except DslError as error:
+                faults.append(_mended(error, f"the default of '{name}'", expr, given, env))
+    return faults
+
+
+def _sizes(kind: Kind, given: Given, env: Env) -> Iterator[Diagnostic]:
+    for spec in kind.tensors.values():
+        exists = _exists(spec, env)
+        units = (("a row of its token axis", spec.unit),)
+        for what, expr in (*((f"axis '{axis}'", expr) for axis, expr in spec.axes), *units):
+            # A size that the model gives itself is wrong whatever the side says.
+            if expr is not None and _ready(expr, env) and (exists or (exists is None and isinstance(expr.tree, Name))):
+                yield from _size(f"{what} of tensor {spec.name}", expr, given, env)
+
+
+def _size(what: str, expr: Expr, given: Given, env: Env) -> Iterator[Diagnostic]:
+    try:
+        value = evaluate(expr, env)
+    except DslError as error:
+        yield _mended(error, what, expr, given, env)
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        blamed = given.blamed(expr, env)
+        yield Diagnostic("T001", f"{what} is {value}, not a number", given.place(blamed), values=in_play(expr, env))
+    elif value < 1:
+        yield from _too_small(what, expr, value, given, env)
+
+
+def _needs(kind: Kind, own: Needs | None, given: Given, env: Env) -> Iterator[Diagnostic]:
+    """Errors of the cache's own needs where they are written, of the kind's where the model gives the numbers."""
+    needs = own or kind.needs
+    for name, expr in needs.limits if needs else ():
+        if not _ready(expr, env):
+            continue
+        place, note = (expr.tree.span, "") if own else (given.place(given.blamed(expr, env)), f"it is {expr.text}")
+        yield from _tokens(f"'{name}' of needs", expr, place, note, env)
+    if needs and needs.window and needs.chunk:
+        yield from _at_once(needs.window, needs.chunk, own is not None, given, env)
+
+
+def _at_once(window: Expr, chunk: Expr, own: bool, given: Given, env: Env) -> Iterator[Diagnostic]:
+    """B006 at the chunk, or at the parameter that the model gives it by; numbers alone are refused as they are read."""
+    if not _names(window) | _names(chunk) or not _ready(window, env) or not _ready(chunk, env):
+        return
+    blamed = given.blamed(chunk, env) or given.blamed(window, env)
+    place, note = (chunk.tree.span, "") if own else (given.place(blamed), f"they are {window.text} and {chunk.text}")
+    with suppress(DslError):
+        yield from at_once((evaluate(window, env), evaluate(chunk, env)), place, note)
+
+
+def _tokens(what: str, expr: Expr, place: Span, note: str, env: Env) -> Iterator[Diagnostic]:
+    help, played = "write a whole number of tokens, or 0 for none", in_play(expr, env)
+    try:
+        value = evaluate(expr, env)
+    except DslError as error:
+        first = error.diagnostics[0]
+        yield Diagnostic(first.code, f"{what}: {first.message}", place, (note,), first.help, played)
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        yield Diagnostic("T001", f"{what} is {value}, not a number", place, (note,), help, played)
+    elif value < 0:
+        yield Diagnostic("B005", f"{what} comes out as {value}", place, (note,), help, played)
+
+
+def _too_small(what: str, expr: Expr, value: int, given: Given, env: Env) -> Iterator[Diagnostic]:
+    """One error for each parameter below 1, or one for the first of those that make the size."""
+    blamed = given.blamed(expr, env)
+    notes = (f"its size is {expr.text}",) if expr.text not in blamed else ()
+    small = tuple(name for name in blamed if _small(env.get(name)))
+    for name in small or blamed[:1] or ("",):
+        place = given.place((name,) if name else ())
+        help = "sizes are whole numbers from 1"
+        yield Diagnostic("B004", f"{what} comes out as {value}", place, notes, help, in_play(expr, env))
+
+
+def _mended(error: DslError, what: str, expr: Expr, given: Given, env: Env) -> Diagnostic:
+    """An error in a kind's expression, told where the model gives the numbers that cause it."""
+    first = error.diagnostics[0]
+    place = given.place(given.blamed(expr, env))
+    return Diagnostic(
+        first.code, f"{what}: {first.message}", place, (f"it is {expr.text}",), first.help, in_play(expr, env)
+    )
+
+
+def _exists(spec: TensorSpec, env: Env) -> bool | None:
+    """Whether a tensor exists on every side; None where that waits for a side."""
+    if spec.when is None:
+        return True
+    if not _ready(spec.when, env):
+        return None
+    try:
+        return holds(spec.when, env)
+    except DslError:
+        return False
+
+
+def _ready(expr: Expr, env: Env) -> bool:
+    return names(expr) <= env.keys()
+
+
+def _names(expr: Expr | None) -> frozenset[str]:
+    return names(expr) if expr else frozenset()
+
+
+def _small(value: Value | Sizes | None) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < 1

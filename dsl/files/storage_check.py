@@ -1,0 +1,177 @@
+"""Static checks of a storage expression against the tensors of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage
+from kvplan.dsl.model import TensorSpec
+from kvplan.dsl.schema.fields import check_names
+from kvplan.dsl.text.diagnostics import Sink, close, listed, nearest
+from kvplan.dsl.text.source import Span
+
+PLACES = {"block": "E014", "layer": "E015"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A leaf with the loops around it, outermost first."""
+
+    leaf: Leaf
+    loops: tuple[Axis, ...]
+
+
+def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec], known: set[str]) -> None:
+    """Report E005 and E010 to E022 of one storage expression. `known` are the names its expressions may use."""
+    before = len(sink.found)
+    for expr in _expressions(storage):
+        check_names(sink, expr, known)
+    spots = [spot for _, items in storage.parts for spot in _spots(items, ())]
+    for leaf in (spot.leaf for spot in spots if spot.leaf.tensor not in tensors):
+        help = nearest(leaf.tensor, tensors)
+        sink.add("E010", f"storage '{storage.name}' has no tensor '{leaf.tensor}'", leaf.span, help=help)
+    for place in PLACES:
+        _check_place(sink, storage, place, [spot for spot in spots if spot.leaf.tensor in tensors])
+    _check_axes(sink, storage, spots, tensors)
+    for _, items in storage.parts:
+        _check_padding(sink, items, False)
+    _check_cover(sink, storage, spots, tensors, len(sink.found) > before)
+
+
+def _spots(items: tuple[Item, ...], loops: tuple[Axis, ...]) -> Iterator[Spot]:
+    for item in items:
+        if isinstance(item, Leaf):
+            yield Spot(item, loops)
+        elif isinstance(item, Repeat):
+            yield from _spots(item.body, (*loops, item.axis))
+
+
+def _expressions(storage: Storage) -> Iterator[Expr]:
+    for item in _all(tuple(item for _, items in storage.parts for item in items)):
+        if isinstance(item, Pad | Align):
+            yield item.size
+        elif isinstance(item, Repeat):
+            yield from (size for _, size in item.axis.tiles)
+            yield from (item.axis.extra,) if item.axis.extra else ()
+
+
+def _all(items: tuple[Item, ...]) -> Iterator[Item]:
+    for item in items:
+        yield item
+        yield from _all(item.body) if isinstance(item, Repeat) else ()
+
+
+def _check_place(sink: Sink, storage: Storage, place: str, spots: list[Spot]) -> None:
+    """Every tensor under exactly one `place` (E014, E015): one error for all that miss it alike."""
+    wrong: dict[int, list[Leaf]] = {}
+    for spot in spots:
+        count = sum(axis.name == place for axis in spot.loops)
+        if count != 1:
+            wrong.setdefault(count, []).append(spot.leaf)
+    for count, leaves in wrong.items():
+        often = f"no '{place}'" if count == 0 else f"{count} loops of '{place}'"
+        message = f"storage '{storage.name}' has {_tensors(leaf.tensor for leaf in leaves)} under {often}"
+        sink.add(PLACES[place], message, leaves[0].span, help=f"every tensor lies under exactly one {place} {{ … }}")
+
+
+def _tensors(names: Iterable[str]) -> str:
+    once = list(dict.fromkeys(names))
+    return f"tensor {once[0]}" if len(once) == 1 else f"tensors {listed(once, 'and')}"
+
+
+def _check_axes(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec]) -> None:
+    """Each loop once, whichever tensors are under it: E012 names those that lack the axis."""
+    lacking: dict[Axis, list[str]] = {}
+    known = [spot for spot in spots if spot.leaf.tensor in tensors]
+    _check_loops(sink, storage, known, tensors)
+    for spot in known:
+        own = dict(tensors[spot.leaf.tensor].axes)
+        for axis in spot.loops:
+            if axis.name not in own and axis.name not in PLACES:
+                lacking.setdefault(axis, []).append(spot.leaf.tensor)
+    for axis, names in lacking.items():
+        own_axes = [name for name, _ in tensors[names[0]].axes]
+        help = f"did you mean '{near[0]}'?" if (near := close(axis.name, own_axes)) else ""
+        note = f"{names[0]} has axes {', '.join(own_axes)}, besides layer and block"
+        which = f"tensor {names[0]} does" if len(names) == 1 else f"tensors {listed(names, 'and')} do"
+        message = f"storage '{storage.name}' uses axis '{axis.name}', which {which} not have"
+        sink.add("E012", message, axis.span.at(0, len(axis.name)), note, help=help)
+
+
+def _check_loops(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec]) -> None:
+    """Every axis of a tensor is looped over once, or in two or more tiles (E016); a loop is accused once."""
+    wrong: dict[tuple[str, str, Span | None], list[Leaf]] = {}
+    for spot in spots:
+        for name, does, place in _misused(spot, tuple(name for name, _ in tensors[spot.leaf.tensor].axes)):
+            wrong.setdefault((name, does, place), []).append(spot.leaf)
+    for (name, does, place), leaves in wrong.items():
+        whose = _tensors(leaf.tensor for leaf in leaves)
+        help = f"loop over it once, or in tiles that make up the axis: {name}/8 … {name}%8"
+        message = f"storage '{storage.name}' {does} axis '{name}' of {whose}"
+        sink.add("E016", message, place or leaves[0].span, help=help)
+
+
+def _misused(spot: Spot, own: tuple[str, ...]) -> Iterator[tuple[str, str, Span | None]]:
+    """(axis, what the storage does with it, the loop that is wrong if there is one)."""
+    stray = any(axis.name not in own and axis.name not in PLACES for axis in spot.loops)
+    for name in own:
+        loops = [axis for axis in spot.loops if axis.name == name]
+        tiled = [axis for axis in loops if axis.tiles]
+        if (len(loops) == 1 and not tiled) or (len(loops) > 1 and len(loops) == len(tiled)):
+            continue
+        if not loops and stray:
+            continue
+        does = "never loops over" if not loops else "has only one tile of" if len(loops) == 1 else "loops twice over"
+        yield name, does, loops[-1].span if loops else None
+
+
+def _check_padding(sink: Sink, items: tuple[Item, ...], inside: bool) -> None:
+    for item in items:
+        if not isinstance(item, Repeat):
+            if not inside:
+                _misplaced(sink, item)
+            continue
+        axis = item.axis
+        if axis.name in PLACES and (axis.tiles or axis.extra):
+            sink.add("E021", f"'{axis.name}' takes no tiles and no padding", axis.span)
+        elif axis.extra and not inside:
+            sink.add("E017", "padding iterations outside 'block'", axis.span, help="put the loop inside block { … }")
+        _check_padding(sink, item.body, inside or axis.name == "block")
+
+
+def _misplaced(sink: Sink, item: Item) -> None:
+    if isinstance(item, Pad | Align):
+        sink.add(
+            "E022",
+            "bytes are padded outside 'block'",
+            item.span,
+            help="only a page is padded; the engine says how far pages lie apart",
+        )
+
+
+def _check_cover(
+    sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec], quiet: bool
+) -> None:
+    """Every tensor exactly once (E011, E013). A missing one is not reported beside other errors, which may hide it.
+
+    One with a condition may be left out: a side on which it exists is refused.
+    """
+    seen: set[str] = set()
+    for spot in spots:
+        name = spot.leaf.tensor
+        if name in seen and name in tensors:
+            sink.add(
+                "E013",
+                f"storage '{storage.name}' has tensor {name} twice",
+                spot.leaf.span,
+                help="every tensor lies in one place",
+            )
+        seen.add(name)
+    for name in () if quiet else [n for n, spec in tensors.items() if n not in seen and spec.when is None]:
+        sink.add(
+            "E011",
+            f"storage '{storage.name}' lacks tensor {name}",
+            storage.span,
+            help=f"every tensor lies somewhere: add {name}[…]",
+        )

@@ -1,0 +1,48 @@
+"""Element types: their sizes and their other names."""
+
+from __future__ import annotations
+
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
+from kvplan.dsl.text.source import inline
+
+SIZES = {
+    "f64": 8,
+    "f32": 4,
+    "bf16": 2,
+    "f16": 2,
+    "fp8": 1,
+    "fp8_e5m2": 1,
+    "u8": 1,
+    "i8": 1,
+    "i32": 4,
+    "u32": 4,
+    "i64": 8,
+}
+ALIASES = {
+    "float64": "f64",
+    "float32": "f32",
+    "fp32": "f32",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "fp16": "f16",
+    "fp8_e4m3": "fp8",
+    "uint8": "u8",
+    "int8": "i8",
+    "int32": "i32",
+    "uint32": "u32",
+    "int64": "i64",
+}
+NAMES = (*SIZES, *ALIASES)
+
+
+def canonical(dtype: str) -> str:
+    """The one name of an element type; any other word is returned as it is."""
+    return ALIASES.get(dtype, dtype)
+
+
+def size(dtype: str) -> int:
+    """Bytes of one element. Raises DslError (T002) for an unknown type."""
+    if canonical(dtype) not in SIZES:
+        place, help = inline(dtype, "<element type>"), nearest(dtype, NAMES) or f"known: {', '.join(SIZES)}"
+        raise DslError(Diagnostic("T002", f"'{dtype}' is not an element type", place, (), help))
+    return SIZES[canonical(dtype)]

@@ -1,0 +1,256 @@
+"""What an expression is worth: numbers, truth values, words and sets of sizes. Nothing is ever converted.
+
+Names may have foreign values, too (`foreign`), which only functions of their own take apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import reduce
+
+from kvplan.dsl.lang import dtypes, foreign
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Sizes, Text, Unary, Value, used
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
+from kvplan.dsl.text.source import Span
+
+Env = Mapping[str, object]
+Result = Value | Sizes
+LIMIT = 1 << 63
+MANY = 64
+ARITY = {
+    "ceildiv": (2, 2), "min": (1, MANY), "max": (1, MANY), "gcd": (1, MANY), "lcm": (1, MANY), "bytes": (1, 1),
+    "multiples": (1, 1), "sizes": (1, MANY), "least": (1, 1), "most": (1, 1), "largest": (2, 2), "within": (2, 2),
+    "rank": (1, 1),
+}  # fmt: skip
+
+
+def evaluate(expr: Expr, env: Env) -> Result:
+    """The value of `expr` where names have the values in `env` (`rank(axis)` is such a name).
+
+    Raises DslError with the values in play: E005 unknown name, T001 wrong type, T002 unknown element type,
+    B001 division by zero, B002 too large, B003 no size divides; E026 a foreign value that is
+    not there, B007 an entry that is not.
+    """
+    try:
+        return _own(_value(expr.tree, env), expr.tree.span)
+    except DslError as error:
+        raise _played(error, expr, env) from None
+
+
+def holds(expr: Expr, env: Env) -> bool:
+    """Whether a condition is true, or a number that is not 0. Raises DslError: T001 for a word, else as `evaluate`."""
+    try:
+        return _truth(expr.tree, env)
+    except DslError as error:
+        raise _played(error, expr, env) from None
+
+
+def _played(error: DslError, expr: Expr, env: Env) -> DslError:
+    """`error` with the values in play."""
+    values = in_play(expr, env)
+    return DslError(*(Diagnostic(d.code, d.message, d.span, d.notes, d.help, values) for d in error.diagnostics))
+
+
+def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
+    """The names that `expr` uses, with their values, each once and in order: what to show when it fails."""
+    found = dict.fromkeys(n.id for n in used(expr.tree) if isinstance(env.get(n.id), bool | int | str | Sizes))
+    return tuple((name, env[name]) for name in found)
+
+
+def filled(text: str, env: Env) -> str:
+    """`text` with every `{name}` replaced by its value."""
+    return reduce(lambda said, name: said.replace("{" + name + "}", str(env[name])), sorted(env), text)
+
+
+def _own(value: object, span: Span) -> Result:
+    """A value that is none of ours is no result."""
+    if isinstance(value, bool | int | str | Sizes):
+        return value
+    raise _fail("T001", f"expected a number or a word, not {_kind(value)}", span)
+
+
+def _fail(code: str, message: str, span: Span, help: str = "") -> DslError:
+    return DslError(Diagnostic(code, message, span, (), help))
+
+
+def _value(node: Node, env: Env) -> object:
+    match node:
+        case Number() | Text():
+            return node.value
+        case Name():
+            return _look_up(node.id, node.span, env)
+        case Unary("not"):
+            return not _truth(node.value, env)
+        case Unary():
+            return -_number(node.value, env)
+        case Choice():
+            return _value(node.then if _truth(node.test, env) else node.other, env)
+        case Call():
+            return _call(node, env)
+        case Binary("and"):
+            return _truth(node.left, env) and _truth(node.right, env)
+        case Binary("or"):
+            return _truth(node.left, env) or _truth(node.right, env)
+        case Binary():
+            return _compare(node, env) if node.op in COMPARE else _arithmetic(node, env)
+
+
+def _look_up(name: str, span: Span, env: Env) -> object:
+    if name not in env:
+        # A foreign name that is not there is no mistake of spelling.
+        help = "" if foreign.ASSUMING in env else nearest(name, env)
+        raise _fail("E005", f"unknown name '{name}'", span, help)
+    return foreign.usable(env[name], name, span)
+
+
+def _number(node: Node, env: Env) -> int:
+    value = _value(node, env)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _fail("T001", f"expected a number, not {_kind(value)}", node.span)
+    return value
+
+
+def _truth(node: Node, env: Env) -> bool:
+    """A condition: true, false, or a number that is not 0."""
+    value = _value(node, env)
+    if not isinstance(value, int):
+        raise _fail("T001", f"expected a condition, not {_kind(value)}", node.span)
+    return bool(value)
+
+
+def _set(node: Node, env: Env) -> Sizes:
+    value = _value(node, env)
+    if not isinstance(value, Sizes):
+        raise _fail("T001", f"expected a set of sizes, not {_kind(value)}", node.span, "multiples(16) or sizes(16, 32)")
+    return value
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"the number {value}"
+    return f"the word '{value}'" if isinstance(value, str) else foreign.described(value)
+
+
+COMPARE: Mapping[str, Callable[[int, int], bool]] = {
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+def _compare(node: Binary, env: Env) -> bool:
+    if node.op not in ("==", "!="):
+        return COMPARE[node.op](_number(node.left, env), _number(node.right, env))
+    left, right = _value(node.left, env), _value(node.right, env)
+    if type(left) is not type(right):
+        raise _fail("T001", f"{_kind(left)} cannot be compared with {_kind(right)}", node.span)
+    return (left == right) is (node.op == "==")
+
+
+def _arithmetic(node: Binary, env: Env) -> int:
+    left, right = _number(node.left, env), _number(node.right, env)
+    if node.op in ("//", "%") and right == 0:
+        raise _fail("B001", "division by zero", node.right.span)
+    match node.op:
+        case "+":
+            value = left + right
+        case "-":
+            value = left - right
+        case "*":
+            value = left * right
+        case "//":
+            value = left // right
+        case _:
+            value = left % right
+    return _checked(value, node.span)
+
+
+def _checked(value: int, span: Span) -> int:
+    if abs(value) >= LIMIT:
+        raise _fail("B002", "the result is too large: it does not fit 63 bits", span)
+    return value
+
+
+FOLDS: Mapping[str, Callable[..., int]] = {"min": min, "max": max, "gcd": math.gcd, "lcm": math.lcm}
+
+
+def _call(node: Call, env: Env) -> object:
+    name = node.function
+    if name == "rank":
+        assert isinstance(node.args[0], Name)
+        return _look_up(f"rank({node.args[0].id})", node.span, env)
+    if name == "bytes":
+        return _bytes(node.args[0], env)
+    if name in OF_SIZES:
+        return OF_SIZES[name](node, env)
+    if name in foreign.ARITY:
+        return foreign.call(node, env, _value)
+    numbers = [_number(arg, env) for arg in node.args]
+    if name in ("multiples", "sizes"):
+        return _sizes(node, numbers)
+    if name == "ceildiv":
+        return _ceildiv(node, *numbers)
+    return _checked(FOLDS[name](numbers) if name in ("min", "max") else FOLDS[name](*numbers), node.span)
+
+
+def _bytes(node: Node, env: Env) -> int:
+    # A bare name that is no value here is the element type itself: bytes(f32).
+    word = node.id if isinstance(node, Name) and node.id not in env else _value(node, env)
+    if not isinstance(word, str) or dtypes.canonical(word) not in dtypes.SIZES:
+        shown = word if isinstance(word, str) else _kind(word)
+        raise _fail("T002", f"'{shown}' is not an element type", node.span, nearest(str(word), dtypes.NAMES))
+    return dtypes.size(word)
+
+
+def _sizes(node: Call, numbers: list[int]) -> Sizes:
+    if min(numbers) < 1:
+        raise _fail("T001", f"sizes are numbers from 1, not {min(numbers)}", node.span)
+    return Sizes(step=numbers[0]) if node.function == "multiples" else Sizes(only=tuple(sorted(set(numbers))))
+
+
+def _ceildiv(node: Call, value: int, by: int) -> int:
+    if by == 0:
+        raise _fail("B001", "division by zero", node.args[1].span)
+    return -(-value // by)
+
+
+def _least(node: Call, env: Env) -> int:
+    sizes = _set(node.args[0], env)
+    return min(sizes.only) if sizes.only else sizes.step
+
+
+def _largest(node: Call, env: Env) -> int:
+    sizes, total = _set(node.args[0], env), _number(node.args[1], env)
+    if sizes.only:
+        fits = [size for size in sizes.only if total > 0 and total % size == 0]
+    else:
+        fits = [total] if total > 0 and total % sizes.step == 0 else []
+    if not fits:
+        among = ", ".join(map(str, sizes.only)) if sizes.only else f"the multiples of {sizes.step}"
+        raise _fail("B003", f"none of {among} divides {total}", node.span, "choose a block that one of them divides")
+    return max(fits)
+
+
+def _most(node: Call, env: Env) -> int:
+    """The largest size, 0 where there is no end of them."""
+    sizes = _set(node.args[0], env)
+    return max(sizes.only) if sizes.only else 0
+
+
+def _within(node: Call, env: Env) -> int:
+    """The largest size that is not more than a number; the least one where none is."""
+    sizes, limit = _set(node.args[0], env), _number(node.args[1], env)
+    if not sizes.only:
+        return max(sizes.step, limit // sizes.step * sizes.step)
+    return max((size for size in sizes.only if size <= limit), default=min(sizes.only))
+
+
+OF_SIZES: Mapping[str, Callable[[Call, Env], int]] = {
+    "least": _least, "most": _most, "largest": _largest, "within": _within,
+}  # fmt: skip

@@ -1,0 +1,87 @@
+"""Expressions: text to tree, and the names a tree uses. What they are worth is `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kvplan.dsl.lang import foreign, syntax
+from kvplan.dsl.lang.evaluate import ARITY, evaluate
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, used
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest
+from kvplan.dsl.text.source import Span, inline
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
+
+__all__ = ["ARITY", "EVERY", "build", "evaluate", "names", "parse_expr", "place"]
+
+Arity = Mapping[str, tuple[int, int]]
+EVERY: Arity = {**ARITY, **foreign.ARITY}
+
+
+def parse_expr(text: str, span: Span | None = None, exact: bool = True, functions: Arity = ARITY) -> Expr:
+    """The expression `text`; `exact` says that `span` begins where the text does.
+
+    `functions` are EVERY where names have foreign values. Raises DslError (E001..E006, E025).
+    """
+    where = span or inline(text)
+    return Expr(text, build(syntax.tree(text, "expr", where, exact), where, exact, functions), where)
+
+
+def names(expr: Expr) -> frozenset[str]:
+    """The names whose values an expression asks for; `rank(tp)` is a name of its own."""
+    return frozenset(name.id for name in used(expr.tree))
+
+
+def place(meta: Any, span: Span, exact: bool) -> Span:
+    """The span of a lark node inside the span of its text."""
+    return span.at(meta.start_pos, meta.end_pos - meta.start_pos) if exact and not meta.empty else span
+
+
+def build(tree: Tree[Token], span: Span, exact: bool, functions: Arity = ARITY) -> Node:
+    """A lark tree as nodes of the model, each with its place; of functions there are those of `functions`."""
+    at, kind, parts = place(tree.meta, span, exact), tree.data, tree.children
+    if kind in ("number", "word", "truth", "name"):
+        return _atom(str(kind), str(parts[0]), at)
+    if kind == "call":
+        args = tuple(build(part, span, exact, functions) for part in parts[1:] if part and not isinstance(part, str))
+        function = str(parts[0])
+        return _call(function, args, at, at.at(0, len(function)) if exact else at, functions)
+    inner = [build(part, span, exact, functions) for part in parts if not isinstance(part, str)]
+    if kind == "choice":
+        return Choice(inner[1], inner[0], inner[2], at)
+    op = next(part for part in parts if isinstance(part, str))
+    return Unary(op, inner[0], at) if kind == "unary" else Binary(op, inner[0], inner[1], at)
+
+
+def _atom(kind: str, text: str, at: Span) -> Node:
+    if kind == "number":
+        return (
+            Number(int(text), at) if len(text) <= 18 else _refuse("B002", f"the number {text[:12]}… is too large", at)
+        )
+    if kind == "name":
+        return Name(text, at)
+    return Text(text == "true", at) if kind == "truth" else Text(text[1:-1], at)
+
+
+def _call(function: str, args: tuple[Node, ...], at: Span, name: Span, functions: Arity) -> Node:
+    if function not in functions:
+        return _unknown(function, name, functions)
+    low, high = functions[function]
+    if not low <= len(args) <= high:
+        count = str(low) if low == high else f"{low} or more"
+        return _refuse("E004", f"{function} takes {count} argument{'s' * (count != '1')}, not {len(args)}", at)
+    if function == "rank" and not isinstance(args[0], Name):
+        return _refuse("E004", "rank takes the name of a mesh axis", at, listed(["rank(tp)"]))
+    return Call(function, args, at)
+
+
+def _unknown(function: str, name: Span, functions: Arity) -> Node:
+    if function in EVERY:
+        return _refuse("E025", f"{function} is for foreign values, and there are none here", name)
+    return _refuse("E003", f"unknown function '{function}'", name, nearest(function, functions))
+
+
+def _refuse(code: str, message: str, at: Span, help: str = "") -> Node:
+    raise DslError(Diagnostic(code, message, at, (), help))

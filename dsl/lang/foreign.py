@@ -1,0 +1,148 @@
+"""Functions on foreign values: those of a checkpoint's configuration or of an engine's dump, which may be anything.
+
+A list is a tuple, a mapping a Mapping, null None; what cannot be used at all is Unusable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kvplan.dsl.lang.nodes import Call, Name, Node
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.source import Span
+
+Worth = Callable[[Node, Mapping[str, object]], object]
+ARITY = {
+    "has": (1, 64), "first": (1, 64), "at": (2, 2), "len": (1, 1), "count": (2, 2), "among": (2, 64), "assumed": (1, 1),
+}  # fmt: skip
+# Whether assumed(x) has a value; it is in every env of foreign values. No name of an expression has brackets.
+ASSUMING = "assumed()"
+ABSENT = ("E005", "E026")
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A value that no expression can use, and what to say where one asks for it; `named`: with its name."""
+
+    code: str
+    reason: str
+    named: bool = False
+
+
+def absent(error: DslError) -> bool:
+    """Whether an expression has no value because what it asks for is not there, or null."""
+    return all(d.code in ABSENT for d in error.diagnostics)
+
+
+def usable(value: object, name: str, span: Span) -> object:
+    """`value`, unless it is null or unusable (DslError E026, or what the value says)."""
+    if value is None:
+        raise fail("E026", f"{name} is null", span)
+    if isinstance(value, Unusable):
+        raise fail(value.code, value.reason if value.named else f"{name}: {value.reason}", span)
+    return value
+
+
+def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
+    """What a function of this module gives. Raises DslError: E026 not there, T001 wrong type, B007 no such entry."""
+    match node.function:
+        case "has":
+            return all(_has(arg, env, worth) for arg in node.args)
+        case "first":
+            return _first(node, env, worth)
+        case "at":
+            return _at(node, env, worth)
+        case "len":
+            return len(_several(node.args[0], env, worth))
+        case "count":
+            item = worth(node.args[1], env)
+            return sum(same(item, other) for other in _several(node.args[0], env, worth))
+        case "among":
+            item = worth(node.args[0], env)
+            return any(same(item, worth(other, env)) for other in node.args[1:])
+        case _:
+            return _assumed(node, env, worth)
+
+
+def same(one: object, other: object) -> bool:
+    """Equal and of one type: neither 1 and true nor 1 and '1' are the same."""
+    return type(one) is type(other) and one == other
+
+
+def fail(code: str, message: str, span: Span) -> DslError:
+    return DslError(Diagnostic(code, message, span))
+
+
+def described(value: object) -> str:
+    """A foreign value in a sentence."""
+    if isinstance(value, float):
+        return f"the fraction {value}"
+    if isinstance(value, tuple):
+        return "a list"
+    return "a mapping" if isinstance(value, Mapping) else "a set of sizes"
+
+
+def _has(node: Node, env: Mapping[str, object], worth: Worth) -> bool:
+    return _try(node, env, worth) is not None
+
+
+def _first(node: Call, env: Mapping[str, object], worth: Worth) -> object:
+    for arg in node.args[:-1]:
+        if (found := _try(arg, env, worth)) is not None:
+            return found
+    return worth(node.args[-1], env)
+
+
+def _try(node: Node, env: Mapping[str, object], worth: Worth) -> object:
+    """A value, or None where it is absent. Raises DslError for what is there and cannot be used."""
+    if isinstance(node, Name) and node.id not in env:
+        return None  # the way that most names go, without a search for the nearest
+    try:
+        return worth(node, env)
+    except DslError as error:
+        if absent(error):
+            return None
+        raise
+
+
+def _assumed(node: Call, env: Mapping[str, object], worth: Worth) -> object:
+    if not env.get(ASSUMING):
+        raise fail("E026", "nothing says it", node.span)
+    return worth(node.args[0], env)
+
+
+def _several(node: Node, env: Mapping[str, object], worth: Worth) -> tuple[object, ...] | str | Mapping[str, object]:
+    found = worth(node, env)
+    if isinstance(found, tuple | str | Mapping):
+        return found
+    raise fail("T001", "expected a list, a mapping or a word, not a single value", node.span)
+
+
+def _at(node: Call, env: Mapping[str, object], worth: Worth) -> object:
+    found, index = _several(node.args[0], env, worth), worth(node.args[1], env)
+    if isinstance(found, Mapping):
+        return usable(_entry(found, index, node), f"'{index}'", node.span)
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise fail("T001", "an entry of a list is named by its number", node.args[1].span)
+    if not 0 <= index < len(found):
+        said = f"there is no entry {index}" if index < 0 else f"{_called(node.args[0])} has only {len(found)} entries"
+        raise fail("B007", said, node.span)
+    return usable(found[index], f"entry {index}", node.span)
+
+
+def _called(node: Node) -> str:
+    return node.id if isinstance(node, Name) else "the list"
+
+
+def _entry(found: Mapping[str, object], index: object, node: Call) -> object:
+    """An entry of a mapping; its word may be a number, in decimal and with zeros before it."""
+    if isinstance(index, str):
+        return found.get(index)
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise fail("T001", "an entry of a mapping is named by a word or a number", node.args[1].span)
+    return next((value for key, value in found.items() if _number(key) == index), None)
+
+
+def _number(key: str) -> int | None:
+    return int(key) if key.isdecimal() and len(key) < 20 else None

@@ -1,0 +1,48 @@
+"""A JSON text as foreign values: lists are tuples, and what no expression can use says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from kvplan.dsl.lang.evaluate import LIMIT
+from kvplan.dsl.lang.foreign import Unusable
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.source import Span
+
+TOO_LARGE = Unusable("B002", "the number is too large: it does not fit 63 bits")
+
+
+def parse_foreign(data: bytes, name: str) -> Mapping[str, object]:
+    """The mapping that a JSON text is. Raises DslError (F001) where it is none, at the place in the text."""
+    try:
+        found = value(json.loads(data.decode("utf-8-sig"), parse_int=_number))
+    except UnicodeDecodeError as error:
+        raise _fault(name, f"byte {error.start} is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise _fault(name, f"not JSON: {error.msg}", error.lineno, error.colno) from None
+    except RecursionError:
+        raise _fault(name, "it is nested too deeply") from None
+    if not isinstance(found, Mapping):
+        raise _fault(name, "a configuration is a mapping, {…}")
+    return found
+
+
+def value(found: object) -> object:
+    """A value of JSON as expressions take it."""
+    if isinstance(found, Mapping):
+        return {str(key): value(inner) for key, inner in found.items()}
+    if isinstance(found, list | tuple):
+        return tuple(value(inner) for inner in found)
+    if isinstance(found, int) and not isinstance(found, bool) and abs(found) >= LIMIT:
+        return TOO_LARGE
+    return found
+
+
+def _number(digits: str) -> object:
+    return int(digits) if len(digits) < 20 else TOO_LARGE
+
+
+def _fault(name: str, message: str, line: int = 1, column: int = 1) -> DslError:
+    help = "give the config.json of a checkpoint"
+    return DslError(Diagnostic("F001", message, Span(name, line, column, 1), (), help))

@@ -1,0 +1,172 @@
+"""What the two small languages are parsed to: expressions, and the loop nests of storage expressions.
+
+Frozen values; `span` says where each was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvplan.dsl.text.source import Span
+
+# What an expression may give: a number, a truth value, or a word (a dtype, an order, a name).
+Value = int | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A set of positive numbers: those listed in `only`, or every multiple of `step`."""
+
+    step: int = 0
+    only: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.only)) if self.only else f"multiples({self.step})"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    value: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A quoted word, 'fp8', or true / false as a bool."""
+
+    value: str | bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    id: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`-x` or `not x`."""
+
+    op: str
+    value: Node
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`+ - * // %`, comparison (== != < <= > >=), `and`, `or`."""
+
+    op: str
+    left: Node
+    right: Node
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`then if test else other`."""
+
+    test: Node
+    then: Node
+    other: Node
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the language: ceildiv min max gcd lcm bytes multiples least largest rank."""
+
+    function: str
+    args: tuple[Node, ...]
+    span: Span
+
+
+Node = Number | Text | Name | Unary | Binary | Choice | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """An expression: its text as written, its tree, its place."""
+
+    text: str
+    tree: Node
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis in a storage expression: `dim`, tiled `dim//8` or `dim%8`, `tap+draft` for padding iterations.
+
+    `tiles` are applied left to right: ("/", n) keeps which tile of n, ("%", n) keeps the place in a tile of n.
+    """
+
+    name: str
+    tiles: tuple[tuple[str, Expr], ...]
+    extra: Expr | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    axis: Axis
+    body: tuple[Item, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One element of a tensor."""
+
+    tensor: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    size: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Align:
+    size: Expr
+    span: Span
+
+
+Item = Repeat | Leaf | Pad | Align
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A storage expression; `parts` are separate allocations (name, items), one part named None if there is one."""
+
+    name: str
+    parts: tuple[tuple[str | None, tuple[Item, ...]], ...]
+    span: Span
+
+
+def parts(node: Node) -> tuple[Node, ...]:
+    """What a node of an expression is made of, a condition before what it chooses from."""
+    match node:
+        case Unary():
+            return (node.value,)
+        case Binary():
+            return node.left, node.right
+        case Choice():
+            return node.test, node.then, node.other
+        case Call():
+            return node.args
+    return ()
+
+
+def used(node: Node) -> list[Name]:
+    """Every name of a tree in order of appearance."""
+    match node:
+        case Name():
+            return [node]
+        case Call(function="rank"):
+            return [Name(f"rank({arg.id})", arg.span) for arg in node.args if isinstance(arg, Name)]
+    return [name for part in parts(node) for name in used(part)]

@@ -1,0 +1,116 @@
+"""Text to lark's tree, and lark's refusals to our own errors. lark is loaded on the first parse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
+from kvplan.dsl.text.source import Span
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+
+LONGEST = 4000
+DEEPEST = 60
+MOST_OPERATORS = 80
+WORDS = {
+    "LPAR": "'('", "RPAR": "')'", "COMMA": "','", "LBRACE": "'{'", "RBRACE": "'}'", "LSQB": "'['", "RSQB": "']'",
+    "INT": "a number", "NAME": "a name", "WORD": "a quoted word", "IF": "'if'", "ELSE": "'else'",
+}  # fmt: skip
+OPERATORS = {"PLUS", "MINUS", "STAR", "QUOTIENT", "PERCENT", "COMPARE", "AND", "OR", "IF", "SLASH"}
+VALUES = {"INT", "NAME", "WORD", "TRUE", "FALSE", "NOT"}
+HINTS = (
+    ("**", "there is no power; write a product"),
+    ("&&", "write 'and'"),
+    ("||", "write 'or'"),
+    ("!", "write 'not', or '!=' to compare"),
+    ("=", "write '==' to compare"),
+    ("//", "in a storage expression a tile is written dim/8"),
+    ("/", "division is written //"),
+    (".", "there are no fractions and no attributes"),
+    ('"', "words are quoted with single quotes: 'fp8'"),
+    ("'", "the quote is not closed"),
+    ("<", "compare two values at a time, with 'and' between comparisons"),
+    (">", "compare two values at a time, with 'and' between comparisons"),
+)
+
+
+@cache
+def _lark() -> Lark:
+    from lark import Lark
+
+    grammar = files("kvplan.dsl.lang").joinpath("grammar.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", start=["expr", "storage"], propagate_positions=True, maybe_placeholders=False)
+
+
+def tree(text: str, start: str, span: Span, exact: bool) -> Tree[Token]:
+    """The tree of `text`; `exact` says that `span` begins where the text does. Raises DslError (E001, E002, E006)."""
+    from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+    if len(text) > LONGEST or _depth(text) > DEEPEST or _longest_chain(text) > MOST_OPERATORS:
+        raise DslError(Diagnostic("E006", "the expression is too long or nested too deeply", span))
+    try:
+        return _lark().parse(text, start=start)
+    except UnexpectedToken as error:
+        at, allowed = error.token.start_pos or 0, set(error.accepts or error.expected)
+        if error.token.type == "$END":
+            raise _ends(text, allowed, span, exact) from None
+        raise _unexpected(text, at, len(error.token), allowed, span, exact) from None
+    except UnexpectedCharacters as error:
+        raise _unexpected(text, error.pos_in_stream or 0, 1, set(error.allowed or ()), span, exact) from None
+    except UnexpectedInput as error:
+        raise _unexpected(text, error.pos_in_stream or 0, 1, set(), span, exact) from None
+
+
+def _depth(text: str) -> int:
+    """How deeply text can nest: its brackets, and words that take what follows into themselves."""
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        deepest = max(deepest, depth)
+    return deepest + max(text.count("not "), text.count(" else "), _signs(text))
+
+
+def _longest_chain(text: str) -> int:
+    """The most operators in one expression: a chain of them is a tree as deep as it is long."""
+    pieces = re.split(r"[\[\]{}]", text)
+    return max(len(re.findall(r"[-+*%/]|\b(?:and|or)\b", piece)) for piece in pieces)
+
+
+def _signs(text: str) -> int:
+    run = longest = 0
+    for letter in text:
+        run = run + 1 if letter == "-" else run if letter.isspace() else 0
+        longest = max(longest, run)
+    return longest
+
+
+def _ends(text: str, allowed: set[str], span: Span, exact: bool) -> DslError:
+    place = span.at(len(text.rstrip()), 1) if exact else span
+    if not text.strip():
+        return DslError(Diagnostic("E002", "there is no expression here", span))
+    return DslError(Diagnostic("E002", f"the expression ends where {_expected(allowed)} is expected", place))
+
+
+def _unexpected(text: str, at: int, length: int, allowed: set[str], span: Span, exact: bool) -> DslError:
+    at -= text[max(at - 1, 0) : at + 1] in ("**", "//")
+    hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
+    place = span.at(at, length) if exact else span
+    found = text[at : at + length]
+    return DslError(Diagnostic("E001", f"expected {_expected(allowed)}, not '{found}'", place, (), hint))
+
+
+def _expected(allowed: Iterable[str]) -> str:
+    names = set(allowed) - {"$END"}
+    words = ["a value"] if names >= {"INT", "WORD", "LPAR"} else []
+    if words:
+        names -= VALUES | {"LPAR", "MINUS"}
+    if len(names & OPERATORS) > 1:
+        names -= OPERATORS | {"ELSE", "LPAR"} | ({"RPAR", "COMMA"} if "COMMA" in names else set())
+        words.append("an operator")
+    words += sorted(WORDS.get(name, f"'{name.lower()}'") for name in names)
+    return listed(words) if words else "the end"

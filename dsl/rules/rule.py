@@ -1,0 +1,121 @@
+"""Rules that say from foreign values which kind of cache there is, and with which parameters.
+
+Kinds and families read the configurations of checkpoints by them, engines the dumps of their allocations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.expr import EVERY, parse_expr
+from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.model import Param, Rule
+from kvplan.dsl.rules.answers import Answer, Facts, ask, shortened
+from kvplan.dsl.schema.fields import LABEL, entries, fields, guarded, scalar, shape, words
+from kvplan.dsl.schema.kind import RULE
+from kvplan.dsl.schema.params import checked
+from kvplan.dsl.text.diagnostics import Sink
+from kvplan.dsl.text.yaml_reader import List, Table, Tree
+
+# The parameters of a kind by its name; None where there is no such kind.
+Params = Callable[[str], Mapping[str, Param] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule says of some facts: an answer for each parameter that it names."""
+
+    rule: Rule
+    params: Mapping[str, Answer]
+
+    @property
+    def known(self) -> dict[str, int | bool | str]:
+        return {name: answer.value for name, answer in self.params.items() if answer.value is not None}
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """The parameters without a value, and why."""
+        return {name: answer.doubt for name, answer in self.params.items() if answer.value is None}
+
+
+def parse_rules(
+    sink: Sink, tree: Tree | None, what: str, params_of: Params, kind: str = "", more: Iterable[str] = ()
+) -> tuple[Rule, ...]:
+    """A rule, or a list of them. `kind` is what all are about; without it, each names its own. `more` keys are let by.
+
+    Reports K001, K003, K008 and errors of expressions.
+    """
+    items = tree.items if isinstance(tree, List) else (tree,) if tree is not None else ()
+    made = [_rule(sink, item, what, params_of, kind, tuple(more)) for item in items]
+    return tuple(rule for rule in made if rule is not None)
+
+
+def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str, more: tuple[str, ...]) -> Rule | None:
+    if not isinstance(tree, Table):
+        sink.add("K003", f"{what} must be a mapping or a list of mappings, not {shape(tree)}", tree.span)
+        return None
+    given = {key.text: value for key, value in entries(sink, tree, what).items()}
+    chosen = scalar(sink, given.get("kind"), "kind") if not kind else None
+    about = kind or (chosen.text if chosen else "")
+    params = params_of(about)
+    if params is None:
+        code, said = ("K008", f"unknown kind '{about}'") if about else ("K002", f"{what} lacks 'kind'")
+        sink.add(code, said, chosen.span if chosen else tree.span)
+        return None
+    own = () if kind else ("kind",)
+    found = fields(sink, tree, what, [*RULE.known, *own, *more, *params])
+    exprs = {name: checked(sink, params[name], foreign(sink, found[name], name)) for name in params if name in found}
+    good = {name: expr for name, expr in exprs.items() if expr is not None}
+    when, covers = foreign(sink, found.get("when"), "when"), words(sink, found.get("covers"), "covers")
+    return Rule(about, _name(sink, found.get("name"), about), when, good, tree.span, covers)
+
+
+def foreign(sink: Sink, tree: Tree | None, what: str) -> Expr | None:
+    """An expression over foreign values, with every error in the sink."""
+    found = scalar(sink, tree, f"'{what}'")
+    return guarded(sink, lambda: parse_expr(found.text, found.span, found.exact, EVERY)) if found else None
+
+
+def _name(sink: Sink, tree: Tree | None, kind: str) -> str:
+    found = scalar(sink, tree, "name")
+    if found and not LABEL.fullmatch(found.text):
+        sink.add(
+            "K009", f"'{found.text}' cannot be the name of a cache", found.span, help="letters, digits, -, _ and ."
+        )
+    return found.text if found else kind
+
+
+def first(rules: Iterable[Rule], facts: Facts) -> tuple[Rule | None, tuple[str, ...]]:
+    """The first rule that holds, and what is to be said of those before it that nobody can judge."""
+    rule, said = judged(rules, facts)
+    return rule, tuple(f"{name}: {doubt}" for name, doubt in said)
+
+
+def judged(rules: Iterable[Rule], facts: Facts) -> tuple[Rule | None, tuple[tuple[str, str], ...]]:
+    """The first rule that holds; of those before it that nobody can judge, the name and why."""
+    said: list[tuple[str, str]] = []
+    for rule in rules:
+        answer = ask(rule.when, facts) if rule.when else Answer(True)
+        if answer.value:
+            return rule, tuple(said)
+        said += [(rule.name, answer.doubt)] if answer.value is None and not answer.absent else []
+    return None, tuple(said)
+
+
+def apply(rule: Rule, facts: Facts, params: Mapping[str, Param]) -> Found:
+    """What a rule says of `facts`; a value that its parameter cannot have is none."""
+    return Found(rule, {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()})
+
+
+def _fitting(answer: Answer, param: Param) -> Answer:
+    """An answer of the parameter's type, words as layout files write them; without value where it has another."""
+    value = answer.value
+    if param.type == "dtype" and isinstance(value, str) and dtypes.canonical(value) in dtypes.SIZES:
+        return answer.giving(dtypes.canonical(value))
+    word = isinstance(value, str) and (not param.values or value in param.values)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (number if param.type == "int" else word and param.type == "name"):
+        return answer
+    return answer.refused(shortened(f"'{param.name}' cannot be '{value}'"))

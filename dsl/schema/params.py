@@ -1,0 +1,144 @@
+"""Parameters of a kind and options of an engine: type, default, allowed values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.expr import names
+from kvplan.dsl.lang.nodes import Expr, Name, Number, Text
+from kvplan.dsl.model import Param
+from kvplan.dsl.schema.fields import check_names, expression, fields, named, scalar, text, word, worded, words
+from kvplan.dsl.schema.kind import PARAM, TYPES
+from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.yaml_reader import Scalar, Tree
+
+# What to say of a word where such a value is expected.
+WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expected: multiples(16) or sizes(16, 32)"}
+
+
+def parse_params(sink: Sink, tree: Tree | None, what: str) -> dict[str, Param]:
+    """Parameters by name. Reports K… and E… errors."""
+    found = named(sink, tree, what)
+    return {name: _param(sink, name, value, span) for name, (value, span) in found.items()}
+
+
+def _param(sink: Sink, name: str, tree: Tree, span: Span) -> Param:
+    found = fields(sink, tree, f"'{name}'", PARAM.known)
+    kind = word(sink, found.get("type"), "type", TYPES, "int")
+    values = words(sink, found.get("values"), "values")
+    aliases = _aliases(sink, found.get("aliases"), values)
+    default = expression(sink, found.get("default"), "default")
+    param = Param(name, kind, None, values, aliases, text(sink, found.get("doc"), "doc"), span)
+    settled = checked(sink, param, default)
+    return Param(name, kind, settled, values, aliases, param.doc, span)
+
+
+def _aliases(sink: Sink, tree: Tree | None, values: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for alias, (value, _) in named(sink, tree, "aliases").items():
+        meant = scalar(sink, value, f"alias '{alias}'")
+        if meant is None:
+            continue
+        if meant.text not in values:
+            sink.add(
+                "K010",
+                f"alias '{alias}' stands for '{meant.text}', which is no value",
+                meant.span,
+                help=nearest(meant.text, values),
+            )
+        found[alias] = meant.text
+    return found
+
+
+def meanings(param: Param) -> Mapping[str, str]:
+    """Bare words that a parameter's value may be, with the word that each means."""
+    if param.type == "dtype":
+        return {name: dtypes.canonical(name) for name in dtypes.NAMES}
+    if param.type == "name":
+        return {**{value: value for value in param.values}, **param.aliases}
+    return {}
+
+
+def checked(sink: Sink, param: Param, expr: Expr | None) -> Expr | None:
+    """A value or default of `param`, bare words resolved; reports what can never be a value (T003, T002, K010)."""
+    settled = worded(expr, meanings(param))
+    if settled is None:
+        return None
+    tree = settled.tree
+    if isinstance(tree, Number) and param.type not in ("int", "sizes"):
+        sink.add("T003", f"'{param.name}' is a {param.type}, not a number", tree.span)
+    elif isinstance(tree, Text):
+        _check_word(sink, param, tree)
+    return settled
+
+
+def _check_word(sink: Sink, param: Param, tree: Text) -> None:
+    if param.type in ("int", "sizes") or isinstance(tree.value, bool):
+        wanted = {"int": "a number", "sizes": "a set of sizes"}.get(param.type, "a word")
+        sink.add("T003", f"'{param.name}' is {wanted}, not '{str(tree.value).lower()}'", tree.span)
+    elif param.type == "dtype" and tree.value not in dtypes.SIZES:
+        sink.add("T002", f"'{tree.value}' is not an element type", tree.span, help=nearest(tree.value, dtypes.NAMES))
+    elif param.values and tree.value not in param.values:
+        sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=nearest(tree.value, param.values))
+
+
+def check_defaults(sink: Sink, params: Mapping[str, Param], outer: Iterable[str]) -> None:
+    """Report unknown names in defaults (E005) and defaults that need each other (E007)."""
+    known = {*params, *outer}
+    for param in params.values():
+        check_value(sink, param, param.default, known)
+    check_circles(sink, {name: p.default for name, p in params.items() if p.default is not None})
+
+
+def check_value(sink: Sink, param: Param, expr: Expr | None, known: set[str]) -> None:
+    """Report names in a value or default of `param` that are not `known` (E005, T002, K010)."""
+    if param.type == "dtype":
+        check_dtype(sink, expr, known)
+    elif expr and param.values and isinstance(expr.tree, Name) and expr.tree.id not in known:
+        help = nearest(expr.text, param.values)
+        sink.add("K010", f"'{param.name}' cannot be '{expr.text}'", expr.tree.span, help=help)
+    else:
+        check_names(sink, expr, known, WANTED.get(param.type, ""))
+
+
+def check_dtype(sink: Sink, expr: Expr | None, known: set[str]) -> None:
+    """Report a bare name that is neither known nor an element type (T002), and unknown names elsewhere (E005)."""
+    if expr is None or not isinstance(expr.tree, Name):
+        check_names(sink, expr, known)
+    elif expr.tree.id not in known:
+        name, help = expr.tree.id, nearest(expr.tree.id, {*known, *dtypes.NAMES})
+        sink.add("T002", f"'{name}' is neither an element type nor a name", expr.tree.span, help=help)
+
+
+def check_circles(sink: Sink, exprs: Mapping[str, Expr]) -> None:
+    """Report expressions whose names lead back to themselves (E007), once per circle."""
+    done: set[str] = set()
+    for name in exprs:
+        _walk(sink, exprs, (name,), done)
+
+
+def _walk(sink: Sink, exprs: Mapping[str, Expr], path: tuple[str, ...], done: set[str]) -> None:
+    name = path[-1]
+    for other in sorted(names(exprs[name]) & exprs.keys()):
+        if name in done or other in done:
+            continue
+        if other not in path:
+            _walk(sink, exprs, (*path, other), done)
+            continue
+        circle = path[path.index(other) :]
+        shown = " -> ".join((*circle, other))
+        sink.add("E007", f"'{other}' needs itself: {shown}", exprs[other].tree.span, help="give one of them a value")
+        done.update(circle)
+    done.add(name)
+
+
+def dtype_word(sink: Sink, tree: Tree | None, what: str) -> str | None:
+    """The canonical name of an element type written as a plain word (T002)."""
+    found: Scalar | None = scalar(sink, tree, what)
+    if found is None:
+        return None
+    if found.text not in dtypes.NAMES:
+        sink.add("T002", f"'{found.text}' is not an element type", found.span, help=nearest(found.text, dtypes.NAMES))
+    return dtypes.canonical(found.text)

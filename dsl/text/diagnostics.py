@@ -1,0 +1,133 @@
+"""Errors in layout files: what is wrong, where, with which values, and what to do. Gathered, sorted, rendered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from kvplan.dsl.text.source import Span
+
+SHORT_LIST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One error. `notes` are facts, `help` what to do; `values` the names and values in play, drawn below the caret."""
+
+    code: str
+    message: str
+    span: Span
+    notes: tuple[str, ...] = ()
+    help: str = ""
+    values: tuple[tuple[str, object], ...] = ()
+
+
+class DslError(Exception):
+    """One or more errors in layout files or expressions."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        super().__init__(diagnostics)
+        self.diagnostics = tuple(ordered(diagnostics))
+
+    def __str__(self) -> str:
+        return render(self.diagnostics)
+
+
+@dataclass(slots=True)
+class Sink:
+    """Collects the errors of one file, so that one run reports them all."""
+
+    found: list[Diagnostic] = field(default_factory=list)
+
+    def add(self, code: str, message: str, span: Span, *notes: str, help: str = "") -> None:
+        self.found.append(Diagnostic(code, message, span, tuple(note for note in notes if note), help))
+
+    def take(self, error: DslError) -> None:
+        self.found.extend(error.diagnostics)
+
+
+def ordered(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """By path, line, column and code, each once."""
+    once = dict.fromkeys(diagnostics)
+    # What is not plain YAML is one mistake, whatever else its place could be accused of.
+    spoilt = {(d.span.path, d.span.line, d.span.column) for d in once if d.code.startswith("Y")}
+    once = {d: None for d in once if d.code.startswith("Y") or (d.span.path, d.span.line, d.span.column) not in spoilt}
+    return sorted(once, key=lambda d: (d.span.path, d.span.line, d.span.column, d.code))
+
+
+def close(word: str, known: Iterable[str]) -> list[str]:
+    """The nearest known name, if one is near."""
+    return get_close_matches(word, sorted(set(known)), 1)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The nearest known name, else all of them where they are few, else nothing."""
+    choices = sorted(set(known))
+    if found := close(word, choices):
+        return f"did you mean '{found[0]}'?"
+    return f"expected {listed(choices)}" if 0 < len(choices) <= SHORT_LIST else ""
+
+
+def listed(words: Sequence[str], last: str = "or") -> str:
+    """Words as a sentence lists them: a, b or c."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else "nothing"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
+    """All of them as `text` with underlined source, as `json`, or as `github` annotations. Empty text for none."""
+    found = ordered(diagnostics)
+    if form == "json":
+        return json.dumps([_record(d) for d in found], indent=2)
+    if form == "github":
+        return "\n".join(_annotation(d) for d in found)
+    count = f"{len(found)} error{'' if len(found) == 1 else 's'}"
+    return "\n".join([*(_text(d) for d in found), count]) if found else ""
+
+
+def _text(d: Diagnostic) -> str:
+    width = max(2, len(str(d.span.line)))
+    rail = f"{'':{width}} |"
+    lines = [f"{d.span.path}:{d.span.line}:{d.span.column}: error[{d.code}]: {d.message}"]
+    if d.span.text.strip():
+        lines += [rail, f"{d.span.line:>{width}} | {d.span.text}", f"{rail} {_caret(d.span)}"]
+    if d.values:
+        lines.append(f"{rail} {', '.join(f'{name} = {_shown(value)}' for name, value in d.values)}")
+    return "\n".join([*lines, *(f"{'':{width}} = {note}" for note in (*d.notes, d.help) if note)])
+
+
+def _shown(value: object) -> str:
+    """A value as layout files and sides write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _caret(span: Span) -> str:
+    before = span.text[: span.column - 1]
+    room = max(len(span.text) - len(before), 1)
+    return "".join("\t" if c == "\t" else " " for c in before) + "^" * min(span.length, room)
+
+
+def _record(d: Diagnostic) -> dict[str, object]:
+    place = {"path": d.span.path, "line": d.span.line, "column": d.span.column, "length": d.span.length}
+    values = {name: _shown(value) for name, value in d.values}
+    return {"code": d.code, "message": d.message, **place, "notes": list(d.notes), "help": d.help, "values": values}
+
+
+def _annotation(d: Diagnostic) -> str:
+    end = d.span.column + d.span.length
+    body = "\n".join([d.message, *d.notes, *([d.help] if d.help else [])])
+    text = body.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    path = d.span.path.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
+    return f"::error file={path},line={d.span.line},col={d.span.column},endColumn={end},title={d.code}::{text}"

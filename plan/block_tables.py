@@ -1,0 +1,167 @@
+"""The tables of a request: blocks by position, the slot of a state, the blocks of a ring; each checked by itself."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.plan.errors import BadRequestError, BlockTableError
+from kvplan.plan.types import Blocks, Group, Ints, Side
+
+TOP = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The slot of a state, which stands after `at` tokens."""
+
+    slot: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """All blocks of a ring in order, -1 where there is none, which holds the last of `at` tokens.
+
+    Token t lies where token t % (the tokens of all blocks) would lie in a block table.
+    """
+
+    ids: Ints
+    at: int
+
+
+class Anywhere(Blocks):
+    """A block at every position, of prefill tables that are not known yet: for what does not depend on which."""
+
+    def __init__(self) -> None:
+        Blocks.__init__(self, 0, np.zeros(1, np.int64))
+
+    def at(self, position: Ints) -> Ints:
+        return np.zeros_like(position)
+
+
+Table = Blocks | Slot | Ring
+Tables = Mapping[str, Table]
+
+
+def blocks(table: Table) -> Blocks:
+    """A table as block ids; a slot is a table of one."""
+    if isinstance(table, Blocks):
+        return table
+    return Blocks(0, table.ids if isinstance(table, Ring) else np.array([table.slot], np.int64))
+
+
+def whole(value: object, what: str) -> int:
+    """`value` as an int. Raises BadRequestError."""
+    try:
+        found = TOP if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        found = TOP
+    if not -TOP <= found < TOP:
+        raise BadRequestError(f"{what} is no whole number below 2^63, but of type {type(value).__name__}")
+    return found
+
+
+def checked(group: Group, table: object, end: int, pool: int | None, side: str, *, exact: bool = True) -> Table:
+    """The table of one group of a request that ends at token `end`, its numbers ints. Raises BadRequestError.
+
+    A state stands after exactly so many tokens, or, if not `exact`, after so many or more.
+    """
+    where = f"{side} group {group.name!r}"
+    want, text = _sort(group)
+    if not isinstance(table, want):
+        stored = "a ring" if group.ring else group.store
+        raise BadRequestError(f"{where} holds {stored}: give {text}, not {type(table).__name__}")
+    if isinstance(table, Slot):
+        return _slot(table, (end, exact), pool, where)
+    if isinstance(table, Ring):
+        return _ring(group, table, end, pool, side)
+    first = whole(table.first, f"{where}: the first position")
+    if first < 0:
+        raise BadRequestError(f"{where}: the first position is {first}")
+    return Blocks(first, _ids(table.ids, -1, pool, where))
+
+
+def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table]:
+    """A prefill worker's tables of its own, checked and copied. Raises BadRequestError."""
+    if not isinstance(tables, Mapping):
+        raise BadRequestError(f"tables are a mapping by group, not {type(tables).__name__}")
+    groups = {group.name: group for group in side.groups}
+    if strange := sorted(str(name) for name in tables if name not in groups):
+        raise BadRequestError(f"this side has no group {strange[0]!r}: it has {sorted(groups)}")
+    return {
+        name: checked(groups[name], table, getattr(table, "at", 0), pools.get(name), "prefill")
+        for name, table in tables.items()
+    }
+
+
+def check_repeats(side: Side, tables: Tables) -> None:
+    """A block holds one thing at a time, of all groups of an arena. Raises BadRequestError."""
+    arenas: dict[int, list[Ints]] = {}
+    for group in side.groups:
+        if group.name in tables:
+            arenas.setdefault(group.arena, []).append(blocks(tables[group.name]).ids)
+    for arena in arenas.values():
+        ids = np.sort(np.concatenate(arena))
+        ids = ids[ids >= 0]
+        twice = ids[1:][ids[1:] == ids[:-1]]
+        if twice.size:
+            raise BadRequestError(f"decode block {twice[0]} is named twice: one block holds one thing at a time")
+
+
+def check_kept(group: Group, ring: Ring, rows: int, first: int) -> None:
+    """Raises BlockTableError where token `first` was overwritten; a row of `rows` tokens is at its first one."""
+    oldest = -(-ring.at // rows) * rows - group.ring
+    if first < oldest:
+        said = f"the ring of {group.ring} tokens stands after {ring.at} and holds those from {oldest} on"
+        raise BlockTableError(f"{said}, asked for {first}")
+
+
+def _sort(group: Group) -> tuple[type[Table], str]:
+    if group.ring:
+        return Ring, "a Ring"
+    return (Slot, "a Slot") if group.store == "state" else (Blocks, "Blocks")
+
+
+def _slot(table: Slot, asked: tuple[int, bool], pool: int | None, where: str) -> Slot:
+    end, exact = asked
+    slot, at = whole(table.slot, f"{where}: the slot"), whole(table.at, f"{where}: its number of tokens")
+    if at < end or (exact and at > end):
+        what = "request" if exact else "chunk"
+        raise BadRequestError(f"{where} stands after {at} tokens, the {what} ends at {end}: a state is whole")
+    _ids(np.array([slot], np.int64), 0, pool, where)
+    return Slot(slot, at)
+
+
+def _ring(group: Group, table: Ring, end: int, pool: int | None, side: str) -> Ring:
+    """A ring that is written stands after the tokens asked for, one that is read may stand after more."""
+    where, count = f"{side} group {group.name!r}", group.ring // group.tokens
+    at, ids = whole(table.at, f"{where}: its number of tokens"), _ids(table.ids, -1, pool, where)
+    if ids.size != count:
+        have = f"a ring of {group.ring} tokens in blocks of {group.tokens}"
+        raise BadRequestError(f"{where} is {have}: give {count} ids, not {ids.size}")
+    if at < end or (at > end and side == "decode"):
+        raise BadRequestError(f"{where} stands after {at} tokens, the request ends at {end}")
+    _check_once(where, ids)
+    return Ring(ids, at)
+
+
+def _check_once(where: str, ids: Ints) -> None:
+    """A ring that is read is checked, too: what a block held for one position another one has overwritten."""
+    held, times = np.unique(ids[ids >= 0], return_counts=True)
+    if held.size and times.max() > 1:
+        raise BadRequestError(f"{where}: block {held[times.argmax()]} is named twice in one ring")
+
+
+def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
+    # Narrow ids wrap where they are multiplied and shifted later, so they are widened here, after the check.
+    ids = np.array(given) if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray) else None
+    if ids is None or ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
+    least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
+    if least < lowest or most >= (TOP if pool is None else pool):
+        raise BadRequestError(f"{where}: ids from {least} to {most}, the pool has {pool} from 0")
+    return ids.astype(np.int64, copy=False)

@@ -1,0 +1,89 @@
+"""Which blocks of a request meet: block tables, and runs of tokens that lie in one kernel block on either side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan.errors import BlockTableError
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """One side's block table of a group: `ids[i]` holds block position `first + i`; -1 is a block that is not there."""
+
+    first: int
+    ids: Ints
+
+    def at(self, position: Ints) -> Ints:
+        """The block ids at `position`. Raises BlockTableError where the table has no block there."""
+        index = position - self.first
+        if index.size and (index.min() < 0 or index.max() >= self.ids.size):
+            have = f"[{self.first}, {self.first + self.ids.size})"
+            asked = f"{position.min()}..{position.max()}"
+            raise BlockTableError(f"the block table holds positions {have}, asked for {asked}")
+        found = self.ids[index]
+        if found.size and found.min() < 0:
+            raise BlockTableError(f"no block at position {position[found.argmin()]}, where tokens are needed")
+        return found
+
+
+class Runs(NamedTuple):
+    """Runs of rows of tokens that lie in one kernel block on either side: kernel block ids, rows in them, lengths."""
+
+    prefill_block: Ints
+    prefill_token: Ints
+    decode_block: Ints
+    decode_token: Ints
+    count: Ints  # type: ignore[assignment]  # a tuple's own `count` is of no use here
+
+
+NO_RUNS = Runs(*(np.empty(0, np.int64),) * 5)
+
+
+def cuts(first: int, end: int, *steps: int | Ints) -> tuple[Ints, Ints]:
+    """Cut tokens [first, end) at every multiple of each step, or at the tokens given: (first of each run, length)."""
+    edges = [_multiples(first, end, step) if isinstance(step, int) else step for step in steps]
+    start = np.concatenate(([first], *edges)) if end > first else np.empty(0, np.int64)
+    start = np.unique(start) if len(steps) > 1 else start
+    return start, np.diff(start, append=end)
+
+
+def _multiples(first: int, end: int, step: int) -> Ints:
+    return np.arange(-(-(first + 1) // step) * step, end, step, dtype=np.int64)
+
+
+def turns(first: int, end: int, kernel: int, chunk: int, shards: int, shard: int) -> Ints:
+    """The tokens behind `first` and before `end` with which kernel blocks begin on a worker that holds turn `shard`.
+
+    Its tokens are [(i * shards + shard) * chunk, … + chunk) for i = 0, 1 …, one turn after the other.
+    """
+    low, high = (_held(token, chunk, shards, shard) for token in (first, end))
+    local = np.arange(-(-low // kernel) * kernel, high, kernel, dtype=np.int64)
+    token = (local // chunk * shards + shard) * chunk + local % chunk
+    return token[(token > first) & (token < end)]
+
+
+def _held(token: int, chunk: int, shards: int, shard: int) -> int:
+    """How many of the tokens before `token` the worker of turn `shard` holds."""
+    whole, rest = divmod(token, chunk * shards)
+    return whole * chunk + min(max(rest - shard * chunk, 0), chunk)
+
+
+def both(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The runs of two ranges, one after the other."""
+    return np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
+
+
+def slots(prefill: Blocks, decode: Blocks) -> Runs:
+    """The one run of a state, its slot against its slot. Raises BlockTableError where a side has not exactly one."""
+    for side, table in (("prefill", prefill), ("decode", decode)):
+        if table.ids.size != 1 or table.ids[0] < 0:
+            raise BlockTableError(f"a state has one slot on the {side} side, got {table.ids.tolist()}")
+    zero = np.zeros(1, np.int64)
+    return Runs(prefill.ids, zero, decode.ids, zero, zero + 1)

@@ -1,0 +1,74 @@
+"""The root of all errors raised on purpose, and those of plans and requests: a permanent code each, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class KvplanError(Exception):
+    """Base of all runtime errors. `code` is permanent and listed in docs/errors.md.
+
+    `again` says that asking once more, later, may help by itself.
+    """
+
+    code = "R000"
+    again = False
+
+
+class PlanFormatError(KvplanError):
+    """The plan was written for another format version, or its digest does not match its tables."""
+
+    code = "R001"
+
+
+class BlockTableError(KvplanError):
+    """A block table does not hold what a request needs: too short, null where tokens are, or out of range."""
+
+    code = "R002"
+
+
+class PlanLoadError(KvplanError):
+    """A file is no plan module, or fails while it is imported."""
+
+    code = "R003"
+
+
+class DigestError(KvplanError):
+    """Two peers, or a peer and a plan, do not mean the same model, side or plan."""
+
+    code = "R004"
+
+
+class PlanMissingError(DigestError):
+    """No plan for this pair of sides is in the plans directory; the message has the command that makes it."""
+
+    code = "R005"
+
+
+class PlanIndexError(KvplanError):
+    """The index of a plans directory is missing, damaged, not to be written, or pins another text than a plan has."""
+
+    code = "R006"
+
+
+class PlanPendingError(PlanMissingError):
+    """The plan for a pair is being compiled: ask again."""
+
+    code = "R007"
+    again = True
+
+
+class RequestError(KvplanError):
+    """Base of what ends one request. `untrusted` are the decode block ids, by group, that may hold anything."""
+
+    code = "R040"
+
+    def __init__(self, message: str, untrusted: Mapping[str, tuple[int, ...]] | None = None) -> None:
+        super().__init__(message)
+        self.untrusted = dict(untrusted or {})
+
+
+class BadRequestError(RequestError):
+    """The request does not fit the plan: unknown or missing group, ids out of range or repeated, unlike states."""
+
+    code = "R041"

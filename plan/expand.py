@@ -1,0 +1,76 @@
+"""Expand the nests of a table into rows of plain numbers. Units are bytes, offsets count from the page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.plan.types import Ints, Nest, Read
+
+P_PLANE, P_OFFSET, D_PLANE, D_OFFSET, BYTES, P_TOKEN, D_TOKEN = range(7)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Rows of a table of tokens that share their `hops`: as `expand`, with two more columns, how many bytes one row of
+    tokens further lies on either side."""
+
+    table: Ints
+    hops: tuple[tuple[int, int, int], ...] = ()
+
+
+def expand(nests: tuple[Nest, ...]) -> Ints:
+    """One row (prefill plane, prefill offset, decode plane, decode offset, bytes) per span, in the nests' order."""
+    return expand_tokens(nests)[:, :P_TOKEN]
+
+
+def tokens(nests: tuple[Nest, ...]) -> tuple[Tokens, ...]:
+    """A table of tokens expanded, by the hops of its nests."""
+    alike: dict[tuple[tuple[int, int, int], ...], list[Nest]] = {}
+    for nest in nests:
+        alike.setdefault(nest.hops, []).append(nest)
+    return tuple(Tokens(expand_tokens(tuple(some)), hops) for hops, some in alike.items())
+
+
+def joined(page: Ints) -> Ints:
+    """The rows of a page table in the order of the decode page, those that continue each other on both sides as one."""
+    page = page[np.lexsort((page[:, D_OFFSET], page[:, D_PLANE]))]
+    before, after = page[:-1], page[1:]
+    follows = (after[:, [P_PLANE, D_PLANE]] == before[:, [P_PLANE, D_PLANE]]).all(axis=1)
+    for offset in (P_OFFSET, D_OFFSET):
+        follows &= after[:, offset] == before[:, offset] + before[:, BYTES]
+    if not follows.any():
+        return page
+    first = np.flatnonzero(np.concatenate(([True], ~follows)))
+    found = page[first]
+    found[:, BYTES] = np.add.reduceat(page[:, BYTES], first)
+    return found
+
+
+def of_read(read: Read) -> tuple[Ints, tuple[Tokens, ...]]:
+    """Both tables of a read, expanded, with the plane numbers of its two workers."""
+    first = np.array([read.first[0], 0, read.first[1], 0, 0, 0, 0], np.int64)
+    found = tuple(Tokens(one.table + first, one.hops) for one in tokens(read.table.token))
+    return expand(read.table.page) + first[:P_TOKEN], found
+
+
+def expand_tokens(nests: tuple[Nest, ...]) -> Ints:
+    """As `expand`, with two more columns: how many bytes one row of tokens further lies, 0 in a page table."""
+    return np.concatenate([_rows(nest) for nest in nests]) if nests else np.empty((0, 7), np.int64)
+
+
+def size(nests: tuple[Nest, ...]) -> int:
+    """How many rows `expand` gives, without expanding."""
+    return sum(math.prod(loop.count for loop in nest.loops) for nest in nests)
+
+
+def _rows(nest: Nest) -> Ints:
+    place = np.array([[*nest.prefill, *nest.decode]], np.int64)
+    for loop in nest.loops:
+        step = np.array([*loop.prefill, *loop.decode], np.int64)
+        moves = np.arange(loop.count, dtype=np.int64)[:, None] * step
+        place = (place[:, None, :] + moves[None, :, :]).reshape(-1, 4)
+    rest = np.array([nest.bytes, *(nest.token or (0, 0))], np.int64)
+    return np.concatenate([place, np.broadcast_to(rest, (len(place), 3))], axis=1)

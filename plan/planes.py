@@ -1,0 +1,61 @@
+"""The names of a worker's planes: `cache[.layer][.index of another axis][.part]`, with global numbers.
+
+A plane with all layers of a group that is not called as its cache is `cache@group`: a cache may lie in several groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.plan.types import Ints, Planes, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """One plane of a worker. `at` has the global index on every axis outside `block` but `layer`; sizes are bytes."""
+
+    name: str
+    cache: str
+    group: str
+    layer: int | None
+    at: tuple[tuple[str, int], ...]
+    part: str | None
+    page: int
+    stride: int
+
+
+def planes(worker: Worker) -> tuple[Plane, ...]:
+    """All planes of a worker; the position is the plane's number."""
+    found = {number: plane for entry in worker.planes for number, plane in _numbered(entry)}
+    return tuple(found[number] for number in sorted(found))
+
+
+def entries(worker: Worker) -> tuple[Planes, ...]:
+    """For every plane by number, the entry of the plan that it comes from."""
+    found = {number: entry for entry in worker.planes for number, _ in _numbered(entry)}
+    return tuple(found[number] for number in sorted(found))
+
+
+def strides(worker: Worker) -> Ints:
+    """The block stride of every plane by number, in bytes."""
+    return np.array([plane.stride for plane in planes(worker)], np.int64)
+
+
+def _numbered(entry: Planes) -> list[tuple[int, Plane]]:
+    choices = [list(enumerate(indices)) for _, indices, _ in entry.loops]
+    return [_one(entry, chosen) for chosen in itertools.product(*choices)]
+
+
+def _one(entry: Planes, chosen: tuple[tuple[int, int], ...]) -> tuple[int, Plane]:
+    steps = [step for _, _, step in entry.loops]
+    number = entry.first + sum(turn * step for (turn, _), step in zip(chosen, steps, strict=True))
+    at = {axis: index for (axis, _, _), (_, index) in zip(entry.loops, chosen, strict=True)}
+    layer = at.pop("layer", None)
+    whose = entry.cache if layer is not None or entry.group == entry.cache else f"{entry.cache}@{entry.group}"
+    words = [whose, layer, *at.values(), entry.part]
+    name = ".".join(str(word) for word in words if word is not None)
+    plane = Plane(name, entry.cache, entry.group, layer, tuple(at.items()), entry.part, entry.page, entry.stride)
+    return number, plane

@@ -1,0 +1,124 @@
+"""What one request copies, span by span, as a plan says it and before neighbours are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan import expand as rows
+from kvplan.plan import planes as names
+from kvplan.plan.types import Group, Ints, Pair, Plan, Read, Runs, Side, Table
+
+
+def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
+    """Rows (prefill plane, prefill offset, decode plane, decode offset, bytes) of `read` over `runs`.
+
+    Offsets count from the plane's base. A whole page uses the page table, every other run the token table.
+    """
+    pair = pair_named(plan, read.pair)
+    strides = names.strides(plan.prefill.workers[read.worker]), names.strides(plan.decode.workers[decode_worker])
+    whole = whole_pages(pair.page, read.table, runs)
+    page, token = rows.of_read(read)
+    return np.concatenate(
+        [page_spans(page, pick(runs, whole), *strides), token_spans(token, pick(runs, ~whole), *strides)]
+    )
+
+
+def pair_named(plan: Plan, name: str) -> Pair:
+    """The pair of groups of that name."""
+    return next(pair for pair in plan.pairs if pair.name == name)
+
+
+def group_named(side: Side, name: str) -> Group:
+    """The group of that name. Raises KeyError."""
+    return {found.name: found for found in side.groups}[name]
+
+
+def whole_pages(page: int, table: Table, runs: Runs) -> npt.NDArray[np.bool_]:
+    """Which runs go by the page table: pages full on both sides, and states, which have no tokens to cut."""
+    if not table.token:
+        return np.ones(len(runs.count), np.bool_)
+    if not page or not table.page:
+        return np.zeros(len(runs.count), np.bool_)
+    # A run lies in one block on either side: one of as many tokens as a page has begins at the page's first.
+    whole: npt.NDArray[np.bool_] = runs.count == page
+    return whole
+
+
+def page_spans(table: Ints, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
+    """Every row of a page table at every block of `runs`; `prefill` and `decode` are block strides by plane."""
+    span = np.empty((len(table), len(runs.count), 5), np.int64)
+    span[:] = table[:, None, : rows.P_TOKEN]
+    span[:, :, rows.P_OFFSET] += prefill[table[:, rows.P_PLANE], None] * runs.prefill_block
+    span[:, :, rows.D_OFFSET] += decode[table[:, rows.D_PLANE], None] * runs.decode_block
+    return span.reshape(-1, 5)
+
+
+def token_spans(tables: Sequence[rows.Tokens], runs: Runs, prefill: Ints, decode: Ints) -> Ints:
+    """Every row of tables of tokens over every run: one span per run where it is contiguous on both sides.
+
+    Runs are cut where a tile of either side ends.
+    """
+    found = [_token_spans(one, in_tiles(runs, one.hops), prefill, decode) for one in tables]
+    return np.concatenate(found) if found else np.empty((0, 5), np.int64)
+
+
+def _token_spans(tokens: rows.Tokens, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
+    table = tokens.table
+    steps = table[:, rows.P_TOKEN :]
+    joined = (steps == table[:, rows.BYTES, None]).all(axis=1)
+    long = _at_tokens(table[joined], tokens.hops, runs, prefill, decode)
+    long[:, :, rows.BYTES] *= runs.count
+    short = long[:0]
+    if not joined.all():
+        short = _at_tokens(table[~joined], tokens.hops, each_token(runs), prefill, decode)
+    return np.concatenate([long.reshape(-1, 5), short.reshape(-1, 5)])
+
+
+def in_tiles(runs: Runs, hops: Sequence[tuple[int, int, int]]) -> Runs:
+    """Runs cut so that each lies in one tile of either side."""
+    for size, prefill, decode in hops:
+        runs = _cut(runs, runs.prefill_token, size) if prefill else runs
+        runs = _cut(runs, runs.decode_token, size) if decode else runs
+    return runs
+
+
+def _cut(runs: Runs, token: Ints, size: int) -> Runs:
+    """Runs cut at the multiples of `size` of `token`, the first token of each in its block."""
+    tile, last = token // size, (token + runs.count - 1) // size
+    pieces = last - tile + 1
+    number = _counted(pieces) + np.repeat(tile, pieces)
+    start, end = np.repeat(token, pieces), np.repeat(token + runs.count, pieces)
+    skip = np.maximum(number * size - start, 0)
+    count = np.minimum((number + 1) * size, end) - start - skip
+    repeated = [np.repeat(column, pieces) for column in runs[:4]]
+    return Runs(repeated[0], repeated[1] + skip, repeated[2], repeated[3] + skip, count)
+
+
+def _counted(sizes: Ints) -> Ints:
+    """0, 1 … size - 1 for every size, one after the other."""
+    return np.arange(sizes.sum(), dtype=np.int64) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
+def each_token(runs: Runs) -> Runs:
+    """Runs cut into single tokens."""
+    within = _counted(runs.count)
+    repeated = [np.repeat(column, runs.count) for column in runs[:4]]
+    return Runs(repeated[0], repeated[1] + within, repeated[2], repeated[3] + within, np.ones_like(within))
+
+
+def _at_tokens(table: Ints, hops: Sequence[tuple[int, int, int]], runs: Runs, prefill: Ints, decode: Ints) -> Ints:
+    span = page_spans(table, runs, prefill, decode).reshape(len(table), len(runs.count), 5)
+    span[:, :, rows.P_OFFSET] += table[:, rows.P_TOKEN, None] * runs.prefill_token
+    span[:, :, rows.D_OFFSET] += table[:, rows.D_TOKEN, None] * runs.decode_token
+    for size, p_more, d_more in hops:
+        span[:, :, rows.P_OFFSET] += runs.prefill_token // size * p_more
+        span[:, :, rows.D_OFFSET] += runs.decode_token // size * d_more
+    return span
+
+
+def pick(runs: Runs, chosen: npt.NDArray[np.bool_]) -> Runs:
+    """The runs where `chosen` is true."""
+    return Runs(*(column[chosen] for column in runs))

@@ -1,0 +1,249 @@
+"""The types a plan is made of. Plans import this module and numpy, nothing else of kvplan.
+
+Units: offsets, steps and sizes are bytes; a *step* or *origin* pair is (planes, bytes): how many planes of
+the worker to move on, and how many bytes inside the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvplan.plan.blocks import Blocks, Ints, Runs, both, cuts, slots, turns
+from kvplan.plan.errors import PlanFormatError
+
+__all__ = [
+    "ALL",
+    "CONTEXT",
+    "FORMAT",
+    "Blocks",
+    "Group",
+    "Interval",
+    "Ints",
+    "Loop",
+    "Match",
+    "Needs",
+    "Nest",
+    "Pair",
+    "Place",
+    "Plan",
+    "Planes",
+    "Read",
+    "Runs",
+    "Side",
+    "Table",
+    "View",
+    "Worker",
+    "both",
+    "cuts",
+    "slots",
+    "turns",
+]  # fmt: skip
+
+FORMAT = 1
+CONTEXT = "context"
+
+Place = tuple[int, int]
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Which tokens of a range that ends behind token `end` a reader must have: all, unless `keep` or `chunk` is given.
+
+    `keep`: the last `keep` tokens; `chunk`: those from the last multiple of `chunk` on; and the first `sink` tokens.
+    """
+
+    keep: int | None = None
+    chunk: int | None = None
+    sink: int = 0
+
+    def low(self, end: int) -> int:
+        """The first token before `end` that is needed, sinks set aside; 0 or less where none is left out."""
+        window = 0 if self.keep is None else end - self.keep
+        return max(window, 0 if self.chunk is None else end // self.chunk * self.chunk)
+
+
+ALL = Needs()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One tensor inside a page: `axes` are (name, count, step in bytes), outermost first; `offset` from the page."""
+
+    tensor: str
+    dtype: str
+    offset: int
+    axes: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """The planes of one occurrence of `block` of one cache on one worker.
+
+    `loops` are the loops outside `block`, outermost first: (axis, global indices, planes per step). Plane number
+    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart. `layers` are
+    the global layers that lie inside a page, none where each has planes of its own.
+    """
+
+    cache: str
+    group: str
+    part: str | None
+    first: int
+    loops: tuple[tuple[str, tuple[int, ...], int], ...]
+    page: int
+    stride: int
+    views: tuple[View, ...]
+    layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that share one block table.
+
+    `store` is tokens or state. A logical block holds `tokens` tokens of one worker in `ratio` kernel blocks of
+    `kernel` tokens (0, 0 and 1 for a state, whose block is its slot). `shards` workers take turns of `chunk`
+    tokens (context parallelism; 1 when the tokens are not shared out). Groups of one `arena` overlay the same
+    memory: a block id belongs to one of them at a time. `length` names the range of a request that counts here:
+    context, or one of its own, such as a cross attention's. A table of a `ring` has blocks for so many tokens: only
+    the last ones are there, token t where token t % ring would be (0: every token has a place of its own).
+    """
+
+    name: str
+    store: str
+    tokens: int
+    kernel: int
+    ratio: int
+    arena: int
+    shards: int = 1
+    chunk: int = 1
+    length: str = CONTEXT
+    ring: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One worker: its planes, which share of the tokens it holds where tokens are shared out, and of every split axis.
+
+    `holds` are (cache, axis, global interval).
+    """
+
+    planes: tuple[Planes, ...]
+    shard: int = 0
+    holds: tuple[tuple[str, str, Interval], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One engine as the plan knows it: readable key, digest, groups, workers in the engine's order."""
+
+    key: str
+    digest: str
+    groups: tuple[Group, ...]
+    workers: tuple[Worker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`count` iterations over `axis`, each one `prefill` step further in prefill memory, `decode` in decode memory."""
+
+    axis: str
+    count: int
+    prefill: Place
+    decode: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Spans of `bytes` bytes that lie together on both sides, repeated by `loops`, outermost first.
+
+    `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In a table of tokens
+    `token` is how many bytes one row of tokens further lies, on either side; in a table of pages it is None. Where
+    tokens are stored in tiles, `hops` are (rows, prefill bytes, decode bytes): every so many rows of the page the next
+    one lies that much further still.
+    """
+
+    tensors: tuple[str, ...]
+    prefill: Place
+    decode: Place
+    bytes: int
+    loops: tuple[Loop, ...] = ()
+    token: Place | None = None
+    hops: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is read for one block: `page` for a whole page against a whole page, `token` for one token of a run.
+
+    `page` is empty where the two sides' pages hold unlike numbers of tokens; `token` is empty for states.
+    """
+
+    page: tuple[Nest, ...] = ()
+    token: tuple[Nest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What one decode worker takes from prefill worker `worker` for the groups of `pair`.
+
+    `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers.
+    The table counts planes from `first`, (plane of the prefill worker, plane of the decode worker), so that groups
+    and workers that are alike share one.
+    """
+
+    worker: int
+    pair: str
+    cache: str
+    layers: tuple[int, ...]
+    holds: tuple[tuple[str, Interval], ...]
+    table: Table
+    first: Place = (0, 0)
+
+
+Match = Callable[[int, int, Blocks, Blocks, int, int], Runs]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prefill group and a decode group with layers in common. `match` pairs their blocks for a range of tokens.
+
+    `page` is the number of rows in a page of both sides, 0 where they differ or there are none. A row is of `rows`
+    tokens, and moves with the last of them. `needs` says which tokens of the range are read.
+    """
+
+    name: str
+    prefill: str
+    decode: str
+    page: int
+    match: Match
+    needs: Needs = ALL
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything for one pair of sides. `reads` and `notify` have one entry per decode worker.
+
+    `notify` names the prefill workers that a decode worker only tells that it is done; it tells those it reads
+    from, too. `skipped` are optional caches that one side lacks. `functions` is the digest of the text of the match
+    functions.
+    """
+
+    format: int
+    title: str
+    model: str
+    model_digest: str
+    digest: str
+    options: tuple[tuple[str, str], ...]
+    prefill: Side
+    decode: Side
+    pairs: tuple[Pair, ...]
+    reads: tuple[tuple[Read, ...], ...]
+    notify: tuple[tuple[int, ...], ...]
+    skipped: tuple[str, ...] = ()
+    functions: str = ""
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise PlanFormatError(f"plan format {self.format}, this runtime reads {FORMAT}: compile the plan again")

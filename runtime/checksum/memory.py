@@ -1,0 +1,155 @@
+"""Sums over a worker's memory, on the host with numpy or on a device with torch: the same numbers.
+
+An element of an even size is words of 16 bits, any other one of 8, little endian and unsigned. The sum over rows r and
+words w of key[r] * table[w] * word[r, w] is taken modulo 2^64, which a signed 64 bit number does by itself. A word is
+read once and multiplied once, by its row's key; the table's keys come last, once for all rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvplan.plan.errors import BadRequestError
+from kvplan.plan.types import Ints
+from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.memory.coordinates import Digit
+from kvplan.runtime.memory.register import Pool
+
+# Bytes that are gathered at a time: what stays in a core's cache, and what keeps a device busy.
+HOST, DEVICE = 1 << 17, 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of a tensor in the pages of one plane: `offset` from the page, `rows` and `digits` in it, and how many
+    words of `width` bytes an element has."""
+
+    plane: int
+    offset: int
+    rows: tuple[Digit, ...]
+    digits: tuple[Digit, ...]
+    count: int
+    width: int
+
+    @property
+    def inner(self) -> tuple[Digit, ...]:
+        return (*self.digits, Digit("", 1, self.count, self.width))
+
+    @property
+    def start(self) -> int:
+        """Bytes from the page to the first word."""
+        return self.offset + sum(digit.at * digit.step for digit in self.digits)
+
+
+def words_of(size: int) -> tuple[int, int]:
+    """How many words an element of `size` bytes has, and their width in bytes."""
+    return (size // 2, 2) if size % 2 == 0 else (size, 1)
+
+
+def total(pool: Pool, words: Words, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
+    """The sum over rows (kernel block, row in it, key) and words, as a signed number of 64 bits.
+
+    Raises BadRequestError for a block that the pool does not have.
+    """
+    block = rows[0]
+    blocks = int(pool.geometry.count[words.plane])
+    if block.size and (block.min() < 0 or block.max() >= blocks):
+        raise BadRequestError(f"kernel blocks from {block.min()} to {block.max()}, the pool has {blocks} from 0")
+    if pool.geometry.mem_type == "DRAM":
+        return on_host(_host(pool, words.plane), _stride(pool, words), words, rows, table)
+    return on_device(_device(pool, words.plane), _stride(pool, words), words, rows, table)
+
+
+def on_host(memory: Any, stride: tuple[int, int], words: Words, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
+    """The sum over a plane's bytes, a numpy array."""
+    digits = (*words.rows, *words.inner)
+    shape = (stride[0], *(digit.count for digit in digits))
+    steps = (stride[1], *(digit.step for digit in digits))
+    page = np.ndarray(shape, f"<u{words.width}", memory, words.start, steps)
+    found = np.zeros(table.size, np.int64)
+    for block, row, key in _chunks(rows, HOST // (table.size * words.width)):
+        part = page[(block, *_turns(words, row))].reshape(len(block), -1)
+        found += np.einsum("r,rw->w", key, part)
+    return int((found * table).sum())
+
+
+def on_device(memory: Any, stride: tuple[int, int], words: Words, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
+    """The sum over a plane's bytes, a torch tensor of uint8 on any device; only the sum comes to the host."""
+    import torch
+
+    if words.width == 2 and not _aligned(memory, stride, words):
+        words, table = _as_bytes(words, table)
+    digits, width = (*words.rows, *words.inner), words.width
+    typed = memory.view(torch.int16) if width == 2 else memory
+    shape = (stride[0], *(digit.count for digit in digits))
+    steps = (stride[1] // width, *(digit.step // width for digit in digits))
+    page = typed.as_strided(shape, steps, typed.storage_offset() + words.start // width)
+    found = torch.zeros(table.size, dtype=torch.int64, device=memory.device)
+    for block, row, key in _chunks(rows, DEVICE // (table.size * 8)):
+        at = tuple(torch.from_numpy(one).to(memory.device) for one in (block, *_turns(words, row)))
+        part = page[at].reshape(len(block), -1).to(torch.int64) & (0xFFFF if width == 2 else 0xFF)
+        found += (torch.from_numpy(key).to(memory.device)[:, None] * part).sum(0)
+    return int((found * torch.from_numpy(table).to(memory.device)).sum())
+
+
+def _chunks(rows: tuple[Ints, Ints, Ints], size: int) -> Iterator[tuple[Ints, Ints, Ints]]:
+    step = max(1, size)
+    for at in range(0, len(rows[0]), step):
+        block, row, key = (np.ascontiguousarray(one[at : at + step]) for one in rows)
+        yield block, row, key
+
+
+def _turns(words: Words, row: Ints) -> tuple[Ints, ...]:
+    return tuple(row // digit.weight % digit.count for digit in words.rows)
+
+
+def _stride(pool: Pool, words: Words) -> tuple[int, int]:
+    """How many kernel blocks a plane has, and how many bytes they lie apart."""
+    return int(pool.geometry.count[words.plane]), int(pool.geometry.stride[words.plane])
+
+
+def _extent(pool: Pool, plane: int) -> tuple[int, int]:
+    base = int(pool.geometry.base[plane])
+    return base, int(pool.geometry.end[plane]) - base
+
+
+def _host(pool: Pool, plane: int) -> Any:
+    base, size = _extent(pool, plane)
+    return (ctypes.c_uint8 * size).from_address(base)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lent:
+    """Device memory as torch takes it over without a copy; the pool keeps it alive."""
+
+    __cuda_array_interface__: dict[str, object]
+
+
+def _device(pool: Pool, plane: int) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise RegisterError("checksums of device memory are made with torch, which is not installed") from error
+    base, size = _extent(pool, plane)
+    lent = _Lent({"shape": (size,), "typestr": "|u1", "data": (base, False), "version": 2})
+    return torch.as_tensor(lent, device=f"cuda:{int(pool.geometry.device[plane])}")
+
+
+def _aligned(memory: Any, stride: tuple[int, int], words: Words) -> bool:
+    steps = (digit.step for digit in (*words.rows, *words.inner))
+    places = (memory.storage_offset(), memory.data_ptr(), memory.numel(), stride[1], words.start, *steps)
+    return all(place % 2 == 0 for place in places)
+
+
+def _as_bytes(words: Words, table: Ints) -> tuple[Words, Ints]:
+    """Words of 16 bits as two of 8 each: a word is its first byte and 256 times its second."""
+    halves = np.array([1, 256], np.int64)
+    return (
+        Words(words.plane, words.offset, words.rows, words.digits, 2 * words.count, 1),
+        (table[:, None] * halves).reshape(-1),
+    )

@@ -1,0 +1,212 @@
+"""The cards that peers show each other, and how they are sealed: msgpack behind a magic word and a checksum."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Annotated, Any, TypeVar, get_args
+
+import msgspec
+import numpy as np
+
+from kvplan.plan.types import Ints, Plan
+from kvplan.runtime.errors import CardError
+from kvplan.runtime.memory.geometry import Geometry
+
+MAGIC = b"kvplan1\n"
+CHECKSUM = 16
+HEAD = len(MAGIC) + CHECKSUM
+LARGEST = 16 << 20
+PROTOCOL = 2
+NONCE = 16
+MOST_WORKERS = 1 << 16
+MOST_PLANES = 1 << 16
+T = TypeVar("T")
+
+Nonce = Annotated[bytes, msgspec.Meta(max_length=64)]
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+Long = Annotated[str, msgspec.Meta(max_length=4096)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=MOST_WORKERS)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))]
+Column = Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_PLANES)]
+Rows = Annotated[tuple[tuple[int, int, int], ...], msgspec.Meta(max_length=MOST_PLANES)]
+Addresses = Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_WORKERS)]
+
+
+class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
+    """What a prefill engine is, what it runs, and where its workers answer, in the plan's order.
+
+    `nonce` is that of the question. `generation` counts the registrations of the worker that answers. With
+    `admission` every read is asked for.
+    """
+
+    nonce: Nonce
+    protocol: Count
+    name: Text
+    run: Text
+    generation: Count
+    model: Text
+    model_digest: Text
+    revision: Text
+    scales: Text
+    side: Text
+    key: Long
+    addresses: Addresses
+    admission: bool
+
+
+class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
+    """Where one worker's planes lie, by plane number, and what the transport needs to reach them."""
+
+    nonce: Nonce
+    run: Text
+    generation: Count
+    worker: Number
+    plan: Text
+    base: Column
+    stride: Column
+    page: Column
+    count: Column
+    device: Column
+    region: Column
+    regions: Rows
+    mem_type: Text
+    metadata: bytes
+    checksum: Nonce
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """A decode worker asks for a card and says who it is: `want` is engine or worker.
+
+    `plan` is empty until the engine is known. `card` is the decode worker's own memory, where the pair pushes.
+    """
+
+    want: Text
+    nonce: Nonce
+    name: Text
+    run: Text
+    worker: Number
+    model_digest: Text
+    revision: Text
+    scales: Text
+    side: Text
+    key: Long
+    plan: Text
+    card: WorkerCard | None
+
+
+class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
+    """No card, and why. With `again`, asking later may help. `nonce` is empty where the question could not be read."""
+
+    code: Text
+    message: Long
+    again: bool
+    nonce: Nonce
+
+
+def seal(value: msgspec.Struct) -> bytes:
+    """`value` as bytes that show every change. Raises CardError where they are too many, or no text or int64."""
+    try:
+        body = msgspec.msgpack.encode(value)
+    except (UnicodeError, OverflowError) as error:
+        raise CardError(f"a message cannot be sent: {error}") from error
+    if len(body) > LARGEST:
+        raise CardError(f"a message of {len(body)} bytes is above {LARGEST}: register fewer regions, or ask for less")
+    return MAGIC + checksum(body) + body
+
+
+def unseal(data: bytes, kind: Any) -> Any:
+    """The value of type `kind`, a struct or a union of structs, in `data`.
+
+    Raises CardError where it is not exactly as `seal` made it, or of a newer protocol. Unknown fields are ignored.
+    """
+    if len(data) > LARGEST + HEAD:
+        raise CardError(f"a message of {len(data)} bytes is above {LARGEST}")
+    if not data.startswith(MAGIC):
+        raise CardError("a message is not of this protocol: is the peer a kvplan of the same release?")
+    body = data[HEAD:]
+    if checksum(body) != data[len(MAGIC) : HEAD]:
+        raise CardError("a message is truncated or corrupt: connect again")
+    try:
+        value = _decoder(kind).decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # Text that is no UTF-8 and deep nesting are no errors of msgspec's own.
+        raise CardError(_why(body, kind, error)) from error
+    _check_protocol(getattr(value, "protocol", PROTOCOL))
+    return value
+
+
+@functools.lru_cache(maxsize=64)
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Made once: to make one takes longer than to decode a message."""
+    return msgspec.msgpack.Decoder(kind)
+
+
+_OUTLINE = _decoder(dict[str, msgspec.Raw])
+
+
+def _why(body: bytes, kind: Any, error: Exception) -> str:
+    """What is wrong with a message: a newer protocol, a missing field, or what msgspec says."""
+    structs: dict[Any, type[msgspec.Struct]] = {one.__struct_config__.tag: one for one in get_args(kind) or (kind,)}
+    try:
+        fields = _OUTLINE.decode(body)
+        tag = msgspec.msgpack.decode(fields.get("type", b"\xc0"), type=str)
+        protocol = msgspec.msgpack.decode(fields.get("protocol", b"\x00"), type=int)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        fields, tag, protocol = {}, "", 0
+    if tag in structs:
+        _check_protocol(protocol)
+        known, defaults = structs[tag].__struct_fields__, structs[tag].__struct_defaults__
+        missing = [name for name in known[: len(known) - len(defaults)] if name not in fields]
+        if missing:
+            return f"a message of type {tag} lacks the field `{missing[0]}`: the peer is of an older release, update it"
+    names = " or ".join(sorted(one.__name__ for one in structs.values()))
+    return f"a message is not a {names}: {str(error)[:300]}"
+
+
+def _check_protocol(protocol: int) -> None:
+    if protocol > PROTOCOL:
+        raise CardError(f"the peer speaks protocol {protocol}, this release {PROTOCOL}: update this side")
+
+
+def checksum(data: bytes) -> bytes:
+    """16 bytes that change with the data."""
+    return hashlib.blake2b(data, digest_size=CHECKSUM).digest()
+
+
+def describe(
+    worker: int, plan: Plan, run: str, generation: int, geometry: Geometry, metadata: bytes, nonce: bytes = b""
+) -> WorkerCard:
+    """The card of a worker whose planes lie as `geometry` says."""
+    columns = {name: tuple(getattr(geometry, name).tolist()) for name in COLUMNS}
+    regions = tuple((start, size, device) for start, size, device in geometry.regions.tolist())
+    return WorkerCard(
+        nonce=nonce,
+        run=run,
+        generation=generation,
+        worker=worker,
+        plan=plan.digest,
+        regions=regions,
+        mem_type=geometry.mem_type,
+        metadata=metadata,
+        checksum=checksum(metadata),
+        **columns,
+    )
+
+
+COLUMNS = ("base", "stride", "page", "count", "device", "region")
+
+
+def geometry(card: WorkerCard) -> Geometry:
+    """The planes of a card. Raises CardError where a number is no int64."""
+    try:
+        columns = {name: np.array(getattr(card, name), np.int64) for name in COLUMNS}
+        regions = np.array(card.regions, np.int64).reshape(-1, 3)
+    except OverflowError as error:
+        raise CardError(f"worker {card.worker} sends an address or size beyond the address space") from error
+    return _geometry(columns, regions, card.mem_type)
+
+
+def _geometry(columns: dict[str, Ints], regions: Ints, mem_type: str) -> Geometry:
+    base, stride, page, count, device, region = (columns[name] for name in COLUMNS)
+    return Geometry(base, stride, page, count, device, region, regions, mem_type)

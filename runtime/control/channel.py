@@ -1,0 +1,211 @@
+"""The control channel: a prefill worker's Desk (ROUTER) and a decode worker's Line to it (DEALER).
+
+Neither ever blocks, except to wait as long as it is told. Each is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from typing import Any
+
+import msgspec
+
+from kvplan.plan.errors import KvplanError
+from kvplan.runtime.control.card import Refusal, seal, unseal
+from kvplan.runtime.control.keys import Keys, Plain, server, text
+from kvplan.runtime.control.messages import ToDecode, ToPrefill
+from kvplan.runtime.control.sockets import LINGER, admit, end, lines, milliseconds, received, sent, socket, watch
+from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError
+from kvplan.runtime.ops import logs
+
+MOST = 256
+FAILURES = 4
+SCHEME = re.compile(r"(tcp|ipc)://\S+")
+
+
+class Desk:
+    """Where a prefill worker answers. With keys, only the engines in `keys.peers` get in."""
+
+    def __init__(self, bind: str, keys: Keys | Plain) -> None:
+        """Listen at `bind`, such as tcp://127.0.0.1:* or tcp://[::]:5555. Raises HandshakeError or KeysError."""
+        import zmq
+
+        _check(bind, keys)
+        context, self._closed = zmq.Context(), False
+        self._socket = socket(context, zmq.ROUTER, bind)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
+        self._end = weakref.finalize(self, end, context, self._socket, admit(context, self._socket, keys))
+        try:
+            self._socket.bind(bind)
+        except zmq.ZMQError as error:
+            self.close()
+            raise HandshakeError(f"cannot listen at {bind}: {error}") from error
+        self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        if isinstance(keys, Plain):
+            logs.event(
+                logs.WARNING, "plain", desk=self.address, risk="anybody who reaches it may read and write memory"
+            )
+
+    def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
+        """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
+        return [(frames[0], self._open(frames)) for frames in ([] if self._closed else received(self._socket, most))]
+
+    def send(self, identity: bytes, message: msgspec.Struct) -> bool:
+        """False where the peer is gone, does not take what it is sent, or asked for more than a message can hold."""
+        try:
+            return not self._closed and sent(self._socket, [identity, seal(message)])
+        except CardError as error:
+            logs.event(logs.WARNING, "answer too large", desk=self.address, peer=identity.hex(), error=error)
+            return False
+
+    def fileno(self) -> int:
+        """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
+        import zmq
+
+        return int(self._socket.getsockopt(zmq.FD))
+
+    def wait(self, seconds: float) -> None:
+        """Until something can be received, at most `seconds`."""
+        if not self._closed:
+            self._socket.poll(milliseconds(seconds))
+
+    def close(self) -> None:
+        """Stop listening; connections and threads end. Once more does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._end()
+
+    def _open(self, frames: list[bytes]) -> Any:
+        """The struct of a message, or why there is none. The release before, framed otherwise, is told."""
+        before = len(frames) == 3 and not frames[1]
+        try:
+            value = unseal(frames[-1] if before else _single(frames[1:]), ToPrefill)
+        except CardError as error:
+            if before:
+                sent(self._socket, [frames[0], b"", seal(Refusal(error.code, str(error)[:4000], False, b""))])
+            return error
+        return CardError(f"a message has {len(frames) - 1} frames, not 1") if before else value
+
+
+class Line:
+    """A decode worker's connection to one prefill worker. With keys, the server must have `server_key`."""
+
+    def __init__(self, address: str, keys: Keys | Plain, server_key: bytes | None = None) -> None:
+        """Begin to connect. Raises HandshakeError or KeysError; who is not there (yet) is no error here."""
+        import zmq
+
+        _check(address, keys)
+        if isinstance(keys, Plain) and server_key is not None:
+            raise KeysError(f"{address}: a server's key was given, {text(server_key)}, but no keys of our own")
+        self.address, self._closed = address, False
+        self._ours = keys.public if isinstance(keys, Keys) else b""
+        self._theirs = server(keys, server_key) if isinstance(keys, Keys) else b""
+        self._error: KvplanError | None = None
+        self._up, self._failures = False, 0
+        self._socket = socket(lines(os.getpid()), zmq.DEALER, address)
+        if isinstance(keys, Keys):
+            self._socket.curve_serverkey = self._theirs
+            self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
+        else:
+            logs.event(logs.WARNING, "plain", line=address, risk="whoever answers there is believed")
+        self._monitor = watch(self._socket)
+        try:
+            self._socket.connect(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise HandshakeError(f"{address}: {error}: give the address that the worker prints") from error
+
+    def send(self, message: msgspec.Struct) -> bool:
+        """False where the connection is broken or takes no more for now. Raises CardError for a message too large."""
+        return self.broken() is None and sent(self._socket, [seal(message)])
+
+    def receive(self, most: int = MOST) -> list[Any]:
+        """What came since the last call, at most `most`: ToDecode structs and CardErrors."""
+        return [] if self._closed else [_opened(frames) for frames in received(self._socket, most)]
+
+    def fileno(self) -> int:
+        """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
+        import zmq
+
+        return int(self._socket.getsockopt(zmq.FD))
+
+    def wait(self, seconds: float) -> None:
+        """Until something can be received or the connection breaks, at most `seconds`."""
+        import zmq
+
+        if self.broken() is None:
+            poller = zmq.Poller()
+            poller.register(self._socket, zmq.POLLIN)
+            poller.register(self._monitor, zmq.POLLIN)
+            poller.poll(milliseconds(seconds))
+
+    def broken(self) -> KvplanError | None:
+        """Why nothing more comes: KeysError, HandshakeError, or PeerLostError once it was connected. It stays so."""
+        from zmq.utils.monitor import parse_monitor_message
+
+        for frames in [] if self._closed else received(self._monitor, MOST):
+            event = parse_monitor_message(frames)
+            self._error = self._error or self._told(int(event["event"]), int(event["value"]))
+        return self._error
+
+    def close(self) -> None:
+        """End the connection. Once more does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._error = self._error or PeerLostError(f"the line to {self.address} is closed")
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=LINGER)
+
+    def _told(self, event: int, value: int) -> KvplanError | None:
+        """What an event of the socket means for the connection."""
+        import zmq
+
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._up = True
+        if event == zmq.EVENT_DISCONNECTED and self._up:
+            return PeerLostError(f"the connection to {self.address} is lost: connect again")
+        if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            both = f"(public key {text(self._theirs)}) does not let ours in, {text(self._ours)}"
+            return KeysError(f"{self.address} {both}: make it one of that side's peers")
+        if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            return self._unlike(value)
+        self._failures += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        return self._unlike(value) if self._failures >= FAILURES else None
+
+    def _unlike(self, value: int) -> KvplanError:
+        import zmq
+
+        if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            ours = f"with keys (ours is {text(self._ours)})" if self._ours else "without keys"
+            return KeysError(f"{self.address}: this side is {ours}, the other is not: give keys to both")
+        if self._ours:
+            both = f"public key {text(self._theirs)}, ours is {text(self._ours)}"
+            return KeysError(f"{self.address} does not have {both}: give the key that the server has")
+        return HandshakeError(f"{self.address} ends every connection: does it ask for keys, or is it a worker at all?")
+
+
+def _check(address: str, keys: Keys | Plain) -> None:
+    if not isinstance(keys, Keys | Plain):
+        raise KeysError(f"keys are Keys, or Plain() where anybody may connect, not a {type(keys).__name__}")
+    if not isinstance(address, str) or not SCHEME.fullmatch(address):
+        raise HandshakeError(f"{address!r} is no address: give the one that the worker prints, tcp://HOST:PORT")
+
+
+def _opened(frames: list[bytes]) -> Any:
+    """The struct of a message to decode, or why there is none; the release before puts an empty frame first."""
+    try:
+        return unseal(_single(frames[1:] if len(frames) == 2 and not frames[0] else frames), ToDecode)
+    except CardError as error:
+        return error
+
+
+def _single(frames: list[bytes]) -> bytes:
+    if len(frames) != 1:
+        raise CardError(f"a message has {len(frames)} frames, not 1")
+    return frames[0]

@@ -1,0 +1,68 @@
+"""Who an engine is: the name its operator gave it, this run of it, and what must be equal on both sides of a pair."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from kvplan.plan.digest import LENGTH
+from kvplan.plan.errors import DigestError
+from kvplan.runtime.errors import HandshakeError
+from kvplan.runtime.plans.catalog import Plans, Role
+
+LONGEST = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An engine, the same for all its workers.
+
+    `name` is stable and the operator's, `run` is new each time the engine starts: two runs of one name are a restart.
+    `revision` is the model's (a commit of its weights), `scales` the digest of its per-tensor scales, empty without.
+    `model` and `model_digest` are taken from the worker's plans where they are left empty.
+    """
+
+    name: str
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    revision: str = ""
+    scales: str = ""
+    model: str = ""
+    model_digest: str = ""
+
+    def __post_init__(self) -> None:
+        for what in ("name", "run", "revision", "scales", "model", "model_digest"):
+            value = getattr(self, what)
+            if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST:
+                raise HandshakeError(f"an engine's {what} is a text of at most {LONGEST} bytes")
+        if not self.name or not self.run:
+            raise HandshakeError("an engine has a name, and a run of its own")
+
+
+def scales(values: Mapping[str, float]) -> str:
+    """Digest of per-tensor scales by name, such as `model.layers.0.k_scale`; of none, the empty text.
+
+    The order of names is of no account, every bit of a float64 is.
+    """
+    exact = {name: float(value).hex() for name, value in values.items()}
+    return sha256(json.dumps(exact, sort_keys=True).encode()).hexdigest()[:LENGTH] if exact else ""
+
+
+def identified(identity: Identity, plans: Plans, role: Role, side: str) -> Identity:
+    """`identity` with its model, which is that of the plans with this side where it does not say.
+
+    Raises DigestError where the plans do not tell either, HandshakeError where it is no identity.
+    """
+    if not isinstance(identity, Identity):
+        raise HandshakeError(f"an identity is an Identity(name, run, …), not {type(identity).__name__}")
+    if identity.model_digest:
+        return identity
+    known = {name: digest for name, digest in plans.models(role, side) if identity.model in ("", name)}
+    if len(known) != 1:
+        have = ", ".join(sorted(known)) or "none"
+        text = f"plans with {role} side {side} are of the models: {have}"
+        raise DigestError(f"{text}: name one (Identity(model=…)), or compile a plan with this side")
+    name, digest = known.popitem()
+    return replace(identity, model=name, model_digest=digest)

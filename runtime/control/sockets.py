@@ -1,0 +1,151 @@
+"""ZeroMQ sockets as the control channel needs them: bounded queues, guarded by keys, never waiting by themselves."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from kvplan.runtime.control.card import HEAD, LARGEST
+from kvplan.runtime.control.keys import Keys, Plain, text
+from kvplan.runtime.errors import HandshakeError
+from kvplan.runtime.ops import logs
+
+if TYPE_CHECKING:
+    import zmq
+
+QUEUE = 256
+ENOUGH = 1 << 20
+DOMAIN = "kvplan"
+# Milliseconds: a ZeroMQ handshake, the pings of an idle connection, and how long they may stay unanswered.
+HANDSHAKE, PING, SILENCE = 5_000, 5_000, 15_000
+RETRY, RETRY_MOST = 50, 1_000
+REFUSED = 64
+# Milliseconds: how long a line that is closed may take to say its last words.
+LINGER = 100
+NEVER = 2**31 - 1
+
+
+@functools.lru_cache(maxsize=1)
+def lines(process: int) -> zmq.Context[zmq.Socket[bytes]]:
+    """The context of all lines of a process; a fork has its own."""
+    import zmq
+
+    context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
+    return context
+
+
+def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:
+    import zmq
+
+    options = {
+        zmq.LINGER: 0,
+        zmq.MAXMSGSIZE: LARGEST + HEAD,
+        zmq.SNDHWM: QUEUE,
+        zmq.RCVHWM: QUEUE,
+        zmq.IPV6: int("[" in address),
+        zmq.HANDSHAKE_IVL: HANDSHAKE,
+        zmq.HEARTBEAT_IVL: PING,
+        zmq.HEARTBEAT_TIMEOUT: SILENCE,
+        zmq.RECONNECT_IVL: RETRY,
+        zmq.RECONNECT_IVL_MAX: RETRY_MOST,
+    }
+    socket = _made(context, kind)
+    for option, value in options.items():
+        socket.setsockopt(option, value)
+    return socket
+
+
+def _made(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
+    """Raises HandshakeError where the process has no more descriptors, or the context no more sockets."""
+    import zmq
+
+    try:
+        return context.socket(kind)
+    except zmq.ZMQError as error:
+        raise HandshakeError(f"no socket can be made: {error}: raise the limit of open files") from error
+
+
+def watch(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Where the events of a socket's connections can be received. Its queue has no bound: a full one stops them all."""
+    import zmq
+
+    events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    events |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    name = f"inproc://{uuid.uuid4().hex}"
+    socket.monitor(name, events)
+    monitor = _made(socket.context, zmq.PAIR)
+    monitor.setsockopt(zmq.RCVHWM, 0)
+    monitor.connect(name)
+    return monitor
+
+
+def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], keys: Keys | Plain) -> Any:
+    """Let only `keys.peers` into a server's socket. What comes back is to be stopped."""
+    import zmq
+    from zmq.auth.thread import ThreadAuthenticator
+
+    if isinstance(keys, Plain):
+        return None
+    guard = ThreadAuthenticator(context)
+    guard.start()
+    guard.configure_curve_callback(DOMAIN, _Peers(keys.peers))
+    socket.curve_server, socket.curve_publickey, socket.curve_secretkey = True, keys.public, keys.secret
+    socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
+    # Otherwise a guard that is gone lets everybody in.
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    return guard
+
+
+def end(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], guard: Any) -> None:
+    """Close a server's socket, its guard and its context, in the order in which none waits for another."""
+    socket.close(linger=0)
+    if guard is not None:
+        guard.stop()
+    context.term()
+
+
+class _Peers:
+    """Asked by the authenticator for every key that knocks; a refused one is logged once."""
+
+    def __init__(self, peers: frozenset[bytes]) -> None:
+        self._peers, self._refused = peers, set[bytes]()
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        if key in self._peers:
+            return True
+        if key not in self._refused and len(self._refused) < REFUSED:
+            self._refused.add(key)
+            logs.event(logs.WARNING, "key refused", public=text(key))
+        return False
+
+
+def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
+    """What came, at most so many messages, and no more once they have ENOUGH bytes: others are heard in between."""
+    import zmq
+
+    found: list[list[bytes]] = []
+    size = 0
+    while len(found) < most and size < ENOUGH:
+        try:
+            found.append(socket.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            break
+        size += sum(map(len, found[-1]))
+    return found
+
+
+def sent(socket: zmq.Socket[bytes], frames: list[bytes]) -> bool:
+    import zmq
+
+    try:
+        socket.send_multipart(frames, zmq.NOBLOCK)
+    except zmq.ZMQError:
+        return False
+    return True
+
+
+def milliseconds(seconds: float) -> int:
+    """Rounded up, so that a short wait is no busy loop; what is no number waits not at all."""
+    return int(min(NEVER, seconds * 1000 + 1)) if seconds > 0 else 0

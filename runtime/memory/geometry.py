@@ -1,0 +1,154 @@
+"""Where the planes of one worker lie in memory, this process's or a peer's, checked against the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan import planes as names
+from kvplan.plan.types import Group, Ints, Side
+from kvplan.runtime.errors import AddressError, RegisterError
+from kvplan.runtime.memory.arrays import TOP
+
+MEM_TYPES = ("DRAM", "VRAM")
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """By plane number: base address, block stride, page, blocks (kernel blocks or slots), device, registered region.
+
+    `regions` are rows (address, bytes, device) of registered memory.
+    """
+
+    base: Ints
+    stride: Ints
+    page: Ints
+    count: Ints
+    device: Ints
+    region: Ints
+    regions: Ints
+    mem_type: str
+
+    @property
+    def end(self) -> Ints:
+        """The address behind the last page of every plane."""
+        return self.base + (self.count - 1) * self.stride + self.page
+
+
+def check(geometry: Geometry, side: Side, worker: int) -> None:
+    """Raises RegisterError or AddressError where `geometry` is not one of the plan's worker in whole logical blocks."""
+    planes = names.planes(side.workers[worker])
+    columns = (geometry.base, geometry.stride, geometry.page, geometry.count, geometry.device, geometry.region)
+    if any(column.shape != (len(planes),) for column in columns) or geometry.regions.shape[1:] != (3,):
+        raise RegisterError(f"worker {worker} has {len(planes)} planes in the plan, got {len(geometry.base)}")
+    if geometry.mem_type not in MEM_TYPES:
+        raise RegisterError(f"memory type {geometry.mem_type!r} is unknown: use DRAM or VRAM")
+    _check_numbers(geometry, planes)
+    _check_addresses(geometry, planes)
+    _check_apart(geometry, side, planes)
+    logical_blocks(geometry, side, worker)
+
+
+def logical_blocks(geometry: Geometry, side: Side, worker: int) -> dict[str, int]:
+    """Logical blocks (or slots) in the pool of every group. Raises RegisterError where planes of a group disagree."""
+    groups = {group.name: group for group in side.groups}
+    found: dict[str, tuple[str, int]] = {}
+    for plane, count in zip(names.planes(side.workers[worker]), geometry.count.tolist(), strict=True):
+        first, blocks = found.setdefault(plane.group, (plane.name, _logical(plane, count, groups[plane.group])))
+        if blocks * groups[plane.group].ratio != count:
+            other = blocks * groups[plane.group].ratio
+            raise RegisterError(f"{plane.name} has {count} blocks and {first} {other}: one group has one block table")
+    return {name: blocks for name, (_, blocks) in found.items()}
+
+
+def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bool_]:
+    """Which planes have nothing but padding between a page's end and the next block.
+
+    Planes of other groups of the same arena may lie there: a block belongs to one group at a time.
+    """
+    planes, groups = names.planes(side.workers[worker]), {group.name: group for group in side.groups}
+    free = np.ones(len(planes), np.bool_)
+    for low, high in _intersecting(geometry):
+        if not _overlaid(groups[planes[low].group], groups[planes[high].group]):
+            free[[low, high]] = False
+    return free
+
+
+def _intersecting(geometry: Geometry) -> Iterator[tuple[int, int]]:
+    """Planes whose ranges of memory intersect, the one with the lower base first."""
+    base, end, device = geometry.base.tolist(), geometry.end.tolist(), geometry.device.tolist()
+    active: list[int] = []
+    for number in np.argsort(geometry.base, kind="stable").tolist():
+        active = [other for other in active if end[other] > base[number]]
+        yield from ((other, number) for other in active if device[other] == device[number])
+        active.append(number)
+
+
+def _check_apart(geometry: Geometry, side: Side, planes: tuple[names.Plane, ...]) -> None:
+    groups = {group.name: group for group in side.groups}
+    for low, high in _intersecting(geometry):
+        distance = int(geometry.base[high]) - int(geometry.base[low])
+        ends = planes[low], planes[high]
+        if _overlaid(groups[ends[0].group], groups[ends[1].group]):
+            _check_overlay(ends, (groups[ends[0].group], groups[ends[1].group]), distance)
+        elif _pages_meet(*ends, distance):
+            text = f"the pages of {ends[0].name} and {ends[1].name} share bytes"
+            raise RegisterError(f"{text} at {int(geometry.base[high]):#x}: give every plane memory of its own")
+
+
+def _check_overlay(planes: tuple[names.Plane, names.Plane], groups: tuple[Group, Group], distance: int) -> None:
+    """Where groups overlay each other an id stands for the same bytes in both, so that other ids are never touched."""
+    block = [plane.stride * group.ratio for plane, group in zip(planes, groups, strict=True)]
+    used = [size - plane.stride + plane.page for size, plane in zip(block, planes, strict=True)]
+    if block[0] != block[1] or distance + used[1] > block[0]:
+        text = f"{planes[0].name} and {planes[1].name} overlay each other, {distance} bytes apart"
+        text += f", with logical blocks of {block[0]} and {block[1]} bytes: one id would be the bytes of another"
+        raise RegisterError(f"{text}. Begin both at one address, with blocks of one size, or give them memory apart")
+
+
+def _pages_meet(low: names.Plane, high: names.Plane, distance: int) -> bool:
+    """Whether any two pages intersect, of planes whose ranges do and whose bases are `distance` apart."""
+    if low.stride != high.stride:
+        return True
+    return distance % low.stride < low.page or low.stride - distance % low.stride < high.page
+
+
+def _overlaid(one: Group, other: Group) -> bool:
+    return one.name != other.name and one.arena == other.arena
+
+
+def _logical(plane: names.Plane, count: int, group: Group) -> int:
+    if count % group.ratio:
+        raise RegisterError(
+            f"{plane.name} has {count} kernel blocks, not a whole number of logical blocks of {group.ratio}: "
+            "allocate whole logical blocks"
+        )
+    return count // group.ratio
+
+
+def _check_numbers(geometry: Geometry, planes: tuple[names.Plane, ...]) -> None:
+    for number, plane in enumerate(planes):
+        if geometry.stride[number] != plane.stride or geometry.page[number] != plane.page:
+            got = f"pages of {geometry.page[number]} bytes {geometry.stride[number]} bytes apart"
+            raise RegisterError(f"{plane.name} has {got}, the plan says {plane.page} and {plane.stride}")
+        if geometry.count[number] < 1:
+            raise RegisterError(f"{plane.name} has no blocks")
+        if not 0 <= geometry.region[number] < len(geometry.regions):
+            raise RegisterError(f"{plane.name} lies in no registered memory")
+
+
+def _check_addresses(geometry: Geometry, planes: tuple[names.Plane, ...]) -> None:
+    for number, plane in enumerate(planes):
+        # Python's integers do not wrap, numpy's do.
+        base, count = int(geometry.base[number]), int(geometry.count[number])
+        start, size, device = (int(value) for value in geometry.regions[geometry.region[number]])
+        end = base + (count - 1) * plane.stride + plane.page
+        if not 0 < start <= base < end <= start + size < TOP:
+            raise AddressError(
+                f"{plane.name} at [{base:#x}, {end:#x}) leaves its memory [{start:#x}, {start + size:#x})"
+            )
+        if device < 0 or device != geometry.device[number]:
+            raise AddressError(f"{plane.name} is on device {geometry.device[number]}, its memory on {device}")

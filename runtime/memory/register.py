@@ -1,0 +1,222 @@
+"""Check the cache memory of a worker against its side of the plan, before anything is registered with a transport."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from kvplan.plan import planes as names
+from kvplan.plan.types import Ints, Planes, Side, View
+from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.memory import geometry as shape
+from kvplan.runtime.memory.arrays import Array, Memory, describe, span
+from kvplan.runtime.memory.geometry import Geometry
+
+Key = str | tuple[str, str]
+Arrays = Mapping[str, Any] | Mapping[tuple[str, str], Any] | Mapping[Key, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The checked cache memory of one worker. `blocks` are logical blocks (or slots) by group.
+
+    `owners` keep the memory alive for as long as the pool is.
+    """
+
+    side: Side
+    worker: int
+    geometry: Geometry
+    blocks: Mapping[str, int]
+    writable: bool
+    owners: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    base: int
+    count: int
+    arrays: tuple[Array, ...]
+
+
+def views(side: Side, worker: int, arrays: Arrays) -> Pool:
+    """A pool from arrays by plane name, or by (plane name, tensor) with the tensor's own axes behind the block.
+
+    A plane's array is one page per kernel block (or slot): axis 0 is the block, `stride` bytes apart, with the
+    page's bytes behind each other in it, or flat, blocks x stride bytes. Axes and items within a page are those of
+    its tensors, the last axis packing what is left, or bytes. Raises RegisterError, CacheMemoryError or
+    AddressError where anything is missing, unknown, or not exactly as the plan says.
+    """
+    if not isinstance(worker, int) or not 0 <= worker < len(side.workers):
+        raise RegisterError(f"worker {worker!r} is none of this side's {len(side.workers)}, numbered from 0")
+    if not isinstance(arrays, Mapping):
+        raise RegisterError(f"arrays are a mapping by plane, not {type(arrays).__name__}")
+    planes, entries = names.planes(side.workers[worker]), names.entries(side.workers[worker])
+    by_plane = _by_plane({plane.name for plane in planes}, arrays)
+    found = [_plane(plane, entry, by_plane.get(plane.name, {})) for plane, entry in zip(planes, entries, strict=True)]
+    every = [array for one in found for array in one.arrays]
+    if len({array.mem_type for array in every}) > 1:
+        raise RegisterError("the planes of a worker lie in DRAM and in VRAM: use one memory type")
+    pool = _geometry(planes, found)
+    shape.check(pool, side, worker)
+    blocks = shape.logical_blocks(pool, side, worker)
+    return Pool(side, worker, pool, blocks, all(a.writable for a in every), tuple(a.owner for a in every))
+
+
+def _by_plane(known: set[str], arrays: Arrays) -> dict[str, dict[str | None, Array]]:
+    found: dict[str, dict[str | None, Array]] = {}
+    for key, value in arrays.items():
+        plane, tensor = (key, None) if isinstance(key, str) else key
+        if plane not in known:
+            near = difflib.get_close_matches(plane, known, 1)
+            raise RegisterError(f"no plane {plane!r} on this worker{f'; did you mean {near[0]!r}?' if near else ''}")
+        found.setdefault(plane, {})[tensor] = describe(value)
+    return found
+
+
+def _plane(plane: names.Plane, entry: Planes, given: Mapping[str | None, Array]) -> _Found:
+    if not given:
+        raise RegisterError(f"plane {plane.name} is not covered: hand over its memory")
+    if None in given and len(given) > 1:
+        raise RegisterError(f"plane {plane.name} is given as pages and by tensor: give one of them")
+    return _pages(plane, entry, given[None]) if None in given else _tensors(plane, entry, given)
+
+
+def _pages(plane: names.Plane, entry: Planes, array: Array) -> _Found:
+    _check_items(plane, entry, array)
+    if len(array.shape) == 1:
+        return _flat(plane, array)
+    count, inner = array.shape[0] if array.shape else 0, span(array.shape[1:], array.strides[1:], array.itemsize)
+    if not count:
+        raise RegisterError(f"{plane.name}: an array of shape {array.shape} has no blocks")
+    if count > 1 and array.strides[0] != plane.stride:
+        raise RegisterError(f"{plane.name}: blocks lie {array.strides[0]} bytes apart, the plan says {plane.stride}")
+    if not _inner_dense(array):
+        raise RegisterError(
+            f"{plane.name}: a page of shape {array.shape[1:]} is not contiguous, strides {array.strides}"
+        )
+    enough = isinstance(array.owner, Memory) and plane.page <= inner <= plane.stride
+    if inner not in (plane.page, plane.stride) and not enough:
+        raise RegisterError(f"{plane.name}: a page has {inner} bytes, the plan says {plane.page}")
+    _check_axes(plane, entry, array)
+    return _Found(array.address, count, (array,))
+
+
+def _check_items(plane: names.Plane, entry: Planes, array: Array) -> None:
+    """Items are bytes, or as large as those of every tensor of the page."""
+    sizes = {element(view.dtype) for view in entry.views}
+    if array.itemsize != 1 and sizes != {array.itemsize}:
+        dtypes = ", ".join(sorted({view.dtype for view in entry.views}))
+        text = f"{plane.name}: elements of {array.itemsize} bytes, the plan says {dtypes}"
+        raise RegisterError(f"{text}: pass the engine's own dtype, or bytes")
+
+
+def _check_axes(plane: names.Plane, entry: Planes, array: Array) -> None:
+    """The axes of a page are those of its tensors, outermost first; the last one may pack all that is left."""
+    inner = zip(array.shape[1:-1], array.strides[1:-1], strict=True)
+    given = [axis for axis in inner if axis[0] > 1]
+    orders = _orders(entry.views)
+    if not any(given == order[: len(given)] for order in orders):
+        said = " or ".join(str(order) for order in orders)
+        text = f"{plane.name}: a page has the axes (count, bytes apart) {given}, the plan says {said}"
+        raise RegisterError(f"{text}: compile with the engine's order of axes")
+
+
+def _orders(views: tuple[View, ...]) -> list[list[tuple[int, int]]]:
+    """The (count, step) of axes that all tensors of a page have, and the same with the tensors as one axis more."""
+    axes = [[(count, step) for _, count, step in view.axes if count > 1] for view in views]
+    common = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*axes, strict=False))]
+    steps = set(np.diff(sorted(view.offset for view in views)).tolist())
+    if len(steps) != 1:
+        return [common]
+    tensors = len(views), steps.pop()
+    return [common, *([*common[:at], tensors, *common[at:]] for at in range(len(common) + 1))]
+
+
+def _flat(plane: names.Plane, array: Array) -> _Found:
+    if not array.dense or not array.nbytes or array.nbytes % plane.stride:
+        raise RegisterError(
+            f"{plane.name}: a flat array of {array.nbytes} bytes is not whole blocks of {plane.stride} bytes"
+        )
+    return _Found(array.address, array.nbytes // plane.stride, (array,))
+
+
+def _inner_dense(array: Array) -> bool:
+    expected = array.itemsize
+    for count, stride in zip(array.shape[:0:-1], array.strides[:0:-1], strict=True):
+        if count > 1 and stride != expected:
+            return False
+        expected *= count
+    return True
+
+
+def _tensors(plane: names.Plane, entry: Planes, given: Mapping[str | None, Array]) -> _Found:
+    known = {view.tensor: view for view in entry.views}
+    if set(given) != set(known):
+        raise RegisterError(f"plane {plane.name} has the tensors {sorted(known)}, got {sorted(map(str, given))}")
+    found = [_tensor(plane, known[str(name)], array) for name, array in sorted(given.items(), key=str)]
+    if len({(one.base, one.count) for one in found}) > 1:
+        raise RegisterError(f"the tensors of plane {plane.name} do not lie in one page at the plan's offsets")
+    return _Found(found[0].base, found[0].count, tuple(one.arrays[0] for one in found))
+
+
+def _tensor(plane: names.Plane, view: View, array: Array) -> _Found:
+    name = f"{plane.name} {view.tensor}"
+    shape_, strides = tuple(count for _, count, _ in view.axes), tuple(step for _, _, step in view.axes)
+    if array.shape[1:] != shape_ or not array.shape[:1] or not array.shape[0]:
+        raise RegisterError(f"{name}: shape {array.shape}, the plan says (blocks, {', '.join(map(str, shape_))})")
+    wrong = [index for index, got in enumerate(array.strides[1:]) if shape_[index] > 1 and got != strides[index]]
+    if wrong or (array.shape[0] > 1 and array.strides[0] != plane.stride):
+        raise RegisterError(f"{name}: strides {array.strides} bytes, the plan says {(plane.stride, *strides)}")
+    size = element(view.dtype)
+    if size is None or size != array.itemsize:
+        raise RegisterError(f"{name}: elements of {array.itemsize} bytes, the plan says {view.dtype} ({size} bytes)")
+    return _Found(array.address - view.offset, array.shape[0], (array,))
+
+
+def element(dtype: str) -> int | None:
+    """Bytes of one element of a dtype such as bf16, fp8, fp8_e4m3 or u8; None where the name has no width."""
+    bits = re.match(r"[a-z]+(\d+)", dtype)
+    return int(bits[1]) // 8 if bits and int(bits[1]) % 8 == 0 else None
+
+
+def _geometry(planes: tuple[names.Plane, ...], found: list[_Found]) -> Geometry:
+    base = np.array([one.base for one in found], np.int64)
+    count = np.array([one.count for one in found], np.int64)
+    stride, page = (np.array([getattr(plane, name) for plane in planes], np.int64) for name in ("stride", "page"))
+    device = np.array([one.arrays[0].device for one in found], np.int64)
+    ends = [one.base + (one.count - 1) * plane.stride + plane.page for one, plane in zip(found, planes, strict=True)]
+    region, regions = _regions(planes, found, ends)
+    mem_type = found[0].arrays[0].mem_type if found else "DRAM"
+    return Geometry(base, stride, page, count, device, region, regions, mem_type)
+
+
+def _regions(planes: tuple[names.Plane, ...], found: list[_Found], ends: list[int]) -> tuple[Ints, Ints]:
+    """One region per allocation that planes lie in: many small registrations are slow, and merging stops at them."""
+    for plane, one, end in zip(planes, found, ends, strict=True):
+        start, size = one.arrays[0].allocation
+        if not start <= one.base < end <= start + size:
+            raise RegisterError(f"{plane.name} at [{one.base:#x}, {end:#x}) leaves its allocation at {start:#x}")
+    clusters = _clusters([(one.arrays[0].device, *one.arrays[0].allocation) for one in found])
+    rows = np.zeros((max(clusters, default=-1) + 1, 3), np.int64)
+    for number in range(len(rows)):
+        members = [index for index, cluster in enumerate(clusters) if cluster == number]
+        start = min(found[index].base for index in members)
+        rows[number] = start, max(ends[index] for index in members) - start, found[members[0]].arrays[0].device
+    return np.array(clusters, np.int64), rows
+
+
+def _clusters(allocations: list[tuple[int, int, int]]) -> list[int]:
+    """Which (device, address, bytes) overlap: those that only touch may be different allocations and stay apart."""
+    number, reach, numbers = -1, (-1, -1), dict[tuple[int, int, int], int]()
+    for device, start, size in sorted(set(allocations)):
+        if device != reach[0] or start >= reach[1]:
+            number, reach = number + 1, (device, start)
+        reach = device, max(reach[1], start + size)
+        numbers[device, start, size] = number
+    return [numbers[allocation] for allocation in allocations]

@@ -1,0 +1,4 @@
+"""What operators see: logs, counters, Prometheus.
+
+Start with `metrics.py`.
+"""

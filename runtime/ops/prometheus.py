@@ -1,0 +1,97 @@
+"""The runtime's counters for Prometheus, through prometheus-client (the extra `metrics`)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kvplan.runtime.errors import MetricsAddressError, MetricsMissingError
+from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Counters, Metric
+
+PREFIX = "kvplan_"
+RATIO = Metric("merge_ratio", "Contiguous spans per request posted: what merging saves.")
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """`counters` as prometheus_client sees them. One per registry: workers of one process share their counters."""
+
+    counters: Counters
+
+    def collect(self) -> Iterator[Any]:
+        """The metric families, read from one snapshot."""
+        core, found = _module("prometheus_client.core"), self.counters.snapshot()
+        for metric in COUNTERS:
+            yield _counter(core, metric, found[metric.name])
+        for metric in HISTOGRAMS:
+            yield _histogram(core, metric, found[metric.name])
+        for metric in (*GAUGES, RATIO):
+            # What cannot be read now is left out: a 0 would be a lie.
+            if found[metric.name] is not None:
+                yield core.GaugeMetricFamily(PREFIX + metric.name, metric.help, value=found[metric.name])
+
+
+@dataclass(slots=True)
+class Served:
+    """A running HTTP server of metrics, on a thread of its own."""
+
+    port: int
+    server: Any
+    thread: Any
+
+    def close(self) -> None:
+        """Stop it. A second call does nothing."""
+        server, self.server = self.server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+            self.thread.join()
+
+
+def register(counters: Counters, registry: Any = None) -> Collector:
+    """Show `counters` in a prometheus_client registry, the default one with None.
+
+    Raises MetricsMissingError without prometheus-client, ValueError where the registry has a `kvplan_` metric already.
+    """
+    client, collector = _module("prometheus_client"), Collector(counters)
+    (client.REGISTRY if registry is None else registry).register(collector)
+    return collector
+
+
+def serve(counters: Counters, port: int = 0, host: str = "127.0.0.1") -> Served:
+    """Answer GET /metrics at host:port, any free port with 0, with these counters alone.
+
+    Raises MetricsMissingError without prometheus-client, MetricsAddressError where the address cannot be used.
+    """
+    client = _module("prometheus_client")
+    registry = client.CollectorRegistry(auto_describe=True)
+    register(counters, registry)
+    try:
+        server, thread = client.start_http_server(port, addr=host, registry=registry)
+    except (OSError, OverflowError) as error:
+        raise MetricsAddressError(f"cannot serve metrics at {host}:{port}: {error}: choose another port") from error
+    return Served(server.server_port, server, thread)
+
+
+def _counter(core: Any, metric: Metric, value: Any) -> Any:
+    name = PREFIX + metric.name
+    if not metric.label:
+        return core.CounterMetricFamily(name, metric.help, value=value)
+    family = core.CounterMetricFamily(name, metric.help, labels=[metric.label])
+    for label, count in value.items():
+        family.add_metric([label], count)
+    return family
+
+
+def _histogram(core: Any, metric: Metric, value: Any) -> Any:
+    buckets = list(value["buckets"].items())
+    return core.HistogramMetricFamily(PREFIX + metric.name, metric.help, buckets=buckets, sum_value=value["sum"])
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MetricsMissingError(f"no prometheus-client ({error}): pip install 'kvplan[metrics]'") from error

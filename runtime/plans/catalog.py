@@ -1,0 +1,240 @@
+"""Where plans come from: given ones, or a directory whose index says which file is for which pair of sides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from threading import Lock
+from typing import Literal, Protocol, TypeVar, runtime_checkable
+
+from kvplan.plan import index
+from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError
+from kvplan.plan.index import Entry, Stamp
+from kvplan.plan.loader import choose, load_plan, loaded
+from kvplan.plan.types import Plan, Side
+from kvplan.runtime.plans.jit import Jit, Made, check_digests, command, shown
+
+__all__ = ["Catalog", "Fixed", "Jit", "Plans", "plans_of"]
+
+Role = Literal["prefill", "decode"]
+# A side: its digest and its readable key.
+Pinned = tuple[str, str]
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Plans(Protocol):
+    """What finds the plan for a pair of sides, each (digest, readable key), by digests; raises PlanMissingError."""
+
+    def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan: ...
+
+    def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
+        """The models, (name, digest), that have plans with this side digest in this role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """These plans and no others. Of several for one pair the first is meant."""
+
+    plans: tuple[Plan, ...]
+
+    def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
+        return choose(self.plans, model_digest, prefill[0], decode[0])
+
+    def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
+        found = [plan for plan in self.plans if getattr(plan, role).digest == side]
+        return frozenset((plan.model, plan.model_digest) for plan in found)
+
+
+class Catalog:
+    """A plans directory. It is trusted like code: the plans in it are executed.
+
+    Plans are found by digests, and among those of one pair by compile `options`, which both engines must name alike:
+    every one that is named has that value, all others are the compiler's own. Of plans that are alike in all that, by
+    different compilers, the one of the lowest digest is taken. With `jit`, what is missing is compiled.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        jit: Jit | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder, self.jit = Path(folder), jit
+        self.options = tuple(sorted((options or {}).items()))
+        self._read: tuple[Stamp | None, tuple[Entry, ...]] = (None, ())
+        self._plans: dict[str, Plan] = {}
+        self._ran: dict[tuple[tuple[str, ...], Stamp | None], Made] = {}
+        self._reading, self._compiling = Lock(), Lock()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise PlanIndexError(f"{self.folder} is no directory: give the one that `kvplan compile -o` wrote to")
+
+    def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
+        """The plan for a pair. Raises PlanMissingError with the command that makes it, PlanIndexError, PlanLoadError.
+
+        With `jit` this takes up to twice its timeout: call it where nothing else waits.
+        """
+        found = self.look(model_digest, prefill[0], decode[0])
+        if found is not None:
+            return found
+        check_digests(model_digest, prefill[0], decode[0])
+        told = f"no plan from {prefill[1]} ({prefill[0]}) to {decode[1]} ({decode[0]}) of {model} ({model_digest})"
+        words = self._command(model, prefill[1], decode[1])
+        return self._made(told, words, lambda _: self.look(model_digest, prefill[0], decode[0]))
+
+    def look(self, model_digest: str, prefill: str, decode: str) -> Plan | None:
+        """The plan for three digests if it is there; nothing is compiled. Raises PlanIndexError, PlanLoadError."""
+        wanted = (model_digest, prefill, decode)
+        return self._first(lambda one: (one.model_digest, one.prefill[0], one.decode[0]) == wanted and self._meant(one))
+
+    def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
+        """The models, (name, digest), that have plans with this side digest. Raises PlanIndexError."""
+        found = [one for one in self.entries() if _pinned(one, role)[0] == side]
+        return frozenset((one.model, one.model_digest) for one in found)
+
+    def side(self, role: Role, key: str, model: str | None = None) -> Side:
+        """The side that an engine of this key is, before it has met anybody. Give `model` where there are several.
+
+        Raises PlanMissingError, PlanIndexError where two unlike sides have the key, PlanLoadError.
+        """
+        found = self._side(role, key, model)
+        if found is not None:
+            return found
+        mine = [one for one in self.entries() if model in (None, one.model)]
+        have = ", ".join(sorted({_pinned(one, role)[1] for one in mine})) or "none"
+        told = f"no {role} side {key} of {model or 'any model'} (there are: {have})"
+        if model is None:
+            raise PlanMissingError(f"{told} in {self.folder}: compile a pair that has it, or name the model")
+        words = self._command(model, key, key)
+        return self._made(told, words, lambda made: self._side(role, key, model) or self._side_of(role, made))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The index as it is now, read again where it has changed; empty where there is none. Raises PlanIndexError."""
+        with self._reading:
+            if self._stamp() != self._read[0] or self._read[0] is None:
+                found = index.contents(self.folder, index.NAME)
+                self._read = (None, ()) if found is None else (found[0], index.parse(found[1], self._name()))
+            return self._read[1]
+
+    def _stamp(self) -> Stamp | None:
+        try:
+            return index.stamp(os.stat(self._name()))
+        except OSError:
+            return None
+
+    def _name(self) -> str:
+        return str(self.folder / index.NAME)
+
+    def _command(self, model: str, prefill: str, decode: str) -> list[str]:
+        return command(model, prefill, decode, self.options, self.jit.layouts if self.jit else (), self.folder)
+
+    def _meant(self, one: Entry) -> bool:
+        named = {name for name, _ in self.options}
+        return set(self.options) <= set(one.options) and set(one.unusual) <= named
+
+    def _first(self, wanted: Callable[[Entry], bool]) -> Plan | None:
+        """The plan of the lowest digest whose entry is wanted and whose file is there."""
+        entries = self.entries()
+        try:
+            return self._searched(entries, wanted)
+        except PlanIndexError:
+            # A compile may have replaced plan and index since the index was read.
+            if self.entries() is entries:
+                raise
+            return self._searched(self.entries(), wanted)
+
+    def _searched(self, entries: Iterable[Entry], wanted: Callable[[Entry], bool]) -> Plan | None:
+        found = sorted(filter(wanted, entries), key=lambda one: (one.plan, one.path))
+        return next((plan for plan in map(self._plan, found) if plan is not None), None)
+
+    def _side(self, role: Role, key: str, model: str | None) -> Side | None:
+        alike = [one for one in self.entries() if _pinned(one, role)[1] == key and model in (None, one.model)]
+        digests = {_pinned(one, role)[0]: one.model for one in alike}
+        if len(digests) > 1:
+            of = ", ".join(f"{digest} of {name}" for digest, name in sorted(digests.items()))
+            raise PlanIndexError(
+                f"{self.folder} has several {role} sides {key}: {of}; name the model, remove old plans"
+            )
+        plan = self._first(lambda one: one in alike)
+        return None if plan is None else _side(plan, role)
+
+    def _side_of(self, role: Role, made: tuple[str, ...]) -> Side | None:
+        """The side of the plans that a command made: it may write the key in another way than was asked."""
+        plan = self._first(lambda one: one.plan in made)
+        return None if plan is None else _side(plan, role)
+
+    def _plan(self, one: Entry) -> Plan | None:
+        """The plan of an entry, None where its file is gone: the bytes that are checked are those that are executed."""
+        found = index.contents(self.folder, one.path)
+        if found is None:
+            return None
+        name, pin = str(self.folder / one.path), index.pinned(found[1])
+        if pin != one.sha256:
+            told = f"{name} has sha256 {pin}, its index pins {one.sha256}: find out who altered it, or compile it again"
+            raise PlanIndexError(told)
+        plan = self._plans.get(pin) or loaded(found[1], name)
+        _check(one, index.entry(one.path, found[1], plan, one.unusual), name)
+        return self._plans.setdefault(pin, plan)
+
+    def _made(self, told: str, words: list[str], look: Callable[[tuple[str, ...]], T | None]) -> T:
+        """What `look` finds once the command has run; commands run one at a time. Raises PlanMissingError."""
+        if self.jit is None:
+            raise PlanMissingError(f"{told} in {self.folder}; make it with\n{shown(words)}")
+        if not self._compiling.acquire(timeout=self.jit.timeout):
+            raise PlanMissingError(f"{told}; other plans have been compiled for {self.jit.timeout:.3g} s: ask again")
+        try:
+            found = look(())
+            found = look(self._run(self.jit, tuple(words))) if found is None else found
+        finally:
+            self._compiling.release()
+        if found is None:
+            raise PlanMissingError(f"{told}; other digests come of\n{shown(words)}\nare both engines of one kvplan?")
+        return found
+
+    def _run(self, jit: Jit, words: tuple[str, ...]) -> tuple[str, ...]:
+        """The digests of what a command makes. It is not run again until the index has changed."""
+        made = self._ran.get((words, self._stamp()))
+        if made is None and len(self._ran) >= jit.most:
+            raise PlanMissingError(f"{jit.most} plans were asked for, no more are made; make it with\n{shown(words)}")
+        made = made or jit.run(words)
+        if made.final:
+            self._ran[words, self._stamp()] = made
+        if made.problem:
+            raise PlanMissingError(f"{made.problem}: {shown(words)}")
+        return made.digests
+
+
+def plans_of(value: object) -> Plans:
+    """A plan, plans, the path of a plan or of a plans directory, or what finds plans itself, as what finds plans.
+
+    Raises PlanLoadError for anything else.
+    """
+    if isinstance(value, Plan):
+        return Fixed((value,))
+    if isinstance(value, str | Path):
+        return Fixed((load_plan(value),)) if Path(value).is_file() else Catalog(value)
+    # Bytes have a method `find`, too.
+    if isinstance(value, Plans) and not isinstance(value, Sequence | bytearray):
+        return value
+    given = tuple(value) if isinstance(value, Iterable) else ()
+    if not given or not all(isinstance(plan, Plan) for plan in given):
+        raise PlanLoadError(f"{ascii(value)[:80]} is no plan, plans or plans directory: give one of these")
+    return Fixed(given)
+
+
+def _pinned(one: Entry, role: Role) -> Pinned:
+    return one.prefill if role == "prefill" else one.decode
+
+
+def _side(plan: Plan, role: Role) -> Side:
+    return plan.prefill if role == "prefill" else plan.decode
+
+
+def _check(pinned: Entry, found: Entry, name: str) -> None:
+    """Raises PlanIndexError where a plan is not the one that the index says it is."""
+    for field in fields(Entry):
+        said, is_ = getattr(pinned, field.name), getattr(found, field.name)
+        if said != is_:
+            raise PlanIndexError(f"{name} has {field.name} {is_!r}, its index says {said!r}: compile it again")

@@ -1,0 +1,126 @@
+"""Who polls: a thread of the runtime's own, or one task of an event loop for all that is awaited there."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from kvplan.runtime.ops import logs
+
+SHORTEST, LONGEST = 20e-6, 1e-3
+
+
+def rest(wakers: Iterable[int], seconds: float) -> None:
+    """Sleep for `seconds`, less where one of these descriptors becomes readable."""
+    try:
+        select.select([one for one in wakers if one >= 0], [], [], seconds)
+    except (OSError, ValueError):
+        # One was closed meanwhile: whoever did that has the next word.
+        time.sleep(seconds)
+
+
+class Polled(Protocol):
+    """A worker that moves only when it is polled."""
+
+    def poll(self) -> bool: ...
+
+    def running(self) -> int: ...
+
+
+class Awaited(Protocol):
+    """What ends some time, if its worker is polled."""
+
+    @property
+    def worker(self) -> Polled: ...
+
+    def on_end(self, callback: Callable[[Any], None]) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class Thread:
+    """Calls `poll` until it is stopped; pauses, spent in `rest`, grow to a millisecond while there is nothing to do."""
+
+    def __init__(self, poll: Callable[[], bool], name: str, rest: Callable[[float], None] = time.sleep) -> None:
+        self._poll, self._rest, self._stop = poll, rest, threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        # At exit ZeroMQ closes the sockets of whoever did not: that is no failure to report.
+        atexit.register(self._stop.set)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it, and wait until it has; from within it, only tell it to."""
+        self._stop.set()
+        atexit.unregister(self._stop.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        pause = SHORTEST
+        while not self._stop.is_set():
+            pause = self._round(pause)
+
+    def _round(self, pause: float) -> float:
+        """A poll and a pause; the next pause. A failure ends neither the thread nor the answers to other peers."""
+        try:
+            pause = SHORTEST if self._poll() else min(2 * pause, LONGEST)
+            self._rest(pause)
+            return pause
+        except Exception:
+            if not self._stop.is_set():
+                logs.failure("poll failed", thread=threading.current_thread().name)
+            time.sleep(LONGEST)
+            return LONGEST
+
+
+# One task per event loop and worker, however many transfers are awaited: each of them would poll for all others.
+_DRIVERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+async def ended(transfer: Awaited) -> None:
+    """Wait until a transfer has ended. If the waiting task is cancelled, so is the transfer."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def end(_: Awaited) -> None:
+        loop.call_soon_threadsafe(_set, future)
+
+    transfer.on_end(end)
+    try:
+        while not future.done():
+            task = _driver(loop, transfer.worker)
+            await asyncio.wait([future, task], return_when=asyncio.FIRST_COMPLETED)
+            if task.done() and not task.cancelled():
+                task.result()
+    except asyncio.CancelledError:
+        transfer.cancel()
+        raise
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _driver(loop: asyncio.AbstractEventLoop, worker: Polled) -> asyncio.Task[None]:
+    tasks = _DRIVERS.setdefault(loop, {})
+    if id(worker) not in tasks or tasks[id(worker)].done():
+        tasks[id(worker)] = task = loop.create_task(_poll(worker))
+        task.add_done_callback(lambda _: tasks.pop(id(worker), None) if tasks.get(id(worker)) is task else None)
+    return tasks[id(worker)]
+
+
+async def _poll(worker: Polled) -> None:
+    """Poll while anything runs."""
+    pause = SHORTEST
+    while worker.running():
+        pause = SHORTEST if worker.poll() else min(2 * pause, LONGEST)
+        await asyncio.sleep(pause)

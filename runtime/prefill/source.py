@@ -1,0 +1,139 @@
+"""What of a held request is there: as a whole, or in chunks, each after the event that its caller passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from kvplan.plan.block_tables import Slot, Table, Tables, whole
+from kvplan.plan.errors import BadRequestError
+from kvplan.plan.request import checked_range
+from kvplan.plan.types import Blocks
+
+
+class Computed(Protocol):
+    """An event, such as a CUDA event: `query` says whether all work before it has completed."""
+
+    def query(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """One chunk: tokens [first, end), in all layers or some; `tables` name its pages on the prefill side."""
+
+    tokens: tuple[int, int]
+    layers: tuple[int, ...] | None
+    tables: Tables
+    last: bool
+    after: Computed | None
+
+
+@dataclass(slots=True)
+class Stock:
+    """One held request. `tokens` is None where it is offered as a whole, after `after`.
+
+    `ready` chunks of `chunks` have been computed: they are announced in order. `tables` are the blocks of one that is
+    whole, None where only decode knows them. With `again` the name was held before, and maybe with other blocks.
+    """
+
+    request: str
+    hold: int
+    tokens: tuple[int, int] | None = None
+    after: Computed | None = None
+    tables: Tables | None = None
+    again: bool = False
+    chunks: list[Offered] = field(default_factory=list)
+    ready: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is there."""
+        if self.tokens is None:
+            return self.after is None
+        return bool(self.chunks) and self.chunks[-1].last and self.ready == len(self.chunks)
+
+    @property
+    def pending(self) -> bool:
+        """Whether an event is waited for."""
+        return self.after is not None if self.tokens is None else self.ready < len(self.chunks)
+
+    def differs(self, named: Tables) -> str:
+        """How blocks that decode names differ from those that are held; empty where they do not."""
+        held = self.tables or {}
+        for group, table in named.items() if self.tables is not None else ():
+            if group not in held or not _same(table, held[group]):
+                return f"hold {self.hold} has other blocks of group {group!r} than decode was told of"
+        return ""
+
+    def offer(self, chunk: Offered) -> None:
+        """Add a chunk. Raises BadRequestError where it is outside of what was opened, or comes after the last one."""
+        name = f"request {self.request}"
+        if self.tokens is None:
+            raise BadRequestError(f"{name} is held as a whole: open it to offer chunks")
+        if self.again and chunk.tokens[0] < chunk.tokens[1] and not chunk.tables:
+            raise BadRequestError(f"{name} was held before, and decode may name its old blocks: give tables")
+        if self.chunks and self.chunks[-1].last:
+            raise BadRequestError(f"{name}: a chunk comes after the last one")
+        if not self.tokens[0] <= chunk.tokens[0] <= chunk.tokens[1] <= self.tokens[1]:
+            raise BadRequestError(f"{name} was opened for tokens {self.tokens}, offered are {chunk.tokens}")
+        self.chunks.append(chunk)
+
+    def advance(self) -> bool:
+        """Whether more is there than before. Raises what an event raises."""
+        if self.tokens is None:
+            return self._arrive()
+        before = self.ready
+        while self.ready < len(self.chunks) and _past(self.chunks[self.ready].after):
+            self.ready += 1
+        return self.ready > before
+
+    def _arrive(self) -> bool:
+        if self.after is None or not _past(self.after):
+            return False
+        self.after = None
+        return True
+
+
+def _past(event: Computed | None) -> bool:
+    return event is None or bool(event.query())
+
+
+def _same(named: Table, held: Table) -> bool:
+    """Whether all blocks of one table are those of another at the same positions."""
+    if type(named) is not type(held) or not isinstance(named, Blocks):
+        return _facts(named) == _facts(held)
+    assert isinstance(held, Blocks)
+    at = np.flatnonzero(named.ids >= 0)
+    index = at + (named.first - held.first)
+    if at.size and (index[0] < 0 or index[-1] >= held.ids.size):
+        return False
+    return bool((held.ids[index] == named.ids[at]).all())
+
+
+def _facts(table: Table) -> tuple[object, ...]:
+    """What a slot or a ring is, to compare; blocks where one of these is meant are never the same."""
+    if isinstance(table, Slot):
+        return Slot, int(table.slot), int(table.at)
+    return type(table), table.ids.tolist(), getattr(table, "at", table)
+
+
+def check_event(request: str, after: object) -> None:
+    """Raises BadRequestError where `after` cannot be asked whether it has completed."""
+    if after is not None and not callable(getattr(after, "query", None)):
+        raise BadRequestError(f"request {request}: an event has a query(), as CUDA events have; given is {after!r}")
+
+
+def interval(tokens: object, what: str) -> tuple[int, int]:
+    """`tokens` as two ints, first <= end. Raises BadRequestError that begins with `what`."""
+    try:
+        return checked_range(tokens)
+    except BadRequestError as error:
+        raise BadRequestError(f"{what}: {error}") from error
+
+
+def numbered(layers: Iterable[int] | None, what: str) -> tuple[int, ...] | None:
+    """`layers` as ints in order. Raises BadRequestError."""
+    return None if layers is None else tuple(sorted({whole(layer, what) for layer in layers}))

@@ -1,0 +1,260 @@
+"""A prefill worker: hold requests for decode workers, offer what is computed, free what nobody needs any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from kvplan.plan.block_tables import Tables, own
+from kvplan.plan.request import check_id
+from kvplan.runtime import clock as clocks
+from kvplan.runtime.control.card import Hello, Refusal
+from kvplan.runtime.control.channel import Desk
+from kvplan.runtime.control.handshake_server import Local
+from kvplan.runtime.control.identity import Identity, identified
+from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, WithdrawnError
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops.metrics import Counters
+from kvplan.runtime.plans.async_catalog import patient
+from kvplan.runtime.plans.catalog import Fixed, plans_of
+from kvplan.runtime.polling import Thread, rest
+from kvplan.runtime.prefill.clients import expected
+from kvplan.runtime.prefill.lease import Event, Leases, Released
+from kvplan.runtime.prefill.registration import Serving
+from kvplan.runtime.prefill.source import Computed, Offered, Stock, check_event, interval, numbered
+from kvplan.runtime.transfer.limits import Limits
+from kvplan.runtime.transport.base import Transport
+
+LEASE = 30.0
+
+
+class PrefillWorker:
+    """One prefill worker: its memory registered, its desk at `address`. Safe to use from threads.
+
+    `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker. With
+    `admission` decode workers ask before each read, within `limits`. A thread of its own polls, unless `start` is
+    false: then the caller does, often, or nobody can read.
+    """
+
+    def __init__(
+        self,
+        plans: object,
+        worker: int,
+        pool: Pool,
+        transport: Transport,
+        *,
+        identity: Identity,
+        keys: Keys | Plain,
+        bind: str = "tcp://127.0.0.1:*",
+        lease: float = LEASE,
+        limits: Limits | None = None,
+        admission: bool = False,
+        counters: Counters | None = None,
+        start: bool = True,
+        clock: Callable[[], float] = clocks.now,
+    ) -> None:
+        self.plans, self.worker = patient(plans_of(plans)), worker
+        self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
+        self.counters, self.limits = counters or Counters(), limits or Limits()
+        self.generation, self._side, self._admission = 0, pool.side, admission
+        self._transport, self._clock, self._lease = transport, clock, lease
+        self._leases = Leases(lease, self.limits.requests)
+        self._lock, self._closed, self._asleep = threading.RLock(), False, False
+        self._addresses, self._ended = tuple[str, ...](), list[Released]()
+        given = self.plans.plans if isinstance(self.plans, Fixed) else ()
+        # No plan has a decode worker that would ever tell this worker that it is done.
+        self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
+        self._desk = Desk(bind, keys)
+        try:
+            self._furnish(pool)
+        except Exception:
+            self._desk.close()
+            raise
+        self.address = self._desk.address
+        self._gauges = [
+            self.counters.gauge("leases_held", self._leases.held),
+            self.counters.gauge("peers", lambda: len(self._serving.guests)),
+            self.counters.gauge("in_flight_bytes", lambda: self._serving.gate.in_flight()),
+        ]
+        wakers = (self._desk.fileno(),)
+        self._thread = Thread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
+
+    def announce(self, addresses: Iterable[str]) -> None:
+        """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
+
+        Raises HandshakeError where they are not one text for each worker of this side.
+        """
+        given, count = [addresses] if isinstance(addresses, str) else list(addresses), len(self._side.workers)
+        if len(given) != count or not all(isinstance(one, str) for one in given):
+            raise HandshakeError(
+                f"{len(given)} addresses are announced, this side has {count} workers: give one of each"
+            )
+        with self._lock:
+            self._addresses = tuple(given)
+
+    def hold(self, request: str, tables: Tables | None = None, *, after: Computed | None = None) -> None:
+        """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
+
+        With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
+        that was held before is not held anew without them: decode may still name its old blocks.
+        Call it on every worker before a decode worker is told of the request's blocks. Raises HandleError where it is
+        held already, LimitedError, BadRequestError.
+        """
+        self._hold(request, None, after, tables)
+
+    def open(self, request: str, tokens: tuple[int, int]) -> None:
+        """Keep a request of tokens [first, end) until it is `released`; what is computed of it is offered in chunks."""
+        self._hold(request, interval(tokens, f"request {request}"), None)
+
+    def offer(
+        self,
+        request: str,
+        tokens: tuple[int, int],
+        tables: Tables | None = None,
+        *,
+        layers: Iterable[int] | None = None,
+        after: Computed | None = None,
+        last: bool = False,
+    ) -> None:
+        """Tokens [first, end) of an opened request are computed, once `after` has completed, in all layers or some.
+
+        `tables` name this side's blocks by group. With the `last` chunk states and rings move, too. Raises
+        BadRequestError, HandleError for a request that is not open.
+        """
+        what = f"request {request}"
+        check_event(request, after)
+        with self._lock:
+            self._check_open()
+            named = self._named(tables) or {}
+            chunk = Offered(interval(tokens, what), numbered(layers, what), named, bool(last), after)
+            self._serving.offer(request, chunk)
+
+    def withdraw(self, request: str) -> None:
+        """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
+        with self._lock:
+            self._check_open()
+            self._leases.withdraw(request, self._clock())
+            self._serving.gone(request, WithdrawnError.code, "the prefill engine gave the request up")
+
+    def released(self) -> list[Released]:
+        """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
+        with self._lock:
+            found, self._ended = self._ended, []
+            return found
+
+    def events(self) -> list[Event]:
+        """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
+        with self._lock:
+            found = list(self._serving.events)
+            self._serving.events.clear()
+            return found
+
+    def poll(self) -> bool:
+        """Answer decode workers, progress the transport; whether there was anything to do. Never blocks.
+
+        Raises HandleError after `close`.
+        """
+        with self._lock:
+            self._check_closed()
+            now, me = self._clock(), self._local()
+            heard = self._desk.receive()
+            for identity, message in heard:
+                self._hear(identity, message, me, now)
+            busy = not self._asleep and self._serving.step(now)
+            self._expire(now)
+            return busy or bool(heard)
+
+    def suspend(self) -> None:
+        """Give the memory back: decode workers are dropped, registrations end. Raises HandleError while any is held."""
+        with self._lock:
+            self._check_open()
+            if held := self._leases.held():
+                raise HandleError(f"prefill worker {self.worker} holds {held} requests: withdraw them, or wait")
+            self._serving.close()
+            self._asleep = True
+            self._transport.deregister()
+
+    def resume(self, pool: Pool) -> None:
+        """Register memory anew after `suspend`: the same memory, or of another size. Decode workers meet it anew."""
+        with self._lock:
+            self._check_closed()
+            if not self._asleep:
+                raise HandleError(f"prefill worker {self.worker} is not suspended: call suspend first")
+            self.generation += 1
+            self._furnish(pool)
+
+    def close(self) -> None:
+        """Stop answering and end the transport: readers lose this worker. Once more does nothing."""
+        if self._thread is not None:
+            self._thread.stop()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for forget in self._gauges:
+                forget()
+            self._serving.close()
+            self._desk.close()
+            self._transport.close()
+
+    def _furnish(self, pool: Pool) -> None:
+        if pool.worker != self.worker or pool.side.digest != self._side.digest:
+            raise RegisterError(f"the pool is not that of prefill worker {self.worker} of this side: call views again")
+        leases = self._leases, self._lease
+        self._serving = Serving(pool, self._transport, self._desk, *leases, self.limits, self.counters)
+        self._asleep = False
+
+    def _hear(self, identity: bytes, message: object, me: Local, now: float) -> None:
+        if self._asleep and isinstance(message, Hello):
+            text = f"prefill worker {self.worker} is suspended"
+            self._desk.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
+            return
+        self._serving.hear(identity, message, me, now)
+
+    def _hold(
+        self, request: str, tokens: tuple[int, int] | None, after: Computed | None, tables: Tables | None = None
+    ) -> None:
+        check_id(request)
+        check_event(request, after)
+        with self._lock:
+            self._check_open()
+            if any(one.request == request for one in self._ended):
+                raise HandleError(f"request {request} was released: see released() before it is held anew")
+            if self._unread:
+                self._ended.append(Released(request, "finished"))
+                return
+            named, again = self._named(tables), self._leases.remembers(request)
+            if again and tokens is None and named is None:
+                text = f"request {request} was held before, and decode may still name its old blocks"
+                raise HandleError(f"{text}: give its tables, or another name")
+            number = self._leases.hold(request, self._clock())
+            self._serving.add(Stock(request, number, tokens, after, named, again))
+
+    def _named(self, tables: Tables | None) -> Tables | None:
+        """The caller's tables, checked and copied."""
+        return None if tables is None else own(self._side, tables, self._serving.pool.blocks)
+
+    def _expire(self, now: float) -> None:
+        self._leases.expire(now)
+        for one in self._leases.released():
+            self._ended.append(one)
+            self.counters.add("leases", end=one.why)
+            self._serving.gone(one.request, LeaseError.code, f"hold of the request is over: {one.why}")
+
+    def _local(self) -> Local:
+        serving, me = self._serving, self.identity
+        addresses = () if self._asleep else self._addresses
+        return Local(
+            me, self._side, self.worker, me.model, me.model_digest, self.plans, self.generation, addresses,
+            self._admission, serving.pool.geometry, serving.metadata,
+        )  # fmt: skip
+
+    def _check_closed(self) -> None:
+        if self._closed:
+            raise HandleError(f"prefill worker {self.worker} is closed: make a new one")
+
+    def _check_open(self) -> None:
+        self._check_closed()
+        if self._asleep:
+            raise HandleError(f"prefill worker {self.worker} is suspended: resume it")

@@ -1,0 +1,202 @@
+"""A request fed in chunks of tokens, or of tokens and layers, which together move what the whole request moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kvplan.plan import request as requests
+from kvplan.plan.block_tables import Tables, whole
+from kvplan.plan.blocks import NO_RUNS
+from kvplan.plan.errors import BadRequestError
+from kvplan.plan.request import Request
+from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.types import CONTEXT, Interval, Pair, Plan, Read, Runs
+from kvplan.runtime.transfer import layers as of_layers
+from kvplan.runtime.transfer.demand import Demand, written_by
+from kvplan.runtime.transfer.layers import Layers
+
+MOST_LAYERS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens [first, end) of a request, in all layers or in `layers`. After the `last` one no more come.
+
+    `tables` are those of prefill groups that the request does not have, or has otherwise, as they stand after the
+    chunk. What has no tokens to cut (states, rings, ranges of another length) moves with the chunk of its layers that
+    ends where the request does.
+    """
+
+    tokens: tuple[int, int]
+    last: bool
+    layers: Layers | None
+    tables: Tables
+
+
+def check(plan: Plan, request: Request, chunk: Chunk, pools: Mapping[str, int]) -> Chunk:
+    """The chunk with its numbers ints and its tables copied; `pools` are prefill's, by group. The request is checked.
+
+    Raises BadRequestError where the chunk leaves the request, or a table does not fit.
+    """
+    tokens = requests.checked_range(chunk.tokens)
+    check_inside(request, tokens)
+    if not isinstance(chunk.last, bool):
+        raise BadRequestError(f"whether a chunk is the last is true or false, not {type(chunk.last).__name__}")
+    end = tokens[1]
+    tables = requests.brought(plan, request, chunk.tables, end, pools, final=end == request.tokens[1])
+    return Chunk(tokens, chunk.last, _layers(chunk.layers), tables)
+
+
+def clipped(tokens: Interval, request: Interval) -> Interval:
+    """What of a chunk lies in the tokens of a request, which may begin later: behind a prefix that decode has."""
+    return min(max(tokens[0], request[0]), request[1]), max(tokens[1], request[0])
+
+
+def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: Cover) -> Chunk | None:
+    """What a request takes of a chunk that is offered: checked, and covered; None where that is nothing.
+
+    Raises BadRequestError where it does not fit the request, or what came before.
+    """
+    tokens = clipped(offered.tokens, request.tokens)
+    if tokens[0] == tokens[1] and not offered.last:
+        return None
+    chunk = check(plan, request, replace(offered, tokens=tokens), pools)
+    cover.add(chunk)
+    return chunk
+
+
+def part(plan: Plan, decode_worker: int, request: Request, chunk: Chunk, prefill_worker: int | None = None) -> Demand:
+    """What a checked chunk of a checked request moves to a decode worker, from `prefill_worker` only if it is given.
+
+    Raises BadRequestError for tables that are missing or too short.
+    """
+    if all(first == end for first, end in (request.tokens, *request.lengths.values())):
+        return Demand({}, {})
+    reads = [read for read in plan.reads[decode_worker] if prefill_worker in (None, read.worker)]
+    mine, asked = (
+        plan.decode.workers[decode_worker].shard,
+        replace(request, prefill={**request.prefill, **chunk.tables}),
+    )
+    found: dict[tuple[str, int], Runs] = {}
+    for key in sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in reads}):
+        same = [read for read in reads if (read.pair, plan.prefill.workers[read.worker].shard) == key]
+        moves = any(_touches(read, chunk) for read in same)
+        found[key] = _runs(plan, pair_named(plan, key[0]), asked, chunk, (key[1], mine)) if moves else NO_RUNS
+    return Demand(found, written_by(plan, found))
+
+
+def final(request: Request, chunk: Chunk) -> bool:
+    """Whether a chunk is that of its layers with which all moves that has no tokens to cut."""
+    first, end = chunk.tokens
+    return end == request.tokens[1] and (first < end or request.tokens[0] == request.tokens[1])
+
+
+def check_inside(request: Request, tokens: Interval) -> None:
+    """Raises BadRequestError where a chunk leaves the request."""
+    if not request.tokens[0] <= tokens[0] <= tokens[1] <= request.tokens[1]:
+        raise BadRequestError(f"{_said(tokens)} of a chunk leave {_said(request.tokens)} of request {request.id}")
+
+
+def _touches(read: Read, chunk: Chunk) -> bool:
+    return chunk.layers is None or not chunk.layers.isdisjoint(read.layers)
+
+
+def _runs(plan: Plan, pair: Pair, request: Request, chunk: Chunk, shards: tuple[int, int]) -> Runs:
+    if _uncut(plan, pair):
+        return requests.runs(plan, pair, request, shards) if final(request, chunk) else NO_RUNS
+    found = [requests.runs(plan, pair, request, shards, some) for some in _needed(pair, request.tokens, chunk.tokens)]
+    return _together(*found)
+
+
+def _uncut(plan: Plan, pair: Pair) -> bool:
+    """Whether the runs of a pair do not follow the tokens of the context: they move whole."""
+    theirs, ours = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
+    return ours.store == "state" or ours.length != CONTEXT or bool(theirs.ring or ours.ring)
+
+
+def _needed(pair: Pair, whole_request: Interval, chunk: Interval) -> tuple[Interval, Interval]:
+    """The tokens of a chunk that are needed for the end of the request: sinks, and those from the window on.
+
+    A match function that is asked for these alone leaves none out: its own window, counted from an earlier end, begins
+    no later. Sinks end at a row's end, before the row that the window begins with.
+    """
+    (first, end), rows = whole_request, pair.rows
+    low = max(first, pair.needs.low(end))
+    sinks = min(chunk[1], low // rows * rows, -(-pair.needs.sink // rows) * rows)
+    return (chunk[0], sinks), (max(chunk[0], low), chunk[1])
+
+
+def _together(one: Runs, other: Runs) -> Runs:
+    if not len(one.count) or not len(other.count):
+        return other if len(other.count) else one
+    return Runs(*(np.concatenate(columns) for columns in zip(one, other, strict=True)))
+
+
+def _layers(given: object) -> Layers | None:
+    if given is None:
+        return None
+    if not isinstance(given, Set | tuple | list) or not 0 < len(given) <= MOST_LAYERS:
+        raise BadRequestError("the layers of a chunk are a set of whole numbers, or None for all")
+    return frozenset(whole(layer, "a layer") for layer in given)
+
+
+def _said(tokens: Interval) -> str:
+    return f"tokens [{tokens[0]}, {tokens[1]})"
+
+
+class Cover:
+    """Which tokens of which layers have come. `worker` is the prefill worker that feeds, None for one that has all.
+
+    The layers of which nothing is read from the worker may come, too, and need not.
+    """
+
+    def __init__(self, plan: Plan, request: Request, worker: int | None = None) -> None:
+        self._request = request
+        self._known, self._needed = of_layers.stored(plan, worker), of_layers.moved(plan, worker)
+        self._came: dict[int, tuple[Interval, ...]] = {}
+        self.ended = False
+
+    def add(self, chunk: Chunk) -> None:
+        """A chunk has come. Raises BadRequestError, and adds nothing, where it does not fit what came before."""
+        if self.ended:
+            raise BadRequestError(f"{_said(chunk.tokens)} of request {self._request.id} came after the last chunk")
+        check_inside(self._request, chunk.tokens)
+        layers = self._known if chunk.layers is None else chunk.layers
+        if strange := layers - self._known:
+            have = of_layers.text(self._known)
+            raise BadRequestError(f"{of_layers.text(strange)} of a chunk are unknown: there are {have}")
+        came = {**self._came, **self._added(chunk, layers)}
+        if chunk.last:
+            self._check_gaps(came)
+        self._came, self.ended = came, chunk.last
+
+    def _added(self, chunk: Chunk, layers: Layers) -> dict[int, tuple[Interval, ...]]:
+        first, end = chunk.tokens
+        if first == end and self._request.tokens[0] < self._request.tokens[1]:
+            if not chunk.last:
+                raise BadRequestError(f"{_said(chunk.tokens)} are none: only the last chunk may be empty")
+            return {}
+        return {layer: self._joined(layer, chunk.tokens) for layer in layers}
+
+    def _joined(self, layer: int, new: Interval) -> tuple[Interval, ...]:
+        before = self._came.get(layer, ())
+        for one in before:
+            if max(one[0], new[0]) < min(one[1], new[1]) or one == new:
+                raise BadRequestError(f"layer {layer}: {_said(new)} of a chunk overlap {_said(one)}, which came before")
+        found: list[Interval] = []
+        for low, high in sorted([*before, new]):
+            if found and found[-1][1] == low:
+                low = found.pop()[0]
+            found.append((low, high))
+        return tuple(found)
+
+    def _check_gaps(self, came: Mapping[int, tuple[Interval, ...]]) -> None:
+        lacking = {layer for layer in self._needed if came.get(layer) != (self._request.tokens,)}
+        if lacking:
+            layer = min(lacking)
+            have = ", ".join(_said(one) for one in came.get(layer, ())) or "none"
+            text = f"the last chunk leaves gaps in {of_layers.text(lacking)}: of layer {layer} there are {have}"
+            raise BadRequestError(f"{text}, the request has {_said(self._request.tokens)}")

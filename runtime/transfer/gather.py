@@ -1,0 +1,242 @@
+"""The hot path: from the runs of a request to what is posted over one link.
+
+Blocks that lie side by side on both sides become one explicit span; all others go by index into the prepared
+lists, which costs less than a nanosecond each where an explicit address costs ten and a posted request a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan import expand as rows
+from kvplan.plan import spans
+from kvplan.plan.blocks import NO_RUNS
+from kvplan.plan.types import Ints, Runs
+from kvplan.runtime.errors import AddressError, LimitError
+from kvplan.runtime.transfer.prepare import INT32, Bank, Entry, Link
+from kvplan.runtime.transport.base import Index
+
+NOTHING = np.empty((0, 5), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one link moves: indices into its banks, and explicit rows (address, bytes, device) of both sides.
+
+    The indices (local, remote) are views of the scratch: post them before the next load is gathered. `bytes` are
+    those asked for, without padding that lies between them; `spans` is their number before neighbours were joined.
+    """
+
+    banks: tuple[tuple[Bank, Index, Index], ...]
+    local_spans: Ints
+    remote_spans: Ints
+    bytes: int
+    spans: int
+
+    @property
+    def requests(self) -> int:
+        """How many requests the transport posts."""
+        return sum(len(local) for _, local, _ in self.banks) + len(self.local_spans)
+
+
+class Scratch:
+    """Memory for indices that is used again: fresh memory costs more than what is written into it."""
+
+    def __init__(self) -> None:
+        self._free = np.empty(0, np.int32)
+        self._used = 0
+
+    def clear(self) -> None:
+        self._used = 0
+
+    def table(self, lines: int, step: int, blocks: Index) -> Index:
+        """Index of every block in `lines` rows that begin `step` apart."""
+        size = lines * len(blocks)
+        out = self._take(size)
+        # Two passes in place: numpy has a vector loop for that, and none for a scalar and a row into a third.
+        grid = out.reshape(lines, len(blocks))
+        grid[:] = (np.arange(lines, dtype=np.int64) * step).astype(np.int32)[:, None]
+        grid += blocks
+        return out
+
+    def _take(self, size: int) -> Index:
+        if self._used + size > len(self._free):
+            self._free, self._used = np.empty(2 * size + len(self._free), np.int32), 0
+        self._used += size
+        return self._free[self._used - size : self._used]
+
+
+def gather(link: Link, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
+    """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
+    scratch.clear()
+    out = _Out(link, scratch)
+    total = 0
+    for entry in link.entries:
+        one = runs[entry.pair.name]
+        whole = spans.whole_pages(entry.pair.page, entry.read.table, one)
+        pages, ragged = (one, NO_RUNS) if whole.all() else (spans.pick(one, whole), spans.pick(one, ~whole))
+        if (total := total + _most(entry, pages, ragged)) > INT32:
+            text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
+            raise LimitError(f"{text}: ask for fewer tokens at once")
+        _entry(entry, pages, ragged, out)
+    merged = merge(np.concatenate(out.explicit)) if out.explicit else NOTHING
+    return Load(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
+
+
+def merge(found: Ints) -> Ints:
+    """Join rows (prefill address, decode address, bytes, prefill region, decode region) that continue each other.
+
+    Sorted by decode address. Raises AddressError where two rows would write the same byte.
+    """
+    if not len(found):
+        return found
+    found = found[np.argsort(found[:, 1], kind="stable")]
+    before, after = found[:-1], found[1:]
+    gap = after[:, 1] - before[:, 1] - before[:, 2]
+    if (gap < 0).any():
+        raise AddressError(f"two spans write byte {after[gap.argmin(), 1]:#x}: the block table or the plan is wrong")
+    joined = (gap == 0) & (after[:, 0] - before[:, 0] == before[:, 2])
+    if not joined.any():
+        return found
+    joined &= (after[:, 3:] == before[:, 3:]).all(axis=1)
+    first = np.flatnonzero(np.concatenate(([True], ~joined)))
+    merged = found[first]
+    merged[:, 2] = np.add.reduceat(found[:, 2], first)
+    return merged
+
+
+def by_decode(p: Ints, d: Ints) -> tuple[Ints, Ints]:
+    """Block pairs in the order of the decode blocks, in which neighbours are found."""
+    # One number per pair sorts eight times as fast as an index does; block ids are below 2^31.
+    both = np.sort((d << 32) | p)
+    return both & 0xFFFF_FFFF, both >> 32
+
+
+def chains(p: Ints, d: Ints) -> tuple[Ints, Ints]:
+    """Where runs of block pairs begin that both go up by one, and how long they are."""
+    both = (d << 32) + p
+    edge = np.flatnonzero(both[1:] - both[:-1] != (1 << 32) + 1) + 1
+    cut = np.concatenate(([0], edge, [len(p)]))
+    return cut[:-1], cut[1:] - cut[:-1]
+
+
+@dataclass(slots=True)
+class _Out:
+    """What is gathered so far."""
+
+    link: Link
+    scratch: Scratch
+    banks: list[tuple[Bank, Index, Index]] = field(default_factory=list)
+    explicit: list[Ints] = field(default_factory=list)
+    bytes: int = 0
+    spans: int = 0
+
+
+def _most(entry: Entry, pages: Runs, ragged: Runs) -> int:
+    """How many descriptors whole pages and ragged runs come to before anything is joined."""
+    return len(pages.count) * len(entry.page) + sum(_ragged(one, ragged) for one in entry.token)
+
+
+def _ragged(tokens: rows.Tokens, runs: Runs) -> int:
+    """How many spans partial blocks come to; where tokens lie in tiles, at most."""
+    table, every = tokens.table, int(runs.count.sum())
+    joined = int((table[:, rows.P_TOKEN :] == table[:, rows.BYTES, None]).all(axis=1).sum())
+    return joined * (every if tokens.hops else len(runs.count)) + (len(table) - joined) * every
+
+
+def _entry(entry: Entry, pages: Runs, ragged: Runs, out: _Out) -> None:
+    beside = ragged.decode_block if len(ragged.count) else None
+    if beside is not None:
+        strides = out.link.prefill.stride, out.link.decode.stride
+        found = spans.token_spans(entry.token, ragged, *strides)
+        out.bytes += int(found[:, rows.BYTES].sum())
+        out.spans += len(found)
+        out.explicit.append(_addresses(out.link, found))
+    out.bytes += len(pages.count) * int(entry.page[:, rows.BYTES].sum())
+    out.spans += len(pages.count) * len(entry.page)
+    _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
+
+
+def _pages(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
+    if not len(p):
+        return
+    if not entry.banks:
+        out.explicit.append(_spelled(entry.places, p, d, np.ones_like(p)))
+        return
+    if entry.joinable:
+        p, d = by_decode(p, d)
+        _joined(entry, p, d, ragged, out)
+    if entry.joinable < len(entry.page):
+        _index(entry, False, p, d, out)
+
+
+def _joined(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
+    first, length = chains(p, d)
+    alone = _alone(entry, p, d, length, ragged)
+    if alone.all():
+        _index(entry, True, p, d, out)
+        return
+    _index(entry, True, p[alone], d[alone], out)
+    chained = ~alone[first]
+    start = first[chained]
+    out.explicit.append(_spelled(entry.places[: entry.joinable], p[start], d[start], length[chained]))
+
+
+def _alone(entry: Entry, p: Ints, d: Ints, length: Ints, ragged: Ints | None) -> npt.NDArray[np.bool_]:
+    """Blocks that nothing else joins: not in a chain, nor beside a partial block, nor from one plane into the next."""
+    alone = np.repeat(length == 1, length)
+    ends = entry.blocks[0] - 1, entry.blocks[1] - 1
+    if (p[0], d[0]) == (0, 0) and (p[-1], d[-1]) == ends:
+        alone[[0, -1]] = False
+    if ragged is not None:
+        alone &= ~np.isin(d, np.concatenate([ragged - 1, ragged + 1]))
+        alone &= (p > 0) & (p < ends[0]) & (d > 0) & (d < ends[1])
+    return alone
+
+
+def _index(entry: Entry, joinable: bool, p: Ints, d: Ints, out: _Out) -> None:
+    """Ask every bank for these blocks: its rows begin as the others' do, so all share one table of indices."""
+    banks = [bank for bank in entry.banks if bank.joinable == joinable]
+    if not len(p) or not banks:
+        return
+    lines = max(bank.rows for bank in banks)
+    tables = [
+        out.scratch.table(lines, step, blocks.astype(np.int32))
+        for step, blocks in zip(entry.blocks, (p, d), strict=True)
+    ]
+    local, remote = tables if out.link.push else reversed(tables)
+    out.banks.extend((bank, local[: bank.rows * len(p)], remote[: bank.rows * len(p)]) for bank in banks)
+
+
+def _spelled(places: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
+    """Rows as `merge` takes them: every row of `places` at chains of `length` blocks that begin at `p` and `d`."""
+    found = np.empty((len(places), len(p), 5), np.int64)
+    address, stride = places[:, :2, None], places[:, 3:5, None]
+    found[:, :, 0] = address[:, 0] + stride[:, 0] * p
+    found[:, :, 1] = address[:, 1] + stride[:, 1] * d
+    found[:, :, 2] = places[:, 2, None] + stride[:, 1] * (length - 1)
+    found[:, :, 3:] = places[:, None, 5:]
+    return found.reshape(-1, 5)
+
+
+def _addresses(link: Link, found: Ints) -> Ints:
+    p, d = found[:, rows.P_PLANE], found[:, rows.D_PLANE]
+    spelled = np.empty((len(found), 5), np.int64)
+    spelled[:, 0] = link.prefill.base[p] + found[:, rows.P_OFFSET]
+    spelled[:, 1] = link.decode.base[d] + found[:, rows.D_OFFSET]
+    spelled[:, 2] = found[:, rows.BYTES]
+    spelled[:, 3] = link.prefill.region[p]
+    spelled[:, 4] = link.decode.region[d]
+    return spelled
+
+
+def _sides(link: Link, merged: Ints) -> tuple[Ints, Ints]:
+    """The explicit rows (address, bytes, device) of the local and of the remote side."""
+    theirs, ours = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
+    theirs[:, 2] = link.prefill.regions[theirs[:, 2], 2]
+    ours[:, 2] = link.decode.regions[ours[:, 2], 2]
+    return (theirs, ours) if link.push else (ours, theirs)

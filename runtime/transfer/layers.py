@@ -1,0 +1,83 @@
+"""Which global layers the rows of a read move, and what moves of some layers only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kvplan.plan import expand as rows
+from kvplan.plan import planes as names
+from kvplan.plan.errors import BadRequestError
+from kvplan.plan.types import Ints, Plan, Planes, Read, Worker
+
+Layers = frozenset[int]
+Tables = tuple[Ints, tuple[rows.Tokens, ...]]
+
+
+def moved(plan: Plan, prefill_worker: int | None) -> Layers:
+    """The layers of which anything is read from a prefill worker, or from any."""
+    every = (read for reads in plan.reads for read in reads if prefill_worker in (None, read.worker))
+    return frozenset(layer for read in every for layer in read.layers)
+
+
+def stored(plan: Plan, prefill_worker: int | None) -> Layers:
+    """The layers of which a prefill worker, or any, stores something."""
+    workers = plan.prefill.workers if prefill_worker is None else (plan.prefill.workers[prefill_worker],)
+    said = (held for worker in workers for held in _held(worker) if held is not None)
+    return moved(plan, prefill_worker).union(*said)
+
+
+def text(layers: Iterable[int]) -> str:
+    """Layers as a text: `layer 3`, `layers 3-5, 9`."""
+    found: list[list[int]] = []
+    for layer in sorted(layers):
+        if found and layer == found[-1][1] + 1:
+            found[-1][1] = layer
+        else:
+            found.append([layer, layer])
+    words = [str(low) if low == high else f"{low}-{high}" for low, high in found]
+    one = len(found) == 1 and found[0][0] == found[0][1]
+    return f"{'layer' if one else 'layers'} {', '.join(words) or 'none'}"
+
+
+def chosen(plan: Plan, decode_worker: int, read: Read, tables: Tables, layers: Layers) -> Tables:
+    """The rows of a read's two tables that move `layers`; tables of tokens without any are left out.
+
+    Raises BadRequestError where a row moves some of them and other layers, too.
+    """
+    theirs, ours = plan.prefill.workers[read.worker], plan.decode.workers[decode_worker]
+    held = _held(theirs), _held(ours)
+    page = _rows(read, tables[0], held, layers)
+    token = tuple(rows.Tokens(_rows(read, one.table, held, layers), one.hops) for one in tables[1])
+    return page, tuple(one for one in token if len(one.table))
+
+
+def _held(worker: Worker) -> tuple[Layers | None, ...]:
+    """The layers of every plane by number; None where the plane does not say."""
+    both = zip(names.planes(worker), names.entries(worker), strict=True)
+    return tuple(_of_plane(plane, entry) for plane, entry in both)
+
+
+def _of_plane(plane: names.Plane, entry: Planes) -> Layers | None:
+    if plane.layer is not None:
+        return frozenset({plane.layer})
+    return frozenset(entry.layers) or None
+
+
+def _rows(read: Read, table: Ints, held: tuple[tuple[Layers | None, ...], ...], layers: Layers) -> Ints:
+    pairs, row = np.unique(table[:, [rows.P_PLANE, rows.D_PLANE]], axis=0, return_inverse=True)
+    keep = np.array([_moves(read, (held[0][p], held[1][d]), layers) for p, d in pairs.tolist()], np.bool_)
+    found: Ints = table[keep[row.reshape(-1)]] if len(table) else table
+    return found
+
+
+def _moves(read: Read, held: tuple[Layers | None, Layers | None], layers: Layers) -> bool:
+    mine = frozenset(read.layers)
+    for one in held:
+        mine = mine if one is None else mine & one
+    if not mine & layers:
+        return False
+    if not mine <= layers:
+        raise BadRequestError(f"{text(mine)} of {read.cache!r} share a page: feed them together")
+    return True

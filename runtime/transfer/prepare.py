@@ -1,0 +1,218 @@
+"""What is prepared once per link: every read's rows, and the strided descriptor lists of both sides.
+
+Time and memory follow the number of rows, never the number of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan import expand as rows
+from kvplan.plan import spans
+from kvplan.plan.types import Ints, Pair, Plan, Read
+from kvplan.runtime.errors import AddressError
+from kvplan.runtime.memory import geometry as shape
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.transfer.layers import chosen
+from kvplan.runtime.transport.base import Op, Prepared, Transport
+
+INT32 = (1 << 31) - 1
+# Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
+# and more transfers, of some microseconds each.
+BANK = 16
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """Some page rows of a read, prepared on both sides: descriptor number = row x blocks of the pool + block."""
+
+    rows: int
+    joinable: bool
+    local: Prepared
+    remote: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One read, expanded. The first `joinable` rows of `page` run on from one block into the next on both sides.
+
+    `places` are, by page row, (prefill address, decode address, bytes, prefill stride, decode stride, prefill region,
+    decode region) of block 0. `blocks` are those of the pools (prefill, decode). Without `banks`, where an int32 does
+    not index the blocks, all goes by address.
+    """
+
+    read: Read
+    pair: Pair
+    page: Ints
+    token: tuple[rows.Tokens, ...]
+    places: Ints
+    joinable: int
+    blocks: tuple[int, int]
+    banks: tuple[Bank, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
+
+    `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
+    otherwise it has the decode worker, and reads.
+    """
+
+    prefill_worker: int
+    decode_worker: int
+    peer: str
+    push: bool
+    prefill: Geometry
+    decode: Geometry
+    entries: tuple[Entry, ...]
+
+    @property
+    def op(self) -> Op:
+        return "WRITE" if self.push else "READ"
+
+    @property
+    def local(self) -> Geometry:
+        return self.prefill if self.push else self.decode
+
+    @property
+    def remote(self) -> Geometry:
+        return self.decode if self.push else self.prefill
+
+    def release(self) -> None:
+        """Give the prepared lists back."""
+        _release(bank for entry in self.entries for bank in entry.banks)
+
+
+def link(
+    plan: Plan,
+    prefill_worker: int,
+    decode_worker: int,
+    peer: str,
+    transport: Transport,
+    prefill: Geometry,
+    decode: Geometry,
+    *,
+    push: bool = False,
+    layers: frozenset[int] | None = None,
+) -> Link:
+    """Prepare all that moves between two workers, of the global `layers` only where they are given.
+
+    Raises BadRequestError where one page holds some of `layers` and other layers, too; then nothing stays prepared.
+    """
+    found = Link(prefill_worker, decode_worker, peer, push, prefill, decode, ())
+    bridges = (
+        shape.bridgeable(prefill, plan.prefill, prefill_worker),
+        shape.bridgeable(decode, plan.decode, decode_worker),
+    )
+    made: list[Entry] = []
+    try:
+        for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
+            entry = _entry(plan, read, found, bridges, layers)
+            made += [_with_banks(entry, transport, found)] if entry else []
+    except Exception:
+        _release(bank for entry in made for bank in entry.banks)
+        raise
+    return replace(found, entries=tuple(made))
+
+
+def strided(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> Ints:
+    """Rows (address, bytes, device, stride, count) of spans in pages. Raises AddressError where one leaves its page."""
+    if ((offset < 0) | (size < 1) | (size > geometry.page[plane] - offset)).any():
+        raise AddressError("a span of the plan leaves its page: compile the plan again")
+    columns = (
+        geometry.base[plane] + offset,
+        size,
+        geometry.device[plane],
+        geometry.stride[plane],
+        geometry.count[plane],
+    )
+    return np.stack(columns, axis=1)
+
+
+def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Mask:
+    """Which rows may run on from one block into the next: dense on both sides, or with padding facing padding."""
+    p, d, size = table[:, rows.P_PLANE], table[:, rows.D_PLANE], table[:, rows.BYTES]
+    prefill, decode = sides
+    same = prefill.stride[p] == decode.stride[d]
+    dense = size == decode.stride[d]
+    page = (size == prefill.page[p]) & (size == decode.page[d])
+    start = (table[:, rows.P_OFFSET] == 0) & (table[:, rows.D_OFFSET] == 0)
+    found: Mask = same & (dense | (page & start & bridges[0][p] & bridges[1][d]))
+    return found
+
+
+def _entry(
+    plan: Plan, read: Read, ends: Link, bridges: tuple[Mask, Mask], layers: frozenset[int] | None
+) -> Entry | None:
+    """One read of `layers`; None where it has none of them."""
+    page, token = rows.of_read(read)
+    if not len(page) and not token:
+        raise AddressError(f"a read of worker {read.worker} moves nothing: compile the plan again")
+    if layers is not None:
+        page, token = chosen(plan, ends.decode_worker, read, (page, token), layers)
+    if not len(page) and not token:
+        return None
+    page = rows.joined(page)
+    sides = ends.prefill, ends.decode
+    join = joinable(page, sides, bridges)
+    every = page if len(page) else token[0].table
+    blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
+    ordered = np.concatenate([page[join], page[~join]])
+    pair = spans.pair_named(plan, read.pair)
+    return Entry(read, pair, ordered, token, _places(ordered, sides), int(join.sum()), blocks, ())
+
+
+def _places(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
+    prefill, decode = sides
+    p, d = page[:, rows.P_PLANE], page[:, rows.D_PLANE]
+    address = prefill.base[p] + page[:, rows.P_OFFSET], decode.base[d] + page[:, rows.D_OFFSET]
+    strides, regions = (prefill.stride[p], decode.stride[d]), (prefill.region[p], decode.region[d])
+    return np.stack((*address, page[:, rows.BYTES], *strides, *regions), axis=1)
+
+
+def _with_banks(entry: Entry, transport: Transport, ends: Link) -> Entry:
+    page, size = entry.page, INT32 // max(entry.blocks)
+    if not size:
+        return entry
+    # A state has one block: the fewest transfers are best.
+    size = min(size, BANK) if entry.read.table.token else size
+    theirs = strided(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
+    ours = strided(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
+    local, remote = (theirs, ours) if ends.push else (ours, theirs)
+    made: list[Bank] = []
+    try:
+        for start, stop in _cut(entry.joinable, len(page), size):
+            lists = _lists(transport, ends, local[start:stop], remote[start:stop])
+            made.append(Bank(stop - start, stop <= entry.joinable, *lists))
+    except Exception:
+        _release(made)
+        raise
+    return replace(entry, banks=tuple(made))
+
+
+def _lists(transport: Transport, ends: Link, local: Ints, remote: Ints) -> tuple[Prepared, Prepared]:
+    mine = transport.prepare(None, local, ends.local.mem_type)
+    try:
+        return mine, transport.prepare(ends.peer, remote, ends.remote.mem_type)
+    except Exception:
+        mine.release()
+        raise
+
+
+def _release(banks: Iterable[Bank]) -> None:
+    for bank in banks:
+        bank.local.release()
+        bank.remote.release()
+
+
+def _cut(joinable: int, total: int, size: int) -> list[tuple[int, int]]:
+    """Row intervals of at most `size` rows, cut where joinable rows end."""
+    edges = sorted({*range(0, joinable, size), *range(joinable, total, size), joinable, total} - {0})
+    return list(pairwise([0, *edges])) if total else []

@@ -1,0 +1,74 @@
+"""What one link moves for a request, cut into pieces that are small enough to be posted by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+
+from kvplan.plan import expand as rows
+from kvplan.plan import spans
+from kvplan.plan.types import Ints, Runs
+from kvplan.runtime.transfer.prepare import Entry, Link
+
+Pieces = list[dict[str, Runs]]
+
+
+def size(link: Link, runs: Mapping[str, Runs]) -> int:
+    """Bytes that `runs` by pair move over a link."""
+    return sum(int(cost.sum()) for cost in _costs(link, runs).values())
+
+
+def cut(link: Link, runs: Mapping[str, Runs], most: int) -> Pieces:
+    """`runs` by pair in pieces of at most `most` bytes, in order, pair after pair; none where nothing moves.
+
+    What fits is one piece, of the same arrays. A run is not cut, so that one of more bytes is a piece of its own;
+    within a pair the runs are kept in the order of decode blocks where they are cut, so that neighbours stay together.
+    """
+    costs = _costs(link, runs)
+    total = sum(int(cost.sum()) for cost in costs.values())
+    if total <= most:
+        return [{pair: runs[pair] for pair in costs}] if total else []
+    sorted_, weights = _in_order({pair: runs[pair] for pair in costs}, costs)
+    starts = np.cumsum([0, *(len(cost) for cost in weights.values())])
+    edges = _edges(np.concatenate(list(weights.values())), most)
+    return [
+        {
+            pair: Runs(*(column[max(low - at, 0) : max(high - at, 0)] for column in sorted_[pair]))
+            for pair, at in zip(weights, starts[:-1].tolist(), strict=True)
+        }
+        for low, high in pairwise(edges)
+    ]
+
+
+def _costs(link: Link, runs: Mapping[str, Runs]) -> dict[str, Ints]:
+    """Bytes of every run by pair, for the pairs that the link moves."""
+    found: dict[str, Ints] = {}
+    for entry in link.entries:
+        name = entry.pair.name
+        found[name] = found.get(name, np.zeros(len(runs[name].count), np.int64)) + _cost(entry, runs[name])
+    return found
+
+
+def _cost(entry: Entry, runs: Runs) -> Ints:
+    whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
+    page = int(entry.page[:, rows.BYTES].sum())
+    token = sum(int(one.table[:, rows.BYTES].sum()) for one in entry.token)
+    found: Ints = np.where(whole, page, runs.count * token)
+    return found
+
+
+def _in_order(runs: Mapping[str, Runs], costs: Mapping[str, Ints]) -> tuple[dict[str, Runs], dict[str, Ints]]:
+    order = {pair: np.lexsort((one.decode_token, one.decode_block)) for pair, one in runs.items()}
+    found = {pair: Runs(*(column[order[pair]] for column in one)) for pair, one in runs.items()}
+    return found, {pair: costs[pair][order[pair]] for pair in runs}
+
+
+def _edges(cost: Ints, most: int) -> list[int]:
+    """Where pieces begin and end: each as long as `most` allows, and one run at least."""
+    ends, edges = np.cumsum(cost), [0]
+    while edges[-1] < len(cost):
+        before = int(ends[edges[-1] - 1]) if edges[-1] else 0
+        edges.append(max(int(np.searchsorted(ends, before + most, side="right")), edges[-1] + 1))
+    return edges

@@ -1,0 +1,4 @@
+"""Moving bytes: NIXL, and the same face within one process.
+
+Start with `base.py`.
+"""

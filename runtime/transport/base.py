@@ -1,0 +1,92 @@
+"""What a transport does: register memory, meet peers, read and write by prepared index or by address.
+
+Lists of descriptors are int64 arrays: strided rows (address, bytes, device, stride, count), or explicit rows
+(address, bytes, device). Every call may raise TransportError or PeerLostError.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan.types import Ints
+from kvplan.runtime.errors import NotBegunError
+
+Index = npt.NDArray[np.int32]
+# READ moves bytes from the peer to here, WRITE from here to the peer.
+Op = Literal["READ", "WRITE"]
+
+
+class Prepared(Protocol):
+    """A list of descriptors, prepared once and used by index."""
+
+    def release(self) -> None: ...
+
+
+class Handle(Protocol):
+    """One posted read or write. It has one owner, is released once, and never while it may still move bytes."""
+
+    def poll(self) -> bool:
+        """Whether it is done. Raises PeerLostError where its connection is gone and no byte can move any more,
+
+        another TransportError where it failed and bytes may still move.
+        """
+
+    def requests(self) -> int | None:
+        """Requests posted, None where the transport does not count them. Only when done."""
+
+    def release(self) -> None:
+        """Give it back. Raises HandleError while it is under way."""
+
+
+class Transport(Protocol):
+    """One agent of one process. All of it may be called from several threads."""
+
+    name: str
+
+    def register(self, regions: Ints, mem_type: str) -> None:
+        """Register rows (address, bytes, device), once, and once more after `deregister`."""
+
+    def deregister(self) -> None:
+        """Give all registrations and prepared lists back. Raises HandleError while bytes may still move.
+
+        The metadata is another one afterwards: peers forget this agent, and meet it again once it has registered.
+        """
+
+    def metadata(self) -> bytes:
+        """What a peer needs to read from here or write to here."""
+
+    def add_peer(self, metadata: bytes) -> str:
+        """Meet a peer; returns its name. Meeting it again changes nothing."""
+
+    def remove_peer(self, peer: str) -> None:
+        """Forget a peer that nothing is under way with. This does not stop transfers: their bytes may still move."""
+
+    def lost(self, peer: str) -> bool:
+        """Whether the connection to a peer is known to be broken. False of one that is only slow, or frozen.
+
+        Never blocks. A peer whose process is dead may be found lost a few calls, with `progress` between, later.
+        """
+
+    def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> Prepared:
+        """Prepare strided rows of a peer's memory, or of this process's with None."""
+
+    def post(self, op: Op, peer: str, local: Prepared, local_at: Index, remote: Prepared, remote_at: Index) -> Handle:
+        """Post a transfer of prepared descriptors by index: element n of either side is one request."""
+
+    def post_spans(self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str) -> Handle:
+        """Post a transfer of explicit rows."""
+
+    def progress(self) -> int:
+        """Let the transport make progress: both sides must call it. Returns how many stray messages were dropped."""
+
+    def close(self) -> None:
+        """End everything: nothing can write into registered memory any more."""
+
+
+def check_op(op: str) -> None:
+    """Raises NotBegunError where a transfer is neither a read nor a write."""
+    if op not in ("READ", "WRITE"):
+        raise NotBegunError(f"a transfer is READ or WRITE, not {op!r}")

@@ -1,0 +1,203 @@
+"""The transport within one process: the same face and the same refusals, by copying memory."""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+import weakref
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvplan.plan.types import Ints
+from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.transport import guard
+from kvplan.runtime.transport.base import Index, Op, Prepared, check_op
+
+
+@dataclass(slots=True)
+class Hub:
+    """The agents that can see each other. A frozen agent answers nothing, a dead one is lost to its peers."""
+
+    agents: dict[str, InMemory] = field(default_factory=dict)
+    frozen: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _List:
+    """Rows prepared by one agent, as first address and stride per run; descriptor n is found by its run."""
+
+    agent: InMemory
+    peer: str | None
+    rows: Ints
+    ends: Ints
+    released: bool = False
+
+    def release(self) -> None:
+        self.released = True
+
+    cut = release
+
+    def at(self, index: Index) -> Ints:
+        """Rows (address, bytes) of the descriptors at `index`."""
+        if self.released:
+            raise HandleError("a prepared list is used after its release")
+        if index.dtype != np.int32 or not index.size or index.min() < 0 or index.max() >= self.ends[-1]:
+            raise NotBegunError("indices are none, or no int32 of the prepared list")
+        run = np.searchsorted(self.ends, index, side="right")
+        within = index - (self.ends[run] - self.rows[run, 4])
+        return np.stack([self.rows[run, 0] + within * self.rows[run, 3], self.rows[run, 1]], axis=1)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Posted:
+    """A posted transfer: bytes move when it is polled and its peer answers. It is cut when its agent's memory goes."""
+
+    agent: InMemory
+    peer: str
+    source: Ints
+    target: Ints
+    state: str = "posted"
+
+    def poll(self) -> bool:
+        if self.state in ("failed", "released"):
+            raise HandleError(f"a transfer that is {self.state} cannot be polled")
+        if self.state == "cut":
+            raise PeerLostError(f"the transfer with {self.peer} was cut: this side gave its memory back")
+        if self.state == "done":
+            return True
+        try:
+            self.agent.reach(self.peer)
+        except PeerLostError:
+            self.state = "failed"
+            raise
+        if self.peer in self.agent.hub.frozen:
+            return False
+        self._move()
+        return True
+
+    def _move(self) -> None:
+        for (target, size), source in zip(self.target[:, :2].tolist(), self.source[:, 0].tolist(), strict=True):
+            ctypes.memmove(target, source, size)
+        self.state = "done"
+
+    def requests(self) -> int:
+        return len(self.source)
+
+    def release(self) -> None:
+        if self.state == "posted" and self.agent.name in self.agent.hub.agents:
+            raise HandleError("a transfer that may still move bytes cannot be released: wait, or close the transport")
+        self.state = "released"
+
+    def cut(self) -> None:
+        self.state = "cut" if self.state in ("posted", "failed") else self.state
+
+
+class InMemory:
+    """An agent of `hub`. `strays` are messages that came in and that nobody asked for."""
+
+    def __init__(self, hub: Hub, name: str = "worker") -> None:
+        self.hub, self._word = hub, name
+        self.strays: list[bytes] = []
+        self.peers: set[str] = set()
+        self._start()
+
+    def _start(self) -> None:
+        """Under a new name: who knew the old one has lost this agent."""
+        self.name = f"{self._word}-{uuid.uuid4().hex}"
+        self._regions = np.empty((0, 3), np.int64)
+        self._given: weakref.WeakSet[_List | _Posted] = weakref.WeakSet()
+        self.hub.agents[self.name] = self
+
+    def register(self, regions: Ints, mem_type: str) -> None:
+        self._check_open()
+        if mem_type != "DRAM":
+            raise TransportError(f"the in-memory transport copies host memory only, not {mem_type}: use NIXL")
+        guard.check_spans(regions)
+        self._regions = regions
+
+    def deregister(self) -> None:
+        """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""
+        self._check_open()
+        self.close()
+        self._start()
+
+    def _check_open(self) -> None:
+        if self.name not in self.hub.agents:
+            raise TransportError(f"the transport {self.name} is closed: make a new one")
+
+    def metadata(self) -> bytes:
+        return self.name.encode()
+
+    def add_peer(self, metadata: bytes) -> str:
+        peer = metadata.decode(errors="replace")
+        if peer not in self.hub.agents:
+            raise PeerLostError(f"no agent {peer} in this process: connect to a peer that runs")
+        self.peers.add(peer)
+        return peer
+
+    def remove_peer(self, peer: str) -> None:
+        self.peers.discard(peer)
+
+    def lost(self, peer: str) -> bool:
+        self._check_open()
+        return peer in self.peers and peer not in self.hub.agents
+
+    def reach(self, peer: str) -> InMemory:
+        """The agent of a peer that was met and lives. Raises PeerLostError."""
+        if peer not in self.peers or peer not in self.hub.agents or self.name not in self.hub.agents:
+            raise PeerLostError(f"peer {peer} is gone: connect again")
+        return self.hub.agents[peer]
+
+    def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> _List:
+        owner = self.reach(peer) if peer else self
+        guard.check_rows(rows)
+        last = rows[:, 0] + (rows[:, 4] - 1) * rows[:, 3]
+        owner.covers(np.stack([rows[:, 0], last + rows[:, 1] - rows[:, 0]], axis=1))
+        made = _List(self, peer, rows.copy(), np.cumsum(rows[:, 4]))
+        self._given.add(made)
+        return made
+
+    def post(self, op: Op, peer: str, local: Prepared, local_at: Index, remote: Prepared, remote_at: Index) -> _Posted:
+        return self._post(op, peer, self._own(local, None).at(local_at), self._own(remote, peer).at(remote_at))
+
+    def _own(self, prepared: Prepared, peer: str | None) -> _List:
+        if not isinstance(prepared, _List) or prepared.agent is not self or prepared.peer != peer:
+            raise HandleError("a prepared list belongs to another agent or to another peer")
+        return prepared
+
+    def post_spans(self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str) -> _Posted:
+        self.covers(local)
+        self.reach(peer).covers(remote)
+        return self._post(op, peer, local, remote)
+
+    def _post(self, op: Op, peer: str, local: Ints, remote: Ints) -> _Posted:
+        check_op(op)
+        self.reach(peer)
+        if len(local) != len(remote) or (local[:, 1] != remote[:, 1]).any():
+            raise NotBegunError("the two sides of a transfer differ in number or length")
+        source, target = (remote, local) if op == "READ" else (local, remote)
+        made = _Posted(self, peer, source.copy(), target.copy())
+        self._given.add(made)
+        return made
+
+    def covers(self, spans: Ints) -> None:
+        """Raises AddressError where a span (address, bytes) is in no registered region."""
+        starts, ends = self._regions[:, 0], self._regions[:, 0] + self._regions[:, 1]
+        guard.check_spans(spans)
+        inside = (spans[:, :1] >= starts) & (spans[:, :1] + spans[:, 1:2] <= ends)
+        if not inside.any(axis=1).all():
+            raise AddressError(f"a span leaves the registered memory of {self.name}")
+
+    def progress(self) -> int:
+        if self.name in self.hub.frozen:
+            return 0
+        found, self.strays = self.strays, []
+        return len(found)
+
+    def close(self) -> None:
+        self.hub.agents.pop(self.name, None)
+        for given in list(self._given):
+            given.cut()
+        self._given.clear()
+        self.peers.clear()

@@ -1,0 +1,254 @@
+"""NIXL over UCX as a transport: no progress thread, one lock, handles that cannot be misused."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import logging
+import os
+import sys
+import uuid
+import weakref
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any
+
+import numpy as np
+
+from kvplan.plan.types import Ints
+from kvplan.runtime.clock import now
+from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.ops import logs
+from kvplan.runtime.transport import guard
+from kvplan.runtime.transport.base import Index, Op, Prepared, check_op
+from kvplan.runtime.transport.nixl_handles import List, Posted, attempt, errors
+
+MODULES = ("nixl._api", "nixl_cu13._api", "nixl_cu12._api", "nixl_rocm._api", "rixl._api")
+OLDEST = (1, 5)
+# Set before the import, where the user has not: otherwise every expected error writes to stderr, one line per request.
+# UCX would write to stdout.
+QUIET = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}
+# Seconds between two empty messages that ask whether a peer's connection still stands.
+PROBE = 0.2
+
+
+def api() -> Any:
+    """NIXL's Python module. Raises NixlMissingError, with what was tried, where none can be used."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("nixl").setLevel(logging.WARNING)
+    tried = list[str]()
+    # Its logger takes stdout as it is now.
+    with redirect_stdout(sys.stderr):
+        module = next((found for name in MODULES if (found := _usable(name, tried)) is not None), None)
+    if module is None:
+        raise NixlMissingError(f"no NIXL 1.5 or newer: pip install 'kvplan[nixl]' on Linux; tried {'; '.join(tried)}")
+    logging.getLogger("nixl").setLevel(logging.WARNING)
+    logs.off_stdout("nixl")
+    return module
+
+
+def _usable(name: str, tried: list[str]) -> Any:
+    """The module of that name, None where it is none or too old, which `tried` is told."""
+    try:
+        module = importlib.import_module(name)
+    except (ImportError, OSError, RuntimeError) as error:
+        tried.append(f"{name} ({error})")
+        return None
+    if (version := _version(module)) is None or version >= OLDEST:
+        return module
+    tried.append(f"{name} (version {'.'.join(map(str, version))})")
+    return None
+
+
+def _version(module: Any) -> tuple[int, ...] | None:
+    package = str(module.__name__).partition(".")[0]
+    try:
+        text = importlib.metadata.version(package.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return tuple(int(word) for word in text.split(".")[:2] if word.isdecimal())
+
+
+class Nixl:
+    """One NIXL agent with the UCX backend. With `telemetry`, handles count the requests they posted.
+
+    The agent's name carries a new uuid, so that a restarted worker is never taken for the one before it, nor this one
+    after `deregister`: what was given back cannot be reached by the old name.
+    """
+
+    def __init__(
+        self,
+        name: str = "worker",
+        *,
+        telemetry: bool = False,
+        threads: int = 0,
+        clock: Callable[[], float] = now,
+    ) -> None:
+        module = api()
+        self.bindings = module.nixlBind
+        self.telemetry, self.peers, self.closed = telemetry, set[str](), False
+        self._word, self._clock, self._module = name, clock, module
+        self._config = module.nixl_agent_config(
+            enable_prog_thread=False,
+            enable_listen_thread=False,
+            capture_telemetry=telemetry,
+            num_threads=threads,
+            backends=["UCX"],
+            sync_mode=module.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT,
+        )
+        self._agent: Any = None
+        self._start()
+
+    def _start(self) -> None:
+        """A new agent, which has met nobody and registered nothing."""
+        self.name = f"{self._word}-{uuid.uuid4().hex}"
+        self._registered: list[Any] = []
+        self._given: weakref.WeakSet[List | Posted] = weakref.WeakSet()
+        self._met: dict[bytes, str] = {}
+        self._lost: set[str] = set()
+        self._asked: dict[str, float] = {}
+        with errors(self.bindings):
+            self._agent = self._module.nixl_agent(self.name, self._config)
+
+    @property
+    def agent(self) -> Any:
+        """NIXL's agent. Raises TransportError after `close`."""
+        if self._agent is None:
+            raise TransportError(f"the transport {self.name} is closed: make a new one")
+        return self._agent
+
+    def register(self, regions: Ints, mem_type: str) -> None:
+        guard.check_spans(regions)
+        if not len(regions):
+            return
+        with errors(self.bindings):
+            self._registered.append(self.agent.register_memory(_rows(regions), mem_type))
+
+    def deregister(self) -> None:
+        """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""
+        if self.closed:
+            raise TransportError(f"the transport {self.name} is closed: make a new one")
+        self._end()
+        self._start()
+
+    def metadata(self) -> bytes:
+        with errors(self.bindings):
+            return bytes(self.agent.get_agent_metadata())
+
+    def add_peer(self, metadata: bytes) -> str:
+        if self._met.get(metadata) in self.peers:
+            return self._met[metadata]
+        with errors(self.bindings):
+            name = self.agent.add_remote_agent(metadata)
+        peer = name.decode() if isinstance(name, bytes) else str(name)
+        self.peers.add(peer)
+        self._lost.discard(peer)
+        self._met[metadata] = peer
+        return peer
+
+    def remove_peer(self, peer: str) -> None:
+        if peer not in self.peers:
+            return
+        self.peers.discard(peer)
+        self._lost.discard(peer)
+        self._asked.pop(peer, None)
+        self._met = {data: name for data, name in self._met.items() if name != peer}
+        with errors(self.bindings):
+            self.agent.remove_remote_agent(peer)
+
+    def lost(self, peer: str) -> bool:
+        """As the protocol says. Sends an empty message, seldom: nothing else tells of a process that is dead."""
+        agent = self.agent
+        if peer in self.peers and peer not in self._lost and self._due(peer):
+            try:
+                with errors(self.bindings):
+                    agent.send_notif(peer, b"")
+            except PeerLostError:
+                self.found_lost(peer)
+            except TransportError as error:
+                logs.event(logs.DEBUG, "probe failed", peer=peer, error=error)
+        return peer in self._lost
+
+    def found_lost(self, peer: str) -> None:
+        """A call has shown that the connection to a peer is broken."""
+        if peer in self.peers:
+            self._lost.add(peer)
+
+    def _due(self, peer: str) -> bool:
+        time = self._clock()
+        if time - self._asked.get(peer, -PROBE) < PROBE:
+            return False
+        self._asked[peer] = time
+        return True
+
+    def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> List:
+        guard.check_rows(rows)
+        with errors(self.bindings):
+            value = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", _rows(rows), mem_type)
+        made = List(self, peer, value)
+        self._given.add(made)
+        return made
+
+    def post(self, op: Op, peer: str, local: Prepared, local_at: Index, remote: Prepared, remote_at: Index) -> Posted:
+        check_op(op)
+        mine, theirs = self._own(local, None), self._own(remote, peer)
+        if local_at.dtype != np.int32 or remote_at.dtype != np.int32:
+            raise NotBegunError("indices are not int32: NIXL would cut them off in silence")
+        with errors(self.bindings, NotBegunError):
+            value = self.agent.make_prepped_xfer(op, mine, local_at, theirs, remote_at)
+        return self._post(peer, value)
+
+    def _own(self, prepared: Prepared, peer: str | None) -> Any:
+        if not isinstance(prepared, List) or prepared.owner is not self or prepared.peer != peer:
+            raise HandleError("a prepared list belongs to another agent or to another peer")
+        if self.agent and prepared.released:
+            raise HandleError("a prepared list is used after its release")
+        return prepared.value
+
+    def post_spans(self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str) -> Posted:
+        check_op(op)
+        guard.check_spans(local)
+        guard.check_spans(remote)
+        with errors(self.bindings, NotBegunError):
+            mine = self.agent.get_xfer_descs(_rows(local), local_type)
+            theirs = self.agent.get_xfer_descs(_rows(remote), remote_type)
+            value = self.agent.initialize_xfer(op, mine, theirs, peer)
+        return self._post(peer, value)
+
+    def _post(self, peer: str, value: Any) -> Posted:
+        handle = Posted(self, peer, value)
+        self._given.add(handle)
+        handle.post()
+        return handle
+
+    def progress(self) -> int:
+        """As the protocol says. Empty messages are probes of `lost`, and not counted."""
+        with errors(self.bindings):
+            found = self.agent.get_new_notifs()
+        return sum(1 for messages in found.values() for message in messages if message)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._end()
+
+    def _end(self) -> None:
+        """Nothing of the agent is left, in NIXL or in what was handed out: nothing moves any more."""
+        try:
+            for given in list(self._given):
+                given.cut()
+            for peer in sorted(self.peers):
+                attempt(f"removal of {peer}", self._agent.remove_remote_agent, peer)
+            for registered in self._registered:
+                attempt("deregistration", self._agent.deregister_memory, registered)
+        finally:
+            self._agent, self._registered, self._met = None, [], {}
+            self._given.clear()
+            self.peers.clear()
+            self._lost.clear()
+
+
+def _rows(rows: Ints) -> Ints:
+    return np.ascontiguousarray(rows, np.int64)

@@ -1,0 +1,1 @@
+"""kvplan: a compiler for the caches of language models. The packages here are links to those at the root."""

@@ -1,0 +1,171 @@
+"""What `kvplan explain` says lands where: as text, as data, for the worker that was asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvplan.cli.main import main
+from kvplan.compiler.explain.describe_model import describe_model
+from kvplan.dsl.library import load
+
+PAIR = ["llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2"]
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, ["explain", *words])
+
+
+def answer(*words: str) -> Any:
+    return json.loads(run(*words, "--format", "json").stdout)
+
+
+def test_the_first_worker_is_drawn_unless_another_is_asked_for() -> None:
+    first, second = run(*PAIR).stdout, run(*PAIR, "--worker", "1").stdout
+    assert "WHAT LANDS WHERE, DECODE WORKER 0" in first
+    assert "A  prefill 0  head 0-1" in first
+    assert "WHAT LANDS WHERE, DECODE WORKER 1" in second
+    assert "A  prefill 2  head 4-5" in second
+
+
+def test_pieces_are_data() -> None:
+    said = answer(*PAIR, "--worker", "1")
+    assert said["worker"] == 1
+    assert [(piece["letter"], piece["prefill_worker"], piece["holds"]) for piece in said["landing"]] == [
+        ("A", 2, {"head": [4, 6]}),
+        ("B", 3, {"head": [6, 8]}),
+    ]
+    (_, last) = said["landing"]
+    assert last["decode"] == {
+        "plane": "attention.0",
+        "number": 0,
+        "page": 32768,
+        "offset": 16384,
+        "bytes": 16384,
+        "turns": [],
+    }
+    assert last["repeats"] == [{"axis": "layer", "count": 32, "prefill": [1, 0], "decode": [1, 0]}]
+    assert sum(piece["spans"] for piece in said["landing"]) == said["moves"][0]["spans"]
+
+
+def test_a_plan_on_disk_shows_the_same(tmp_path: Path) -> None:
+    CliRunner().invoke(main, ["compile", *PAIR, "-o", str(tmp_path)])
+    disk = answer(str(tmp_path / "llama_3_1_8b/p_tp4__d_tp2.py"), "--worker", "1")
+    assert disk["landing_drawing"] == answer(*PAIR, "--worker", "1")["landing_drawing"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[*PAIR, "--worker", "2"], [*PAIR, "--worker", "-1"], [*PAIR[:3], "--worker", "0"], ["C110", "--worker", "0"]],
+)
+def test_a_worker_that_is_not_there_is_bad_input(words: list[str]) -> None:
+    said = run(*words, "--format", "json")
+    assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "S024")
+
+
+MIXED = """kvplan: 1
+model: mixed
+title: A model
+dtype: bf16
+query_heads: 8
+layers: 4
+caches:
+  draft: {kind: gqa, layers: [3], heads: 8, dim: 128, window: 64, optional: true}
+  main: {kind: mla, layers: [0, 1, 2], latent: 512, rope: 64}
+"""
+
+
+ROWS = """kvplan: 1
+kind: rows
+title: One row for several tokens
+params: {size: {}, half: {default: size // 2}, record: {type: name, default: kv_dtype}}
+store: tokens
+needs: {window: size, sink: draft_tokens}
+length: other
+tensors:
+  r: {axes: {token: ~/4, dim: half}, dtype: record}
+  s: {axes: {token: ~/4, dim: size}, dtype: f32, when: record == 'fp8'}
+storage:
+  one: layer { block { token { r[dim] s[dim] } } }
+"""
+BARE = ROWS.replace("kind: rows", "kind: bare").replace("params: {size: {}", "params: {size: {default: 64}")
+OF_ROWS = """kvplan: 1
+model: of_rows
+title: A model
+dtype: bf16
+layers: 3
+caches:
+  a: {kind: rows, layers: [0], size: 64, optional: true}
+  b: {kind: bare, layers: [1]}
+  c: {kind: rows, layers: [2], size: 64, needs: all}
+"""
+
+
+def of_rows(folder: Path) -> str:
+    for name, text in {"rows": ROWS, "bare": BARE, "of_rows": OF_ROWS}.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return str(folder / "of_rows.yaml")
+
+
+def test_a_model_alone_says_what_is_stored_by_default_first(tmp_path: Path) -> None:
+    lines = run(of_rows(tmp_path), "--layouts", str(tmp_path)).stdout.splitlines()
+    assert lines[lines.index("a: rows, One row for several tokens, may be missing on one side") :][:10] == [
+        "a: rows, One row for several tokens, may be missing on one side",
+        "  1 layer: 0",
+        "  needs: window 64",
+        "  length: other",
+        "  size 64",
+        "  by default half 32, record bf16",
+        "  stored, on vllm by default:",
+        "    r[row of 4 tokens, dim 32] bf16",
+        "  stored otherwise:",
+        "    s[row of 4 tokens, dim size] f32 when record == 'fp8'",
+    ]
+    assert lines[lines.index("b: bare, One row for several tokens") :][4:6] == [
+        "  by default size 64, half 32, record bf16",
+        "  stored, on vllm by default:",
+    ]
+    assert lines[lines.index("c: rows, One row for several tokens") + 2] == "  needs: all"
+
+
+def test_a_model_alone_as_data(tmp_path: Path) -> None:
+    a, b, c = answer(of_rows(tmp_path), "--layouts", str(tmp_path))["caches"]
+    assert (a["needs"], b["needs"], c["needs"]) == ({"window": 64}, {"window": 64}, "all")
+    assert (a["params"], a["defaults"]) == ({"size": "64"}, {"half": 32, "record": "bf16"})
+    assert (b["params"], b["defaults"]["size"], b["length"]) == ({}, 64, "other")
+    assert (set(a["default"]), set(a["stores"])) == ({"r"}, {"r", "s"})
+
+
+def test_what_needs_a_side_is_kept_as_written(tmp_path: Path) -> None:
+    of_rows(tmp_path)
+    found = load([tmp_path / "of_rows.yaml"], [tmp_path])
+    said = describe_model(found.model("of_rows"), {name: found.kind(name) for name in ("rows", "bare")}, {})
+    cache = said["caches"][0]
+    assert cache["default"] == {"r": "[row of 4 tokens, dim 32] record"}
+    assert (cache["defaults"], cache["needs"]) == (
+        {"half": 32, "record": "kv_dtype"},
+        {"window": 64, "sink": "draft_tokens"},
+    )
+
+
+def mixed(folder: Path) -> str:
+    path = folder / "mixed.yaml"
+    path.write_text(MIXED)
+    return str(path)
+
+
+def test_a_worker_holds_caches_without_split_axes_too(tmp_path: Path) -> None:
+    lines = run(mixed(tmp_path), "--decode", "tp=2").stdout.splitlines()
+    assert [line.split()[:7] for line in lines if "all of it" in line] == [
+        ["0", "draft", "head", "0-3;", "main", "all", "of"],
+        ["1", "draft", "head", "4-7;", "main", "all", "of"],
+    ]
+    workers = answer(mixed(tmp_path), "--decode", "tp=2")["workers"]
+    assert [worker["holds"] for worker in workers] == [
+        {"draft": {"head": [0, 4]}, "main": {}},
+        {"draft": {"head": [4, 8]}, "main": {}},
+    ]

@@ -1,0 +1,227 @@
+"""kvplan new is never silently wrong: what transformers writes is right or in doubt by name; unread keys are said.
+
+The configurations are those that transformers writes, cut down to the keys about layers and caches: of public models,
+and of architectures that no layout file describes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.paths import FIXTURES
+
+from kvplan.cli.commands.new import New, made
+from kvplan.cli.main import main
+from kvplan.dsl.configs.recognise import UNKNOWN
+from kvplan.dsl.configs.same_model import parsed
+from kvplan.dsl.library import load
+from kvplan.dsl.model import Model
+from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.source import Span
+
+FIXTURES = FIXTURES
+WRITTEN, PUBLIC = FIXTURES / "transformers", sorted((FIXTURES / "configs").glob("*.json"))
+LIBRARY = load()
+PLAIN: Mapping[str, object] = {
+    "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "dtype": "float16",
+}  # fmt: skip
+
+
+def new(tmp_path: Path, config: Mapping[str, object]) -> New:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return made(LIBRARY, tmp_path / "config.json", None)
+
+
+def stored(new: New) -> dict[str, tuple[str, int, dict[str, str]]]:
+    """Name of a cache -> kind, how many layers, the numbers that the file says."""
+    model: Model = parsed(LIBRARY, new.text, new.name, Span("x", 1, 1, 1))
+    said = {name: {n: expr.text for n, expr in cache.params.items()} for name, cache in model.caches.items()}
+    return {name: (cache.kind, len(cache.layers), said[name]) for name, cache in model.caches.items()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deepseek-v4-flash", "gemma-4-26b", "gemma-4-e2b", "mimo-v2-flash", "nemotron-3-nano-30b", "nemotron-h-8b",
+     "zamba2-7b"],
+)  # fmt: skip
+def test_what_transformers_writes_of_a_public_model_stores_what_the_shipped_one_does(name: str) -> None:
+    answer = made(LIBRARY, WRITTEN / f"{name}.json", None)
+    assert (name in answer.same, answer.notes) == (True, ())
+
+
+def test_defaults_of_an_architecture_store_what_its_public_model_does() -> None:
+    assert made(LIBRARY, WRITTEN / "default-mimo-v2-flash.json", None).same == ("mimo-v2-flash",)
+
+
+def unread(*keys: str) -> list[str]:
+    return [f"`{key}` was not read: compare with an engine" for key in keys]
+
+
+CROSSING = "layers 3, 8, 13, 18, 23, 28, 33, 38: nothing is known to be stored by 'cross_attention'"
+RECURRING = (
+    "layers 0-1, 3-4, 6-7, 9-10, 12-13, 15-16, 18-19, 21-22, 24-25: nothing is known to be stored by 'recurrent'"
+)
+ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]]] = {
+    "gemma4-text": (
+        {
+            "sliding": ("gqa", 25, {"heads": "4", "dim": "256", "window": "512"}),
+            "attention": ("gqa", 5, {"heads": "4", "dim": "512"}),
+        },
+        [],
+    ),
+    "nemotron-h": (
+        {
+            "mamba": (
+                "mamba2",
+                1,
+                {"heads": "128", "head_dim": "64", "state": "128", "groups": "8", "conv": "4", "ssm_dtype": "f32"},
+            ),
+            "attention": ("gqa", 1, {"heads": "8", "dim": "128"}),
+        },
+        [],
+    ),
+    "mllama": ({"attention": ("gqa", 32, {"heads": "8", "dim": "128"})}, [UNKNOWN, CROSSING]),
+    "falcon": ({"attention": ("gqa", 32, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
+    "gpt-bigcode": ({"attention": ("gqa", 12, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
+    "dbrx": ({"attention": ("gqa", 24, {"heads": "1", "dim": "128"})}, [UNKNOWN]),
+    "longcat-flash": ({"attention": ("mla", 56, {"latent": "512", "rope": "64"})}, [UNKNOWN]),
+    "recurrent-gemma": (
+        {"attention": ("gqa", 8, {"heads": "10", "dim": "256"})},
+        [UNKNOWN, RECURRING, *unread("attention_window_size", "conv1d_width")],
+    ),
+    "zamba": (
+        {
+            "mamba": ("mamba1", 76, {"channels": "7424", "state": "16", "conv": "4"}),
+            "attention": ("gqa", 13, {"heads": "16", "dim": "464"}),
+        },
+        [UNKNOWN],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_what_no_layout_describes_is_right_or_in_doubt_by_name(name: str) -> None:
+    answer = made(LIBRARY, WRITTEN / f"{name}.json", None)
+    caches, notes = ATTENTION[name]
+    assert list(answer.notes) == notes
+    found = stored(answer)
+    assert {cache: (kind, count, {n: v for n, v in said.items() if n in caches[cache][2]})
+            for cache, (kind, count, said) in found.items()} == caches  # fmt: skip
+
+
+def test_layers_that_compress() -> None:
+    found = stored(made(LIBRARY, WRITTEN / "deepseek-v4.json", None))
+    assert {name: (count, said.get("ratio")) for name, (_, count, said) in found.items()} == {
+        "window": (43, None), "many": (23, "128"), "many-compressor": (23, "128"), "few": (20, "4"),
+        "few-compressor": (20, "4"), "indexer": (20, None), "indexer-compressor": (20, "4"),
+    }  # fmt: skip
+
+
+ODD = ("my_kv_heads", "sliding_block", "attn_schedule", "layer_types_2", "hybrid_map", "state_rows", "latent_dim")
+
+
+@pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.stem)
+def test_a_key_that_no_rule_reads_is_said_wherever_it_stands(tmp_path: Path, path: Path) -> None:
+    config = json.loads(path.read_text())
+    inner = config.get("text_config", config)
+    known = new(tmp_path, config).notes
+    inner |= dict.fromkeys(ODD, 3)
+    said = new(tmp_path, config).notes
+    assert sorted(set(said) - set(known)) == sorted(unread(*ODD))
+    assert set(known) <= set(said)
+
+
+@pytest.mark.parametrize("value", [None, False, "", [], {}, 1.5, 0.0])
+def test_what_is_off_or_no_number_is_no_doubt(tmp_path: Path, value: object) -> None:
+    assert new(tmp_path, {**PLAIN, "my_kv_heads": value}).notes == ()
+
+
+@pytest.mark.parametrize("value", [0, 1, True, "x", [0], {"a": 1}])
+def test_what_says_something_is_a_doubt(tmp_path: Path, value: object) -> None:
+    assert list(new(tmp_path, {**PLAIN, "my_kv_heads": value}).notes) == unread("my_kv_heads")
+
+
+def test_a_key_in_whose_stead_another_is_read_is_no_doubt(tmp_path: Path) -> None:
+    assert new(tmp_path, {**PLAIN, "head_dim": 128, "kv_channels": 64, "num_kv_heads": 4}).notes == ()
+
+
+def test_a_key_of_a_kind_that_is_not_there_is_a_doubt(tmp_path: Path) -> None:
+    notes = new(tmp_path, {**PLAIN, "index_head_dim": 128, "conv_L_cache": 3}).notes
+    assert list(notes) == unread("index_head_dim", "conv_L_cache")
+
+
+def test_entries_of_what_is_read_are_looked_at(tmp_path: Path) -> None:
+    turns = {"1": {"head_dim": 64, "kv_lora_rank": 8}, "03": {"num_key_value_heads": 2, "kv_lora_rank": 8}, "window": 9}
+    answer = new(tmp_path, {**PLAIN, "per_layer_config": turns})
+    assert list(answer.notes) == unread("per_layer_config.kv_lora_rank", "per_layer_config.window")
+    numbers = {(count, said["heads"], said["dim"]) for _, count, said in stored(answer).values()}
+    assert numbers == {(2, "8", "128"), (1, "8", "64"), (1, "2", "128")}
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({"num_key_value_heads": 5}, "layers 0-3: 32 query heads are no multiple of 5 KV heads"),
+        (
+            {"hidden_size": 4097},
+            "layers 0-3: 128 elements of a head are a guess: 4097 does not divide by 32 heads",
+        ),
+        ({"layer_types": ["full_attention"] * 5}, "layer_types has more entries than there are layers, 4"),
+        (
+            {"layer_types": ["hybrid", "full_attention"] * 2},
+            "layers 0, 2: 'hybrid' layers store a state besides keys and values, and nothing says of which size",
+        ),
+        ({"hidden_size": 4097, "head_dim": 128}, None),
+        ({"num_key_value_heads": 32}, None),
+        ({"num_key_value_heads": 1}, None),
+    ],
+)
+def test_numbers_that_do_not_divide(tmp_path: Path, config: Mapping[str, object], note: str | None) -> None:
+    assert list(new(tmp_path, {**PLAIN, **config}).notes) == ([note] if note else [])
+
+
+def test_more_kv_heads_than_query_heads(tmp_path: Path) -> None:
+    with pytest.raises(DslError, match="F007") as error:
+        new(tmp_path, {**PLAIN, "num_key_value_heads": 64})
+    assert error.value.diagnostics[0].notes == (
+        "layers 0-3: 64 KV heads are more than the 32 query heads that they are for",
+    )
+
+
+def run(*words: object, given: str = "") -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, [str(word) for word in words], input=given)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_stdin() -> None:
+    path = PUBLIC[0]
+    assert run("new", "-", given=path.read_text()) == run("new", path)
+    code, _, said = run("new", "-", given="{")
+    assert (code, "<stdin>:1:2" in said, "error[F001]" in said) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, ("it does not say how many layers there are", "looked for", "add the number of layers to a copy")),
+        ({"num_hidden_layers": True}, ("num_hidden_layers is 'True', which is no number of layers", "to a copy")),
+        ({"num_hidden_layers": 2}, ("looked for", "write the model file by hand, docs/add-a-model.md")),
+    ],
+)
+def test_errors_say_what_to_do(config: Mapping[str, Any], said: tuple[str, ...]) -> None:
+    code, _, text = run("new", "-", given=json.dumps(config))
+    assert code == 2
+    assert [word for word in said if word not in text] == []
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    _, _, said = run("new", PUBLIC[0], "-o", tmp_path / "none" / "mine.yaml")
+    assert "there is no folder" in said
+    assert "make the folder" in said
+    assert "another name" not in said

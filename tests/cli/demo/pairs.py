@@ -1,0 +1,55 @@
+"""Pairs for the demo's tests, their models made small, and what a decode worker's memory must be."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+
+from tests.layouts.shrink import shrunk
+from tests.paths import ROOT
+
+from kvplan.cli.demo import requests as demo_asked
+from kvplan.cli.demo import run as demo_run
+from kvplan.cli.demo.content import stamp
+from kvplan.cli.demo.memory import Memory
+from kvplan.cli.demo.rows import Share, arrived
+from kvplan.cli.demo.show import Outcome
+from kvplan.cli.demo.worker import noise
+from kvplan.compiler.api import Compiled, compile_bound
+from kvplan.compiler.bind.bind import bind
+from kvplan.dsl.library import Library, load
+
+EXAMPLES = ROOT / "examples" / "models"
+SECONDS = 90.0
+
+
+@cache
+def library() -> Library:
+    return load(sorted(EXAMPLES.glob("*.yaml")))
+
+
+@cache
+def scaled(model: str, prefill: str, decode: str) -> Compiled:
+    """A pair of sides of a model with few layers and short vectors."""
+    small = shrunk(library(), library().model(model))
+    return compile_bound(bind(library(), small, prefill), bind(library(), small, decode))
+
+
+def ready(made: Compiled) -> tuple[Share, Memory, Memory]:
+    """The share of decode worker 0, its memory as it must be after a transfer, and as it was before."""
+    _, (share, *_) = demo_asked.shares(made, demo_asked.ranges(made))
+    before = noise(made.plan.decode, share, seed=3)
+    memory = before.copy()
+    stamp(share, arrived, memory.planes)
+    return share, memory, before
+
+
+def moved(made: Compiled, folder: Path, transport: str = "memory", seconds: float = SECONDS) -> list[Outcome]:
+    """What the demo's decode workers report. Raises CrewError where one holds a wrong byte."""
+    path = folder / "plan.py"
+    path.write_text(made.text)
+    said: list[str] = []
+    outcomes = demo_run.run(made, path, transport, time.monotonic() + seconds, said.append)
+    assert len(said) == demo_run.steps(made)
+    return outcomes

@@ -1,0 +1,44 @@
+"""What workers hold when nothing is under way, compared with what they held before."""
+
+from __future__ import annotations
+
+from tests.cluster.engine import Engine, Worker
+from tests.cluster.process import Process, Word
+
+MIB = 1 << 20
+# A transport keeps sockets and caches of peers that are gone for a while; what leaks by request is far more.
+MORE_FDS, MORE_BYTES = 16, 64 * MIB
+
+
+def looks(engines: list[Engine]) -> dict[Worker, Word]:
+    """Every worker's figures."""
+    return {worker: worker.call("stats") for engine in engines for worker in engine.workers}
+
+
+def leaks(before: dict[Worker, Word], after: dict[Worker, Word]) -> list[str]:
+    """What has grown, in workers that live since `before`, and what any worker should not hold at rest."""
+    found = [f"{_name(worker)}: {text}" for worker, word in after.items() for text in _unrest(word)]
+    for worker, word in after.items():
+        if worker in before:
+            found += [f"{_name(worker)}: {text}" for text in _grown(before[worker], word, isinstance(worker, Process))]
+    return found
+
+
+def _unrest(word: Word) -> list[str]:
+    found = [f"{count} handles" for kind, count in word["live"].items() if kind == "handles"]
+    found += [f"blocks of {word['requests']} are not free"] if word["requests"] else []
+    return found + ([f"{word['quarantined']} blocks in quarantine"] if word.get("quarantined") else [])
+
+
+def _grown(before: Word, after: Word, alone: bool) -> list[str]:
+    """In a process of its own, file descriptors and memory are the worker's, too."""
+    kinds = [("registrations", before["live"], after["live"], 0), ("lists", before["live"], after["live"], 0)]
+    if alone:
+        kinds += [("fds", before, after, MORE_FDS), ("rss", before, after, MORE_BYTES)]
+    found = [(kind, old.get(kind, 0), new.get(kind, 0), more) for kind, old, new, more in kinds]
+    return [f"{kind} grew from {old} to {new}" for kind, old, new, more in found if new > old + more]
+
+
+def _name(worker: Worker) -> str:
+    config = worker.config if isinstance(worker, Process) else {}
+    return f"{config.get('role', 'worker')} {config.get('number', '')}"

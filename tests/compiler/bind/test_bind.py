@@ -1,0 +1,107 @@
+"""Bind: derived numbers, canonical keys, and every bad side ends in a named error."""
+
+import pytest
+
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.errors import BadInput, CompileError, Refused
+from kvplan.dsl.library import Library, load
+
+FP8 = "kv_dtype=fp8,kernel_block=16"
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load()
+
+
+@pytest.mark.parametrize(
+    ("side", "tokens", "kernel", "ratio"),
+    [
+        (f"tp=4,{FP8}", 2096, 16, 131),
+        (f"tp=1,{FP8}", 4176, 16, 261),
+        ("tp=4", 1056, 1056, 1),
+        ("tp=1", 2096, 2096, 1),
+        ("tp=1,draft_tokens=1,kernel_block=16,kv_dtype=fp8", 262 * 16, 16, 262),
+    ],
+)
+def test_a_hybrids_blocks_are_derived(library: Library, side: str, tokens: int, kernel: int, ratio: int) -> None:
+    group = bind(library, library.model("nemotron-3-nano-30b"), side).groups[0]
+    assert (group.tokens, group.kernel, group.ratio) == (tokens, kernel, ratio)
+
+
+def test_layers_form_strided_groups_of_the_smallest_bucket(library: Library) -> None:
+    groups = bind(library, library.model("nemotron-3-nano-30b"), "tp=1").groups
+    assert [(g.name, len(g.members)) for g in groups] == [
+        ("attention", 6), ("mamba.0", 6), ("mamba.1", 6), ("mamba.2", 6), ("mamba.3", 5)
+    ]  # fmt: skip
+    assert [layer for _, layer in groups[1].members] == [0, 9, 18, 28, 37, 46]
+    by_cache = bind(library, library.model("nemotron-3-nano-30b"), "tp=1,groups=by_cache").groups
+    assert [(g.name, len(g.members), g.arena) for g in by_cache] == [("attention", 6, 0), ("mamba", 23, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("tp=2,order=hnd,block=16", "tp=2"),
+        ("order=nhd,tp=2", "tp=2,order=LBNHC"),
+        ("pp=2,layers=16+16", "tp=1,pp=2"),
+        ("pp=2,layers=15+17", "tp=1,pp=2,layers=15+17"),
+        ("tp=2,kernel_sizes=32+16+16,block=32", "tp=2,block=32,kernel_sizes=16+32"),
+        ("tp=2,kernel_block=16", "tp=2"),
+        ("tp=2,blocks=64", "tp=2"),
+    ],
+)
+def test_keys_are_canonical(library: Library, text: str, key: str) -> None:
+    assert bind(library, library.model("llama-3.1-8b"), text).key == key
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("gemma-3-27b", "tp=1,tokens.full=32,tokens.sliding=32"),
+        ("gemma-3-27b", "tp=1,groups=by_cache,tokens.full=64,tokens.sliding=64"),
+        ("gemma-3-27b", "tp=1,tokens.full=32,tokens.sliding=32,kernel_block=16"),
+        ("deepseek-v4-flash", "tp=1,order=BLHNC,kernel_sizes=128,tokens=128"),
+        ("qwen3-next-80b", "tp=1,kernel_block=16,ratio=34"),
+    ],
+)
+def test_a_key_says_what_was_overridden(library: Library, model: str, text: str) -> None:
+    """Overrides that make each other come out as derived are no defaults: without all of them the side is another."""
+    side = bind(library, library.model(model), text)
+    assert side.notes
+    assert bind(library, library.model(model), side.key) == side
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "code"),
+    [
+        ("llama-3.1-8b", "tpp=2", "S005"),
+        ("llama-3.1-8b", "tp=x", "S004"),
+        ("llama-3.1-8b", "tp=0", "S004"),
+        ("llama-3.1-8b", "tp=-1", "S004"),
+        ("llama-3.1-8b", "tp", "S001"),
+        ("llama-3.1-8b", "tp=1,tp=2", "S002"),
+        ("llama-3.1-8b", "tp=1/2", "S003"),
+        ("llama-3.1-8b", "order=ndh", "S009"),
+        ("llama-3.1-8b", "tp=999999999999", "S011"),
+        ("llama-3.1-8b", "tp=3", "C110"),
+        ("llama-3.1-8b", "block=0", "C110"),
+        ("llama-3.1-8b", "block=24", "C118"),
+        ("llama-3.1-8b", "kernel_block=7", "C113"),
+        ("llama-3.1-8b", "kernel_block=32", "C113"),
+        ("llama-3.1-8b", "ratio=2", "C113"),
+        ("llama-3.1-8b", "kv_dtype=fp8_ds_mla", "S012"),
+        ("llama-3.1-8b", "pp=33", "C111"),
+        ("llama-3.1-8b", "pp=2,layers=1+2", "S007"),
+        ("llama-3.1-8b", "groups=x", "S006"),
+        ("nemotron-3-nano-30b", "tp=16", "C110"),
+        ("nemotron-3-nano-30b", "order=BHLNC", "C110"),
+        ("nemotron-3-nano-30b", "draft_tokens=999999999999", "C106"),
+    ],
+)
+def test_bad_sides_are_named(library: Library, model: str, text: str, code: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        bind(library, library.model(model), text)
+    assert caught.value.code == code
+    assert isinstance(caught.value, BadInput if code[0] == "S" else Refused)
+    assert caught.value.help or code == "C106"

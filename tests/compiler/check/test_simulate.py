@@ -1,0 +1,156 @@
+"""The simulator says right to copies worked out by hand, and finds every way in which they may be wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.random_sides.sides import cache, group, side, tensor
+
+from kvplan.compiler.api import compile_bound
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.request import Copy, Ids, Request, Slot
+from kvplan.compiler.check.simulate import simulate
+from kvplan.compiler.check.simulate_report import Report
+from kvplan.compiler.check.trace import copies as trace
+
+TEXT = "layer { block { head { token { k[dim] } pad(2) } } }"
+STRIDE, ROW = 20, 10
+# Four tokens of a head are 8 bytes, then 2 of padding; a decode page has the two heads that two prefill workers hold.
+REQUEST = Request((1, 8), {"c": Ids(0, (5, 3)), "s": Slot(2, 8)}, {"c": Ids(0, (0, 6)), "s": Slot(1, 8)})
+PLAN: Any = SimpleNamespace(skipped=(), reads=())
+
+
+def bound(tp: int) -> BoundSide:
+    c = cache(TEXT, tensor("k", 1, {"head": "tp"}, head=2, token=0, dim=2), layers=(0, 2), kernel=4)
+    s = cache("layer { block { z[st] } }", tensor("z", 4, st=3), name="s", layers=(1,))
+    return side([c, s], [group((c, c.layers)), group((s, s.layers))], tp=tp)
+
+
+def good() -> list[Copy]:
+    """Tokens 1-3 of block 5 to block 0, tokens 4-7 of block 3 to block 6, for both layers and heads; and the state."""
+    found = [Copy(0, "s.1", 24, 0, "s.1", 12, 12)]
+    for layer in (0, 2):
+        for head in (0, 1):
+            name = f"c.{layer}"
+            found.append(Copy(head, name, 5 * ROW + 2, 0, name, head * ROW + 2, 6))
+            found.append(Copy(head, name, 3 * ROW, 0, name, 6 * STRIDE + head * ROW, 8))
+    return found
+
+
+def run(copies: list[Copy]) -> Report:
+    return simulate(PLAN, bound(2), bound(1), copies, REQUEST)
+
+
+def test_right_copies_are_right() -> None:
+    report = run(good())
+    assert report.right, report.text()
+    assert (report.bytes, report.planes, report.workers, report.copies) == (2 * 2 * 14 + 12, 3, 1, 9)
+    assert report.text() == (
+        "compared 68 bytes in 3 planes of 1 decode worker, written by 9 copies: "
+        "each written once, from its own coordinate"
+    )
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_a_copy_less_is_missing(number: int) -> None:
+    copies = good()
+    gone = copies.pop(number)
+    report = run(copies)
+    assert (report.right, report.missing, report.double, report.wrong) == (False, gone.bytes, 0, 0)
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_a_copy_twice_is_double(number: int) -> None:
+    report = run([*good(), good()[number]])
+    assert (report.right, report.missing, report.double) == (False, 0, good()[number].bytes)
+
+
+@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("by", [-1, 1, ROW, -ROW, 1000])
+def test_a_copy_from_elsewhere_is_wrong(number: int, by: int) -> None:
+    copies = good()
+    copies[number] = copies[number]._replace(from_offset=copies[number].from_offset + by)
+    report = run(copies)
+    assert not report.right
+    assert report.wrong > 0
+    assert report.missing == report.double == report.outside == 0
+
+
+@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("by", [-1, 1, ROW, STRIDE, 1000])
+def test_a_copy_to_elsewhere_is_outside_and_missing(number: int, by: int) -> None:
+    copies = good()
+    copies[number] = copies[number]._replace(to_offset=copies[number].to_offset + by)
+    report = run(copies)
+    assert not report.right
+    assert report.missing > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"from_worker": 1},
+        {"from_worker": 7},
+        {"from_plane": "c.2"},
+        {"from_plane": "nowhere"},
+        {"to_plane": "c.2"},
+        {"to_plane": "nowhere"},
+        {"to_worker": 3},
+        {"bytes": 5},
+        {"bytes": 7},
+        {"bytes": 0},
+    ],
+)
+def test_a_copy_of_another_worker_plane_or_length_is_found(change: dict[str, Any]) -> None:
+    copies = good()
+    copies[1] = copies[1]._replace(**change)
+    assert not run(copies).right
+
+
+def test_tokens_before_the_first_one_asked_for_may_not_be_written() -> None:
+    extra = Copy(0, "c.0", 5 * ROW, 0, "c.0", 0, 2)
+    report = run([*good(), extra])
+    assert (report.right, report.outside, report.missing) == (False, 2, 0)
+    assert report.first == (
+        "decode worker 0 · layer 0 · c.k · head 0 · token 0 · dim 0: "
+        "holds layer 0 · c.k · head 0 · token 0 · dim 0, written 1 times"
+    )
+
+
+def test_padding_may_be_crossed_where_it_faces_padding() -> None:
+    pair = bound(2), bound(2)
+    copies = [Copy(0, "s.1", 24, w, "s.1", 12, 12) for w in (0, 1)]
+    ids: Any = {"c": Ids(0, (5, 6)), "s": Slot(2, 8)}
+    request = Request((0, 8), ids, {"c": Ids(0, (1, 2)), "s": Slot(1, 8)})
+    whole = [Copy(w, f"c.{n}", 5 * ROW, w, f"c.{n}", ROW, 8) for w in (0, 1) for n in (0, 2)]
+    whole += [Copy(w, f"c.{n}", 6 * ROW, w, f"c.{n}", 2 * ROW, 8) for w in (0, 1) for n in (0, 2)]
+    assert simulate(PLAN, *pair, copies + whole, request).right
+    into_padding = [c._replace(bytes=10) for c in whole]
+    report = simulate(PLAN, *pair, copies + into_padding, request)
+    assert (report.right, report.loose, report.bridged, report.outside) == (False, 8, 16, 0)
+    inside = cache("layer { block { head { k[dim] pad(2) } } }", tensor("k", 1, head=2, dim=2), layers=(0,))
+    state = side([inside])
+    asked = Request((0, 8), {"c": Slot(0, 8)}, {"c": Slot(0, 8)})
+    bridge = simulate(PLAN, state, state, [Copy(0, "c.0", 0, 0, "c.0", 0, 6)], asked)
+    assert (bridge.right, bridge.bridged, bridge.bytes) == (True, 2, 4)
+
+
+def test_skipped_caches_are_not_needed_and_not_written() -> None:
+    plan: Any = SimpleNamespace(skipped=("s",), reads=())
+    assert simulate(plan, bound(2), bound(1), good()[1:], REQUEST).right
+    assert not simulate(plan, bound(2), bound(1), good(), REQUEST).right
+
+
+def test_readers_that_crowd_on_one_of_equal_holders_are_seen() -> None:
+    c = cache(TEXT, tensor("k", 1, head=2, token=0, dim=2), kernel=4)
+    sides = side([c], tp=4), side([c], tp=4)
+    request = Request((0, 8), {"c": Ids(0, (5, 3))}, {"c": Ids(0, (0, 6))})
+    plan = compile_bound(*sides).plan
+    assert simulate(plan, *sides, trace(plan, request), request).right
+    crowded = replace(plan, reads=tuple(tuple(replace(read, worker=1) for read in reads) for reads in plan.reads))
+    report = simulate(crowded, *sides, trace(crowded, request), request)
+    assert (report.right, report.uneven, report.wrong, report.missing) == (False, 1, 0, 0)
+    assert report.first == "c.k: readers of workers that hold the same: {0: 0, 1: 4, 2: 0, 3: 0}"

@@ -1,0 +1,278 @@
+"""Emit and parse: the text is what a formatter leaves alone, comes back equal, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.paths import ROOT, TESTS
+
+from kvplan.compiler.emit.cost import Facts, Moves, facts
+from kvplan.compiler.emit.emit import emit
+from kvplan.compiler.emit.header import docstring
+from kvplan.compiler.emit.match_functions import build, names
+from kvplan.compiler.prove.parse import parse
+from kvplan.plan import digest
+from kvplan.plan.errors import BlockTableError, PlanFormatError
+from kvplan.plan.types import Blocks, Needs, Pair, Plan
+
+SPEC = importlib.util.spec_from_file_location("plans_by_hand", TESTS / "compiler/plans.py")
+assert SPEC
+assert SPEC.loader
+plans = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(plans)
+
+RUFF = [sys.executable, "-m", "ruff"]
+COMMAND = "kvplan compile toy-8b --prefill tp=4 --decode tp=2"
+CASES = {
+    "plain": {},
+    "unlike blocks": {"kernels": (16, 48), "ratios": (3, 1), "with_state": True},
+    "ratios": {"prefill": 8, "decode": 1, "ratios": (131, 261), "with_state": True},
+    "shared out": {"prefill": 2, "decode": 2, "ratios": (4, 1), "shards": 2},
+}
+
+
+def text_of(plan: Plan) -> str:
+    return emit(plan, facts(plan, proved="Proved: every byte once."), COMMAND)
+
+
+@pytest.fixture(params=list(CASES.values()), ids=list(CASES))
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return plans.plan(**request.param)
+
+
+def nothing(first, end, prefill, decode, p_shard, d_shard):
+    raise AssertionError
+
+
+def without_functions(plan: Plan) -> Plan:
+    return replace(plan, pairs=tuple(replace(pair, match=nothing) for pair in plan.pairs))
+
+
+def test_a_plan_comes_back_equal(plan):
+    again = parse(text_of(plan), "x.py")
+    assert without_functions(again) == without_functions(plan)
+    assert text_of(again) == text_of(plan)
+
+
+def test_ruff_leaves_it_alone(plan, tmp_path):
+    path = tmp_path / "plan.py"
+    path.write_text(text_of(plan))
+    config = str(ROOT / "pyproject.toml")
+    for command in (["format", "--check"], ["check"]):
+        done = subprocess.run([*RUFF, *command, "--config", config, str(path)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_hash_seeds_do_not_matter():
+    code = f"import runpy; t = runpy.run_path({__file__!r}); print(t['text_of'](t['plans'].plan(with_state=True)))"
+    seeds = [os.environ | {"PYTHONHASHSEED": seed} for seed in ("0", "1", "2")]
+    assert (
+        len(
+            {subprocess.run([sys.executable, "-c", code], env=e, capture_output=True, check=True).stdout for e in seeds}
+        )
+        == 1
+    )
+
+
+def test_the_header_says_what_it_is():
+    header = text_of(plans.plan(with_state=True)).split('"""')[1]
+    assert header.startswith("Toy 8B: prefill tp=4 -> decode tp=2.\n\nEmitted by kvplan from toy-8b, do not edit:\n")
+    for words in (
+        f"\n    {COMMAND}\n",
+        "\n    prefill  |head 0         |head 1         |   ",
+        " 16,384 B\n",
+        "decode workers 0-1, attention: 2 reads, 64 spans a kernel block; 4,096 requests and 67,108,864 B per 1,024",
+        "decode workers 0-1, mamba.0: 2 reads, 40 spans a slot; 40 requests and 1,326,080 B a request",
+        "Of the tokens asked for exactly what is needed is written",
+        "Proved: every byte once.",
+    ):
+        assert words in header
+
+
+def test_odd_text_does_not_end_the_docstring():
+    plan = digest.sealed(replace(plans.plan(), title='A """ \\ title'))
+    assert parse(text_of(plan), "x.py").title == 'A """ \\ title'
+
+
+def test_a_long_command_can_be_copied():
+    command = "kvplan compile toy-8b --prefill tp=4," + "x" * 60 + " --decode tp=2," + "y" * 60
+    plan = plans.plan()
+    text = emit(plan, facts(plan), command)
+    assert text.startswith('r"""')
+    assert "    kvplan compile toy-8b \\\n        --prefill tp=4," in text
+    parse(text, "x.py")
+
+
+def test_equal_figures_are_said_once():
+    header = docstring(
+        plans.plan(),
+        Facts(tuple(Moves((0, 1), pair, "state", True, 1, 2, 2, 9) for pair in ("s.0", "s.1"))),
+        "",
+    )
+    assert "decode workers 0-1, s.0, s.1, each: 1 read, 2 spans a slot; 2 requests and 9 B a request\n" in header
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("divmod(token, 16)", "divmod(token, 32)", "not what its groups need"),
+        ("tokens=16", "tokens=32", "digest"),
+        ("(0, 16_384), 16_384", "(0, 16_384), 16_385", "digest"),
+        ('PLAN_DIGEST = "', "import os\nPLAN_DIGEST = \"", "only tables"),
+        ("NOTIFY:", "print()\nNOTIFY:", "only tables"),
+        ("= ((), ())", '= ((), (__import__("os"),))', "a value is"),
+        ("= ((), ())", "= ((), ().__class__)", "a value is"),
+        ("= ((), ())", "= ((), tuple(*PLAN_DIGEST))", "a value is"),
+        ("import Blocks,", "import np, Blocks,", "does not need np"),
+        ("def attention(", "@cuts\ndef attention(", "no decorators"),
+        ("d_shard: int)", "d_shard: int = cuts(1))", "no decorators and no defaults"),
+        ("NOTIFY:", "PREFILL = DECODE\nNOTIFY:", "defined twice"),
+        ("attention),), reads", "", "not a plan"),
+        ("format=1", "format=2", "format 2"),
+        ("format=1,", "format=1, more=1,", "not a plan of this version"),
+        ("\nPLAN = ", "\nPLAN_2 = ", "no PLAN"),
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(old, new, why):
+    text = text_of(plans.plan())
+    changed = text.replace(old, new, 1) if old in text else text + "("
+    with pytest.raises(PlanFormatError, match=why):
+        parse(changed, "x.py")
+
+
+def test_many_workers_stay_readable():
+    base = plans.plan(8, 8)
+    entry = base.prefill.workers[0].planes[0]
+    workers = [
+        replace(
+            base.prefill.workers[0], planes=(replace(entry, loops=(("layer", plans.LAYERS, 1), ("head", (i,), 1))),)
+        )
+        for i in range(64)
+    ]
+    sides = [replace(side, workers=tuple(workers)) for side in (base.prefill, base.decode)]
+    read = base.reads[0][0]
+    reads = tuple(
+        tuple(replace(read, worker=j % 64, table=plans.attention_table(i, 1, 16, 16, j)) for j in (i, i + 1))
+        for i in range(64)
+    )
+    whole = replace(base, prefill=sides[0], decode=sides[1], reads=reads, notify=((),) * 64)
+    text = text_of(digest.sealed(whole))
+    assert text.count("\n") < 2000
+    assert sum(line.startswith("        Read(") and line.endswith("),") for line in text.splitlines()) == 128
+
+
+def test_a_plan_needs_numpy_and_the_plan_types_only(tmp_path):
+    path = tmp_path / "plan.py"
+    path.write_text(text_of(plans.plan()))
+    code = f"import runpy, sys; runpy.run_path({str(path)!r}); print([m for m in sys.modules if m[:6] == 'kvplan'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.replace("'", "").strip("[]\n").split(", "))
+    assert loaded <= {"kvplan", "kvplan.plan", "kvplan.plan.errors", "kvplan.plan.types", "kvplan.plan.blocks"}
+
+
+def naive(group, table, shard, t):
+    """(kernel block, token in it) of global token t, or None where another shard has it."""
+    if t // group.chunk % group.shards != shard:
+        return None
+    local = sum(u // group.chunk % group.shards == shard for u in range(t))
+    position, rest = divmod(local, group.tokens)
+    return table[position] * group.ratio + rest // group.kernel, rest % group.kernel
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode"),
+    [
+        (plans.tokens(), plans.tokens()),
+        (plans.tokens(kernel=16, ratio=131), plans.tokens(kernel=16, ratio=261)),
+        (plans.tokens(kernel=32), plans.tokens(kernel=48, ratio=2)),
+        (plans.tokens(kernel=16, ratio=4, shards=2, chunk=64), plans.tokens(kernel=32)),
+        (plans.tokens(kernel=16, ratio=4, shards=2, chunk=1), plans.tokens(kernel=16)),
+        (plans.tokens(kernel=16, shards=4, chunk=16), plans.tokens(kernel=32, ratio=2, shards=2, chunk=8)),
+        (plans.tokens(kernel=16, ratio=3, shards=2, chunk=24), plans.tokens(kernel=16)),
+        (plans.tokens(kernel=8, shards=2, chunk=48), plans.tokens(kernel=10, shards=3, chunk=7)),
+    ],
+)
+@pytest.mark.parametrize(("first", "end"), [(0, 300), (17, 18), (33, 250), (40, 40)])
+def test_matches_are_those_of_naive_indexing(prefill, decode, first, end):
+    tables = [np.random.default_rng(1).permutation(64), np.random.default_rng(2).permutation(64)]
+    for shards in [(p, d) for p in range(prefill.shards) for d in range(decode.shards)]:
+        runs = build(prefill, decode)(first, end, Blocks(0, tables[0]), Blocks(0, tables[1]), *shards)
+        found = [
+            ((pb, pt + i), (db, dt + i)) for pb, pt, db, dt, n in np.stack(runs, axis=1).tolist() for i in range(n)
+        ]
+        pairs = [
+            (naive(prefill, tables[0], shards[0], t), naive(decode, tables[1], shards[1], t)) for t in range(first, end)
+        ]
+        assert found == [pair for pair in pairs if None not in pair]
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(
+    "needs",
+    [Needs(), Needs(keep=30), Needs(keep=0), Needs(chunk=64), Needs(keep=30, sink=5), Needs(chunk=50, sink=100)],
+)
+@pytest.mark.parametrize(("first", "end"), [(0, 300), (0, 3), (17, 18), (90, 100), (128, 192), (40, 40)])
+def test_matches_are_the_rows_that_are_needed(needs, rows, first, end):
+    def needed(row):
+        t = row * rows + rows - 1
+        late = needs.keep is None or t >= end - needs.keep
+        late = late and (needs.chunk is None or t // needs.chunk == end // needs.chunk)
+        return first <= t < end and (late or row * rows < needs.sink)
+
+    groups = plans.tokens(kernel=16), plans.tokens(kernel=24, ratio=2, shards=2, chunk=8)
+    table = Blocks(0, np.arange(64))
+    found = []
+    for shard in (0, 1):
+        runs = build(*groups, needs, rows)(first, end, table, table, 0, shard)
+        found += [b * 16 // rows + r + i for b, r, _, _, n in np.stack(runs, axis=1).tolist() for i in range(n)]
+    assert sorted(found) == [row for row in range(300) if needed(row)]
+
+
+def test_a_state_has_one_slot():
+    match = build(plans.state(), plans.state())
+    one, none = Blocks(0, np.array([5])), Blocks(0, np.array([-1]))
+    assert [column.tolist() for column in match(0, 99, one, one, 0, 0)] == [[5], [0], [5], [0], [1]]
+    with pytest.raises(BlockTableError, match="one slot"):
+        match(0, 99, one, none, 0, 0)
+
+
+def test_function_names_are_identifiers():
+    asked = [("a", "a"), ("A+b", "A+b"), ("x.0", "y"), ("class", "class"), ("a_b", "a_b"), ("cuts", "cuts")]
+    pairs = [Pair(f"{p}>{d}", p, d, 0, build(plans.state(), plans.state())) for p, d in asked]
+    assert list(names(pairs).values()) == ["a", "a_b", "x_0__y", "class_", "a_b_", "cuts_"]
+
+
+def test_requests_join_what_lies_together():
+    """Equal sharding: one request per page and plane where blocks are apart, one per logical block of four in them."""
+    plan = plans.plan(2, 2, ratios=(4, 4))
+    assert [move.requests for move in facts(plan).moves] == [32 * 1024 // 64]
+    assert [move.requests for move in facts(plans.plan(2, 2)).moves] == [32 * 1024 // 16]
+
+
+def test_padding_is_bridged_only_where_both_sides_have_it():
+    plan = plans.plan(2, 2, ratios=(4, 4))
+
+    def padded(side):
+        planes = tuple(replace(entry, stride=entry.stride + 64) for entry in side.workers[0].planes)
+        return replace(side, workers=tuple(replace(worker, planes=planes) for worker in side.workers))
+
+    both = replace(plan, prefill=padded(plan.prefill), decode=padded(plan.decode))
+    one = replace(plan, prefill=padded(plan.prefill))
+    assert facts(both).moves[0].requests == 32 * 1024 // 64
+    assert facts(one).moves[0].requests == 32 * 1024 // 16
+
+
+def test_digests_are_over_meaning():
+    plan = plans.plan()
+    renamed = replace(plan, title="other", prefill=replace(plan.prefill, key="other"))
+    assert digest.sealed(renamed).digest == plan.digest
+    told = digest.sealed(replace(plan, notify=((3,), ())))
+    assert told.digest != plan.digest
+    with pytest.raises(PlanFormatError, match="plan digest"):
+        digest.check(replace(told, digest=plan.digest))

@@ -1,0 +1,40 @@
+"""What a damaged plan copies, in a form that two plans which copy the same bytes share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.trace import copies
+from kvplan.compiler.errors import BadInput
+from kvplan.plan.types import Plan
+
+
+def joined(plan: Plan, moves: list[Copy]) -> list[Copy]:
+    """The same bytes in one normal form: from the first of all workers that are alike, neighbours in one copy."""
+    alike = [plan.prefill.workers.index(worker) for worker in plan.prefill.workers]
+    every = [copy._replace(from_worker=alike[copy.from_worker]) for copy in moves]
+    found: list[Copy] = []
+    for copy in sorted(every, key=lambda c: (c.to_worker, c.to_plane, c.to_offset, c)):
+        last = found[-1] if found else copy
+        behind = last._replace(from_offset=last.from_offset + last.bytes, to_offset=last.to_offset + last.bytes)
+        if found and copy == behind._replace(bytes=copy.bytes):
+            found[-1] = last._replace(bytes=last.bytes + copy.bytes)
+        else:
+            found.append(copy)
+    return found
+
+
+def traced(plan: Plan, request: Request) -> list[Copy] | None:
+    """What a plan copies, None where it cannot be followed: it names what is not there, or cuts runs to nothing."""
+    try:
+        with np.errstate(divide="ignore"):
+            return joined(plan, copies(plan, request))
+    except (BadInput, IndexError, StopIteration, ValueError):
+        return None
+
+
+def by_tokens(plan: Plan) -> bool:
+    """Whether whole pages go token by token: the right bytes all the same, but for padding that is not bridged."""
+    pages = {pair.name for pair in plan.pairs if pair.page}
+    return any(r.table.token and not r.table.page for reads in plan.reads for r in reads if r.pair in pages)

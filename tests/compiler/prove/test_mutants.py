@@ -1,0 +1,104 @@
+"""Damaged plans of every kind: the proof refuses each, and the simulator sees each that copies other bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+from tests.compiler.prove.mutants.copies import by_tokens, traced
+from tests.compiler.prove.mutants.pairs import PAIRS
+from tests.compiler.prove.mutants.plans import DAMAGES
+
+from kvplan.compiler.api import Compiled, compile_bound
+from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.sample import sample_request
+from kvplan.compiler.check.simulate import simulate
+from kvplan.compiler.emit.emit import emit
+from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.pair.reads import Placed, placed
+from kvplan.compiler.prove.parse import parse
+from kvplan.compiler.prove.prove import prove
+from kvplan.plan.digest import sealed
+from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.types import Plan
+
+
+@cache
+def whole(name: str) -> tuple[Compiled, Placed, Placed, Request]:
+    """A pair compiled and placed, with a request that has whole pages and is ragged at both ends."""
+    sides = PAIRS[name]
+    own = {"own": (1, 18)} if any(c.length == "own" for c in sides.decode.caches) else None
+    request = sample_request(sides.prefill, sides.decode, (3, 21), 1, own)
+    made = compile_bound(sides.prefill, sides.decode, sides.options)
+    return made, placed(sides.prefill), placed(sides.decode), request
+
+
+@cache
+def right(name: str) -> list[Copy] | None:
+    made, _, _, request = whole(name)
+    return traced(made.plan, request)
+
+
+def mutants(name: str) -> Iterator[tuple[str, Plan]]:
+    """Every damage that makes sense for a pair, with the damaged plan."""
+    plan = whole(name)[0].plan
+    for damage, change in DAMAGES.items():
+        found = change(plan)
+        if found is not None:
+            assert found != plan, damage
+            yield damage, found
+
+
+def proved(plan: Plan, name: str) -> bool:
+    _, prefill, decode, _ = whole(name)
+    try:
+        prove(plan, prefill, decode)
+    except ProofFailed:
+        return False
+    return True
+
+
+def seems_right(plan: Plan, name: str, moves: list[Copy]) -> bool:
+    made, _, _, request = whole(name)
+    return simulate(plan, made.prefill, made.decode, moves, request).right
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_right_plan_is_proved_and_seems_right(name: str) -> None:
+    plan, moves = whole(name)[0].plan, right(name)
+    assert moves
+    assert proved(plan, name)
+    assert seems_right(plan, name, moves)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_proof_refuses_every_damage(name: str) -> None:
+    found = list(mutants(name))
+    assert len(found) >= 30
+    assert [damage for damage, plan in found if proved(plan, name)] == []
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_simulator_sees_every_damage_that_changes_a_copy(name: str) -> None:
+    found = [(damage, plan, traced(plan, whole(name)[3])) for damage, plan in mutants(name) if not by_tokens(plan)]
+    unlike = [(damage, plan, moves) for damage, plan, moves in found if moves is not None and moves != right(name)]
+    assert len(unlike) >= 20
+    assert [damage for damage, plan, moves in unlike if seems_right(plan, name, moves)] == []
+
+
+def test_every_damage_is_done_to_some_plan_and_most_to_many() -> None:
+    done = {damage: sum(bool(change(whole(name)[0].plan)) for name in PAIRS) for damage, change in DAMAGES.items()}
+    assert [damage for damage, count in done.items() if not count] == []
+    assert sum(count > len(PAIRS) // 2 for count in done.values()) > len(DAMAGES) * 3 // 4
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_text_of_a_damaged_plan_is_refused_by_its_digest_and_once_sealed_by_the_proof(name: str) -> None:
+    made = whole(name)[0]
+    chosen = list(mutants(name))[::17]
+    assert chosen
+    for damage, plan in chosen:
+        with pytest.raises(PlanFormatError, match="digest"):
+            parse(emit(plan, made.facts), name)
+        assert not proved(parse(emit(sealed(plan), made.facts), name), name), damage

@@ -1,0 +1,142 @@
+"""The proof refuses a plan whose frame is not what was bound; test_mutants.py has damage to what is moved."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kvplan.compiler.api import compile_bound
+from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.errors import ProofFailed
+from kvplan.compiler.pair.reads import placed
+from kvplan.compiler.prove.prove import prove
+from kvplan.dsl.lang.storage import parse_storage
+from kvplan.plan.types import Loop, Plan, Read
+
+HEADS_OUT = "layer { block { head { token { k[dim] v[dim] } } } }"
+TOKENS_OUT = "layer { block { token { head { k[dim] v[dim] } } } }"
+PADDED = "layer { block { head { token { k[dim] pad(16) v[dim] } } align(512) } }"
+STATE = "layer { block { x[head hd tap] b[group st tap] c[group st tap] ssm[head hd st] pad(64) } }"
+
+
+def tokens_side(tp: int, storage: str = HEADS_OUT, kernel: int = 16) -> BoundSide:
+    tensors = tuple(BoundTensor(n, (("head", 4), ("token", 0), ("dim", 8)), "bf16", 2, (("head", "tp"),)) for n in "kv")
+    cache = BoundCache("kv", "test", "tokens", (0, 2, 3), tensors, parse_storage(storage), {}, kernel, None, False)
+    return side(tp, cache, BoundGroup("kv", "tokens", tuple(("kv", n) for n in (0, 2, 3)), kernel, kernel, 1, 0))
+
+
+def state_side(tp: int) -> BoundSide:
+    part = (("group", "tp"),)
+    tensors = (
+        BoundTensor("x", (("head", 4), ("hd", 3), ("tap", 3)), "bf16", 2, (("head", "tp"),)),
+        BoundTensor("b", (("group", 2), ("st", 5), ("tap", 3)), "bf16", 2, part),
+        BoundTensor("c", (("group", 2), ("st", 5), ("tap", 3)), "bf16", 2, part),
+        BoundTensor("ssm", (("head", 4), ("hd", 3), ("st", 5)), "f32", 4, (("head", "tp"),)),
+    )
+    cache = BoundCache("state", "test", "state", (0, 1), tensors, parse_storage(STATE), {}, 0, None, False)
+    return side(tp, cache, BoundGroup("state", "state", (("state", 0), ("state", 1)), 0, 0, 1, 0))
+
+
+def side(tp: int, cache: BoundCache, group: BoundGroup) -> BoundSide:
+    workers = tuple(BoundWorker(r, (("tp", r),), range(8)) for r in range(tp))
+    return BoundSide(f"tp={tp}", "test", "test", (("tp", tp),), "consecutive", (cache,), (group,), workers)
+
+
+PAIRS = {
+    "heads 4 to 2": (tokens_side(4), tokens_side(2)),
+    "heads 2 to 4": (tokens_side(2), tokens_side(4)),
+    "copies 8 to 1": (tokens_side(8), tokens_side(1)),
+    "orders": (tokens_side(2), tokens_side(1, TOKENS_OUT)),
+    "padding": (tokens_side(2, PADDED), tokens_side(2, PADDED)),
+    "unlike blocks": (tokens_side(2, kernel=48), tokens_side(1, kernel=32)),
+    "state 4 to 1": (state_side(4), state_side(1)),
+    "state 1 to 4": (state_side(1), state_side(4)),
+    "state alike": (state_side(2), state_side(2)),
+}
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Plan]:
+    return {name: compile_bound(*pair).plan for name, pair in PAIRS.items()}
+
+
+def refused(name: str, plan: Plan) -> None:
+    prefill, decode = PAIRS[name]
+    with pytest.raises(ProofFailed):
+        prove(plan, placed(prefill), placed(decode))
+
+
+def with_reads(plan: Plan, change: Callable[[tuple[Read, ...]], tuple[Read, ...]]) -> Plan:
+    return replace(plan, reads=(*plan.reads[:-1], change(plan.reads[-1])))
+
+
+@pytest.mark.parametrize("pair", ["heads 4 to 2", "state 4 to 1"])
+def test_swapped_sources_are_refused(plans: dict[str, Plan], pair: str) -> None:
+    def swap(reads: tuple[Read, ...]) -> tuple[Read, ...]:
+        return (replace(reads[0], worker=reads[1].worker), replace(reads[1], worker=reads[0].worker), *reads[2:])
+
+    refused(pair, with_reads(plans[pair], swap))
+
+
+def test_a_worker_nobody_tells_is_refused(plans: dict[str, Plan]) -> None:
+    plan = plans["copies 8 to 1"]
+    assert plan.notify == ((1, 3, 5, 7),)
+    refused("copies 8 to 1", replace(plan, notify=((1, 3, 5),)))
+
+
+def test_uneven_readers_are_refused() -> None:
+    prefill, decode = tokens_side(8), tokens_side(8)
+    plan = compile_bound(prefill, decode).plan
+    greedy = tuple(tuple(replace(read, worker=read.worker // 2 * 2) for read in reads) for reads in plan.reads)
+    with pytest.raises(ProofFailed, match="P008"):
+        prove(replace(plan, reads=greedy), placed(prefill), placed(decode))
+
+
+def test_a_side_that_was_not_bound_is_refused(plans: dict[str, Plan]) -> None:
+    plan = plans["heads 4 to 2"]
+    planes = plan.decode.workers[0].planes[0]
+    worker = replace(plan.decode.workers[0], planes=(replace(planes, stride=planes.stride + 1),))
+    refused("heads 4 to 2", replace(plan, decode=replace(plan.decode, workers=(worker, *plan.decode.workers[1:]))))
+
+
+FRAME: dict[str, Callable[[Plan], Plan]] = {
+    "everything skipped": lambda plan: replace(plan, skipped=("kv",), reads=((),) * len(plan.reads)),
+    "another common page": lambda plan: replace(plan, pairs=(replace(plan.pairs[0], page=8),)),
+    "no such worker told": lambda plan: replace(plan, notify=((99,), *plan.notify[1:])),
+    "a reader told twice": lambda plan: replace(plan, notify=((plan.reads[0][0].worker,), *plan.notify[1:])),
+    "another model": lambda plan: replace(plan, model_digest="0" * 32),
+    "another key": lambda plan: replace(plan, prefill=replace(plan.prefill, key="tp=7")),
+    "another side's digest": lambda plan: replace(plan, decode=replace(plan.decode, digest="0" * 32)),
+    "other layers": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], layers=(0,)), *reads[1:])),
+    "other first planes": lambda plan: with_reads(plan, lambda reads: (replace(reads[0], first=(1, 0)), *reads[1:])),
+    "a stray read": lambda plan: with_reads(plan, lambda reads: (*reads, replace(reads[0], cache="nobody"))),
+}
+
+
+@pytest.mark.parametrize("damage", FRAME)
+@pytest.mark.parametrize("pair", ["heads 4 to 2", "copies 8 to 1"])
+def test_a_damaged_frame_is_refused(plans: dict[str, Plan], pair: str, damage: str) -> None:
+    refused(pair, FRAME[damage](plans[pair]))
+
+
+def test_every_layer_of_loops_over_a_list_that_is_not_regular_is_looked_at() -> None:
+    """Prefill lists layer 9 where layer 4 would be: in the middle of two loops over what looks like 3 x 3 layers."""
+    odd = (0, 1, 2, 3, 9, 5, 6, 7, 8, 4)
+    prefill, decode = layered(odd), layered(tuple(range(10)))
+    plan = compile_bound(prefill, decode).plan
+    (read,) = plan.reads[0]
+    nest = read.table.page[0]
+    square = replace(nest, loops=(Loop("layer", 3, (3, 0), (3, 0)), Loop("layer", 3, (1, 0), (1, 0))))
+    last = replace(nest, prefill=(4, 0), decode=(9, 0), loops=())
+    table = replace(read.table, page=(square, last))
+    with pytest.raises(ProofFailed, match="P015"):
+        prove(with_reads(plan, lambda reads: (replace(reads[0], table=table),)), placed(prefill), placed(decode))
+
+
+def layered(layers: tuple[int, ...]) -> BoundSide:
+    """One worker whose group has its layers in that order."""
+    one = tokens_side(1)
+    made = replace(one.caches[0], layers=tuple(sorted(layers)))
+    members = tuple(("kv", layer) for layer in layers)
+    workers = (replace(one.workers[0], layers=range(10)),)
+    return replace(one, caches=(made,), groups=(replace(one.groups[0], members=members),), workers=workers)

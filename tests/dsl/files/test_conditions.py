@@ -1,0 +1,150 @@
+"""Conditions of caches: words that no option can be, what is wrong for every side, and what a side's words mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvplan.compiler.api import compile_pair
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.errors import Refused
+from kvplan.dsl.check import check
+from kvplan.dsl.library import load
+
+MODEL = """kvplan: 1
+model: conditional
+title: A cache that some sides store
+dtype: bf16
+query_heads: 8
+layers: 2
+caches:
+  full: {kind: gqa, layers: all, heads: 8, dim: 64}
+  some: {kind: gqa, layers: all, heads: 8, dim: 64, optional: true, when: "WHEN"}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "conditional.yaml"
+
+
+def found(path: Path, when: str) -> list[tuple[str, str, str]]:
+    path.write_text(MODEL.replace("WHEN", when))
+    return [(error.code, error.message, error.help) for error in check([path])]
+
+
+def bound(path: Path, when: str, side: str) -> BoundSide:
+    assert found(path, when) == []
+    library = load([path])
+    return bind(library, library.model("conditional"), side)
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "order == 'LBHNC'", "order != 'hnd'", "'nhd' == order", "order == 'vectorized_5d'", "order == 'rows'",
+        "kv_dtype == 'fp8'", "recurrent == 'f32'", "draft_tokens > 0 and not (order == 'hnd')", "dtype == 'bf16'",
+        "(order if draft_tokens == 1 else conv) == 'hnd'", "true", "false", "draft_tokens > 10 // 3",
+    ],
+)  # fmt: skip
+def test_conditions_that_may_hold(path: Path, when: str) -> None:
+    assert found(path, when) == []
+
+
+@pytest.mark.parametrize(
+    ("when", "code", "message", "help"),
+    [
+        ("order == 'foo'", "K010", "'order' is never 'foo'", "LBHNC"),
+        ("'LBHN' != order", "K010", "'order' is never 'LBHN'", "did you mean 'LBHNC'?"),
+        ("draft_tokens > 0 and order == 'foo'", "K010", "'order' is never 'foo'", ""),
+        ("1 if order == 'foo' else 0", "K010", "'order' is never 'foo'", ""),
+        ("not (order == 'foo')", "K010", "'order' is never 'foo'", ""),
+        ("max(1 if order == 'foo' else 0, 1) == 1", "K010", "'order' is never 'foo'", ""),
+        ("block == 'large'", "K010", "'block' is never 'large'", "it is a number"),
+        ("recurrent == 'f33'", "K010", "'recurrent' is never 'f33'", "f32"),
+        ("1 // 0", "B001", "division by zero", ""),
+        ("draft_tokens > 1 // 0", "B001", "division by zero", ""),
+        ("draft_tokens > 0 or 1 % 0 == 1", "B001", "division by zero", ""),
+        ("'words'", "T001", "", ""),
+        ("draft_tokens > 0 and 1 == 'one'", "T001", "cannot be compared", ""),
+        ("ordr == 'hnd'", "E005", "unknown name 'ordr'", "order"),
+    ],
+)
+def test_conditions_that_never_make_sense(path: Path, when: str, code: str, message: str, help: str) -> None:
+    (error,) = found(path, when)
+    assert error[0] == code
+    assert message in error[1]
+    assert help in error[2]
+
+
+def test_an_option_whose_words_nobody_lists_may_be_any(path: Path) -> None:
+    engine = path.with_name("free.yaml")
+    options = "options: {flavour: {type: name, default: \"'plain'\"}}"
+    own = "own: {indexer: {ours: 'layer { block { token { k[dim] } } }'}}"
+    engine.write_text(f"kvplan: 1\nengine: free\nextends: custom\ntitle: Free\n{options}\n{own}\n")
+    path.write_text(MODEL.replace("WHEN", "order == 'ours'"))
+    assert load([path, engine]).errors(path) == []
+    assert [error[0] for error in found(path, "order == 'ours'")] == ["K010"]
+    path.write_text(MODEL.replace("WHEN", "flavour == 'sweet'"))
+    assert check([path, engine]) == []
+    library = load([path, engine])
+    model = library.model("conditional")
+    for side, stored in (("engine=free", 1), ("engine=free,flavour=sweet", 2), ("tp=1", 1)):
+        assert len(bind(library, model, side).caches) == stored
+
+
+@pytest.mark.parametrize(
+    ("side", "stores"),
+    [
+        ("order=hnd", True), ("order=LBHNC", True), ("order=nhd", False), ("engine=sglang,order=hnd", True),
+        ("engine=sglang,order=nhd", False), ("engine=gaudi", False),
+    ],
+)  # fmt: skip
+def test_a_word_means_what_it_means_in_a_side(path: Path, side: str, stores: bool) -> None:
+    for when in ("order == 'hnd'", "'hnd' == order", "not (order != 'hnd')", "max(1 if order == 'hnd' else 0, 0) == 1"):
+        made = bound(path, when, side)
+        assert [cache.name for cache in made.caches] == ["full", *(["some"] if stores else [])]
+
+
+def test_what_is_not_stored_is_noted_and_changes_no_digest(path: Path) -> None:
+    assert found(path, "draft_tokens > 0") == []
+    lacking = compile_pair(load([path]), "conditional", "tp=1", "tp=2")
+    assert lacking.decode.absent == (("some", "when draft_tokens > 0"),)
+    for role in ("Prefill", "Decode"):
+        assert f"{role}: some is not stored (when draft_tokens > 0)." in lacking.text
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if "some:" not in line))
+    plain = compile_pair(load([path]), "conditional", "tp=1", "tp=2")
+    assert "not stored" not in plain.text
+    assert (plain.plan.digest, plain.decode.absent) == (lacking.plan.digest, ())
+
+
+def test_what_one_side_lacks_is_said_with_its_condition(path: Path) -> None:
+    assert found(path, "draft_tokens > 0") == []
+    one_sided = compile_pair(load([path]), "conditional", "draft_tokens=1", "tp=2")
+    assert one_sided.plan.skipped == ("some",)
+    assert "Decode: some is not stored (when draft_tokens > 0)." in one_sided.text
+    assert "Prefill: some" not in one_sided.text
+    path.write_text(path.read_text().replace("optional: true, ", ""))
+    with pytest.raises(Refused, match="decode does not \\(when draft_tokens > 0\\)") as caught:
+        compile_pair(load([path]), "conditional", "draft_tokens=1", "tp=2")
+    assert (caught.value.code, caught.value.help.partition(";")[0]) == (
+        "C131", "give both sides options with which draft_tokens > 0",
+    )  # fmt: skip
+
+
+def test_sides_without_a_cache_in_common_are_told_what_each_lacks(path: Path) -> None:
+    assert found(path, "draft_tokens > 0") == []
+    path.write_text(path.read_text().replace("dim: 64}", "dim: 64, optional: true}"))
+    library = load([path])
+    with pytest.raises(Refused) as caught:
+        compile_pair(library, "conditional", "without=full", "without=full")
+    assert caught.value.code == "C136"
+    assert "both lack 'full' (without=full), 'some' (when draft_tokens > 0)" in caught.value.help
+    with pytest.raises(Refused) as caught:
+        compile_pair(library, "conditional", "without=full,draft_tokens=1", "tp=1")
+    assert caught.value.code == "C136"
+    assert caught.value.help.endswith(
+        "prefill lacks 'full' (without=full); decode lacks 'some' (when draft_tokens > 0)"
+    )

@@ -1,0 +1,280 @@
+"""Rules over foreign values: their functions, what they rest on, and that nothing foreign is ever an exception."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.expr import EVERY, parse_expr
+from kvplan.dsl.lang.foreign import ARITY, Unusable
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.library import load
+from kvplan.dsl.model import Param, Rule
+from kvplan.dsl.rules.answers import Facts, ask
+from kvplan.dsl.rules.config_rules import Reading, over, parse_own
+from kvplan.dsl.rules.rule import Found, Params, apply, first, parse_rules
+from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
+from kvplan.dsl.text.yaml_reader import read_text
+
+FACTS: Mapping[str, object] = {
+    "n": 4, "word": "M-E*", "yes": True, "none": None, "half": 0.5, "list": (1, "x", None, True),
+    "map": {"k": 3, "l": (7,)},
+    "turns": {"05": 1, "11": 2, "x": 3, "²": 4, "9" * 99: 5},
+    "huge": Unusable("B002", "the number is too large"),
+}  # fmt: skip
+
+
+def choose(rules: Iterable[Rule], values: Mapping[str, object], params_of: Params) -> Found | None:
+    """The first rule that holds for `values`, applied."""
+    facts = Facts(values)
+    rule, _ = first(rules, facts)
+    return apply(rule, facts, params_of(rule.kind) or {}) if rule else None
+
+
+def worth(text: str, facts: Mapping[str, object] = FACTS) -> object:
+    return evaluate(parse_expr(text, functions=EVERY), facts)
+
+
+def code(text: str) -> str:
+    with pytest.raises(DslError) as error:
+        worth(text)
+    return error.value.diagnostics[0].code
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("at(list, 0)", 1),
+        ("at(list, 1) == 'x'", True),
+        ("at(word, 3)", "*"),
+        ("at(map, 'k') + 1", 4),
+        ("at(at(map, 'l'), 0)", 7),
+        ("at(turns, 5) + at(turns, 11)", 3),
+        ("has(at(turns, 1)) or has(at(turns, 0))", False),
+        ("len(list) + len(word) + len(map)", 10),
+        ("count(word, 'M')", 1),
+        ("count(list, 1)", 1),
+        ("count(list, true)", 1),
+        ("has(n)", True),
+        ("has(none) or has(missing)", False),
+        ("has(n, word) and not has(n, missing)", True),
+        ("has(at(list, 2))", False),
+        ("has(at(map, 'q'))", False),
+        ("has(missing + 1)", False),
+        ("first(missing, none, at(list, 2), n)", 4),
+        ("first(first(missing, none), at(map, 'q'), 'end')", "end"),
+        ("among(n, 'auto', 4)", True),
+        ("among(n, '4', true)", False),
+        ("first(missing, assumed(3)) if has(missing) else n", 4),
+    ],
+)
+def test_functions(text: str, value: object) -> None:
+    assert worth(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("missing", "E005"), ("none", "E026"), ("none + 1", "E026"), ("at(list, 2)", "E026"), ("at(map, 'q')", "E026"),
+        ("assumed(3)", "E026"), ("first(missing, none)", "E026"), ("at(list, 4)", "B007"), ("at(list, 0 - 1)", "B007"),
+        ("at(word, 9)", "B007"), ("first(at(list, 9), 3)", "B007"), ("has(at(list, 9))", "B007"), ("half", "T001"),
+        ("half + 1", "T001"), ("list", "T001"), ("map", "T001"), ("at(map, true)", "T001"), ("at(list, 'x')", "T001"),
+        ("at(list, true)", "T001"), ("len(n)", "T001"), ("at(n, 0)", "T001"), ("count(n, 1)", "T001"), ("huge", "B002"),
+        ("has(huge)", "B002"), ("first(huge, 1)", "B002"),
+    ],
+)  # fmt: skip
+def test_faults(text: str, fault: str) -> None:
+    assert code(text) == fault
+
+
+@pytest.mark.parametrize("function", sorted(ARITY))
+def test_no_function_of_foreign_values_elsewhere(function: str) -> None:
+    args = ", ".join("x" for _ in range(ARITY[function][0]))
+    with pytest.raises(DslError, match="E025"):
+        parse_expr(f"{function}({args})")
+    assert parse_expr(f"{function}({args})", functions=EVERY).text == f"{function}({args})"
+
+
+def test_no_function_of_foreign_values_in_storage() -> None:
+    from kvplan.dsl.lang.storage import parse_items
+    from kvplan.dsl.text.source import inline
+
+    with pytest.raises(DslError, match="E025"):
+        parse_items("block { pad(len(x)) }", inline("block { pad(len(x)) }"), True)
+
+
+def test_an_answer_says_what_it_is_from() -> None:
+    answer = ask(parse_expr("first(missing, n) * 2 if has(word) else half", functions=EVERY), Facts(FACTS))
+    assert (answer.value, answer.sources, answer.doubt) == (8, ("n",), "")
+
+
+def test_an_answer_says_what_was_assumed() -> None:
+    answer = ask(parse_expr("first(missing, assumed(3)) + n", functions=EVERY), Facts(FACTS))
+    assert (answer.value, answer.sources) == (7, ("n",))
+    assert "assumed" in answer.doubt
+    assert not ask(parse_expr("first(n, assumed(3))", functions=EVERY), Facts(FACTS)).doubt
+
+
+def test_an_answer_says_what_was_looked_for() -> None:
+    answer = ask(parse_expr("first(missing, none)", functions=EVERY), Facts(FACTS))
+    assert (answer.value, answer.absent) == (None, True)
+    assert "missing and none" in answer.doubt
+
+
+def test_doubts_and_origins_go_on() -> None:
+    facts = Facts({"w": 3}, {"w": ("key",)}, {"w": "w is a guess"})
+    answer = ask(parse_expr("w * 2", functions=EVERY), facts)
+    assert (answer.value, answer.sources, answer.doubt) == (6, ("key",), "w is a guess")
+
+
+PARAMS = load().kind("gqa").params
+RULES = """
+kvplan: 1
+kind: x
+match:
+  - {name: windows, when: window > 0, heads: heads, dim: size, window: window}
+  - {name: all, when: has(heads), heads: heads, dim: "first(size, 64)", dtype: type}
+"""
+
+
+def params(kind: str) -> Mapping[str, Param] | None:
+    return PARAMS if kind == "gqa" else None
+
+
+def rules(text: str = RULES, kind: str = "gqa") -> tuple[tuple[Rule, ...], list[str]]:
+    sink = Sink()
+    made = parse_rules(sink, read_text(text, Path("x.yaml")).root.get("match"), "match", params, kind)
+    return made, [d.code for d in sink.found]
+
+
+def test_the_first_rule_that_holds_is_applied() -> None:
+    made, faults = rules()
+    assert not faults
+    found = choose(made, {"window": 8, "heads": 2, "size": 16}, params)
+    assert found
+    assert (found.rule.name, found.known, found.unknown) == (
+        "windows",
+        {"heads": 2, "dim": 16, "window": 8},
+        {},
+    )
+    found = choose(made, {"heads": 2, "type": "bfloat16"}, params)
+    assert found
+    assert (found.rule.name, found.known) == ("all", {"heads": 2, "dim": 64, "dtype": "bf16"})
+    assert choose(made, {"window": 0}, params) is None
+
+
+def test_a_value_that_a_parameter_cannot_have_is_unknown() -> None:
+    found = choose(rules()[0], {"heads": "8", "type": "float3", "size": True}, params)
+    assert found
+    assert not found.known
+    assert set(found.unknown) == {"heads", "dim", "dtype"}
+
+
+def test_a_rule_that_nobody_can_judge_does_not_hold() -> None:
+    found = choose(rules()[0], {"window": "wide", "heads": 2}, params)
+    assert found
+    assert found.rule.name == "all"
+
+
+@pytest.mark.parametrize(
+    ("match", "kind", "fault"),
+    [
+        ("{heds: heads}", "gqa", ["K001"]),
+        ("[heads]", "gqa", ["K003"]),
+        ("{when: [heads]}", "gqa", ["K003"]),
+        ('{when: "at(x)"}', "gqa", ["E004"]),
+        ('{when: "rank(3)"}', "gqa", ["E004"]),
+        ("{when: att(x)}", "gqa", ["E003"]),
+        ("{name: a b}", "gqa", ["K009"]),
+        ("{dtype: 3}", "gqa", ["T003"]),
+        ("{heads: heads}", "", ["K002"]),
+        ("{kind: gpa, heads: heads}", "", ["K008"]),
+        ("{kind: gqa, heads: heads}", "", []),
+        ("{kind: gqa, heads: heads}", "gqa", ["K001"]),
+    ],
+)
+def test_faults_of_rules(match: str, kind: str, fault: list[str]) -> None:
+    assert rules(f"kvplan: 1\nkind: x\nmatch: {match}\n", kind)[1] == fault
+
+
+def own(text: str) -> tuple[Reading, list[str]]:
+    sink = Sink()
+    made = parse_own(sink, read_text(f"kvplan: 1\nconfig: {text}\n", Path("x.yaml")).root.get("config"), "x", params)
+    return made, [d.code for d in sink.found]
+
+
+def test_words_of_a_model_come_after_those_they_are_about() -> None:
+    general = Reading(
+        "g", words=tuple((name, parse_expr(text)) for name, text in [("a", "k"), ("b", "a + 1"), ("c", "b")])
+    )
+    mine, faults = own('{words: {b: "first(z, b)", z: k, y: b * 2}}')
+    assert not faults
+    assert [name for name, _ in over(general, mine).words] == ["z", "a", "b", "b", "y", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[words]", ["K003"]),
+        ("{wörds: {}}", ["K001"]),
+        ("{words: {a-b: 1}}", ["K009"]),
+        ("{words: {a: has}}", []),
+        ("{caches: {a: {kind: none}}}", ["K008"]),
+        ("{caches: {a: {kind: gqa, heds: 1}}}", ["K001"]),
+        ("{remarks: [{when: n}]}", ["K002"]),
+    ],
+)
+def test_faults_of_what_a_model_says(text: str, fault: list[str]) -> None:
+    assert own(text)[1] == fault
+
+
+def test_ranges() -> None:
+    assert ranges([0, 1, 2, 3, 7, 9, 10]) == "0-3, 7, 9-10"
+
+
+def test_json_as_foreign_values() -> None:
+    found = parse_foreign('\ufeff{"a": [1, null, {"b": 1.5}], "c": 9223372036854775808, "d": -1}'.encode(), "x.json")
+    assert found["a"] == (1, None, {"b": 1.5})
+    assert isinstance(found["c"], Unusable)
+    assert found["d"] == -1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"3", b"null", b'{"a": }', b"\xff\xfe", b"[" * 100_000, b'{"a": ' * 5_000, b'{"a": 1}x'],
+    ids=lambda data: data[:8].decode("latin-1"),
+)
+def test_what_is_no_configuration(data: bytes) -> None:
+    with pytest.raises(DslError, match="F001"):
+        parse_foreign(data, "x.json")
+
+
+def test_an_integer_of_any_length() -> None:
+    assert isinstance(parse_foreign(b'{"a": ' + b"9" * 10_000 + b"}", "x.json")["a"], Unusable)
+
+
+PIECES = ["n", "word", "none", "half", "list", "map", "huge", "missing", "'x'", "0", "7", "true"]
+SHAPES = (
+    "at({}, {})", "len({})", "count({}, {})", "has({}, {})", "first({}, {})", "among({}, {})", "assumed({})",
+    "({} + {})", "({} == {})", "({} if {} else {})", "({} and {})", "-{}", "bytes({})", "min({}, {})", "({} // {})",
+)  # fmt: skip
+
+
+def drawn(rng: random.Random, depth: int) -> str:
+    if depth == 0 or rng.random() < 0.2:
+        return rng.choice(PIECES)
+    shape = rng.choice(SHAPES)
+    return shape.format(*(drawn(rng, depth - 1) for _ in range(shape.count("{}"))))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_expression_over_anything_has_an_answer(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(150):
+        text = drawn(rng, 4)
+        answer = ask(parse_expr(text, functions=EVERY), Facts(FACTS))
+        assert isinstance(answer.value, bool | int | str) or (answer.value is None and answer.doubt), text

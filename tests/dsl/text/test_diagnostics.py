@@ -1,0 +1,113 @@
+"""How errors look, and that their codes are all listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from tests.paths import ROOT, TESTS
+
+from kvplan.dsl.check import check
+from kvplan.dsl.codes import CODES, page
+from kvplan.dsl.lang.nodes import Sizes
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest, render
+from kvplan.dsl.text.source import Span
+
+LINE = "  LBHNC:     layer { block { head { tokens { k[dim] v[dim] } } } }"
+MESSAGE = "storage 'LBHNC' uses axis 'tokens', which tensor k does not have"
+NOTE = "k has axes head, token, dim, besides layer and block"
+GUESS = "did you mean 'token'?"
+ONE = Diagnostic("E012", MESSAGE, Span("layouts/kinds/gqa.yaml", 18, 37, 6, LINE), (NOTE,), GUESS)
+
+
+def test_text() -> None:
+    assert render([ONE]) == "\n".join(
+        [
+            f"layouts/kinds/gqa.yaml:18:37: error[E012]: {MESSAGE}",
+            "   |",
+            f"18 | {LINE}",
+            "   |                                     ^^^^^^",
+            f"   = {NOTE}",
+            f"   = {GUESS}",
+            "1 error",
+        ]
+    )
+
+
+def test_order_count_and_repeats() -> None:
+    other = Diagnostic("K001", "x", Span("layouts/kinds/gqa.yaml", 2, 1, 1, "a: b"))
+    text = render([ONE, other, ONE])
+    assert text.index("K001") < text.index("E012")
+    assert text.endswith("\n2 errors")
+    assert render([]) == ""
+
+
+def test_caret_stays_in_the_line_and_under_tabs() -> None:
+    text = render([Diagnostic("K001", "x", Span("f", 7, 2, 99, "\tab"))])
+    assert text.split("\n")[2:4] == [" 7 | \tab", "   | \t^^"]
+
+
+def test_json_and_github() -> None:
+    record = json.loads(render([ONE], "json"))[0]
+    assert (record["code"], record["line"], record["column"], record["length"]) == ("E012", 18, 37, 6)
+    assert json.loads(render([], "json")) == []
+    head = "::error file=layouts/kinds/gqa.yaml,line=18,col=37,endColumn=43,title=E012::storage"
+    assert render([ONE], "github").startswith(head)
+    assert "\n" not in render([ONE], "github")
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "bad").glob("[!d]*.yaml")), ids=lambda path: path.stem)
+def test_guesses_are_help_and_facts_are_notes(path: Path) -> None:
+    notes = [note for diagnostic in check([path]) for note in diagnostic.notes]
+    assert not [note for note in notes if "did you mean" in note or note.startswith("expected ")]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_values_are_written_as_in_a_side(form: str) -> None:
+    values = (("a", Sizes(step=16)), ("b", Sizes(only=(16, 32))), ("c", True))
+    text = render([Diagnostic("B001", "x", Span("f", 1, 1, 1, "a"), values=values)], form)
+    if form == "json":
+        assert json.loads(text)[0]["values"] == {"a": "multiples(16)", "b": "16+32", "c": "true"}
+    else:
+        assert "a = multiples(16), b = 16+32, c = true" in text
+    assert f"{Sizes(step=16)!r}" == "multiples(16)"
+
+
+def test_error_shows_itself() -> None:
+    assert str(DslError(ONE)) == render([ONE])
+
+
+def test_words() -> None:
+    assert nearest("tokens", ["token", "head"]) == "did you mean 'token'?"
+    assert nearest("zzz", ["b", "a"]) == "expected a or b"
+    assert nearest("zzz", [f"name{n}" for n in range(20)]) == ""
+    assert listed(["a", "b", "c"]) == "a, b or c"
+
+
+def test_codes_used_are_codes_listed() -> None:
+    text = "".join(path.read_text() for path in (ROOT / "dsl").rglob("*.py") if not path.name.startswith("codes"))
+    assert set(re.findall(r'"([YKETBF]\d{3})"', text)) == set(CODES)
+
+
+def test_every_code_is_in_a_bad_file_or_a_test() -> None:
+    texts = [path.read_text() for path in (TESTS / "dsl").rglob("*") if path.suffix in (".py", ".yaml")]
+    found = set(re.findall(r"\b([YKETBF]\d{3})\b", "".join(texts)))
+    assert set(CODES) <= found
+
+
+def test_long_texts_end_in_an_example() -> None:
+    assert all("Wrong:" in text and "Right:" in text and title[0].islower() for title, text in CODES.values())
+
+
+def test_docs_list_the_codes() -> None:
+    path = ROOT / "docs" / "errors.md"
+    before, begin, rest = path.read_text().partition("<!-- layout files -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    fresh = f"{before}{begin}{page()}{end}{after}"
+    if os.environ.get("KVPLAN_REGOLD") and fresh != path.read_text():
+        path.write_text(fresh)
+        pytest.fail("rewrote docs/errors.md")
+    assert fresh == path.read_text()

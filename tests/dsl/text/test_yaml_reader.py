@@ -1,0 +1,95 @@
+"""YAML as this project reads it: every key and value in its place, scalars by our own rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.yaml_reader import List, Scalar, Table, Tree, read, read_text
+
+
+def tree(text: str) -> Table:
+    return read_text(text, Path("x.yaml")).root
+
+
+def scalars(node: Tree) -> list[Scalar]:
+    if isinstance(node, Scalar):
+        return [node]
+    inner = node.items if isinstance(node, List) else tuple(part for e in node.entries for part in (e.key, e.value))
+    return [scalar for part in inner for scalar in scalars(part)]
+
+
+def test_every_scalar_is_where_its_span_says() -> None:
+    text = 'a: one\n"b": \'two words\'\nc: [1, "x", ~]\nd:\n  é: {f: on, g: 1:30}\n'
+    found = scalars(tree(text))
+    assert [s.text for s in found] == [
+        "a",
+        "one",
+        "b",
+        "two words",
+        "c",
+        "1",
+        "x",
+        "~",
+        "d",
+        "é",
+        "f",
+        "on",
+        "g",
+        "1:30",
+    ]
+    for scalar in found:
+        line = text.split("\n")[scalar.span.line - 1]
+        assert scalar.exact
+        assert line[scalar.span.column - 1 :][: scalar.span.length] == scalar.text
+
+
+def test_scalars_that_are_not_written_letter_by_letter() -> None:
+    found = scalars(tree("a: 'it''s'\nb: \"\\t\"\nc: |\n  x\nd: y\n  z\n"))
+    assert [s.exact for s in found if s.text not in "abcd"] == [False] * 4
+
+
+def test_what_was_meant_where_a_comma_cut_a_value() -> None:
+    document = read_text("a: {b: max(c, d), e: 1}\n", Path("x.yaml"))
+    assert [d.code for d in document.errors] == ["Y010"]
+    inner = document.root.get("a")
+    assert isinstance(inner, Table)
+    value = inner.get("b")
+    assert isinstance(value, Scalar)
+    assert (value.text, value.span.column) == ("max(c, d)", 8)
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "line"),
+    [
+        (b"a: 1\nb: \xff\n", "Y007", 2),
+        (b"", "Y008", 1),
+        (b"# only a comment\n", "Y008", 1),
+        (b"a:\n\t- 1\n", "Y009", 2),
+        (b"a: b: c\n", "Y001", 1),
+        (b"a: \x00\n", "Y001", 1),
+        (b"a: 1\n---\nb: 2\n", "Y006", 2),
+        (b"word\n", "Y013", 1),
+    ],
+)
+def test_unreadable(tmp_path: Path, data: bytes, code: str, line: int) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(data)
+    with pytest.raises(DslError) as caught:
+        read(path)
+    found = caught.value.diagnostics[0]
+    assert (found.code, found.span.line) == (code, line)
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.yaml"):
+        with pytest.raises(DslError, match="Y012"):
+            read(path)
+
+
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
+    assert [entry.key.text for entry in read(path).root.entries] == ["a", "b"]

@@ -1,0 +1,151 @@
+"""The memory of one worker, filled and checked by naive indexing: every byte of a cache follows from its coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.labels import Atlas, Labels, Paged, Wanted, paged, paint, table_of
+from kvplan.compiler.check.oracle import Plane, planes
+from kvplan.compiler.check.request import Request, Slot, Table
+
+Bytes = npt.NDArray[np.uint8]
+# No byte of a cache has these values.
+EMPTY, PADDED = 0xF0, 0xF1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of worker `number`, with `ids` logical blocks or slots in every group: `allocations` own the bytes.
+
+    `planes` are views of them by name: (kernel blocks or slots, bytes of a page); `stored` says what is in them.
+    """
+
+    side: BoundSide
+    number: int
+    ids: int
+    stored: Mapping[str, Plane]
+    allocations: tuple[Bytes, ...]
+    planes: Mapping[str, Bytes]
+
+    def gap(self, plane: str, block: int) -> Bytes:
+        """The bytes between a page and the next one of its plane; none behind the last."""
+        view = self.planes[plane]
+        size = view.strides[0] - view.shape[1] if block + 1 < len(view) else 0
+        return np.lib.stride_tricks.as_strided(view[block], (view.shape[1] + size,), (1,))[view.shape[1] :]
+
+
+def allocate(side: BoundSide, number: int, ids: int, fill: int) -> Memory:
+    """Memory full of `fill` for worker `number`, with `ids` logical blocks or slots in every group."""
+    return _allocated(Memory(side, number, ids, planes(side, side.workers[number]), (), {}), fill)
+
+
+def _allocated(empty: Memory, fill: int) -> Memory:
+    """Memory like that of `empty`.
+
+    Blocks of all planes of a group lie side by side where a row of them is as long as their stride; groups lie over
+    each other where they share ids and their logical blocks are equally long; any others one plane behind the other.
+    """
+    by_group = {g.name: [p for p in empty.stored.values() if p.group.name == g.name] for g in empty.side.groups}
+    arenas: dict[tuple[object, ...], list[list[Plane]]] = {}
+    for name, mine in by_group.items():
+        sizes = {p.stride * p.group.ratio for p in mine}
+        key = (mine[0].group.arena, *sizes) if len(sizes) == 1 else (name,)
+        if mine:
+            arenas.setdefault((name,) if _fused(mine) else key, []).append(mine)
+    allocations: list[Bytes] = []
+    views: dict[str, Bytes] = {}
+    for groups in arenas.values():
+        blocks = {p.name: empty.ids * p.group.ratio for mine in groups for p in mine}
+        room = max(sum(p.stride * blocks[p.name] for p in mine) for mine in groups)
+        allocations.append(np.full(room, fill, np.uint8))
+        for mine in groups:
+            views |= _views(allocations[-1], mine, blocks)
+    return replace(empty, allocations=tuple(allocations), planes=views)
+
+
+def _fused(mine: list[Plane]) -> bool:
+    return sum(p.page for p in mine) == mine[0].stride and len(mine) > 1 and len({p.stride for p in mine}) == 1
+
+
+def _views(memory: Bytes, mine: list[Plane], blocks: Mapping[str, int]) -> dict[str, Bytes]:
+    at, found = 0, {}
+    for p in mine:
+        count, step = blocks[p.name], p.page if _fused(mine) else p.stride * blocks[p.name]
+        found[p.name] = np.lib.stride_tricks.as_strided(memory[at:], (count, p.page), (p.stride, 1))
+        at += step
+    return found
+
+
+def content(labels: Labels) -> Bytes:
+    """One byte for every label, below EMPTY."""
+    mixed = (labels.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    found: Bytes = ((mixed ^ (mixed >> np.uint64(29))) >> np.uint64(7)).astype(np.uint32).astype(np.uint8)
+    return np.where(found < EMPTY, found, found ^ 0x80).astype(np.uint8)
+
+
+def stamp(memory: Memory, regions: Atlas, tables: Mapping[str, Table]) -> None:
+    """Fill the blocks of `tables` with what the caches hold, whatever a request needs of it."""
+    for plane, pages in _pages(memory, tables):
+        labels = paint(plane, regions, pages.token)
+        memory.planes[plane.name][pages.ids] = np.where(labels < 0, PADDED, content(labels))
+
+
+def wrong(memory: Memory, regions: Atlas, request: Request, skipped: tuple[str, ...] = ()) -> list[str]:
+    """Where decode memory that was EMPTY is not what `request` asks for: needed bytes there, all others untouched.
+
+    Padding of the request's own blocks may hold a producer's padding.
+    """
+    every = [(p, pages) for p, pages in _pages(memory, request.decode) if p.cache not in skipped]
+    want, loose = _allocated(memory, EMPTY), _gaps(memory, every)
+    for plane, pages in every:
+        needed = paint(plane, regions, pages.token, _wanted(memory.side, plane, request))
+        want.planes[plane.name][pages.ids] = np.where(needed < 0, EMPTY, content(needed))
+        loose.planes[plane.name][pages.ids] = paint(plane, regions, pages.token) < 0
+    return [
+        f"allocation {n}: {bad.size} bytes wrong, the first at {bad[0]}: {got[bad[0]]}, not {right[bad[0]]}"
+        for n, (got, right, free) in enumerate(
+            zip(memory.allocations, want.allocations, loose.allocations, strict=True)
+        )
+        if (bad := np.flatnonzero((got != right) & ~((free == 1) & (got == PADDED)))).size
+    ]
+
+
+def _gaps(memory: Memory, every: Sequence[tuple[Plane, Paged]]) -> Memory:
+    """Memory with 1 behind the pages of `every` where no page of the same group lies, and 0 elsewhere.
+
+    Pages of another group may lie there: a block belongs to one group at a time.
+    """
+    found = _allocated(memory, 0)
+    for name in dict.fromkeys(plane.group.name for plane, _ in every):
+        mine = _allocated(memory, 0)
+        for plane, block in ((p, b) for p, pages in every if p.group.name == name for b in pages.ids.tolist()):
+            mine.gap(plane.name, block)[:] = 1
+        for plane in (p for p in memory.stored.values() if p.group.name == name):
+            mine.planes[plane.name][:] = 0
+        for whole, one in zip(found.allocations, mine.allocations, strict=True):
+            whole |= one
+    return found
+
+
+def ids_of(tables: Mapping[str, Table]) -> int:
+    """Logical blocks that hold all ids of a side's tables, and two more."""
+    found = [
+        t.slot if isinstance(t, Slot) else max((b for b in t.ids if b is not None), default=0) for t in tables.values()
+    ]
+    return max(found) + 3
+
+
+def _pages(memory: Memory, tables: Mapping[str, Table]) -> list[tuple[Plane, Paged]]:
+    worker = memory.side.workers[memory.number]
+    pages = {g.name: paged(memory.side, worker, g, table_of(tables, g)) for g in memory.side.groups}
+    return [(p, pages[p.group.name]) for p in memory.stored.values() if pages[p.group.name].ids.size]
+
+
+def _wanted(side: BoundSide, plane: Plane, request: Request) -> Wanted:
+    c = next(c for c in side.caches if c.name == plane.cache)
+    return Wanted(c.needs, *request.range_of(c.length))

@@ -1,0 +1,27 @@
+"""Random pairs of sides through the runtime: what is simulated elsewhere moves here, over the memory transport."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.end_to_end.worlds import move, world
+from tests.random_sides.draw import case
+
+from kvplan.compiler.api import compile_bound
+
+SEEDS = range(1000, 1060)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_byte(seed: int) -> None:
+    drawn = case(Random(seed), seed)
+    both = drawn.prefill, drawn.decode
+    with world(compile_bound(*both).plan, both, [drawn.request]) as made:
+        move(made, drawn.request, "r")
+        assert made.finished() <= {("r",)}, drawn.texts
+
+
+def test_most_of_them_move_something() -> None:
+    ranges = [case(Random(seed), seed).request.tokens for seed in SEEDS]
+    assert sum(first < end for first, end in ranges) > len(SEEDS) * 3 // 4

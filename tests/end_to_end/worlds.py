@@ -1,0 +1,142 @@
+"""All workers of a pair of sides in this process, connected, with real memory behind every plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of, stamp, wrong
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.labels import Atlas, atlas
+from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
+from kvplan.runtime import Blocks, DecodeWorker, Identity, InMemory, Nixl, Plain, Plan, PrefillWorker, views
+from kvplan.runtime import Request as Asked
+from kvplan.runtime import Ring as Kept
+from kvplan.runtime import Slot as Held
+from kvplan.runtime.transport.inmemory import Hub
+
+Transports = Callable[[str], InMemory | Nixl]
+SECONDS, LEASE = 20, 600
+PREFILL, DECODE = Identity("prefill", "p"), Identity("decode", "d")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Workers with their memory, by number."""
+
+    plan: Plan
+    sides: tuple[BoundSide, BoundSide]
+    regions: Atlas
+    prefill: tuple[tuple[PrefillWorker, Memory], ...]
+    decode: tuple[tuple[DecodeWorker, Memory], ...]
+
+    def finished(self) -> set[tuple[str, ...]]:
+        """Which requests the prefill workers released as finished; one entry if all agree."""
+        return {ended(worker) for worker, _ in self.prefill}
+
+
+def ended(worker: PrefillWorker) -> tuple[str, ...]:
+    """The requests that a prefill worker has released since the last call, each of them finished."""
+    released = worker.released()
+    assert {one.why for one in released} <= {"finished"}
+    return tuple(sorted(one.request for one in released))
+
+
+def holds(memory: Memory, plan: Plan) -> bool:
+    """Whether a worker stores anything that the plan moves, padding aside."""
+    return any(f.offset.size for p in memory.stored.values() if p.cache not in plan.skipped for f in p.fields)
+
+
+def regions_of(sides: tuple[BoundSide, BoundSide], requests: Sequence[Request]) -> Atlas:
+    """Labels for every byte that any table of the requests has room for."""
+    ends = [
+        _room(side, getattr(r, word)) for r in requests for side, word in zip(sides, ("prefill", "decode"), strict=True)
+    ]
+    return atlas(sides[1], max(*ends, *(end for r in requests for _, end in r.ranges())))
+
+
+def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
+    groups = {g.name: g for g in side.groups}
+    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Ids)]
+    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
+    return max(max(ends, default=0) * side.ways + side.ways * side.chunk, *rings, 0)
+
+
+@contextmanager
+def world(
+    plan: Plan, sides: tuple[BoundSide, BoundSide], requests: Sequence[Request], transport: Transports | None = None
+) -> Iterator[World]:
+    """Workers that hold what the first of `requests` has in its prefill tables, over memory unless told otherwise."""
+    hub = Hub()
+    make = transport or (lambda name: InMemory(hub, name))
+    p_ids, d_ids = (max(ids_of(getattr(r, word)) for r in requests) for word in ("prefill", "decode"))
+    regions = regions_of(sides, requests)
+    prefill = tuple(source(plan, sides[0], n, p_ids, make) for n in range(len(sides[0].workers)))
+    decode = tuple(target(plan, sides[1], n, d_ids, make) for n in range(len(sides[1].workers)))
+    try:
+        addresses = [worker.address for worker, _ in prefill]
+        for worker, _ in prefill:
+            worker.announce(addresses)
+        for reader, _ in decode:
+            reader.connect(addresses[0], SECONDS)
+        yield World(plan, sides, regions, prefill, decode)
+    finally:
+        for reader, _ in decode:
+            reader.close()
+        for worker, _ in prefill:
+            worker.close()
+
+
+def source(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[PrefillWorker, Memory]:
+    """A prefill worker whose memory is all padding so far."""
+    memory = allocate(side, number, ids, PADDED)
+    pool = views(plan.prefill, number, memory.planes)
+    who: dict[str, Any] = {"identity": PREFILL, "keys": Plain()}
+    return PrefillWorker(plan, number, pool, make(f"p{number}"), lease=LEASE, **who), memory
+
+
+def target(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[DecodeWorker, Memory]:
+    """A decode worker whose memory is empty."""
+    memory = allocate(side, number, ids, EMPTY)
+    pool, who = views(plan.decode, number, memory.planes), dict[str, Any]({"identity": DECODE, "keys": Plain()})
+    return DecodeWorker(plan, number, pool, make(f"d{number}"), **who), memory
+
+
+def move(made: World, request: Request, name: str) -> None:
+    """One request from memory that holds it to memory that is empty, checked byte by byte on every decode worker."""
+    for worker, memory in made.prefill:
+        refill(memory, PADDED)
+        stamp(memory, made.regions, request.prefill)
+        worker.hold(name, runtime_request(request, name).prefill)
+    for number, (reader, memory) in enumerate(made.decode):
+        refill(memory, EMPTY)
+        asked = runtime_request(request, name)
+        predicted = sum(reader.predict(asked).values())
+        done = reader.submit(asked, SECONDS).wait()
+        assert (done.state, done.requests) == ("done", predicted)
+        found = wrong(memory, made.regions, request, made.plan.skipped)
+        assert not found, f"decode worker {number}, tokens {request.tokens} {dict(request.lengths)}: {found}"
+
+
+def refill(memory: Memory, value: int) -> None:
+    """All bytes of a worker's memory the same."""
+    for allocation in memory.allocations:
+        allocation[:] = value
+
+
+def runtime_request(request: Request, name: str) -> Asked:
+    """The request as the runtime takes it."""
+    sides = ({n: _table(t) for n, t in tables.items()} for tables in (request.prefill, request.decode))
+    prefill, decode = sides
+    return Asked(name, request.tokens, prefill, decode, dict(request.lengths))
+
+
+def _table(table: Table) -> Blocks | Held | Kept:
+    if isinstance(table, Slot):
+        return Held(table.slot, table.at)
+    ids = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    return Kept(ids, table.at) if isinstance(table, Ring) else Blocks(table.first, ids)

@@ -1,0 +1,106 @@
+"""A kind's storage expressions with numbers, as pages drawn to scale.
+
+Drawn are two layers with two items on every axis that is shared out, and the smallest block that the expression takes;
+all other numbers are those of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tests.golden.gallery.nest import nests
+
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.errors import CompileError
+from kvplan.compiler.explain.draw.bars import draw
+from kvplan.compiler.pair.reads import placed
+from kvplan.compiler.pair.sides import plan_side
+from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.nodes import Name, Number
+from kvplan.dsl.library import Library
+from kvplan.dsl.model import Cache, Engine, Expr, Kind, Model, Storage, Value
+from kvplan.dsl.text.diagnostics import DslError
+from kvplan.plan.types import Planes
+
+LAYERS = 2
+BLOCKS = tuple(4 << n for n in range(8))
+WORDS: Mapping[str, Value] = {"dtype": "bf16", "query_heads": 2}
+
+
+@dataclass(frozen=True)
+class Stage(Library):
+    """A library in which every side runs one engine and every cache is of one kind."""
+
+    actor: Engine
+    role: Kind
+
+    def engine(self, name: str) -> Engine:
+        return self.actor
+
+    def kind(self, name: str) -> Kind:
+        return self.role
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One storage expression: its nest as text, one string per allocation, and its pages, each under a title."""
+
+    nest: tuple[str, ...]
+    pages: tuple[str, ...]
+    tokens: int
+
+
+def drawn(library: Library, kind: Kind, storage: Storage, engines: list[Engine], cache: Cache) -> Drawn | None:
+    """The pages of a storage expression on the first engine that can place it; None where none can."""
+    side = staged(library, kind, storage, engines, cache)
+    if side is None:
+        return None
+    planes = plan_side(placed(side)).workers[0].planes
+    pages = [line for number, each in enumerate(planes) for line in _page(each, number, len(planes) > 1)]
+    return Drawn(tuple(nests(side.caches[0])), tuple(pages), side.caches[0].tokens)
+
+
+def staged(library: Library, kind: Kind, storage: Storage, engines: list[Engine], cache: Cache) -> BoundSide | None:
+    """The cache alone in the smallest block that one of the engines can place."""
+    own = {kind.name: {storage.name: storage}}
+    actors = [replace(e, storage={"default": storage.name}, own=own, require=(), stride={}) for e in engines]
+    stages = [Stage(library.paths, actor, kind) for actor in actors]
+    tries = (_side(stage, cache, tokens) for tokens in BLOCKS for stage in stages)
+    return next((side for side in tries if side), None)
+
+
+def example(kind: Kind, like: Cache | None, chosen: Mapping[str, str]) -> Cache:
+    """A cache like that of a model, or with made-up numbers, of two layers and two items on every split axis."""
+    given = dict(like.params) if like else {n: parse_expr("64") for n, p in kind.params.items() if p.default is None}
+    for spec in kind.tensors.values():
+        for axis in spec.split:
+            given |= _two(dict(spec.axes)[axis], given)
+    given |= {name: parse_expr(f"'{word}'") for name, word in chosen.items()}
+    return Cache(kind.name, kind.name, tuple(range(LAYERS)), given, kind.span)
+
+
+def _two(extent: Expr | None, given: Mapping[str, Expr]) -> dict[str, Expr]:
+    """The parameter that is an axis' extent, as two, unless it is one."""
+    name = extent.tree.id if extent and isinstance(extent.tree, Name) else ""
+    one = name in given and isinstance(given[name].tree, Number) and given[name].text == "1"
+    return {name: parse_expr("2")} if name in given and not one else {}
+
+
+def _side(stage: Stage, cache: Cache, tokens: int) -> BoundSide | None:
+    """The cache alone in blocks of so many tokens, None where it cannot be placed."""
+    model = Model(cache.name, "", "", LAYERS, WORDS, {cache.name: cache}, cache.span)
+    try:
+        side = bind(stage, model, f"tokens={tokens},kernel_block={tokens}")
+        placed(side)
+    except (CompileError, DslError):
+        return None
+    return side
+
+
+def _page(planes: Planes, number: int, several: bool) -> list[str]:
+    axes = [axis for axis, _, _ in planes.loops]
+    where = f"a plane for each {' of each '.join(reversed(axes))}" if axes else "one plane for all layers"
+    name = f"part {planes.part or number}: " if several else ""
+    return [*([""] if number else []), f"{name}{where}", *draw(planes, {})]

@@ -1,0 +1,24 @@
+"""Storage expressions from text, by the parser that layout files go through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from kvplan.dsl.lang.storage import parse_parts, parse_storage
+from kvplan.dsl.model import Storage
+from kvplan.dsl.text.source import inline
+
+
+def storage(text: str | Mapping[str, str]) -> Storage:
+    """One allocation, or several by name."""
+    return one(text) if isinstance(text, str) else several(tuple(text.items()))
+
+
+one = cache(parse_storage)
+
+
+@cache
+def several(parts: tuple[tuple[str, str], ...]) -> Storage:
+    """Allocations in order."""
+    return parse_parts([(name, text, inline(text)) for name, text in parts], inline("parts"), "test")

@@ -1,0 +1,30 @@
+"""Whatever is stored however on both sides: the plan, executed, gives what naive indexing of the caches gives."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, note, settings
+from tests.random_sides.draw import Case, case, cases
+
+from kvplan.compiler.api import compile_bound
+from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.simulate import simulate
+from kvplan.compiler.check.trace import copies
+
+
+@settings(max_examples=100)
+@given(cases())
+def test_a_plan_gives_what_naive_indexing_gives(drawn: Case) -> None:
+    note("\n".join([f"seed {drawn.seed}", *drawn.texts]))
+    check(drawn.request, drawn.prefill, drawn.decode)
+    plan = compile_bound(drawn.prefill, drawn.decode, {"elect": drawn.elect}).plan
+    report = simulate(plan, drawn.prefill, drawn.decode, copies(plan, drawn.request), drawn.request)
+    assert report.right, report.text()
+
+
+def test_most_cases_move_something() -> None:
+    found = [case(Random(seed)) for seed in range(60)]
+    asked = [c for c in found if c.request.tokens[0] < c.request.tokens[1]]
+    moved = [c for c in asked if copies(compile_bound(c.prefill, c.decode).plan, c.request)]
+    assert len(moved) > len(found) * 3 // 4

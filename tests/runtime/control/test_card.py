@@ -1,0 +1,166 @@
+"""Cards survive the way there; what was changed, cut, made by another release or made up is refused by name."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from tests.runtime.helpers.control import PLAN, lie
+
+from kvplan.runtime import errors
+from kvplan.runtime.control.card import (
+    LARGEST,
+    MAGIC,
+    MOST_PLANES,
+    PROTOCOL,
+    EngineCard,
+    Hello,
+    Refusal,
+    WorkerCard,
+    checksum,
+    describe,
+    geometry,
+    seal,
+    unseal,
+)
+from kvplan.runtime.control.messages import Done, ToDecode, ToPrefill
+
+ENGINE = EngineCard(b"n" * 16, PROTOCOL, "p", "run", 1, "m", "md", "", "", "side", "key", ("tcp://a:1",), False)
+HELLO = Hello("engine", b"n" * 16, "d", "run", 0, "md", "", "", "side", "key", "", None)
+WORKER = describe(0, PLAN, "run", 2, lie(PLAN.prefill, 0), b"metadata", b"nonce")
+REFUSAL = Refusal("R004", "no", True, b"n")
+# As the release before sealed them: commit bfa0ad5.
+BEFORE = {
+    "engine": (
+        b"\x05[\x19\x1c\x19V\xd2\x1fG\xd4q@_\x97\xe8\xba\x87\xa4type\xa6engine\xa5model\xa1m\xa4si"
+        b"de\xa1s\xa4plan\xa1p\xa3key\xa1k\xa9addresses\x92\xa9tcp://a:1\xa9t"
+        b"cp://b:2\xaageneration\xa1g"
+    ),
+    "hello": (
+        b"\x05\xfd\xff\xb7'\x1fM;\x16\x9b\xb8\xa0}\x1e\xc7\x94\x84\xa4type\xa5hello\xa4want\xa6engine"
+        b"\xa4plan\xa1p\xa6worker\x03"
+    ),
+    "refusal": (
+        b'\x1b\xfe\\EN\xbe\xa1\x88Z\xfbg\x86"\x9d\x1d\xe9\x84\xa4type\xa7refusal\xa4code\xa4R004'
+        b"\xa7message\xa2no\xa5again\xc3"
+    ),
+    "worker": (
+        b"}I\x8eG%YJ\x99\x8fi V\x0f\xdcH\xb1\x8e\xa4type\xa6worker\xa6worker\x00\xa4pl"
+        b"an\xa1p\xaageneration\xa1g\xa4base\x91\x01\xa6stride\x91\x02\xa4page\x91\x03"
+        b"\xa5count\x91\x04\xa6device\x91\x00\xa6region\x91\x00\xa7regions\x91\x93\x01\x02\x00\xa8"
+        b"mem_type\xa4DRAM\xa8metadata\xc4\x01m\xa8checksum\xc4\x10%\xeeJ\x05"
+        b"\xc39BF\x04\xbf\xc2h\xf8T\xda\xfa"
+    ),
+}
+
+
+def wrapped(value: object) -> bytes:
+    body = msgspec.msgpack.encode(value)
+    return MAGIC + checksum(body) + body
+
+
+def fields(card: msgspec.Struct) -> dict:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(card))
+
+
+@pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL])
+def test_cards_survive(card: msgspec.Struct) -> None:
+    assert unseal(seal(card), ToDecode) == card
+
+
+def test_a_hello_survives_with_the_card_of_one_that_is_pushed_to() -> None:
+    hello = msgspec.structs.replace(HELLO, card=WORKER)
+    assert unseal(seal(hello), ToPrefill) == hello
+
+
+def test_a_geometry_survives() -> None:
+    there = geometry(unseal(seal(WORKER), WorkerCard))
+    assert there.base.tolist() == lie(PLAN.prefill, 0).base.tolist()
+    assert there.regions.tolist() == lie(PLAN.prefill, 0).regions.tolist()
+
+
+@pytest.mark.parametrize("cut", [0, 5, 8, 20, -1])
+def test_truncated(cut: int) -> None:
+    with pytest.raises(errors.CardError):
+        unseal(seal(ENGINE)[:cut], ToDecode)
+
+
+def test_every_flipped_bit_is_seen() -> None:
+    data = seal(ENGINE)
+    for place, bit in itertools.product(range(len(data)), range(8)):
+        with pytest.raises(errors.CardError):
+            unseal(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :], ToDecode)
+
+
+def test_another_message_than_was_expected() -> None:
+    with pytest.raises(errors.CardError, match="not a Done: "):
+        unseal(seal(HELLO), Done)
+
+
+def test_too_large() -> None:
+    with pytest.raises(errors.CardError, match=f"above {LARGEST}"):
+        seal(msgspec.structs.replace(WORKER, metadata=bytes(LARGEST)))
+    with pytest.raises(errors.CardError, match=f"above {LARGEST}"):
+        unseal(MAGIC + bytes(LARGEST + 17), ToDecode)
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_the_release_before_is_refused_by_the_missing_field(name: str) -> None:
+    with pytest.raises(errors.CardError, match=f"type {name} lacks the field `nonce`: the peer is of an older release"):
+        unseal(MAGIC + BEFORE[name], ToPrefill | ToDecode)
+
+
+@pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL, HELLO])
+def test_every_field_that_is_missing_is_named(card: msgspec.Struct) -> None:
+    for name in card.__struct_fields__:
+        rest = {key: value for key, value in fields(card).items() if key != name}
+        with pytest.raises(errors.CardError, match=f"lacks the field `{name}`"):
+            unseal(wrapped(rest), type(card))
+
+
+@pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL, HELLO])
+def test_unknown_fields_are_ignored(card: msgspec.Struct) -> None:
+    assert unseal(wrapped({**fields(card), "later": {"a": [1]}}), ToPrefill | ToDecode) == card
+
+
+@pytest.mark.parametrize("change", [{}, {"addresses": 7}, {"nonce": "text"}])
+def test_a_newer_protocol_is_named_with_both_numbers(change: dict) -> None:
+    with pytest.raises(errors.CardError, match=f"speaks protocol {PROTOCOL + 1}, this release {PROTOCOL}"):
+        unseal(wrapped({**fields(ENGINE), "protocol": PROTOCOL + 1, **change}), ToDecode)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "x" * 257}, {"key": "x" * 4097}, {"generation": -1}, {"generation": 1 << 63}, {"addresses": ["a" * 257]},
+     {"protocol": True}, {"nonce": b"n" * 65}, {"admission": 1}, {"addresses": [""] * (MOST_PLANES + 1)}],
+)  # fmt: skip
+def test_fields_have_bounds(change: dict) -> None:
+    with pytest.raises(errors.CardError, match="not a EngineCard"):
+        unseal(wrapped({**fields(ENGINE), **change}), EngineCard)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x82\xa4type\xa5hello\xa1z" + b"\x91" * 3500 + b"\x00",
+        b"\x82\xa4type\xa5hello\xa4plan\xa2\xff\xfe",
+        b"\x81\xa4type\xa9surprise!",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc1",
+        b"",
+    ],
+)
+def test_hostile_messages_are_card_errors(body: bytes) -> None:
+    with pytest.raises(errors.CardError):
+        unseal(MAGIC + checksum(body) + body, ToPrefill)
+
+
+def test_text_that_is_no_text_is_not_sent() -> None:
+    with pytest.raises(errors.CardError, match="cannot be sent"):
+        seal(msgspec.structs.replace(REFUSAL, message="\ud800"))
+
+
+def test_numbers_beyond_int64_are_no_geometry() -> None:
+    with pytest.raises(errors.CardError, match="beyond the address space"):
+        geometry(msgspec.structs.replace(WORKER, base=(1 << 63, *WORKER.base[1:])))

@@ -1,0 +1,74 @@
+"""How a prefill worker answers one that introduces itself: a card, or which error it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, Known, absurd, changed, lie, local
+
+from kvplan.runtime.control.card import EngineCard, Hello, Refusal, describe, seal, unseal
+from kvplan.runtime.control.handshake import greet, served
+
+
+def refused(hello: Hello, **me: Any) -> str:
+    answer = greet(hello, local(**me))
+    assert isinstance(answer, Refusal)
+    assert (answer.nonce, answer.again) == (hello.nonce, False)
+    return f"{answer.code} {answer.message}"
+
+
+def test_greet_shows_cards_and_serves_the_plan() -> None:
+    me = local(1, metadata=b"m1", generation=9)
+    assert served(HELLO, me) is PLAN
+    answer = greet(HELLO, me)
+    assert answer == describe(1, PLAN, "run-p", 9, lie(PLAN.prefill, 1), b"m1", HELLO.nonce)
+    first = greet(changed(HELLO, want="engine", plan="", model_digest=""), me)
+    assert isinstance(first, EngineCard)
+    assert (first.side, first.key, first.model_digest) == (PLAN.prefill.digest, "p", PLAN.model_digest)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"run": "run-p"}, "R023 decode engine 'decode-0' is this very engine"),
+        ({"model_digest": "other"}, "R026 decode engine 'decode-0' has model digest 'other', ours is 'md'"),
+        ({"model_digest": ""}, "R004 model digest is '', our plan has 'md'"),
+        ({"revision": "a"}, "R026 decode engine 'decode-0' has revision 'a', ours is ''; this side gives none"),
+        ({"want": "all"}, "R021 'all' is asked for"),
+        ({"side": "other"}, "R005 kvplan compile"),
+        ({"plan": "other"}, "R004 plan digest is 'other', our plan has"),
+        ({"worker": 1}, "R021 decode worker 1 is none of the plan's 1"),
+        ({"card": changed(OWN, nonce=b"o")}, "R024 "),
+        ({"card": changed(OWN, nonce=b"n", worker=7)}, "R020 worker 0 is meant, worker 7"),
+        ({"card": changed(OWN, nonce=b"n", run="r")}, "R025 "),
+        ({"card": changed(OWN, nonce=b"n", plan="r")}, "R004 worker 0 has plan digest 'r'"),
+        ({"card": changed(OWN, nonce=b"n", metadata=b"r")}, "R020 the transport metadata of worker 0"),
+    ],
+)
+def test_greet_refuses(change: dict, text: str) -> None:
+    assert refused(changed(HELLO, **change)).startswith(text)
+
+
+@pytest.mark.parametrize(("column", "value"), ABSURD)
+def test_greet_refuses_absurd_numbers(column: str, value: Any) -> None:
+    assert refused(changed(HELLO, card=absurd(changed(OWN, nonce=b"n"), column, value)))[:4] in ("R011", "R012", "R020")
+
+
+def test_greet_refuses_those_who_have_no_business_here() -> None:
+    other = replace(PLAN, notify=((),), reads=(PLAN.reads[0][:1],))
+    worker = 1 - other.reads[0][0].worker
+    assert "ask others than prefill worker" in refused(HELLO, worker=worker, plans=Known((other,)))
+
+
+def test_greet_asks_for_patience_until_the_engine_is_up() -> None:
+    answer = greet(changed(HELLO, want="engine"), local(addresses=()))
+    assert isinstance(answer, Refusal)
+    assert answer.again
+
+
+def test_what_greet_says_can_always_be_sent() -> None:
+    long = changed(HELLO, key="k" * 4096, side="s" * 256)
+    answer = greet(long, local(plans=Known(())))
+    assert unseal(seal(answer), Refusal) == answer

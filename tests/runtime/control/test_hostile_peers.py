@@ -1,0 +1,242 @@
+"""A peer that was let in and means harm: floods, absurd numbers, blocks that are not its own.
+
+Whatever it does, nothing that it says raises, memory, descriptors and threads stay bounded, nobody's blocks are freed
+or written, and a good peer is answered all the while.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace as replaced
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from tests.runtime.control.test_channel import descriptors
+from tests.runtime.helpers import control
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.worlds import World, world
+from tests.runtime.prefill.test_worker import Caller, caller, clock, worker
+
+from kvplan.runtime.control.channel import Desk, Line
+from kvplan.runtime.control.keys import Plain
+from kvplan.runtime.control.messages import Ask, Claim, Done, Held, Leave, Spent, Want, WireTable
+from kvplan.runtime.control.sockets import ENOUGH
+
+__all__ = ["caller", "clock", "worker"]
+
+MIB = 1 << 20
+FLOOD, GOOD, MORE = 3000, 20, 64 * MIB
+NAMES = ("r", "", "x", "é" * 80, "\x00\n\x1b[2J", "x" * 5000, "../../etc/passwd", "r ", "R", "%s{}")
+EDGES = (0, 1, -1, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def table(dice: Random) -> dict[str, WireTable]:
+    """Tables of any group, kind and length, of ids at the edges of int64."""
+    names, kinds = ("kv", "state", "", "x" * 300), ("blocks", "slot", "ring", "", "file")
+    ids = np.array([dice.choice(EDGES[:6] + EDGES[8:]) for _ in range(dice.choice((0, 1, 4, 900)))], np.int64)
+    raw = ids.tobytes()[: dice.choice((None, None, 3))]
+    return {dice.choice(names): WireTable(dice.choice(kinds), dice.choice(EDGES), raw) for _ in range(2)}
+
+
+def want(dice: Random, name: str) -> Want:
+    tokens = dice.choice(EDGES), dice.choice(EDGES)
+    return Want(name, tokens, {dice.choice(("context", "")): tokens}, table(dice), table(dice))
+
+
+def done(dice: Random, name: str) -> Done:
+    sums = tuple(("kv", dice.choice(EDGES), dice.choice(EDGES)) for _ in range(dice.choice((0, 2, 50))))
+    sample = dice.choice((None, (dice.choice(EDGES), dice.choice(EDGES))))
+    asked = want(dice, name) if dice.random() < 0.5 else None
+    return Done(name, dice.choice(EDGES), dice.choice(EDGES), sums, sample, asked)
+
+
+def hello(dice: Random, name: str) -> Any:
+    """Of anybody but the good one, whose name another run may take: that is no secret of its own."""
+    change = {
+        "name": f"evil {name}"[:200],
+        "run": dice.choice(("a", "b", "", name[:200])),
+        "worker": dice.choice(EDGES),
+    }
+    return replace(control.HELLO, want=dice.choice(("worker", "engine", "")), nonce=dice.randbytes(16), **change)
+
+
+KINDS: dict[str, Callable[[Random, str], Any]] = {
+    "hellos": hello,
+    "claims": lambda dice, name: Claim(dice.choice(EDGES), (name,) * dice.choice((0, 1, 40)), (name,)),
+    "asks": lambda dice, name: Ask(name, dice.choice(EDGES), dice.choice(EDGES)),
+    "spents": lambda dice, name: Spent(name, dice.choice(EDGES)),
+    "wants": want,
+    "dones": done,
+    "leaves": lambda dice, name: Leave(name),
+    "all": lambda dice, name: KINDS[dice.choice([kind for kind in KINDS if kind != "all"])](dice, name),
+}
+
+
+@pytest.fixture
+def good(worker: Any) -> Iterator[Caller]:
+    """One who is met, and claims a request that is held."""
+    made = Caller(worker, "good")
+    made.hello(name="good")
+    worker.hold("r")
+    yield made
+    made.line.close()
+
+
+def answered(good: Caller) -> None:
+    """A good peer's claim is answered."""
+    good.line.send(Claim(7, ("r",)))
+    until_heard = time.monotonic() + 20
+    while time.monotonic() < until_heard:
+        said = good.hear()
+        if isinstance(said, Held) and said.beat == 7 and [name for name, _ in said.held] == ["r"]:
+            return
+    raise AssertionError("a good peer was not answered")
+
+
+def spin(one: Any, met: Callable[[], bool]) -> None:
+    """Poll a worker until `met`."""
+    end = time.monotonic() + 30
+    while not met():
+        one.poll()
+        time.sleep(0.001)
+        assert time.monotonic() < end, "nothing came of it before the deadline"
+
+
+def sent(caller: Caller, message: Any) -> None:
+    """Say something, whatever comes back."""
+    while not caller.line.send(message):
+        caller.worker.poll()
+        caller.line.receive()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flood_harms_nobody_else(worker: Any, caller: Caller, good: Caller, kind: str) -> None:
+    dice = Random(kind)
+    caller.hello(name="evil", run="evil")
+    answered(good)
+    gc.collect()
+    before = resident(), descriptors(), threading.active_count()
+    for number in range(FLOOD):
+        sent(caller, KINDS[kind](dice, dice.choice(NAMES)))
+        if number % 50 == 0:
+            worker.poll()
+            caller.line.receive()
+        if number % (FLOOD // GOOD) == 0:
+            answered(good)
+    answered(good)
+    assert worker.released() == []
+    assert resident() < before[0] + MORE
+    assert descriptors() <= before[1] + 2
+    assert threading.active_count() <= before[2] + 1, "one thread compares checksums"
+
+
+def test_one_message_that_asks_for_too_much_ends_its_sender_alone(worker: Any, caller: Caller, good: Caller) -> None:
+    """Its answer would be larger than a message may be; who is heard in the same round is answered all the same."""
+    caller.hello(name="evil", run="evil")
+    caller.line.send(Claim(1, tuple(f"x{number}" for number in range(200_000))))
+    time.sleep(0.3)
+    answered(good)
+    assert worker.released() == []
+
+
+def test_a_round_of_large_messages_is_short() -> None:
+    desk = Desk(control.BIND, Plain())
+    line = Line(desk.address, Plain())
+    large = Claim(1, ("x" * ENOUGH,))
+    for _ in range(10):
+        assert line.send(large)
+    found = list[int]()
+    while sum(found) < 10:
+        desk.wait(10)
+        found.append(len(desk.receive()))
+        assert found[-1], "a message is lost"
+    line.close()
+    desk.close()
+    assert max(found) == 1
+
+
+def test_reads_that_are_granted_are_bounded(
+    worker: Any, caller: Caller, good: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvplan.runtime.prefill.read_permits.MOST", 50)
+    caller.hello(name="evil", run="evil")
+    caller.ask(Claim(1, ("r",)))
+    assert caller.ask(Ask("r", 0, 0)) is None, "a read of nothing takes no room, and is not one"
+    for number in range(200):
+        caller.line.send(Ask("r", number, 1))
+        caller.hear(0.002)
+    assert worker._serving._grants.in_flight() == 50
+    answered(good)
+
+
+BAD = {
+    "beyond the pool": (0, 40),
+    "far beyond": (0, 2**62),
+    "the largest": (0, 2**63 - 1),
+    "none": (0, -1),
+    "the smallest": (0, -(2**63)),
+    "a far position": (2**62, 1),
+    "the largest position": (2**63 - 1, 1),
+    "a negative position": (-5, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def polled() -> Iterator[World]:
+    made = world(Shape(1), Shape(1), mode="push")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("whose", ["prefill", "decode"])
+@pytest.mark.parametrize("name", BAD)
+def test_blocks_that_cannot_be_are_not_moved(polled: World, whose: str, name: str) -> None:
+    """Said by hand, past all that a decode worker of ours would check."""
+    request = ask(polled, (0, 8), "edges", f"{whose} {name}")
+    filled(polled, request)
+    polled.hold(request.id)
+    line = next(iter(next(iter(polled.decode[0]._intake.sessions.live.values())).members.values())).line
+    first, bad = BAD[name]
+    kv = WireTable("blocks", first, np.array([bad, bad], "<i8").tobytes())
+    good = {"kv": WireTable("blocks", 0, np.arange(2, dtype="<i8").tobytes()), "state": WireTable("slot", 8, bytes(8))}
+    sides = {"prefill": good, "decode": good, whose: {**good, "kv": kv}}
+    before = {plane: array.copy() for plane, array in polled.decode_memory[0].items()}
+    told = refused(polled)
+    line.send(Claim(1, (request.id,), (request.id,)))
+    line.send(Want(request.id, (0, 8), {}, sides["prefill"], sides["decode"]))
+    spin(polled.decode[0], lambda: refused(polled) > told)
+    assert all(np.array_equal(array, before[plane]) for plane, array in polled.decode_memory[0].items())
+    polled.prefill[0].withdraw(request.id)
+
+
+def refused(made: World) -> int:
+    """How often the decode worker was told that a request of which it knows nothing has failed."""
+    found: Any = made.decode[0].counters.snapshot()
+    return int(found.get("notifications", {}).get("unknown", 0))
+
+
+def test_foreign_blocks_go_to_who_names_them_and_nowhere_else(polled: World) -> None:
+    """Who may read all memory is written what it names, into its own memory; whose blocks they are loses nothing."""
+    other, mine = ask(polled, (0, 8), "rising", "other"), ask(polled, (0, 8), "edges", "mine")
+    filled(polled, other)
+    polled.hold("other", "mine")
+    before = {plane: array.copy() for plane, array in polled.prefill_memory[0].items()}
+    stolen = replaced(mine, prefill=other.prefill)
+    assert polled.decode[0].submit(stolen, 20).wait().state == "done"
+    check(polled, 0, stolen)
+    assert all(np.array_equal(array, before[plane]) for plane, array in polled.prefill_memory[0].items())
+    assert "other" not in {name for name, _ in polled.released()}
+    polled.prefill[0].withdraw("other")

@@ -1,0 +1,214 @@
+"""What a peer that got in can take of a worker: its bounds; and the page that says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+from tests.paths import ROOT
+from tests.runtime.helpers import control
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.worlds import World, world
+from tests.runtime.prefill.test_worker import Caller, Clock, caller, clock, worker
+from tests.runtime.transport.test_hazards import NAMED, functions
+
+from kvplan.runtime import Blocks, Jit, errors
+from kvplan.runtime.control.card import LARGEST, Refusal
+from kvplan.runtime.control.channel import Desk, Line
+from kvplan.runtime.control.keys import Keys
+from kvplan.runtime.control.messages import Ask, Claim, Done, Failed, Held, Kept, Want, WireTable
+from kvplan.runtime.control.sockets import QUEUE
+from kvplan.runtime.control.wire import MOST_GROUPS, unpack
+from kvplan.runtime.plans.async_catalog import Patient
+from kvplan.runtime.plans.catalog import Catalog
+from kvplan.runtime.transfer.links import Links
+from kvplan.runtime.transport.inmemory import Hub, InMemory
+
+__all__ = ["caller", "clock", "worker"]
+PAGE = ROOT / "docs" / "security.md"
+
+
+@pytest.fixture
+def pair() -> Iterator[World]:
+    made = world(Shape(1), Shape(1))
+    yield made
+    made.close()
+
+
+def test_a_guard_that_died_lets_nobody_in() -> None:
+    keys, _ = control.pair()
+    stranger = zmq.curve_keypair()
+    desk = Desk(control.BIND, keys)
+    desk._end.peek()[2][2].stop()  # type: ignore[index]
+    line = Line(desk.address, Keys(*stranger, frozenset({keys.public})))
+    line.send(Claim(1, ()))
+    desk.wait(1.0)
+    found = desk.receive()
+    line.close()
+    desk.close()
+    assert found == []
+
+
+def test_a_peer_that_was_met_can_read_and_write_all_that_is_registered(pair: World) -> None:
+    """One-sided, by whoever has the metadata: neither a request nor a hold is needed."""
+    theirs, ours = pair.prefill_memory[0], pair.decode_memory[0]
+    name = next(iter(theirs))
+    theirs[name][:] = 7
+    spans = [np.array([[one[name].ctypes.data, one[name].nbytes, 0]]) for one in (ours, theirs)]
+    member = next(iter(next(iter(pair.decode[0]._intake.sessions.live.values())).members.values()))
+    transport = pair.decode[0]._transport
+    assert transport.post_spans("READ", member.peer, spans[0], "DRAM", spans[1], "DRAM").poll()
+    assert (ours[name] == 7).all()
+    ours[name][:] = 8
+    assert transport.post_spans("WRITE", member.peer, spans[0], "DRAM", spans[1], "DRAM").poll()
+    assert (theirs[name] == 8).all()
+
+
+def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any, caller: Caller) -> None:
+    """Names and runs are what a peer says, and are not tied to its key."""
+    caller.hello()
+    worker.hold("r")
+    number = caller.ask(Claim(1, ("r",))).held[0][1]
+    other = Caller(worker, run=caller.run)
+    other.hello()
+    assert other.ask(Done("r", number, 1)) == Kept("r", 1)
+    assert [one.request for one in worker.released()] == ["r"]
+    worker.hold("r", {"kv": Blocks(0, np.array([7]))})
+    told = [caller.ask(Done("r", number, 1)), caller.hear(0.1)]
+    problems = [one.problem for one in told if isinstance(one, Kept)]
+    assert len(problems) == 1
+    assert "read again" in problems[0]
+    other.line.close()
+
+
+def test_connections_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.prefill.clients.MOST", 1)
+    caller.hello()
+    late = Caller(worker, run="d2")
+    answer = late.hello()
+    assert isinstance(answer, Refusal)
+    assert answer.again
+    assert "the most that it takes" in answer.message
+    assert isinstance(caller.ask(Claim(1, ())), Held)
+    late.line.close()
+
+
+def test_claims_of_a_connection_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.prefill.clients.MOST_CLAIMS", 2)
+    caller.hello()
+    answer = caller.ask(Claim(1, ("a", "b", "c"), ("a", "b", "c")))
+    assert [(name, "too many" in why) for name, why in answer.lost] == [("c", True)]
+
+
+def test_events_are_bounded(worker: Any, caller: Caller, clock: Clock) -> None:
+    caller.hello()
+    assert worker._serving.events.maxlen == 1 << 14
+    worker._serving.events.extend(range(1 << 15))
+    assert len(worker.events()) == 1 << 14
+
+
+def test_reads_that_are_asked_for_have_a_size_that_can_be(worker: Any, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r")
+    caller.ask(Claim(1, ("r",)))
+    for size in (-1, (1 << 40) + 1, (1 << 63) - 1):
+        assert caller.ask(Ask("r", 0, size)) is None
+    assert worker._serving._grants.in_flight() == 0
+
+
+def test_comparisons_under_way_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.prefill.verify.MOST", 0)
+    caller.hello()
+    worker.hold("r")
+    number = caller.ask(Claim(1, ("r",))).held[0][1]
+    answer = caller.ask(Done("r", number, 1, (("kv", 3, 1),), (1, 0)))
+    assert "too many checksums" in answer.problem
+    assert worker.released() == []
+
+
+def test_unlike_sets_of_layers_are_bounded() -> None:
+    made: list[Any] = []
+    links = Links(lambda layers: made.append(layers))  # type: ignore[arg-type, func-returns-value, return-value]
+    for layer in range(1024):
+        links.of(frozenset({layer}))
+    with pytest.raises(errors.LimitedError):
+        links.of(frozenset({1024}))
+    links.of(frozenset({5}))
+    assert len(made) == 1024
+
+
+def test_groups_of_a_message_are_bounded() -> None:
+    table = WireTable("blocks", 0, b"")
+    with pytest.raises(errors.CardError):
+        unpack({str(number): table for number in range(MOST_GROUPS + 1)})
+
+
+def test_plans_that_are_asked_for_at_once_are_bounded(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient, asked = Patient(Catalog(tmp_path, jit=Jit(60))), list[Any]()
+
+    def never(*key: Any) -> Future[Any]:
+        asked.append(key)
+        return Future()
+
+    monkeypatch.setattr(patient._thread, "submit", never)
+    for number in range(100):
+        with pytest.raises(errors.PlanPendingError):
+            patient.find("m", "d", (str(number), "tp=1"), ("d", "tp=1"))
+    assert len(asked) == 16
+
+
+def test_memory_that_nobody_registered_is_out_of_reach_of_the_runtime() -> None:
+    """Of kvplan's own posts; what a peer's transport sends by itself is not ours to check."""
+    hub = Hub()
+    mine, theirs, secret = np.zeros(64, np.uint8), np.zeros(64, np.uint8), np.ones(64, np.uint8)
+    one, other = InMemory(hub), InMemory(hub)
+    one.register(np.array([[mine.ctypes.data, 64, 0]]), "DRAM")
+    other.register(np.array([[theirs.ctypes.data, 64, 0]]), "DRAM")
+    peer = one.add_peer(other.metadata())
+    spans = [np.array([[array.ctypes.data, 64, 0]]) for array in (mine, secret)]
+    with pytest.raises(errors.AddressError):
+        one.post_spans("READ", peer, spans[0], "DRAM", spans[1], "DRAM")
+    assert not mine.any()
+
+
+def test_a_request_is_not_written_to_whom_did_not_claim_it(worker: Any, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r")
+    answer = caller.ask(Want("r", (0, 4), {}, {}, {}))
+    assert isinstance(answer, Failed)
+    assert answer.code == errors.LeaseError.code
+
+
+def rows() -> list[list[str]]:
+    """The rows of every table of the page that ends in a test, cell by cell, without the heads."""
+    found: list[list[str]] = []
+    for table in re.findall(r"^\|.*\| test \|\n\|[-|]+\|\n((?:\|.*\n)+)", PAGE.read_text(), re.MULTILINE):
+        found += [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return found
+
+
+def test_every_threat_and_every_bound_has_a_test() -> None:
+    assert len(rows()) > 40
+    for row in rows():
+        assert len(row) == 3, row
+        assert all(row), row
+        assert NAMED.search(row[2]) or row[2].startswith("none: "), row
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    found = NAMED.findall(PAGE.read_text())
+    assert [f"{file}::{name}" for file, name in found if name not in functions(ROOT / "tests" / file)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("16 MiB", LARGEST >> 20), ("256 messages", QUEUE), ("4,096 groups", MOST_GROUPS), ("256 commands", Jit(1).most)],
+)
+def test_numbers_on_the_page_are_those_of_the_code(text: str, number: int) -> None:
+    assert text in PAGE.read_text()
+    assert number == int(text.split()[0].replace(",", ""))

@@ -1,0 +1,366 @@
+"""Requests end to end over memory: every byte of every decode worker, and every way a request can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.requests import ask, clear, filled, move
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.plan.request import blocks
+from kvplan.plan.types import Blocks
+from kvplan.runtime import DecodeWorker, Limits, Request, Slot, Transfer, errors
+
+PAIRS = [
+    pytest.param(Shape(2), Shape(1), Model(), id="tp2-tp1"),
+    pytest.param(Shape(1), Shape(2), Model(), id="tp1-tp2"),
+    pytest.param(Shape(1), Shape(1), Model(), id="equal"),
+    pytest.param(Shape(1, tail=16), Shape(1, tail=16), Model(), id="equal-padded"),
+    pytest.param(Shape(1, tail=16), Shape(1, tail=32), Model(), id="unlike-padding"),
+    pytest.param(Shape(4), Shape(4), Model(), id="copies"),
+    pytest.param(Shape(2, ratio=3), Shape(1, ratio=5), Model(heads=4), id="ratios"),
+    pytest.param(Shape(2, kernel=6), Shape(1, kernel=4, ratio=2), Model(state=False), id="unlike-blocks"),
+    pytest.param(Shape(3), Shape(2), Model(heads=6), id="3-2"),
+]
+TOKENS = [(0, 48), (0, 45), (5, 45), (4, 44), (13, 14), (0, 3)]
+
+
+@pytest.fixture
+def pair() -> Iterator[World]:
+    made = world(Shape(2), Shape(1))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("order", ["random", "rising", "edges"])
+@pytest.mark.parametrize(("prefill", "decode", "model"), PAIRS)
+def test_every_byte(prefill: Shape, decode: Shape, model: Model, order: str, mode: str) -> None:
+    made = world(prefill, decode, model, mode=mode)
+    try:
+        for number, tokens in enumerate(TOKENS):
+            clear(made)
+            move(made, ask(made, tokens, order, name=str(number)))
+    finally:
+        made.close()
+
+
+def test_neighbouring_blocks_are_one_request_per_plane() -> None:
+    made = world(Shape(1), Shape(1), Model(heads=1, state=False))
+    assert made.decode[0].predict(ask(made, (0, 45), "rising")) == {0: 2}
+    made.close()
+
+
+def test_padding_is_bridged_only_where_it_faces_padding() -> None:
+    bridged = world(Shape(1, tail=16), Shape(1, tail=16), Model(state=False))
+    unlike = world(Shape(1, tail=16), Shape(1, tail=32), Model(state=False))
+    assert bridged.decode[0].predict(ask(bridged, (0, 48), "rising")) == {0: 2}
+    assert unlike.decode[0].predict(ask(unlike, (0, 48), "rising")) == {0: 24}
+    bridged.close()
+    unlike.close()
+
+
+def test_a_whole_hit_moves_nothing_and_tells_everyone(pair: World) -> None:
+    request = replace(ask(pair, (8, 8)), tokens=(8, 8))
+    pair.hold("r")
+    assert pair.decode[0].submit(request, 5).wait().requests == 0
+    assert pair.released() == {("r", "finished")}
+
+
+def test_tokens_before_the_first_are_never_written(pair: World) -> None:
+    move(pair, ask(pair, (5, 9)))
+
+
+BAD = {
+    "unknown group": (
+        lambda r: replace(r, decode={**r.decode, "stats": Blocks(0, np.arange(3))}),
+        "did you mean 'state'",
+    ),
+    "missing group": (lambda r: replace(r, prefill={"kv": r.prefill["kv"]}), "'state' of the prefill side is missing"),
+    "repeated id": (
+        lambda r: replace(r, decode={**r.decode, "kv": Blocks(0, np.array([1, 2, 1]))}),
+        "block 1 is named twice",
+    ),
+    "unlike at": (lambda r: replace(r, prefill={**r.prefill, "state": Slot(1, 11)}), "stands after 11 tokens"),
+    "short table": (lambda r: replace(r, prefill={**r.prefill, "kv": Blocks(0, np.arange(2))}), r"positions \[0, 2\)"),
+    "null block": (
+        lambda r: replace(r, decode={**r.decode, "kv": Blocks(0, np.array([1, -1, 2]))}),
+        "no block at position 1",
+    ),
+    "beyond the pool": (
+        lambda r: replace(r, decode={**r.decode, "kv": Blocks(0, np.array([1, 40, 2]))}),
+        "pool has 40",
+    ),
+    "prefill beyond the pool": (
+        lambda r: replace(r, prefill={**r.prefill, "kv": Blocks(0, np.array([1, 40, 2]))}),
+        "pool has 40",
+    ),
+    "negative id": (lambda r: replace(r, decode={**r.decode, "kv": Blocks(0, np.array([1, -2, 2]))}), "ids from -2"),
+    "no slot": (lambda r: replace(r, decode={**r.decode, "state": Slot(-1, 12)}), "ids from -1"),
+    "slot for tokens": (lambda r: replace(r, decode={**r.decode, "kv": Slot(1, 12)}), "give Blocks, not Slot"),
+    "floats": (
+        lambda r: replace(r, decode={**r.decode, "kv": Blocks(0, np.array([1.7, 2, 3]))}),
+        "one row of integers",
+    ),
+    "backwards": (lambda r: replace(r, tokens=(12, 11)), "no range"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_request_fails_alone(pair: World, name: str) -> None:
+    change, text = BAD[name]
+    failed = pair.decode[0].submit(change(ask(pair, (0, 12))), 5)
+    assert (failed.state, type(failed.error), failed.untrusted) == ("failed", errors.BadRequestError, {})
+    with pytest.raises(errors.BadRequestError, match=text):
+        failed.wait()
+    assert not any(array.any() for array in pair.decode_memory[0].values())
+    move(pair, ask(pair, (0, 12), name="next"))
+
+
+def test_one_id_in_two_overlaid_groups_is_repeated() -> None:
+    made = world(Shape(1), Shape(1), Model(states_overlay=False))
+    overlaid = replace(made.plan.decode.groups[1], arena=0)
+    decode = replace(made.plan.decode, groups=(made.plan.decode.groups[0], overlaid))
+    from kvplan.plan.request import check
+
+    request = ask(made, (0, 8))
+    request = replace(request, decode={"kv": Blocks(0, np.array([4, 9])), "state": Slot(9, 8)})
+    with pytest.raises(errors.BadRequestError, match="block 9 is named twice"):
+        check(replace(made.plan, decode=decode), request, {}, {})
+    made.close()
+
+
+def submitted(made: World, request: Request, timeout: float = 20) -> Transfer:
+    """A request that is held and asked for, and whose reads are under way as far as its peers let them."""
+    made.hold(request.id)
+    transfer = made.decode[0].submit(request, timeout)
+    until(lambda: transfer.poll() or all(part.phase != "claiming" for part in transfer.parts))
+    return transfer
+
+
+def until(true: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.001)
+
+
+def ended(transfer: Transfer) -> str:
+    """The outcome of a transfer that has one."""
+    assert transfer.outcome is not None
+    return transfer.outcome.state
+
+
+def freed(worker: DecodeWorker) -> bool:
+    worker.poll()
+    return not worker.quarantined()
+
+
+def freeze(made: World) -> None:
+    made.hub.frozen |= {worker._transport.name for worker in made.prefill}
+
+
+def test_a_block_under_way_is_not_written_twice(pair: World) -> None:
+    freeze(pair)
+    first = submitted(pair, ask(pair, (0, 12)))
+    second = pair.decode[0].submit(ask(pair, (0, 12), name="other"), 20)
+    same = pair.decode[0].submit(ask(pair, (0, 12)), 20)
+    assert not first.ended
+    assert isinstance(second.error, errors.QuarantinedError)
+    assert isinstance(same.error, errors.BadRequestError)
+    pair.hub.frozen.clear()
+    first.wait()
+
+
+def test_a_frozen_peer_meets_the_deadline_and_its_blocks_the_quarantine(pair: World) -> None:
+    worker, request = pair.decode[0], ask(pair, (0, 12))
+    pair.hub.frozen.add(pair.prefill[1]._transport.name)
+    late = submitted(pair, request, 0.3)
+    with pytest.raises(errors.DeadlineError, match="prefill worker 1 is moving") as caught:
+        late.wait()
+    assert late.state == ended(late) == "expired"
+    assert caught.value.untrusted["kv"] == tuple(sorted(blocks(request.decode["kv"]).ids.tolist()))
+    assert worker.quarantined()[0] == caught.value.untrusted["kv"]
+    assert worker._intake.quarantined_bytes() == worker.counters.snapshot()["quarantined_bytes"] != 0
+    refused = worker.submit(replace(request, id="again"), 5)
+    assert isinstance(refused.error, errors.QuarantinedError)
+    pair.hub.frozen.clear()
+    until(lambda: freed(worker))
+    move(pair, ask(pair, (0, 12), name="after"))
+
+
+def test_a_retry_needs_no_new_hold(pair: World) -> None:
+    request = ask(pair, (0, 12))
+    filled(pair, request)
+    freeze(pair)
+    submitted(pair, request).cancel()
+    pair.hub.frozen.clear()
+    until(lambda: freed(pair.decode[0]))
+    clear(pair)
+    assert pair.decode[0].submit(request, 20).wait().state == "done"
+    assert pair.released() == {("r", "finished")}
+
+
+def test_a_late_request_for_the_blocks_of_an_earlier_hold_is_not_done() -> None:
+    """What is held under its name now lies elsewhere: its own blocks may hold anything."""
+    made = world(Shape(2), Shape(1))
+    late = ask(made, (0, 12))
+    for source in made.prefill:
+        source.hold("r", late.prefill)
+        source.withdraw("r")
+    assert made.released() == {("r", "withdrawn")}
+    for source in made.prefill:
+        source.hold("r", {"kv": Blocks(0, np.array([31, 32, 33])), "state": Slot(34, 12)})
+    failed = made.decode[0].submit(late, 20)
+    with pytest.raises(errors.LeaseError, match="has other blocks of group 'kv'"):
+        failed.wait()
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_dropping_a_peer_does_not_free_what_may_still_be_written(mode: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    worker = made.decode[0]
+    made.hub.frozen |= {made.prefill[0]._transport.name, made.prefill[1]._transport.name, worker._transport.name}
+    failed = submitted(made, ask(made, (0, 12)))
+    failed.cancel()
+    assert isinstance(failed.error, errors.CancelledTransferError)
+    assert failed.state == ended(failed) == "cancelled"
+    assert worker.quarantined()
+    worker.drop("prefill")
+    assert worker.quarantined()
+    assert worker.peers() == ()
+    worker.connect(made.prefill[0].address, 10, mode=mode)
+    assert isinstance(worker.submit(ask(made, (0, 12), name="early"), 5).error, errors.QuarantinedError)
+    made.hub.frozen.clear()
+    until(lambda: freed(worker))
+    move(made, ask(made, (0, 12), name="after"))
+    made.close()
+
+
+def test_a_dead_peer_fails_the_request_and_the_others_go_on(pair: World) -> None:
+    worker, lost = pair.decode[0], pair.prefill[1]._transport
+    pair.hub.frozen.add(lost.name)
+    running = submitted(pair, ask(pair, (0, 12)))
+    lost.close()
+    with pytest.raises(errors.TransferError, match="prefill worker 1"):
+        running.wait()
+    assert ended(running) == "failed"
+    until(lambda: freed(worker))
+
+
+def test_a_worker_that_is_closed_is_lost(pair: World) -> None:
+    freeze(pair)
+    running = submitted(pair, ask(pair, (0, 12)))
+    pair.prefill[1].close()
+    with pytest.raises(errors.TransferError, match="lost: connect again"):
+        running.wait()
+    assert pair.decode[0].peers() == ()
+    early = pair.decode[0].submit(ask(pair, (0, 12), name="early"), 5)
+    assert isinstance(early.error, errors.HandshakeError)
+
+
+def test_await_and_callback(pair: World) -> None:
+    seen: list[str] = []
+    pair.hold("r", "s")
+    transfers = [
+        pair.decode[0].submit(ask(pair, (0, 12)), 5),
+        pair.decode[0].submit(moved_apart(ask(pair, (0, 12), name="s")), 5),
+    ]
+    transfers[0].on_end(lambda one: seen.append(one.state))
+
+    async def both() -> list[str]:
+        return [one.state for one in await asyncio.gather(*transfers)]
+
+    assert asyncio.run(both()) == ["done", "done"]
+    assert seen == ["done"]
+
+
+def moved_apart(request: Request) -> Request:
+    """The same with other decode blocks."""
+    return replace(request, decode={"kv": Blocks(0, np.array([30, 31, 32])), "state": Slot(33, 12)})
+
+
+def test_an_awaiting_task_that_is_cancelled_cancels_its_transfer(pair: World) -> None:
+    freeze(pair)
+    transfer = submitted(pair, ask(pair, (0, 12)))
+
+    async def short() -> None:
+        await asyncio.wait_for(transfer, 0.05)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(short())
+    assert transfer.state == "cancelled"
+
+
+def test_connect_without_blocking_the_loop() -> None:
+    made = world(Shape(1), Shape(1))
+    peer = asyncio.run(made.decode[0].meet(made.prefill[0].address, 10))
+    assert (peer.name, peer.run, peer.plan.digest) == ("prefill", "p1", made.plan.digest)
+    assert made.decode[0].peers() == (peer,)
+    made.close()
+
+
+def test_a_callback_that_raises_disturbs_nobody(pair: World, caplog: pytest.LogCaptureFixture) -> None:
+    freeze(pair)
+    transfer = submitted(pair, ask(pair, (0, 12)))
+    transfer.on_end(lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
+    pair.hub.frozen.clear()
+    assert transfer.wait().state == "done"
+    assert "callback failed" in caplog.text
+
+
+def test_descriptors_beyond_an_int32_are_refused(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.transfer.gather.INT32", 3)
+    failed = submitted(pair, ask(pair, (0, 45)))
+    until(failed.poll)
+    assert isinstance(failed.error, errors.TransferError)
+    assert isinstance(failed.error.__cause__, errors.LimitError)
+    assert pair.decode[0].quarantined() == {}
+
+
+def test_lists_beyond_an_int32_go_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.transfer.prepare.INT32", 3)
+    made = world(Shape(2), Shape(1))
+    move(made, ask(made, (0, 45)))
+    made.close()
+
+
+def test_slices_are_small_and_move_the_same_bytes() -> None:
+    small = Limits(bytes_per_peer=512, bytes_total=512, slice_bytes=256)
+    for mode in ("pull", "push"):
+        made = world(Shape(2), Shape(1), mode=mode, limits=small, d_limits=small)
+        move(made, ask(made, (0, 45)))
+        made.close()
+
+
+def test_reads_that_must_be_asked_for() -> None:
+    small = Limits(bytes_per_peer=512, bytes_total=512, slice_bytes=256)
+    made = world(Shape(2), Shape(2), admission=True, limits=small, d_limits=replace(small, slice_bytes=64))
+    for number in range(3):
+        clear(made)
+        move(made, ask(made, (0, 45), name=str(number)))
+    made.close()
+
+
+def test_too_many_requests_are_refused_before_they_move() -> None:
+    made = world(Shape(1), Shape(1), d_limits=Limits(requests=1))
+    freeze(made)
+    first = submitted(made, ask(made, (0, 12)))
+    assert isinstance(made.decode[0].submit(moved_apart(ask(made, (0, 12), name="s")), 5).error, errors.LimitedError)
+    made.hub.frozen.clear()
+    first.wait()
+    made.close()
+
+
+def test_closed(pair: World) -> None:
+    pair.decode[0].close()
+    pair.decode[0].close()
+    assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), 5).error, errors.HandleError)
+    assert not pair.decode[0].poll()

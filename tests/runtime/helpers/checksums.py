@@ -1,0 +1,146 @@
+"""Both engines of a pair with all their memory, filled by naive indexing from one content, and digests of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from math import prod
+
+import numpy as np
+from tests.end_to_end.memory import Memory, allocate, ids_of, stamp
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.labels import Atlas, Labels, Wanted, atlas, paged, paint, table_of
+from kvplan.compiler.check.oracle import Plane
+from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
+from kvplan.plan.block_tables import Ring as Kept
+from kvplan.plan.block_tables import Slot as Held
+from kvplan.plan.request import Request as Asked
+from kvplan.plan.types import Blocks, Needs, Plan
+from kvplan.runtime.checksum import checksum
+from kvplan.runtime.checksum.checksum import Sample, Sums
+from kvplan.runtime.memory.register import Pool, views
+
+ROLES = ("prefill", "decode")
+EVERY = Sample()
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Memory and pools of all workers by role; `asked` is the runtime's form of `request`."""
+
+    plan: Plan
+    request: Request
+    asked: Asked
+    memory: Mapping[str, list[Memory]]
+    pools: Mapping[str, list[Pool]]
+
+    def read(self, prefill: int, decode: int, role: str, sample: Sample = EVERY) -> Sums:
+        worker = prefill if role == "prefill" else decode
+        return checksum.of_read(self.plan, prefill, decode, role, self.pools[role][worker], self.asked, sample)
+
+    def links(self) -> list[tuple[int, int]]:
+        """Every prefill worker and decode worker that reads from it."""
+        return sorted({(read.worker, d) for d, reads in enumerate(self.plan.reads) for read in reads})
+
+    def side(self, role: str, sample: Sample = EVERY) -> Sums:
+        """The digests of a whole engine, of caches that both sides have."""
+        tables, needs = getattr(self.asked, role), needs_of(self.plan)
+        shares = [
+            checksum.of_side(pool, tables, self.asked.tokens, self.asked.lengths, needs, sample)
+            for pool in self.pools[role]
+        ]
+        return {key: value for key, value in checksum.added(*shares).items() if key[0] in needs}
+
+
+def needs_of(plan: Plan) -> dict[str, Needs]:
+    """What is needed of every cache that a plan moves."""
+    pairs = {pair.name: pair.needs for pair in plan.pairs}
+    return {read.cache: pairs[read.pair] for reads in plan.reads for read in reads}
+
+
+def engines(plan: Plan, sides: tuple[BoundSide, BoundSide], request: Request) -> Engines:
+    """Both engines with the content of `request` in its tables on either side, and something else elsewhere."""
+    regions = regions_of(sides, request)
+    memory: dict[str, list[Memory]] = {}
+    pools: dict[str, list[Pool]] = {}
+    for role, side, garbage in zip(ROLES, sides, (0x33, 0x77), strict=True):
+        tables = getattr(request, role)
+        memory[role] = [allocate(side, n, ids_of(tables), garbage) for n in range(len(side.workers))]
+        for each in memory[role]:
+            stamp(each, regions, tables)
+        pools[role] = [views(getattr(plan, role), n, each.planes) for n, each in enumerate(memory[role])]
+    return Engines(plan, request, asked(request), memory, pools)
+
+
+def regions_of(sides: tuple[BoundSide, BoundSide], request: Request) -> Atlas:
+    """Labels for every byte that any table of the request has room for."""
+    ends = [_room(side, getattr(request, role)) for side, role in zip(sides, ROLES, strict=True)]
+    return atlas(sides[1], max(*ends, *(end for _, end in request.ranges())))
+
+
+def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
+    groups = {g.name: g for g in side.groups}
+    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Ids)]
+    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
+    return max(max(ends, default=0) * side.ways + side.ways * side.chunk, *rings, 0)
+
+
+def asked(request: Request) -> Asked:
+    """The request as the runtime takes it."""
+    prefill, decode = ({n: _table(t) for n, t in getattr(request, role).items()} for role in ROLES)
+    return Asked("r", request.tokens, prefill, decode, dict(request.lengths))
+
+
+def _table(table: Table) -> Blocks | Held | Kept:
+    if isinstance(table, Slot):
+        return Held(table.slot, table.at)
+    ids = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    return Kept(ids, table.at) if isinstance(table, Ring) else Blocks(table.first, ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A byte of a worker's memory that a request needs, and whose it is."""
+
+    plane: str
+    block: int
+    byte: int
+    cache: str
+    layer: int
+    token: int | None
+
+
+def spots(made: Engines, sides: tuple[BoundSide, BoundSide], role: str, worker: int) -> list[Spot]:
+    """One byte that a request needs of every tensor of every plane and block."""
+    found = []
+    regions = regions_of(sides, made.request)
+    for plane, block, labels in _pages(made, role, worker, regions):
+        for region in (r for r in regions.values() if r.cache == plane.cache):
+            inside = np.flatnonzero((labels >= region.base) & (labels < region.base + prod(region.shape)))
+            if inside.size:
+                byte = int(inside[(block * 7 + 3) % inside.size])
+                at = dict(zip(region.axes, np.unravel_index(labels[byte] - region.base, region.shape), strict=False))
+                token = next((int(at[axis]) for axis in at if axis.startswith("token")), None)
+                found.append(Spot(plane.name, block, byte, plane.cache, int(at["layer"]), token))
+    return found
+
+
+def unneeded(made: Engines, sides: tuple[BoundSide, BoundSide], role: str, worker: int) -> list[Labels]:
+    """By allocation of a worker's memory, where a request needs nothing."""
+    memory, regions = made.memory[role][worker], regions_of(sides, made.request)
+    marked = allocate(memory.side, worker, memory.ids, 0)
+    for plane, block, labels in _pages(made, role, worker, regions):
+        marked.planes[plane.name][block] |= labels >= 0
+    return [np.flatnonzero(one == 0) for one in marked.allocations]
+
+
+def _pages(made: Engines, role: str, worker: int, regions: Atlas) -> Iterator[tuple[Plane, int, Labels]]:
+    memory, tables, needs = made.memory[role][worker], getattr(made.request, role), needs_of(made.plan)
+    length = {g.name: g.length for g in memory.side.groups}
+    for plane in (p for p in memory.stored.values() if p.cache in needs):
+        pages = paged(memory.side, memory.side.workers[worker], plane.group, table_of(tables, plane.group))
+        want = Wanted(needs[plane.cache], *made.request.range_of(length[plane.group.name]))
+        if pages.ids.size:
+            yield from zip(repeat(plane), pages.ids.tolist(), paint(plane, regions, pages.token, want), strict=False)

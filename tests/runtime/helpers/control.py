@@ -1,0 +1,155 @@
+"""Both ends of a handshake for tests: a served prefill worker, keys, and plans."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import zmq
+from tests.runtime.helpers.plans import Shape, plan
+
+from kvplan.plan import planes as names
+from kvplan.plan.types import Plan, Side
+from kvplan.runtime import errors
+from kvplan.runtime.clock import now
+from kvplan.runtime.control.card import Hello, Refusal, WorkerCard, describe
+from kvplan.runtime.control.channel import Desk
+from kvplan.runtime.control.handshake import Local, Met, greet, meet
+from kvplan.runtime.control.identity import Identity
+from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.memory.geometry import Geometry
+
+PLAN = plan(Shape(2), Shape(1))
+BIND = "tcp://127.0.0.1:*"
+BASE, BLOCKS = 1 << 20, 8
+LONG = 30.0
+Alter = Callable[[int, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Plans by their sides' and model's digests."""
+
+    plans: tuple[Plan, ...] = (PLAN,)
+
+    def find(self, model: str, model_digest: str, prefill: tuple[str, str], decode: tuple[str, str]) -> Plan:
+        for one in self.plans:
+            if (one.model_digest, one.prefill.digest, one.decode.digest) == (model_digest, prefill[0], decode[0]):
+                return one
+        raise errors.PlanMissingError(f"kvplan compile {model} --prefill {prefill[1]} --decode {decode[1]}")
+
+
+def lie(side: Side, worker: int) -> Geometry:
+    """Planes of a worker one behind the other, in one region."""
+    planes = names.planes(side.workers[worker])
+    ratio = {group.name: group.ratio for group in side.groups}
+    count = np.array([BLOCKS * ratio[plane.group] for plane in planes], np.int64)
+    stride = np.array([plane.stride for plane in planes], np.int64)
+    ends = np.cumsum(count * stride)
+    zeros = np.zeros(len(planes), np.int64)
+    regions = np.array([[BASE, int(ends[-1]), 0]], np.int64)
+    page = np.array([plane.page for plane in planes], np.int64)
+    return Geometry(BASE + ends - count * stride, stride, page, count, zeros, zeros, regions, "DRAM")
+
+
+def local(worker: int = 0, **change: Any) -> Local:
+    side = PLAN.prefill
+    values = {"identity": Identity("prefill-0", "run-p"), "side": side, "worker": worker, "model": PLAN.model}
+    values |= {"model_digest": PLAN.model_digest, "plans": Known(), "generation": 3, "addresses": ("tcp://a:1",) * 2}
+    values |= {"admission": True, "geometry": lie(side, worker), "metadata": b"metadata"}
+    return Local(**{**values, **change})
+
+
+def pair() -> tuple[Keys, Keys]:
+    """Keys of two engines that know each other."""
+    one, other = zmq.curve_keypair(), zmq.curve_keypair()
+    return Keys(*one, frozenset({other[0]})), Keys(*other, frozenset({one[0]}))
+
+
+def answer(desk: Desk, reply: Callable[[Any], Any]) -> None:
+    """One round of a prefill worker's poll."""
+    desk.wait(0.02)
+    for identity, message in desk.receive():
+        refused = isinstance(message, errors.CardError)
+        desk.send(identity, Refusal(message.code, str(message)[:4000], False, b"") if refused else reply(message))
+
+
+@contextmanager
+def serving(desk: Desk, reply: Callable[[Any], Any]) -> Iterator[Desk]:
+    """A desk that is answered by a thread until the end of the block, and then closed."""
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.is_set():
+            answer(desk, reply)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield desk
+    finally:
+        over.set()
+        thread.join()
+        desk.close()
+
+
+@contextmanager
+def engine(
+    keys: Keys | Plain | None = None,
+    alter: Callable[[int, Any, Any], Any] = lambda worker, hello, card: card,
+    **change: Any,
+) -> Iterator[list[Desk]]:
+    """Both workers of a prefill engine; `alter` changes what worker number so-and-so answers."""
+    desks = [Desk(BIND, Plain() if keys is None else keys) for _ in range(2)]
+    given = {"addresses": tuple(desk.address for desk in desks), **change}
+
+    def reply(worker: int) -> Callable[[Any], Any]:
+        me = local(worker, **given)
+        return lambda hello: alter(worker, hello, greet(hello, me))
+
+    with serving(desks[0], reply(0)), serving(desks[1], reply(1)):
+        yield desks
+
+
+def connect(address: str, **change: Any) -> Met:
+    """Meet as decode worker 0 of PLAN; the caller closes the lines."""
+    values = {"identity": Identity("decode-0", "run-d"), "side": PLAN.decode, "worker": 0, "plans": Known()}
+    values |= {"address": address, "deadline": now() + LONG, "keys": Plain(), "server_key": None}
+    values |= {"card_for": lambda plan: None, "clock": now, "model_digest": PLAN.model_digest}
+    return meet(**{**values, **change})
+
+
+def close(met: Met) -> Met:
+    for _, line in met.workers:
+        line.close()
+    return met
+
+
+def changed(card: Any, /, **change: Any) -> Any:
+    return msgspec.structs.replace(card, **change)
+
+
+ABSURD = [
+    ("base", -1), ("base", 0), ("base", 1 << 62), ("base", 1 << 63), ("stride", 33), ("page", 31), ("count", 41),
+    ("count", 0), ("count", 1 << 60), ("region", 9), ("region", -1), ("device", 1), ("base", "next"),
+]  # fmt: skip
+
+
+def absurd(card: WorkerCard, column: str, value: Any) -> WorkerCard:
+    numbers = getattr(card, column)
+    return changed(card, **{column: (numbers[1] if value == "next" else value, *numbers[1:])})
+
+
+OWN = describe(0, PLAN, "run-d", 5, lie(PLAN.decode, 0), b"decode metadata")
+HELLO = Hello(
+    "worker", b"n", "decode-0", "run-d", 0, PLAN.model_digest, "", "", PLAN.decode.digest, "d", PLAN.digest, None
+)
+CARD = greet(
+    Hello("engine", b"", "decode-0", "run-d", 0, "", "", "", "", "", "", None),
+    local(addresses=("tcp://127.0.0.1:1",) * 2),
+)

@@ -1,0 +1,127 @@
+"""Both ends of every link in this process, with real bytes, and requests of the compiler's kind as the runtime takes
+them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of
+
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check import request as traced
+from kvplan.compiler.check.labels import Atlas, atlas
+from kvplan.plan.block_tables import Table
+from kvplan.plan.request import Request
+from kvplan.plan.types import Plan, Runs
+from kvplan.runtime import Blocks, InMemory, Ring, Slot, views
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.transfer import prepare
+from kvplan.runtime.transfer.gather import Load, Scratch, gather
+from kvplan.runtime.transfer.prepare import Link
+from kvplan.runtime.transport.inmemory import Hub
+
+SECONDS = 20
+
+
+def asked(request: traced.Request, name: str = "r") -> Request:
+    sides = ({n: _table(t) for n, t in tables.items()} for tables in (request.prefill, request.decode))
+    prefill, decode = sides
+    return Request(name, request.tokens, prefill, decode, dict(request.lengths))
+
+
+def _table(table: traced.Table) -> Table:
+    if isinstance(table, traced.Slot):
+        return Slot(table.slot, table.at)
+    ids = np.array([-1 if b is None else b for b in table.ids], np.int64)
+    return Ring(ids, table.at) if isinstance(table, traced.Ring) else Blocks(table.first, ids)
+
+
+@dataclass(slots=True)
+class Ends:
+    """All workers of both sides, each with its memory and an agent: `agents` and `pools` are (prefill, decode)."""
+
+    plan: Plan
+    prefill: list[Memory]
+    decode: list[Memory]
+    agents: tuple[list[Any], list[Any]]
+    pools: tuple[list[Pool], list[Pool]]
+    scratch: Scratch = field(default_factory=Scratch)
+
+    def link(self, theirs: int, ours: int, push: bool, layers: frozenset[int] | None = None) -> Link:
+        here, there = self.agents[0][theirs], self.agents[1][ours]
+        here, there = (here, there) if push else (there, here)
+        peer = here.add_peer(there.metadata())
+        lies = self.pools[0][theirs].geometry, self.pools[1][ours].geometry
+        return prepare.link(self.plan, theirs, ours, peer, here, *lies, push=push, layers=layers)
+
+    def move(self, link: Link, runs: Mapping[str, Runs]) -> Load:
+        """Post what a link moves, and wait for it: the transport counts as many requests as were predicted."""
+        here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
+        load = gather(link, runs, self.scratch)
+        handles = [here.post(link.op, link.peer, b.local, at, b.remote, there) for b, at, there in load.banks]
+        if len(load.local_spans):
+            types = link.local.mem_type, link.remote.mem_type
+            handles.append(here.post_spans(link.op, link.peer, load.local_spans, types[0], load.remote_spans, types[1]))
+        until = time.monotonic() + SECONDS
+        while not all(handle.poll() for handle in handles):
+            for agent in self.every():
+                agent.progress()
+            assert time.monotonic() < until, "the transfers do not end"
+        assert sum(handle.requests() for handle in handles) == load.requests
+        for handle in handles:
+            handle.release()
+        return load
+
+    def every(self) -> list[Any]:
+        return [*self.agents[0], *self.agents[1]]
+
+    def close(self) -> None:
+        for agent in self.every():
+            agent.close()
+
+
+def ends(
+    plan: Plan,
+    sides: tuple[BoundSide, BoundSide],
+    request: traced.Request,
+    transport: Callable[[str], Any] | None = None,
+) -> Ends:
+    """Over memory, unless a transport is given, with room for the ids of the request."""
+    hub = Hub()
+    make = transport or (lambda name: InMemory(hub, name))
+    found: list[tuple[list[Memory], list[Any], list[Pool]]] = []
+    for side, of_plan, word, fill in (
+        (sides[0], plan.prefill, "prefill", PADDED),
+        (sides[1], plan.decode, "decode", EMPTY),
+    ):
+        ids = ids_of(getattr(request, word))
+        memories = [allocate(side, n, ids, fill) for n in range(len(side.workers))]
+        pools = [views(of_plan, n, memory.planes) for n, memory in enumerate(memories)]
+        agents = [make(f"{word}{n}") for n in range(len(memories))]
+        for agent, pool in zip(agents, pools, strict=True):
+            agent.register(pool.geometry.regions, "DRAM")
+        found.append((memories, agents, pools))
+    theirs, ours = found
+    return Ends(plan, theirs[0], ours[0], (theirs[1], ours[1]), (theirs[2], ours[2]))
+
+
+def regions_of(sides: tuple[BoundSide, BoundSide], request: traced.Request) -> Atlas:
+    """Labels for every byte that any table of the request has room for."""
+    found = [_room(side, getattr(request, word)) for side, word in zip(sides, ("prefill", "decode"), strict=True)]
+    return atlas(sides[1], max(*found, *(end for _, end in request.ranges())))
+
+
+def _room(side: BoundSide, tables: Mapping[str, traced.Table]) -> int:
+    groups = {g.name: g for g in side.groups}
+    held = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, traced.Ids)]
+    rings = [t.at for t in tables.values() if isinstance(t, traced.Ring)]
+    return max(max(held, default=0) * side.ways + side.ways * side.chunk, *rings, 0)
+
+
+def refill(memory: Memory, value: int) -> None:
+    for allocation in memory.allocations:
+        allocation[:] = value

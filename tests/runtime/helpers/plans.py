@@ -1,0 +1,140 @@
+"""Hand-made plans: heads of a token cache and of a state, shared out over unlike numbers of workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan.digest import sealed
+from kvplan.plan.types import (
+    FORMAT,
+    Blocks,
+    Group,
+    Loop,
+    Match,
+    Nest,
+    Pair,
+    Plan,
+    Planes,
+    Read,
+    Runs,
+    Side,
+    Table,
+    View,
+    Worker,
+    cuts,
+    slots,
+)
+
+ROW = 8
+STATE = 24
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One side: workers, tokens per kernel block, kernel blocks per logical block, bytes of tail padding."""
+
+    workers: int
+    kernel: int = 4
+    ratio: int = 1
+    tail: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    heads: int = 2
+    layers: tuple[int, ...] = (3, 7)
+    state: bool = True
+    states_overlay: bool = False
+
+
+def plan(prefill: Shape, decode: Shape, model: Model = Model()) -> Plan:
+    pairs = [Pair("kv", "kv", "kv", prefill.kernel if prefill.kernel == decode.kernel else 0, match(prefill, decode))]
+    if model.state:
+        pairs.append(Pair("state", "state", "state", 0, lambda f, e, p, d, s, t: slots(p, d)))
+    reads = tuple(_reads(prefill, decode, model, number) for number in range(decode.workers))
+    notify = tuple(_rest(prefill, found) for found in reads)
+    sides = side("p", prefill, model), side("d", decode, model)
+    return sealed(Plan(FORMAT, "hand-made", "m", "md", "", (), *sides, tuple(pairs), reads, notify))
+
+
+def match(prefill: Shape, decode: Shape) -> Match:
+    def find(first: int, end: int, p: Blocks, d: Blocks, p_shard: int, d_shard: int) -> Runs:
+        token, count = cuts(first, end, prefill.kernel, decode.kernel)
+        p_block, p_token = divmod(token, prefill.kernel)
+        d_block, d_token = divmod(token, decode.kernel)
+        p_block = p.at(p_block // prefill.ratio) * prefill.ratio + p_block % prefill.ratio
+        d_block = d.at(d_block // decode.ratio) * decode.ratio + d_block % decode.ratio
+        return Runs(p_block, p_token, d_block, d_token, count)
+
+    return find
+
+
+def held(model: Model, shape: Shape, worker: int) -> range:
+    if shape.workers > model.heads:
+        head = worker * model.heads // shape.workers
+        return range(head, head + 1)
+    return range(worker * model.heads // shape.workers, (worker + 1) * model.heads // shape.workers)
+
+
+def side(key: str, shape: Shape, model: Model) -> Side:
+    tokens = shape.kernel * shape.ratio
+    groups = [Group("kv", "tokens", tokens, shape.kernel, shape.ratio, 0)]
+    if model.state:
+        groups.append(Group("state", "state", 0, 0, 1, 0 if model.states_overlay else 1))
+    return Side(key, "", tuple(groups), tuple(_worker(shape, model, number) for number in range(shape.workers)))
+
+
+def _worker(shape: Shape, model: Model, number: int) -> Worker:
+    heads = len(held(model, shape, number))
+    page = heads * shape.kernel * ROW
+    axes = (("head", heads, shape.kernel * ROW), ("token", shape.kernel, ROW), ("dim", ROW // 2, 2))
+    loops = (("layer", model.layers, 1),)
+    found = [Planes("kv", "kv", None, 0, loops, page, page + shape.tail, (View("k", "bf16", 0, axes),))]
+    if model.state:
+        size = heads * STATE
+        view = View("s", "u8", 0, (("head", heads, STATE), ("dim", STATE, 1)))
+        stride = (page + shape.tail) * shape.ratio if model.states_overlay else size
+        found.append(Planes("state", "state", None, len(model.layers), loops, size, stride, (view,)))
+    here = held(model, shape, number)
+    caches = ("kv", "state") if model.state else ("kv",)
+    return Worker(tuple(found), holds=tuple((cache, "head", (here.start, here.stop)) for cache in caches))
+
+
+def _reads(prefill: Shape, decode: Shape, model: Model, number: int) -> tuple[Read, ...]:
+    mine, found, have = held(model, decode, number), [], set[int]()
+    for worker in range(prefill.workers):
+        theirs = held(model, prefill, worker)
+        heads = range(max(mine.start, theirs.start), min(mine.stop, theirs.stop))
+        if not heads or heads.start in have:
+            continue
+        have.add(heads.start)
+        first = len(model.layers), len(model.layers)
+        at = heads.start - theirs.start, heads.start - mine.start
+        interval = (("head", (heads.start, heads.stop)),)
+        found.append(Read(worker, "kv", "kv", model.layers, interval, _tokens(prefill, decode, model, at, len(heads))))
+        if model.state:
+            found.append(Read(worker, "state", "state", model.layers, interval, _state(model, at, len(heads)), first))
+    return tuple(found)
+
+
+def _tokens(prefill: Shape, decode: Shape, model: Model, at: tuple[int, int], heads: int) -> Table:
+    row = prefill.kernel * ROW, decode.kernel * ROW
+    start = (0, at[0] * row[0]), (0, at[1] * row[1])
+    layer = Loop("layer", len(model.layers), (1, 0), (1, 0))
+    head = Loop("head", heads, (0, row[0]), (0, row[1]))
+    page = (Nest(("k",), *start, heads * row[0], (layer,)),) if row[0] == row[1] else ()
+    return Table(page, (Nest(("k",), *start, ROW, (layer, head), (ROW, ROW)),))
+
+
+def _state(model: Model, at: tuple[int, int], heads: int) -> Table:
+    layer = Loop("layer", len(model.layers), (1, 0), (1, 0))
+    return Table((Nest(("s",), (0, at[0] * STATE), (0, at[1] * STATE), heads * STATE, (layer,)),))
+
+
+def _rest(prefill: Shape, reads: tuple[Read, ...]) -> tuple[int, ...]:
+    """Every worker that is not read from waits for word, too."""
+    return tuple(sorted(set(range(prefill.workers)) - {read.worker for read in reads}))

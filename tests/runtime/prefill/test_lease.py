@@ -1,0 +1,729 @@
+"""When a request's blocks may be freed: the rules one by one, against a naive model, and from the outside."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from operator import attrgetter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from kvplan.runtime.errors import HandleError, LimitedError
+from kvplan.runtime.prefill import lease
+from kvplan.runtime.prefill.lease import Claimant, Leases, Released
+from kvplan.runtime.prefill.pin import PAIRS
+
+LEASE = 30
+TWO = frozenset({0, 1})
+A0, A1, B0, B1 = (Claimant(run, "plan", worker) for run in ("a", "b") for worker in (0, 1))
+
+
+def claimed(*claimants: Claimant) -> tuple[Leases, int]:
+    leases = Leases(LEASE)
+    number = leases.hold("r", 0)
+    assert [leases.claim("r", claimant, TWO, 0) for claimant in claimants] == [number] * len(claimants)
+    return leases, number
+
+
+def finish(leases: Leases, number: int, *claimants: Claimant, at: float = 1) -> list[str]:
+    return [leases.done("r", number, claimant, TWO, at)[0] for claimant in claimants]
+
+
+def test_released_once_when_all_of_the_contract_are_done() -> None:
+    leases, number = claimed(A0, A1)
+    assert finish(leases, number, A0) == [""]
+    assert leases.released() == []
+    assert leases.held() == 1
+    assert finish(leases, number, A1) == [""]
+    assert leases.released() == [Released("r", "finished")]
+    assert leases.released() == []
+    assert leases.held() == 0
+    assert leases.numbers == {"counted": 2, "finished": 1}
+
+
+@pytest.mark.parametrize("other", [B1, Claimant("a", "other", 1)])
+def test_half_of_two_runs_or_plans_is_no_whole_one(other: Claimant) -> None:
+    leases, number = claimed(A0, other)
+    finish(leases, number, A0, other)
+    assert leases.held() == 1
+
+
+@pytest.mark.parametrize("end", ["done", "leave", "lapse"])
+def test_another_reader_keeps_a_finished_hold(end: str) -> None:
+    leases, number = claimed(A0, A1, B0)
+    finish(leases, number, A0, A1)
+    assert leases.held() == 1
+    if end == "done":
+        assert finish(leases, number, B0) == [""]
+    elif end == "leave":
+        assert leases.leave("r", B0, 2).kind == "left"
+    else:
+        leases.expire(LEASE)
+    assert leases.released() == [Released("r", "finished")]
+
+
+def test_a_lease_runs_from_the_last_claim() -> None:
+    leases, number = claimed(A0)
+    assert leases.claim("r", A0, TWO, 20) == number
+    leases.expire(49)
+    assert leases.held() == 1
+    leases.expire(50)
+    assert leases.released() == [Released("r", "expired")]
+    problem, event = leases.done("r", number, A0, TWO, 51)
+    assert event.kind == "late"
+    assert problem.startswith("expired: hold")
+
+
+def test_a_finished_hold_ends_with_the_last_lease_of_others() -> None:
+    leases, number = claimed()
+    one = frozenset({0})
+    leases.claim("r", B0, one, 10)
+    leases.claim("r", A0, one, 20)
+    leases.expire(31)
+    leases.done("r", number, A0, one, 32)
+    leases.expire(39)
+    assert leases.held() == 1
+    leases.expire(40)
+    assert leases.released() == [Released("r", "finished")]
+
+
+def test_leaving_what_has_lapsed_is_late() -> None:
+    leases, _ = claimed(A0)
+    event = leases.leave("r", A0, LEASE)
+    assert event.kind == "late"
+    assert event.text.startswith("expired")
+
+
+def test_an_unclaimed_hold_ends_without_anyone_looking() -> None:
+    leases, number = claimed(A0)
+    problem, event = leases.done("r", number, A0, TWO, LEASE)
+    assert problem
+    assert event.kind == "late"
+    assert str(leases.claim("r", A0, TWO, LEASE)).startswith("expired")
+
+
+def test_a_lapsed_reader_is_kept_while_others_hold() -> None:
+    leases, number = claimed(A0)
+    assert leases.claim("r", B0, TWO, 25) == number
+    assert finish(leases, number, A0, at=50) == [""]
+
+
+def test_each_strange_done_has_its_name() -> None:
+    leases, number = claimed(A0)
+    kinds = [
+        leases.done("r", number, Claimant("a", "plan", 2), TWO, 1),
+        leases.done("r", number + 1, A0, TWO, 1),
+        leases.done("r", number, A1, TWO, 1),
+        leases.done("other", number, A0, TWO, 1),
+    ]
+    assert [event.kind for _, event in kinds] == ["unexpected", "stale", "stale", "unknown"]
+    assert all(problem for problem, _ in kinds)
+    assert leases.held() == 1
+    assert [leases.done("r", number, A0, TWO, 1)[1].kind for _ in range(2)] == ["counted", "duplicate"]
+    assert leases.numbers == {"unexpected": 1, "stale": 2, "unknown": 1, "counted": 1, "duplicate": 1}
+
+
+def test_a_duplicate_is_kept_only_as_long_as_the_hold_is() -> None:
+    leases, number = claimed(A0, A1)
+    assert finish(leases, number, A0, A0, A1) == ["", "", ""]
+    problem, event = leases.done("r", number, A0, TWO, 2)
+    assert problem.startswith("finished")
+    assert event.kind == "duplicate"
+
+
+def test_a_claim_after_done_is_a_new_read() -> None:
+    leases, number = claimed(A0, A1)
+    finish(leases, number, A0)
+    assert leases.claim("r", A0, TWO, 2) == number
+    finish(leases, number, A1, at=3)
+    assert leases.held() == 1
+    assert leases.done("r", number, A0, TWO, 4)[1].kind == "counted"
+    assert leases.released() == [Released("r", "finished")]
+
+
+def test_claims_are_refused_by_reason() -> None:
+    leases, number = claimed(A0, A1)
+    assert str(leases.claim("other", A0, TWO, 0)).startswith("unknown: request other")
+    assert str(leases.claim("r", Claimant("a", "plan", 2), TWO, 0)).startswith("unexpected: decode worker 2")
+    leases.withdraw("r", 1)
+    assert str(leases.claim("r", A0, TWO, 1)).startswith("withdrawn")
+    finish(leases, number, A0, A1)
+    assert str(leases.claim("r", A0, TWO, 1)).startswith("finished: hold")
+
+
+def test_few_runs_share_a_hold_and_those_that_are_over_make_room() -> None:
+    leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(PAIRS)))
+    more = Claimant("more", "plan", 0)
+    assert str(leases.claim("r", more, TWO, 1)).startswith("claimed by run0, run1")
+    assert leases.claim("r", Claimant("run0", "plan", 1), TWO, 20) == number
+    assert leases.claim("r", more, TWO, LEASE) == number
+    assert leases.done("r", number, Claimant("run1", "plan", 0), TWO, LEASE)[1].kind == "stale"
+    assert leases.done("r", number, Claimant("run0", "plan", 0), TWO, LEASE)[0] == ""
+
+
+def test_a_run_that_has_finished_makes_no_room() -> None:
+    one = frozenset({0})
+    leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(PAIRS)))
+    leases.done("r", number, Claimant("run0", "plan", 0), one, 1)
+    assert str(leases.claim("r", Claimant("more", "plan", 0), one, 2)).startswith("claimed by run0")
+
+
+def test_a_run_that_is_met_again_begins_anew() -> None:
+    leases, number = claimed(A0, A1)
+    finish(leases, number, A0)
+    leases.forget("a", 2)
+    assert [leases.claim("r", who, TWO, 3) for who in (A0, A1)] == [number, number]
+    finish(leases, number, A1, at=4)
+    leases.leave("r", A0, 5)
+    leases.expire(LEASE + 2)
+    assert leases.held() == 1
+    assert finish(leases, number, A0, at=LEASE + 2) == [""]
+    assert leases.released() == [Released("r", "finished")]
+
+
+def test_of_forgotten_runs_the_longest_promise_is_kept() -> None:
+    leases, _ = claimed(B0)
+    leases.claim("r", A0, TWO, 10)
+    leases.forget("a", 11)
+    leases.forget("b", 11)
+    leases.withdraw("r", 12)
+    leases.expire(39)
+    assert leases.held() == 1
+    leases.expire(40)
+    assert leases.held() == 0
+
+
+def test_a_forgotten_run_keeps_what_it_was_promised_and_says_nothing() -> None:
+    leases, number = claimed(A0, A1, B0, B1)
+    finish(leases, number, A0)
+    leases.claim("r", A1, TWO, 10)
+    leases.forget("a", 11)
+    finish(leases, number, B0, B1, at=12)
+    assert finish(leases, number, A1, at=13)[0]
+    assert leases.held() == 1
+    leases.expire(39)
+    assert leases.held() == 1
+    leases.expire(40)
+    assert leases.released() == [Released("r", "finished")]
+
+
+def test_what_a_forgotten_run_has_finished_can_be_read_again() -> None:
+    leases, number = claimed(A0, A1, B0)
+    finish(leases, number, A0, A1)
+    leases.forget("a", 2)
+    leases.leave("r", B0, 3)
+    assert leases.claim("r", B0, TWO, 4) == number
+
+
+def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
+    leases, number = claimed(A0)
+    leases.pin("r")
+    leases.pin("r")
+    leases.expire(LEASE)
+    assert leases.released() == []
+    assert leases.held() == 1
+    assert finish(leases, number, A0, at=31)[0]
+    assert str(leases.claim("r", A0, TWO, 31)).startswith("expired")
+    with pytest.raises(HandleError, match="cannot be pinned: expired"):
+        leases.pin("r")
+    with pytest.raises(HandleError, match="is held"):
+        leases.hold("r", 32)
+    leases.withdraw("r", 32)
+    leases.unpin("r")
+    assert leases.released() == []
+    leases.unpin("r")
+    assert leases.released() == [Released("r", "expired")]
+    with pytest.raises(HandleError, match="not pinned"):
+        leases.unpin("r")
+
+
+def test_withdrawn_when_nobody_reads() -> None:
+    leases, _ = claimed()
+    leases.withdraw("r", 1)
+    assert leases.released() == [Released("r", "withdrawn")]
+    leases.withdraw("r", 2)
+    with pytest.raises(HandleError, match="other cannot be withdrawn: unknown"):
+        leases.withdraw("other", 2)
+
+
+def test_withdrawn_waits_for_readers_or_their_promise() -> None:
+    leases, number = claimed(A0, A1)
+    leases.withdraw("r", 1)
+    assert finish(leases, number, A0) == [""]
+    assert leases.held() == 1
+    leases.leave("r", A1, 2)
+    assert leases.released() == [Released("r", "withdrawn")]
+    leases.hold("r", 10)
+    leases.claim("r", A0, TWO, 20)
+    leases.withdraw("r", 21)
+    leases.forget("a", 22)
+    leases.expire(49)
+    assert leases.held() == 1
+    leases.expire(50)
+    assert leases.released() == [Released("r", "withdrawn")]
+
+
+def test_held_again_only_when_the_release_was_reported() -> None:
+    leases, number = claimed(A0, A1)
+    with pytest.raises(HandleError, match="request r is held"):
+        leases.hold("r", 1)
+    finish(leases, number, A0, A1)
+    with pytest.raises(HandleError, match="reported"):
+        leases.hold("r", 1)
+    leases.released()
+    again = leases.hold("r", 1)
+    assert again != number
+    assert leases.claim("r", A0, TWO, 1) == again
+    assert leases.done("r", number, A0, TWO, 1)[1].kind == "stale"
+    assert Leases(1).hold("r", 0) not in (number, again)
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "REMEMBERED", 3)
+    leases = Leases(1, most=2)
+    for n in range(5000):
+        leases.hold(f"r{n}", n)
+        leases.withdraw(f"r{n}", n)
+        leases.released()
+    texts = [str(leases.claim(f"r{n}", A0, TWO, 5000)) for n in (4996, 4997, 4999)]
+    assert [text.split(":")[0] for text in texts] == ["unknown", "withdrawn", "withdrawn"]
+    assert len(leases._ended) == 3
+    assert len(leases._alarms) <= 1032
+    leases.hold("a", 5001)
+    leases.hold("b", 5001)
+    with pytest.raises(LimitedError, match="2 requests are held"):
+        leases.hold("c", 5001)
+    leases.expire(5002)
+    with pytest.raises(LimitedError, match="not yet taken"):
+        leases.hold("c", 5002)
+
+
+def test_ended_again_is_remembered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "REMEMBERED", 3)
+    leases = Leases(LEASE)
+    for request in "abcad":
+        leases.hold(request, 0)
+        leases.withdraw(request, 0)
+        leases.released()
+    assert [str(leases.claim(request, A0, TWO, 0)).split(":")[0] for request in "ab"] == ["withdrawn", "unknown"]
+
+
+def test_many_short_holds_leave_nothing_and_a_long_one_alone() -> None:
+    leases = Leases(LEASE)
+    leases.hold("long", 0)
+    for n in range(5000):
+        leases.hold(f"r{n}", 1)
+        leases.withdraw(f"r{n}", 1)
+        leases.released()
+    assert len(leases._alarms) <= 1032
+    leases.expire(LEASE)
+    assert leases.released() == [Released("long", "expired")]
+
+
+def test_messages_make_no_state() -> None:
+    leases = Leases(LEASE)
+    for n in range(100):
+        leases.claim(f"r{n}", A0, TWO, 0)
+        leases.done(f"r{n}", n, A0, TWO, 0)
+        leases.leave(f"r{n}", A0, 0)
+    assert (leases.held(), leases.released(), len(leases._ended), len(leases._alarms)) == (0, [], 0, 0)
+    assert leases.numbers == {"unknown": 200}
+
+
+def test_a_clock_that_steps_back_extends_no_lease_by_more_than_the_step() -> None:
+    leases = Leases(LEASE)
+    leases.hold("r", 1000)
+    leases.expire(1010)
+    leases.expire(5)
+    assert leases.held() == 1
+    leases.expire(5 + 19)
+    assert leases.held() == 1
+    leases.expire(5 + 20)
+    assert leases.released() == [Released("r", "expired")]
+
+
+def test_a_claim_after_a_step_back_is_a_whole_lease() -> None:
+    leases = Leases(LEASE)
+    number = leases.hold("r", 1000)
+    leases.expire(0)
+    assert leases.claim("r", A0, TWO, 20) == number
+    leases.expire(49)
+    assert leases.held() == 1
+    leases.expire(50)
+    assert leases.held() == 0
+
+
+def test_a_time_read_a_little_earlier_counts_no_time_twice() -> None:
+    leases = Leases(LEASE)
+    leases.hold("r", 100)
+    for _ in range(50):
+        leases.expire(110)
+        leases.expire(109)
+    assert leases.held() == 1
+
+
+@pytest.mark.parametrize("now", [math.nan, math.inf, -math.inf])
+def test_what_is_no_time_is_refused(now: float) -> None:
+    leases, _ = claimed(A0)
+    with pytest.raises(HandleError, match="the clock says"):
+        leases.expire(now)
+    assert leases.held() == 1
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(0, 1), (-1, 1), (math.nan, 1), (math.inf, 1), (1, 0)])
+def test_a_lease_of_no_time_is_refused(seconds: float, most: int) -> None:
+    with pytest.raises(LimitedError, match="a lease of"):
+        Leases(seconds, most)
+
+
+Fact = tuple[float, str, Claimant | None]
+
+
+def ending(facts: list[Fact], now: float) -> tuple[str, set[tuple[str, str]]]:
+    """Why a hold with these facts is over at `now`, if it is, and which pairs have finished it; all read afresh."""
+    kept = [fact for n, fact in enumerate(facts) if not any(later(fact, other) for other in facts[n + 1 :])]
+    done = {who for _, what, who in kept if what == "done" and who}
+    pairs = {who.pair for who in done if {other.worker for other in done if other.pair == who.pair} == TWO}
+    reading = any(
+        at + LEASE > now and what == "claim" and not silent(facts, n) for n, (at, what, _) in enumerate(facts)
+    )
+    over = max(at for at, what, _ in facts if what in ("hold", "claim")) + LEASE <= now
+    if pairs and (over or not reading):
+        return "finished", pairs
+    if any(what == "withdraw" for _, what, _ in facts) and (over or not reading):
+        return "withdrawn", pairs
+    return "expired" if over else "", pairs
+
+
+def later(fact: Fact, other: Fact) -> bool:
+    return bool(other[1] == "forget" and fact[2] and other[2] and fact[2].run == other[2].run)
+
+
+def silent(facts: list[Fact], claim: int) -> bool:
+    """Whether the claimant said after its claim, and before its run was forgotten, that it reads no more."""
+    for fact in facts[claim + 1 :]:
+        if fact[2] == facts[claim][2] and fact[1] in ("done", "leave"):
+            return True
+        if later(facts[claim], fact):
+            return False
+    return False
+
+
+class AgainstTheModel(RuleBasedStateMachine):
+    """The model keeps all that was ever said of a hold, and reads it from the beginning each time."""
+
+    requests = st.sampled_from(["x", "y", "z"])
+    claimants = st.sampled_from([A0, A1, B0, B1, Claimant("a", "other", 0), Claimant("a", "plan", 7)])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases, self.now, self.offset = Leases(LEASE, most=2), 0, 0
+        self.facts: dict[str, list[Fact]] = {}
+        self.numbers: dict[str, int] = {}
+        self.pins: Counter[str] = Counter()
+        self.over: dict[str, str] = {}
+        self.ended: dict[str, tuple[int, str, set[tuple[str, str]]]] = {}
+        self.reported: list[Released] = []
+        self.used: set[int] = set()
+
+    def sweep(self) -> None:
+        for request, facts in list(self.facts.items()):
+            why, pairs = ending(facts, self.now)
+            self.over[request] = self.over.get(request) or why
+            if self.over[request] and not self.pins[request]:
+                self.ended[request] = (self.numbers[request], self.over.pop(request), pairs)
+                self.reported.append(Released(request, self.ended[request][1]))
+                del self.facts[request]
+
+    def open(self, request: str) -> bool:
+        return request in self.facts and not self.over[request]
+
+    def note(self, request: str, what: str, who: Claimant | None = None) -> None:
+        self.facts[request].append((self.now, what, who))
+        self.sweep()
+
+    @property
+    def reading(self) -> int:
+        return self.now + self.offset
+
+    @rule(seconds=st.sampled_from([0, 1, 5, 10, 29, 30, 31]), late=st.none() | st.integers(0, 20))
+    def wait(self, seconds: int, late: int | None) -> None:
+        """Time passes, and the leases hear of it now and of an earlier time, or with the next call."""
+        self.now += seconds
+        self.sweep()
+        if late is not None:
+            self.leases.expire(self.reading)
+            self.leases.expire(self.reading - late)
+
+    @rule(step=st.integers(31, 10_000))
+    def jump_back(self, step: int) -> None:
+        self.leases.expire(self.reading)
+        self.offset -= step
+        self.leases.expire(self.reading)
+
+    @rule(request=requests)
+    def hold(self, request: str) -> None:
+        unreported = {released.request for released in self.reported}
+        if request in self.facts or request in unreported:
+            with pytest.raises(HandleError):
+                self.leases.hold(request, self.reading)
+        elif len(self.facts) + len(unreported) >= 2:
+            with pytest.raises(LimitedError):
+                self.leases.hold(request, self.reading)
+        else:
+            number = self.numbers[request] = self.leases.hold(request, self.reading)
+            assert number not in self.used
+            self.used.add(number)
+            self.facts[request], self.over[request] = [(self.now, "hold", None)], ""
+
+    @rule(request=requests, who=claimants)
+    def claim(self, request: str, who: Claimant) -> None:
+        answer = self.leases.claim(request, who, TWO, self.reading)
+        withdrawn = any(what == "withdraw" for _, what, _ in self.facts.get(request, []))
+        if who.worker not in TWO or not self.open(request) or withdrawn:
+            assert isinstance(answer, str)
+            return
+        assert answer == self.numbers[request]
+        self.note(request, "claim", who)
+
+    @rule(request=requests, who=claimants, of=requests)
+    def done(self, request: str, who: Claimant, of: str) -> None:
+        number = self.numbers.get(of, 17)
+        problem, event = self.leases.done(request, number, who, TWO, self.reading)
+        kind = self.kind(request, who, number)
+        assert event.kind == kind
+        held = self.open(request) and kind in ("counted", "duplicate")
+        assert (problem == "") == held
+        if held:
+            self.note(request, "done", who)
+
+    def kind(self, request: str, who: Claimant, number: int) -> str:
+        if who.worker not in TWO:
+            return "unexpected"
+        if request not in self.facts and request not in self.ended:
+            return "unknown"
+        if number != self.numbers[request]:
+            return "stale"
+        if not self.open(request):
+            pairs = ending(self.facts[request], self.now)[1] if request in self.facts else self.ended[request][2]
+            return "duplicate" if who.pair in pairs else "late"
+        said = self.said(request, who)
+        return "stale" if "claim" not in said else "duplicate" if said[-1] != "claim" and "done" in said else "counted"
+
+    def said(self, request: str, who: Claimant) -> list[str]:
+        """What a claimant said since its run was forgotten last."""
+        words: list[str] = []
+        for _, what, other in self.facts[request]:
+            words = [] if other and what == "forget" and other.run == who.run else words
+            words += [what] if other == who and what != "forget" else []
+        return words
+
+    @rule(request=requests, who=claimants)
+    def leave(self, request: str, who: Claimant) -> None:
+        kind = self.leases.leave(request, who, self.reading).kind
+        if not self.open(request):
+            assert kind == ("late" if request in self.facts or request in self.ended else "unknown")
+        elif "claim" not in self.said(request, who):
+            assert kind == "stale"
+        else:
+            assert kind == "left"
+            self.note(request, "leave", who)
+
+    @rule(run=st.sampled_from("ab"))
+    def forget(self, run: str) -> None:
+        self.leases.forget(run, self.reading)
+        for request in [request for request in self.facts if self.open(request)]:
+            self.note(request, "forget", Claimant(run, "", 0))
+
+    @rule(request=requests)
+    def pin(self, request: str) -> None:
+        self.leases.expire(self.reading)
+        if self.open(request):
+            self.leases.pin(request)
+            self.pins[request] += 1
+        else:
+            with pytest.raises(HandleError):
+                self.leases.pin(request)
+
+    @rule(request=requests)
+    def unpin(self, request: str) -> None:
+        self.leases.expire(self.reading)
+        if self.pins[request]:
+            self.leases.unpin(request)
+            self.pins[request] -= 1
+            self.sweep()
+        else:
+            with pytest.raises(HandleError):
+                self.leases.unpin(request)
+
+    @rule(request=requests)
+    def withdraw(self, request: str) -> None:
+        if request not in self.facts and request not in self.ended:
+            with pytest.raises(HandleError):
+                self.leases.withdraw(request, self.reading)
+            return
+        self.leases.withdraw(request, self.reading)
+        if self.open(request):
+            self.note(request, "withdraw")
+
+    @rule()
+    def released(self) -> None:
+        self.leases.expire(self.reading)
+        assert self.leases.held() == len(self.facts)
+        key = attrgetter("request")
+        assert sorted(self.leases.released(), key=key) == sorted(self.reported, key=key)
+        self.reported = []
+
+    @invariant()
+    def none_is_released_early(self) -> None:
+        assert self.leases.held() >= len(self.facts)
+
+
+TestAgainstTheModel = AgainstTheModel.TestCase
+TestAgainstTheModel.settings = settings(max_examples=150, stateful_step_count=40)
+
+
+class Clock:
+    """A clock of its own speed that jumps now and then, either way."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance, self.rate, self.offset = chance, chance.choice((0.5, 1, 1, 2)), chance.uniform(-1e6, 1e6)
+
+    def __call__(self, true: float) -> float:
+        if self.chance.random() < 0.02:
+            self.offset += self.chance.choice((-1000, -20, -1, 1, 20, 1000))
+        return true * self.rate + self.offset
+
+
+class World:
+    """One prefill worker and four readers, joined by a channel that loses, delays, reorders and repeats."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.now, self.serial = Random(seed), 0.0, 0
+        self.clock, self.leases, self.freed = Clock(self.chance), Leases(LEASE), dict[int, float]()
+        self.queue: list[tuple[float, int, object, tuple]] = []
+        self.number, self.pinned = self.leases.hold("r", self.clock(0)), False
+        self.counts: Counter[str] = Counter()
+        self.readers = [Reader(self, who) for who in (A0, A1, B0, B1)]
+
+    def later(self, delay: float, call: object, *given: object) -> None:
+        self.serial += 1
+        heapq.heappush(self.queue, (self.now + delay, self.serial, call, given))
+
+    def send(self, call: object, *given: object) -> None:
+        """Over the channel, to either side."""
+        for _ in range(self.chance.choice((0, 1, 1, 1, 1, 2))):
+            self.later(self.chance.choice((0.01, 0.5, self.chance.uniform(0, 40))), call, *given)
+
+    def run(self, until: float = 400) -> Counter[str]:
+        for reader in self.readers:
+            self.later(self.chance.uniform(0, 20), reader.begin)
+        self.later(1, self.meddle)
+        while self.queue and self.now < until:
+            self.now, _, call, given = heapq.heappop(self.queue)
+            call(*given)  # type: ignore[operator]
+            self.look()
+        return self.counts
+
+    def look(self) -> None:
+        for released in self.leases.released():
+            self.freed[self.number] = self.now
+            self.counts[released.why] += 1
+            self.later(self.chance.uniform(0, 20), self.again)
+
+    def again(self) -> None:
+        self.number = self.leases.hold("r", self.clock(self.now))
+
+    def meddle(self) -> None:
+        """What the prefill side does by itself: time passes, it writes, it gives up, a decode engine is replaced."""
+        self.leases.expire(self.clock(self.now))
+        what = self.chance.random()
+        if what < 0.03 and self.number not in self.freed:
+            self.leases.withdraw("r", self.clock(self.now))
+        elif what < 0.06:
+            self.leases.forget(self.chance.choice("ab"), self.clock(self.now))
+        self.later(self.chance.uniform(0.1, 5), self.meddle)
+
+    def claim(self, reader: Reader) -> None:
+        answer = self.leases.claim("r", reader.who, TWO, self.clock(self.now))
+        self.send(reader.held, answer)
+
+    def done(self, reader: Reader, number: int) -> None:
+        problem, _ = self.leases.done("r", number, reader.who, TWO, self.clock(self.now))
+        assert problem or number not in self.freed, "kept, but freed before"
+        self.send(reader.kept, number, problem)
+
+    def leave(self, reader: Reader) -> None:
+        self.leases.leave("r", reader.who, self.clock(self.now))
+
+
+class Reader:
+    """Claims, reads only when it is told the hold's number, and goes by the answer to its Done."""
+
+    def __init__(self, world: World, who: Claimant) -> None:
+        self.world, self.who, self.told, self.reads = world, who, set[int](), list[float]()
+        self.number: int | None = None
+        self.beat = world.chance.choice((5, 5, 25, 60))
+
+    def begin(self) -> None:
+        self.number, self.reads = None, []
+        self.heartbeat(self.reads)
+
+    def heartbeat(self, attempt: list[float]) -> None:
+        if attempt is self.reads:
+            self.world.send(self.world.claim, self)
+            self.world.later(self.beat, self.heartbeat, attempt)
+
+    def held(self, answer: int | str) -> None:
+        if self.number is None and isinstance(answer, int) and answer not in self.told:
+            self.number = answer
+            self.read(self.reads, self.world.chance.randrange(1, 12))
+
+    def read(self, attempt: list[float], left: int) -> None:
+        if attempt is not self.reads:
+            return
+        attempt.append(self.world.now)
+        if left:
+            self.world.later(self.world.chance.expovariate(0.4), self.read, attempt, left - 1)
+        elif self.world.chance.random() < 0.1:
+            self.world.send(self.world.leave, self)
+            self.begin()
+        else:
+            self.say_done(attempt, 5)
+
+    def say_done(self, attempt: list[float], left: int) -> None:
+        if attempt is not self.reads or self.number is None:
+            return
+        self.told.add(self.number)
+        self.world.send(self.world.done, self, self.number)
+        self.world.later(3, self.say_done if left else self.begin_again, attempt, left - 1)
+
+    def begin_again(self, attempt: list[float], _: int) -> None:
+        if attempt is self.reads:
+            self.begin()
+
+    def kept(self, number: int, problem: str) -> None:
+        if number != self.number or number not in self.told:
+            return
+        self.world.counts["problem" if problem else "kept"] += 1
+        if not problem:
+            assert max(self.reads) <= self.world.freed.get(number, math.inf), "read after it was freed, and kept"
+        elif max(self.reads) > self.world.freed.get(number, math.inf):
+            self.world.counts["saved"] += 1
+        self.begin()
+
+
+@given(st.integers(0, 1 << 64))
+@settings(max_examples=150)
+def test_kept_means_held_from_the_first_read_to_the_last(seed: int) -> None:
+    World(seed).run()
+
+
+def test_the_worlds_have_every_ending() -> None:
+    counts = sum((World(seed).run() for seed in range(40)), Counter[str]())
+    assert all(counts[what] > 20 for what in ("kept", "problem", "saved", "expired", "finished", "withdrawn")), counts

@@ -1,0 +1,402 @@
+"""What a prefill worker does with what decode workers say, and with what its caller asks in the wrong order."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from tests.runtime.helpers.plans import Model, Shape, plan
+from tests.runtime.helpers.worlds import PREFILL, memory
+
+from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
+from kvplan.runtime.control.card import MAGIC, Hello, Refusal, checksum, seal
+from kvplan.runtime.control.channel import Line
+from kvplan.runtime.control.handshake import meet
+from kvplan.runtime.control.messages import Ask, Claim, Done, Grant, Held, Kept, Leave, Spent, Want
+from kvplan.runtime.control.wire import pack
+from kvplan.runtime.plans.catalog import Fixed
+from kvplan.runtime.polling import Thread
+from kvplan.runtime.prefill.clients import expected
+from kvplan.runtime.transport.inmemory import Hub
+
+ONE, WIDE = plan(Shape(1), Shape(1)), plan(Shape(1), Shape(2))
+NESTED = b"\x85\xa4type\xa4done\xa7request\xa1r\xa4plan\xa1x\xa6worker\x00\xa1z" + b"\x91" * 3500 + b"\x00"
+NO_TEXT = b"\x84\xa4type\xa4done\xa7request\xa2\xff\xfe\xa4plan\xa1x\xa6worker\x00"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def worker(clock: Clock) -> Iterator[PrefillWorker]:
+    pool = views(ONE.prefill, 0, memory(Shape(1), Model(), 0))
+    made = PrefillWorker(
+        ONE, 0, pool, InMemory(Hub()), identity=PREFILL, keys=Plain(), clock=clock, lease=10, start=False
+    )
+    made.announce([made.address])
+    yield made
+    made.close()
+
+
+class Caller:
+    """A decode worker by hand: it says what a test wants it to say."""
+
+    def __init__(self, worker: PrefillWorker, run: str = "d1") -> None:
+        self.worker, self.run = worker, run
+        self.line = Line(worker.address, Plain())
+
+    def hello(self, want: str = "worker", **other: Any) -> Any:
+        side = ONE.decode.digest
+        hello = Hello(want, os.urandom(16), "decode", self.run, 0, "md", "", "", side, "d", ONE.digest, None)
+        return self.ask(replace(hello, **other))
+
+    def ask(self, message: Any) -> Any:
+        """What comes back, None where nothing does."""
+        self.line.send(message)
+        return self.hear()
+
+    def hear(self, seconds: float = 0.5) -> Any:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.worker.poll()
+            if found := self.line.receive(1):
+                return found[0]
+            time.sleep(0.001)
+        return None
+
+
+@pytest.fixture
+def caller(worker: PrefillWorker) -> Iterator[Caller]:
+    made = Caller(worker)
+    yield made
+    made.line.close()
+
+
+def kinds(worker: PrefillWorker) -> list[str]:
+    return [event.kind for event in worker.events()]
+
+
+def test_the_plan_says_who_tells_whom() -> None:
+    assert expected(WIDE, 0) == {0, 1}
+    copies = plan(Shape(4), Shape(2))
+    assert [sorted(expected(copies, worker)) for worker in range(4)] == [[0, 1]] * 4
+
+
+def test_who_has_not_said_hello_is_told_to(worker: PrefillWorker, caller: Caller) -> None:
+    for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r"), Ask("r", 0, 1), Spent("r", 0)):
+        answer = caller.ask(message)
+        assert isinstance(answer, Refusal)
+        assert answer.code == errors.StalePeerError.code
+    assert set(kinds(worker)) == {"stranger"}
+
+
+def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r")
+    held = caller.ask(Claim(1, ("r", "s")))
+    (name, number), (lost, why) = held.held[0], held.lost[0]
+    assert (held.beat, held.lease, name, lost) == (1, 10, "r", "s")
+    assert "not held here" in why
+    assert caller.ask(Done("r", number, 1)) == Kept("r", 1)
+    assert [(one.request, one.why) for one in worker.released()] == [("r", "finished")]
+    assert kinds(worker) == ["counted"]
+
+
+def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
+    caller.hello()
+    worker.hold("r")
+    number = caller.ask(Claim(1, ("r",))).held[0][1]
+    clock.time += 9
+    assert caller.ask(Claim(2, ("r",))).held == (("r", number),)
+    clock.time += 9
+    worker.poll()
+    assert worker.released() == []
+    clock.time += 2
+    worker.poll()
+    assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
+    assert caller.hear().code == errors.LeaseError.code
+    problem = caller.ask(Done("r", number, 1))
+    assert problem.problem
+    assert problem.code == errors.LeaseError.code
+
+
+def test_a_hold_of_another_number_is_not_the_same(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r")
+    number = caller.ask(Claim(1, ("r",))).held[0][1]
+    answer = caller.ask(Done("r", number + 1, 1))
+    assert answer.problem
+    assert worker.released() == []
+
+
+class Flag:
+    """An event that completes when it is told to."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def query(self) -> bool:
+        return self.done
+
+
+def test_a_request_is_held_only_after_its_event(worker: PrefillWorker, caller: Caller) -> None:
+    event = Flag()
+    caller.hello()
+    worker.hold("r", after=event)
+    assert caller.ask(Claim(1, ("r",))) == Held(1, 10, (), ())
+    assert caller.hear(0.05) is None
+    event.done = True
+    assert caller.hear().held[0][0] == "r"
+
+
+def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller: Caller) -> None:
+    class Broken:
+        error: RuntimeError | None = None
+
+        def query(self) -> bool:
+            if self.error is not None:
+                raise self.error
+            return False
+
+    caller.hello()
+    event = Broken()
+    worker.hold("r", after=event)
+    caller.ask(Claim(1, ("r",)))
+    event.error = RuntimeError("the device is lost")
+    assert "the device is lost" in caller.hear().message
+    assert "withdrawn" in caller.ask(Claim(2, ("r",))).lost[0][1]
+
+
+def test_what_is_withdrawn_is_told_and_released(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r")
+    caller.ask(Claim(1, ("r",)))
+    worker.withdraw("r")
+    assert caller.hear().code == errors.WithdrawnError.code
+    assert worker.released() == []
+    caller.line.send(Leave("r"))
+    caller.hear(0.05)
+    assert [(one.request, one.why) for one in worker.released()] == [("r", "withdrawn")]
+
+
+def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) -> None:
+    from kvplan.runtime.control.sockets import sent
+
+    caller.hello()
+    for body in (b"", NESTED, NO_TEXT, seal(Done("r", 1, 1))[:-1]):
+        sent(caller.line._socket, [body if body.startswith(MAGIC) else MAGIC + checksum(body) + body])
+    assert caller.ask(Claim(1, ())) == Held(1, 10, (), ())
+    assert kinds(worker) == ["malformed"] * 4
+
+
+def test_pushes_are_for_pairs_that_push(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r")
+    caller.line.send(Claim(1, ("r",)))
+    caller.line.send(Want("r", (0, 4), {}, {}, {}))
+    said = [caller.hear() for _ in range(2)]
+    assert "connect with mode push" in said[1].message
+
+
+def test_reads_are_granted_and_given_back(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r")
+    caller.ask(Claim(1, ("r",)))
+    assert caller.ask(Ask("r", 7, 100)) == Grant("r", 7)
+    assert worker._serving._grants.in_flight() == 100
+    caller.line.send(Spent("r", 7))
+    caller.hear(0.05)
+    assert worker._serving._grants.in_flight() == 0
+    assert caller.ask(Ask("unclaimed", 0, 1)) is None
+    assert caller.ask(Ask("r", 0, -1)) is None
+
+
+def test_a_new_run_replaces_the_one_before(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    again = Caller(worker, run="d2")
+    again.hello()
+    answer = caller.ask(Claim(1, ()))
+    assert isinstance(answer, Refusal)
+    assert isinstance(again.ask(Claim(1, ())), Held)
+    again.line.close()
+
+
+def test_a_silent_decode_worker_is_forgotten(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
+    caller.hello()
+    clock.time += 31
+    worker.poll()
+    assert len(worker._serving.guests) == 0
+    assert isinstance(caller.ask(Claim(1, ())), Refusal)
+
+
+def test_a_failing_round_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = views(ONE.prefill, 0, memory(Shape(1), Model(), 0))
+    worker = PrefillWorker(ONE, 0, pool, InMemory(Hub()), identity=PREFILL, keys=Plain())
+    rounds: list[int] = []
+
+    def fails() -> None:
+        rounds.append(1)
+        raise ValueError("hostile")
+
+    monkeypatch.setattr(worker._desk, "receive", fails)
+    until = time.monotonic() + 10
+    while len(rounds) < 3 and time.monotonic() < until:
+        time.sleep(0.001)
+    assert len(rounds) >= 3
+    worker.close()
+
+
+def test_closed_twice_and_then_nothing(worker: PrefillWorker) -> None:
+    worker.close()
+    worker.close()
+    calls: list[Any] = [worker.poll, lambda: worker.hold("r"), worker.suspend]
+    for call in calls:
+        with pytest.raises(errors.HandleError, match="is closed"):
+            call()
+
+
+def test_the_wrong_order(worker: PrefillWorker) -> None:
+    with pytest.raises(errors.HandleError, match="not open"):
+        worker.offer("r", (0, 4))
+    worker.hold("whole")
+    with pytest.raises(errors.BadRequestError, match="held as a whole"):
+        worker.offer("whole", (0, 4))
+    worker.open("r", (0, 8))
+    with pytest.raises(errors.HandleError):
+        worker.hold("r")
+    with pytest.raises(errors.BadRequestError, match="was opened for tokens"):
+        worker.offer("r", (0, 9))
+    worker.offer("r", (0, 8), last=True)
+    with pytest.raises(errors.BadRequestError, match="after the last one"):
+        worker.offer("r", (0, 8))
+    for name in ("", 5, "x" * 300):
+        with pytest.raises(errors.BadRequestError):
+            worker.hold(name)  # type: ignore[arg-type]
+    with pytest.raises(errors.HandleError, match="holds 2 requests"):
+        worker.suspend()
+
+
+def test_the_pool_is_the_workers_own(worker: PrefillWorker) -> None:
+    worker.suspend()
+    other = views(WIDE.decode, 1, memory(Shape(2), Model(), 1))
+    with pytest.raises(errors.RegisterError, match="call views again"):
+        worker.resume(other)
+
+
+def test_a_suspended_worker_asks_to_wait(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.suspend()
+    assert caller.hello().again
+    with pytest.raises(errors.HandleError, match="is suspended"):
+        worker.hold("r")
+    worker.resume(views(ONE.prefill, 0, memory(Shape(1), Model(), 0, logical=20)))
+    card = caller.hello()
+    assert (card.generation, card.count[0]) == (1, 20)
+
+
+def test_an_engine_does_not_meet_itself(worker: PrefillWorker) -> None:
+    me, clock = Identity("decode", PREFILL.run), time.monotonic
+    with answering(worker), pytest.raises(errors.OwnCardError, match="this very engine"):
+        meet(me, ONE.decode, 0, Fixed((ONE,)), worker.address, clock() + 5, Plain(), None, lambda _: None, clock)
+
+
+@contextmanager
+def answering(worker: PrefillWorker) -> Iterator[None]:
+    """Poll a worker from a thread."""
+    thread = Thread(worker.poll, "answering")
+    try:
+        yield
+    finally:
+        thread.stop()
+
+
+def blocks(*ids: int) -> Any:
+    return {"kv": Blocks(0, np.array(ids, np.int64)), "state": Slot(3, 8)}
+
+
+def test_blocks_that_decode_names_are_those_that_are_held(worker: PrefillWorker, caller: Caller) -> None:
+    caller.hello()
+    worker.hold("r", blocks(4, 5))
+    for named, text in (
+        (blocks(4, 6), "other blocks of group 'kv'"),
+        ({**blocks(4, 5), "state": Slot(2, 8)}, "other blocks of group 'state'"),
+        (blocks(4, 5, 6), "other blocks of group 'kv'"),
+        ({"kv": Slot(4, 8)}, "other blocks of group 'kv'"),
+    ):
+        answer = caller.ask(Claim(1, ("r",), (), {"r": pack(named)}))
+        assert text in answer.lost[0][1]
+    assert caller.ask(Claim(2, ("r",))).lost, "a claim that names nothing is for another hold"
+    for named in (blocks(4, 5), {"kv": Blocks(1, np.array([5, -1]))}):
+        assert caller.ask(Claim(3, ("r",), (), {"r": pack(named)})).held
+    assert caller.ask(Claim(4, ("r",))).held, "it was named for this hold"
+
+
+def test_a_name_is_not_held_anew_for_other_blocks(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
+    """A decode worker that comes late names the blocks of the hold before: it never reads those of the new one."""
+    caller.hello()
+    worker.hold("r", blocks(4, 5))
+    clock.time += 11
+    worker.poll()
+    assert [one.why for one in worker.released()] == ["expired"]
+    with pytest.raises(errors.HandleError, match="may still name its old blocks"):
+        worker.hold("r")
+    worker.hold("r", blocks(6, 7))
+    late = caller.ask(Claim(1, ("r",), (), {"r": pack(blocks(4, 5))}))
+    assert "has other blocks" in late.lost[0][1]
+
+
+def test_a_name_that_is_opened_anew_brings_its_blocks(worker: PrefillWorker, clock: Clock) -> None:
+    worker.open("r", (0, 8))
+    worker.offer("r", (0, 8), last=True)
+    clock.time += 11
+    worker.poll()
+    worker.released()
+    worker.open("r", (0, 8))
+    with pytest.raises(errors.BadRequestError, match="give tables"):
+        worker.offer("r", (0, 8), last=True)
+    worker.offer("r", (0, 8), blocks(6, 7), last=True)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no mapping": ([1], "a mapping by group, not list"),
+    "unknown group": ({"vk": Blocks(0, np.array([1]))}, "no group 'vk'"),
+    "beyond the pool": (blocks(40), "the pool has 40"),
+    "another sort": ({"kv": Slot(1, 8)}, "give Blocks, not Slot"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_tables_of_ones_own_are_checked_at_once(worker: PrefillWorker, name: str) -> None:
+    tables, text = BAD[name]
+    with pytest.raises(errors.BadRequestError, match=text):
+        worker.hold("r", tables)
+    worker.open("s", (0, 8))
+    with pytest.raises(errors.BadRequestError, match=text):
+        worker.offer("s", (0, 8), tables)
+
+
+def test_an_event_can_be_asked(worker: PrefillWorker) -> None:
+    with pytest.raises(errors.BadRequestError, match="query"):
+        worker.hold("r", after=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("addresses", [(), ("a", "b"), (5,)])
+def test_one_address_for_each_worker(worker: PrefillWorker, addresses: Any) -> None:
+    with pytest.raises(errors.HandshakeError, match="this side has 1 workers"):
+        worker.announce(addresses)

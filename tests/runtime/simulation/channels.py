@@ -1,0 +1,244 @@
+"""What a simulation has in place of sockets, threads and a network card: ordered, late, cut, and all in one thread."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvplan.runtime import InMemory
+from kvplan.runtime.control.card import Hello, seal, unseal
+from kvplan.runtime.control.messages import ToDecode, ToPrefill
+from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.transport.inmemory import Hub, _Posted
+
+STEP = 0.002
+
+
+@dataclass(eq=False)
+class Pipe:
+    """One direction of a connection: messages keep their order, each with its time of arrival."""
+
+    net: Net
+    queue: deque[tuple[float, bytes]] = field(default_factory=deque)
+    last: float = 0.0
+
+    def put(self, data: bytes, twice: bool) -> None:
+        draw = self.net.draw
+        late = draw.choice((0, 0, STEP, 5 * STEP, 20 * STEP)) * draw.random() * self.net.slow
+        self.last = max(self.last, self.net.time + late)
+        self.queue.extend([(self.last, data)] * (1 + twice))
+
+    def take(self) -> list[bytes]:
+        found = []
+        while self.queue and self.queue[0][0] <= self.net.time:
+            found.append(self.queue.popleft()[1])
+        return found
+
+    def lose(self) -> None:
+        """A cut: some of the last messages never come."""
+        for _ in range(self.net.draw.randint(0, len(self.queue))):
+            self.queue.pop()
+
+
+@dataclass(eq=False)
+class Net:
+    """The time, the chance, and all that is connected. `turn` lets everybody else have a turn while one waits."""
+
+    draw: random.Random
+    time: float = 1000.0
+    slow: float = 1.0
+    duplicates: float = 0.0
+    desks: dict[str, Desk] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+    tasks: list[Callable[[], None]] = field(default_factory=list)
+    transfers: list[Late] = field(default_factory=list)
+    turn: Callable[[], object] = lambda: None
+    fail: float = 0.0
+    full: float = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def twice(self, message: Any) -> bool:
+        return not isinstance(message, Hello) and self.draw.random() < self.duplicates
+
+    def sleep(self, seconds: float = STEP) -> None:
+        self.time += min(seconds, STEP)
+        self.turn()
+
+
+class Desk:
+    def __init__(self, net: Net, bind: str, keys: object) -> None:
+        self.net, self.address = net, f"tcp://127.0.0.1:{len(net.desks) + 1}"
+        self.closed, self.guests = False, dict[bytes, Line]()
+        net.desks[self.address] = self
+
+    def receive(self, most: int = 256) -> list[tuple[bytes, Any]]:
+        found = [[(name, one) for one in line.up.take()] for name, line in self.guests.items()]
+        mixed, left = [], [one for one in found if one and not self.closed]
+        while left:
+            one = self.net.draw.choice(left)
+            mixed.append(one.pop(0))
+            left = [one for one in left if one]
+        return [(name, opened(data, ToPrefill)) for name, data in mixed]
+
+    def send(self, identity: bytes, message: Any) -> bool:
+        line, data = self.guests.get(identity), seal(message)
+        if self.closed or line is None or line.gone or self.net.draw.random() < self.net.full:
+            return False
+        line.down.put(data, self.net.twice(message))
+        return True
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self.closed = True
+        for line in self.guests.values():
+            line.cut()
+
+
+class Line:
+    def __init__(self, net: Net, address: str, keys: object, server_key: bytes | None = None) -> None:
+        self.net, self.address, self.gone, self.closed = net, address, False, False
+        self.up, self.down = Pipe(net), Pipe(net)
+        self.desk = net.desks[address]
+        self.gone = self.desk.closed
+        self.desk.guests[len(net.lines).to_bytes(4, "big")] = self
+        net.lines.append(self)
+
+    def send(self, message: Any) -> bool:
+        data = seal(message)
+        if self.gone or self.net.draw.random() < self.net.full:
+            return False
+        self.up.put(data, self.net.twice(message))
+        return True
+
+    def receive(self, most: int = 256) -> list[Any]:
+        return [] if self.closed else [opened(data, ToDecode) for data in self.down.take()]
+
+    def fileno(self) -> int:
+        return -1
+
+    def wait(self, seconds: float) -> None:
+        self.net.sleep()
+
+    def broken(self) -> PeerLostError | None:
+        return PeerLostError("the line is cut") if self.gone else None
+
+    def cut(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self.up.lose()
+            self.down.lose()
+
+    def close(self) -> None:
+        self.closed = True
+        self.cut()
+
+
+def opened(data: bytes, kind: Any) -> Any:
+    try:
+        return unseal(data, kind)
+    except CardError as error:
+        return error
+
+
+class Executor:
+    """Runs what it is given when the simulation says so."""
+
+    def __init__(self, net: Net, *_: object) -> None:
+        self.net = net
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(call(*arguments))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.net.tasks.append(run)
+        return future
+
+    def shutdown(self, **_: Any) -> None:
+        pass
+
+
+class Late(_Posted):
+    """A transfer that moves a few rows at a time, and may fail on its way."""
+
+    agent: Transport
+    at = 0
+    harm = ""
+
+    def poll(self) -> bool:
+        net, draw = self.agent.net, self.agent.net.draw
+        if self.state == "posted" and self.harm and draw.random() < 0.3:
+            harm, self.harm = self.harm, ""
+            if harm == "lost":
+                self.state = "failed"
+                raise PeerLostError("the connection is reset")
+            raise TransportError("something failed, and bytes may still move")
+        if self.state == "posted" and draw.random() < 0.4 and net.slow:
+            return False
+        return super().poll() and self.state == "done"
+
+    def _move(self) -> None:
+        import ctypes
+
+        few = self.at + (self.agent.net.draw.randint(1, 8) if self.agent.net.slow else len(self.source))
+        for row in range(self.at, min(few, len(self.source))):
+            ctypes.memmove(int(self.target[row, 0]), int(self.source[row, 0]), int(self.target[row, 1]))
+        self.at = few
+        if self.at >= len(self.source):
+            self.state = "done"
+
+    @property
+    def moving(self) -> bool:
+        """Whether a byte of it may still move."""
+        return self.state == "posted"
+
+
+class Transport(InMemory):
+    """As InMemory, but late; what is under way is in `net.transfers`."""
+
+    def __init__(self, net: Net, hub: Hub, name: str) -> None:
+        self.net = net
+        super().__init__(hub, name)
+
+    def _post(self, op: Any, peer: str, local: Any, remote: Any) -> Late:
+        if self.net.draw.random() < self.net.fail:
+            raise NotBegunError("the queue is full")
+        made = super()._post(op, peer, local, remote)
+        late = Late(self, peer, made.source, made.target)
+        if self.net.draw.random() < self.net.fail:
+            late.harm = self.net.draw.choice(("lost", "odd"))
+        self._given.discard(made)
+        self._given.add(late)
+        self.net.transfers = [one for one in self.net.transfers if one.moving]
+        self.net.transfers.append(late)
+        return late
+
+
+def speak(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that are made from now on speak through a simulation."""
+
+    def through(kind: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments, **_: kind(net, *arguments)
+
+    monkeypatch.setattr("kvplan.runtime.prefill.worker.Desk", through(Desk))
+    monkeypatch.setattr("kvplan.runtime.control.handshake.Line", through(Line))
+    monkeypatch.setattr("kvplan.runtime.control.handshake.time", SimpleNamespace(sleep=net.sleep))
+    for module in ("decode.summing", "prefill.verify"):
+        monkeypatch.setattr(f"kvplan.runtime.{module}.ThreadPoolExecutor", through(Executor))

@@ -1,0 +1,94 @@
+"""What must hold whatever a schedule does, and what must be left of it: nothing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tests.runtime.helpers.worlds import Truth, expect
+from tests.runtime.simulation.channels import Late
+
+from kvplan.runtime import DecodeWorker, InMemory, PrefillWorker, Request
+from kvplan.runtime.decode.quarantine import FREE
+
+if TYPE_CHECKING:
+    from tests.runtime.simulation.engines import Engine, Engines, Work
+
+
+def right(made: Engines, engine: Engine, number: int, request: Request, work: Work) -> None:
+    """Every byte of a request that is done is there."""
+    shape, given, tokens = made.shapes[1], request.decode, request.tokens
+    want = expect(shape, made.model, number, work.content, given, tokens)
+    ones = Truth(np.ones_like(work.content.k), np.ones_like(work.content.s))
+    there = expect(shape, made.model, number, ones, given, tokens)
+    for plane, array in engine.arrays[number].items():
+        mask = there[plane] != 0
+        assert np.array_equal(array[mask], want[plane][mask]), f"wrong bytes in {plane} of {request.id}"
+
+
+def written(made: Engines, late: Late) -> Iterator[tuple[DecodeWorker, int, int]]:
+    """The decode blocks (worker, arena, number) that a transfer writes."""
+    spots = np.unique(late.target[:, 0])
+    for engine in made.engines:
+        for worker, arrays in zip(engine.workers, engine.arrays, strict=True):
+            for plane, array in arrays.items():
+                at = spots[(spots >= array.ctypes.data) & (spots < array.ctypes.data + array.nbytes)]
+                kv = plane.startswith("kv")
+                size = array.shape[1] * (made.shapes[1].ratio if kv else 1)
+                for block in np.unique((at - array.ctypes.data) // size).tolist():
+                    yield worker, 0 if kv else 1, block
+
+
+def look(made: Engines) -> None:
+    """No decode block is free while a transfer may write it."""
+    for late in made.net.transfers:
+        for worker, arena, block in written(made, late) if late.moving else ():
+            state = worker._intake.ledger._state[arena][block]
+            assert state != FREE, f"block {block} is free and being written"
+
+
+def unread(made: Engines, number: int, work: Work) -> None:
+    """A released block is not read by a write of the prefill side any more."""
+    for late in made.net.transfers:
+        if late.moving and late.agent is made.prefill[number]._transport:
+            for plane, array in made.prefill_arrays[number].items():
+                at = late.source[:, 0] - array.ctypes.data
+                kv = plane.startswith("kv")
+                size = array.shape[1] * (made.shapes[0].ratio if kv else 1)
+                blocks = set((at[(at >= 0) & (at < array.nbytes)] // size).tolist())
+                mine = set(work.tables["kv"].ids.tolist()) if kv else {work.tables["state"].slot}
+                assert not blocks & mine, f"{work.name} is released while it is written from"
+
+
+def rested(worker: DecodeWorker) -> None:
+    """Nothing is left at a decode worker but whom it knows."""
+    intake = worker._intake
+    assert (worker.running(), worker.quarantined()) == (0, {})
+    assert (intake.flight._ended, intake.flight.orphans._all, intake.sessions.retired) == ([], [], [])
+    assert (intake.gate.in_flight(), intake.gate.waiting()) == (0, 0)
+    assert not any(state.any() for state in intake.ledger._state.values())
+    if intake._summing._parts:
+        gc.collect()
+    assert not intake._summing._parts
+    used = {member.peer for one in intake.sessions.live.values() for member in one.members.values()}
+    assert intake.sessions._peers == used == peers(worker)
+
+
+def empty(worker: PrefillWorker) -> None:
+    """Nothing is left at a prefill worker but whom it knows."""
+    serving, leases = worker._serving, worker._leases
+    assert (leases._holds, leases._released, serving.stocks, serving._pushes._all) == ({}, {}, {}, {})
+    assert (serving._pending, serving._changed, serving._verifier._waiting) == (set(), set(), {})
+    for gate in (serving.gate, serving._grants._gate):
+        assert (gate.in_flight(), gate.waiting()) == (0, 0)
+    assert not [guest.key for guest in serving.guests if guest.claims or guest.told]
+    assert peers(worker) == {guest.peer for guest in serving.guests if guest.peer}
+
+
+def peers(worker: DecodeWorker | PrefillWorker) -> set[str]:
+    """Whom the transport of a worker knows."""
+    transport = worker._transport
+    assert isinstance(transport, InMemory)
+    return transport.peers

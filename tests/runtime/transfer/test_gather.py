@@ -1,0 +1,147 @@
+"""What is posted is as little as can be, and says so beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime.helpers.plans import ROW, Model, Shape, plan
+
+from kvplan.plan.types import Blocks
+from kvplan.runtime import Memory, errors, views
+from kvplan.runtime.transfer import prepare
+from kvplan.runtime.transfer.gather import Scratch, by_decode, chains, gather, merge
+from kvplan.runtime.transfer.prepare import Link
+from kvplan.runtime.transport.inmemory import Hub, InMemory
+
+BLOCKS, BASE = 30, 1 << 40
+MODEL = Model(state=False)
+
+
+def link(prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False) -> Link:
+    """Planes side by side in one allocation per side, which nothing touches."""
+    made, hub = plan(prefill, decode, MODEL), Hub()
+    pools = []
+    for side, base in ((made.prefill, BASE), (made.decode, BASE << 1)):
+        stride = side.workers[0].planes[0].stride
+        size = stride * blocks
+        given = {
+            f"kv.{layer}": Memory(base + n * size, stride, blocks, size, allocation=(base, 2 * size))
+            for n, layer in enumerate(MODEL.layers)
+        }
+        pools.append(views(side, 0, given))
+    agents = [InMemory(hub) for _ in pools]
+    for agent, pool in zip(agents, pools, strict=True):
+        agent.register(pool.geometry.regions, "DRAM")
+    here, there = agents if push else reversed(agents)
+    peer = here.add_peer(there.metadata())
+    return prepare.link(made, 0, 0, peer, here, pools[0].geometry, pools[1].geometry, push=push)
+
+
+def posted(one: Link, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:
+    """(prefill address, decode address, bytes) of every request."""
+    made = one.entries[0].pair
+    runs = {"kv": made.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
+    load, found = gather(one, runs, Scratch()), list[tuple[int, int, int]]()
+    banks: list[tuple[Any, Any, Any]] = list(load.banks)
+    both = [(bank.remote.at(remote), bank.local.at(local)) for bank, local, remote in banks]
+    for pair in [*both, (load.remote_spans, load.local_spans)]:
+        there, here = reversed(pair) if one.push else pair
+        found += zip(there[:, 0].tolist(), here[:, 0].tolist(), here[:, 1].tolist(), strict=True)
+    assert load.requests == len(found)
+    assert load.requests <= load.spans
+    assert load.bytes <= sum(size for *_, size in found)
+    return sorted(found, key=lambda row: row[1])
+
+
+def fewest(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Join, byte range by byte range, what continues on both sides."""
+    joined: list[tuple[int, int, int]] = []
+    for p, d, size in sorted(spans, key=lambda row: row[1]):
+        if joined and (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]) == (p, d):
+            p, d, size = joined[-1][0], joined[-1][1], joined[-1][2] + size
+            joined.pop()
+        joined.append((p, d, size))
+    return joined
+
+
+PAIRS = st.permutations(range(BLOCKS)).flatmap(lambda p: st.tuples(st.just(p), st.permutations(range(BLOCKS))))
+
+
+@given(PAIRS, st.integers(0, 20), st.integers(21, 4 * BLOCKS), st.integers(0, BLOCKS), st.booleans())
+def test_requests_are_minimal_for_the_blocks(sides: tuple, first: int, end: int, rising: int, dense: bool) -> None:
+    one = link(Shape(1), Shape(1)) if dense else link(Shape(1, tail=16), Shape(1, tail=24))
+    p, d = (sorted(ids[:rising]) + list(ids[rising:]) for ids in sides)
+    found = posted(one, p, d, (first, end))
+    assert found == fewest(found)
+    pushed = link(Shape(1), Shape(1), push=True) if dense else link(Shape(1, tail=16), Shape(1, tail=24), push=True)
+    assert posted(pushed, p, d, (first, end)) == found
+
+
+def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
+    one = link(Shape(1, tail=16), Shape(1, tail=16))
+    runs = one.entries[0].pair.match(0, 14, *(Blocks(0, np.array([3, 4, 5, 6])),) * 2, 0, 0)
+    load = gather(one, {"kv": runs}, Scratch())
+    # Three whole blocks in two layers, and two tokens of two heads in two layers; padding is no part of it.
+    assert (load.spans, load.bytes) == (3 * 2 + 2 * 2, 14 * 2 * 2 * ROW)
+    assert load.requests < load.spans
+
+
+def test_random_blocks_all_go_by_index() -> None:
+    one = link(Shape(1), Shape(1))
+    p, d = list(range(2, 28, 2)), list(range(27, 1, -2))
+    assert len(posted(one, p, d, (0, 52))) == 26
+    assert sum(size for *_, size in posted(one, p, d, (0, 52))) == 26 * 2 * 4 * ROW
+
+
+def test_a_full_pool_is_one_request_even_from_plane_to_plane() -> None:
+    ids = list(range(BLOCKS))
+    assert posted(link(Shape(1), Shape(1)), ids, ids, (0, 4 * BLOCKS)) == [(BASE, BASE << 1, 2 * BLOCKS * 2 * 4 * ROW)]
+
+
+def test_bridged_padding_never_reaches_behind_the_last_page() -> None:
+    found = posted(link(Shape(1, tail=16), Shape(1, tail=16)), [3, 4, 5], [7, 8, 9], (0, 12))
+    assert [size for *_, size in found] == [2 * 80 + 64] * 2
+
+
+def test_neighbours_in_different_registrations_stay_apart() -> None:
+    rows = np.array([[100, 500, 10, 0, 0], [110, 510, 10, 1, 0], [120, 520, 10, 1, 0]])
+    assert merge(rows).tolist() == [[100, 500, 10, 0, 0], [110, 510, 20, 1, 0]]
+
+
+def test_two_spans_never_write_one_byte() -> None:
+    with pytest.raises(errors.AddressError, match="two spans write"):
+        merge(np.array([[100, 500, 10, 0, 0], [300, 509, 10, 0, 0]]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), unique_by=lambda pair: pair[1]))
+def test_chains(pairs: list[tuple[int, int]]) -> None:
+    p, d = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
+    p, d = by_decode(p, d)
+    assert list(zip(d.tolist(), p.tolist(), strict=True)) == sorted((b, a) for a, b in pairs)
+    if pairs:
+        first, length = chains(p, d)
+        spelled = [(p[a] + i, d[a] + i) for a, n in zip(first, length, strict=True) for i in range(n)]
+        assert spelled == list(zip(p, d, strict=True))
+        assert all((p[a] - p[a - 1], d[a] - d[a - 1]) != (1, 1) for a in first[1:])
+
+
+def test_preparing_does_not_follow_the_number_of_blocks() -> None:
+    few, many = link(Shape(1), Shape(1), 10**3), link(Shape(1), Shape(1), 10**6)
+
+    def size(one: Link) -> int:
+        lists: list[Any] = [bank.local for entry in one.entries for bank in entry.banks]
+        return sum(prepared.rows.size for prepared in lists)
+
+    assert size(few) == size(many)
+
+
+def test_a_scratch_that_grows_keeps_what_was_handed_out() -> None:
+    scratch = Scratch()
+    first = scratch.table(2, 10, np.arange(3, dtype=np.int32))
+    second = scratch.table(200, 10, np.arange(3, dtype=np.int32))
+    assert first.tolist() == [0, 1, 2, 10, 11, 12]
+    assert (len(second), second[-1]) == (600, 1992)

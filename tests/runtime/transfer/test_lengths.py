@@ -1,0 +1,194 @@
+"""Caches with a length of their own, and caches of which only some tokens are needed, through the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache as once
+from typing import Any
+
+import pytest
+from tests.end_to_end.memory import EMPTY, PADDED, stamp, wrong
+from tests.end_to_end.worlds import World, move, refill, runtime_request, world
+from tests.random_sides.sides import cache, group, side, tensor
+
+from kvplan.compiler.api import compile_bound
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.request import Ids, Request, Slot
+from kvplan.plan.types import Needs, Plan
+from kvplan.runtime import errors
+
+TEXT = "layer { block { token { head { k[dim] } } } }"
+NEEDS = {
+    "window": Needs(keep=6),
+    "sinks": Needs(keep=6, sink=3),
+    "chunk": Needs(chunk=8),
+    "chunk and sinks": Needs(chunk=8, sink=3),
+}
+# Tokens 0..20 in blocks of 4 on prefill and of 6 on decode; 3..14 of the other length; a state.
+CONTEXT, FRAMES = Ids(0, (7, 3, 4, 9, 0, 2)), Ids(0, (1, 5, 6, 8))
+REQUEST = Request(
+    (0, 21),
+    {"a": CONTEXT, "x": FRAMES, "s": Slot(11, 21)},
+    {"a": Ids(0, (6, 0, 3, 4)), "x": Ids(0, (1, 2, 7)), "s": Slot(5, 21)},
+    {"frames": (3, 15)},
+)
+
+
+@once
+def sides(needs: Needs) -> tuple[BoundSide, BoundSide]:
+    """One prefill worker and two decode workers with a head each."""
+    return _side(4, 1, needs), _side(6, 2, needs)
+
+
+def _side(kernel: int, tp: int, needs: Needs) -> BoundSide:
+    k = tensor("k", 1, {"head": "tp"}, head=2, token=0, dim=2)
+    a = replace(cache(TEXT, k, name="a", layers=(0, 1), kernel=kernel), needs=needs)
+    x = replace(cache(TEXT, k, name="x", layers=(1,), kernel=kernel), length="frames")
+    s = cache("layer { block { z[st] } }", tensor("z", 4, st=3), name="s")
+    tables = group((a, (0, 1))), replace(group((x, (1,)), arena=1), length="frames"), group((s, (0,)), arena=2)
+    return side([a, x, s], tables, tp=tp)
+
+
+@once
+def plan(needs: Needs) -> Plan:
+    return compile_bound(*sides(needs)).plan
+
+
+def made(needs: Needs) -> Any:
+    return world(plan(needs), sides(needs), [REQUEST])
+
+
+@pytest.fixture
+def every() -> Iterator[World]:
+    with made(Needs()) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("tokens", "frames"),
+    [((0, 21), (3, 15)), ((21, 21), (3, 15)), ((0, 21), (15, 15)), ((21, 21), (0, 0)), ((5, 21), (14, 15))],
+    ids=["both", "whole hit of the context", "whole hit of the other", "whole hit of both", "prefix hits"],
+)
+def test_ranges_count_by_themselves(every: World, tokens: tuple[int, int], frames: tuple[int, int]) -> None:
+    request = replace(REQUEST, tokens=tokens, lengths={"frames": frames})
+    move(every, request, "r")
+    assert every.finished() == {("r",)}
+
+
+def test_a_longer_range_than_the_context(every: World) -> None:
+    theirs: dict[str, Ids | Slot] = {"a": Ids(0, (7, 3)), "x": FRAMES, "s": Slot(11, 5)}
+    mine: dict[str, Ids | Slot] = {"a": Ids(0, (6,)), "x": Ids(0, (1, 2, 7)), "s": Slot(5, 5)}
+    move(every, Request((2, 5), theirs, mine, {"frames": (0, 16)}), "r")
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "missing": ({}, "frames"),
+    "unknown": ({"frames": (3, 15), "seconds": (0, 3)}, "seconds"),
+    "misspelt": ({"frame": (3, 15)}, "frame"),
+    "the context's": ({"frames": (3, 15), "context": (0, 21)}, "context"),
+    "a list": ([("frames", (3, 15))], "mapping by name, not list"),
+    "none": (None, "mapping by name, not NoneType"),
+    "no range": ({"frames": 15}, "two whole numbers"),
+    "three numbers": ({"frames": (3, 9, 15)}, "two whole numbers"),
+    "floats": ({"frames": (3.0, 15.0)}, "no whole number"),
+    "truth": ({"frames": (False, True)}, "no whole number"),
+    "backwards": ({"frames": (15, 3)}, "no range"),
+    "negative": ({"frames": (-1, 3)}, "no range"),
+    "beyond the table": ({"frames": (3, 19)}, r"positions \[0, 3\)|positions \[0, 4\)"),
+    "far beyond the table": ({"frames": (0, 1 << 60)}, "asked for"),
+    "a name that is none": ({3: (3, 15)}, "3"),
+}
+
+
+def refused(one: World, request: Any, text: str) -> None:
+    """Every decode worker refuses `request`, says `text`, and not one byte of it changes."""
+    for reader, memory in one.decode:
+        refill(memory, EMPTY)
+        failed = reader.submit(request, 5)
+        assert (failed.state, type(failed.error), failed.untrusted) == ("failed", errors.BadRequestError, {})
+        with pytest.raises(errors.BadRequestError, match=text):
+            failed.wait()
+        assert all((allocation == EMPTY).all() for allocation in memory.allocations)
+        assert reader.quarantined() == {}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_lengths_that_do_not_fit_are_refused(every: World, name: str) -> None:
+    lengths, text = BAD[name]
+    refused(every, replace(runtime_request(REQUEST, "r"), lengths=lengths), text)
+    move(every, REQUEST, "next")
+
+
+# Positions of blocks of 4 that tokens 0..20 need.
+NEEDED = {"window": {3, 4, 5}, "sinks": {0, 3, 4, 5}, "chunk": {4, 5}, "chunk and sinks": {0, 4, 5}}
+
+
+def clipped(gone: set[int]) -> Request:
+    """The request with prefill blocks at these positions null."""
+    kept = Ids(0, tuple(None if position in gone else block for position, block in enumerate(CONTEXT.ids)))
+    return replace(REQUEST, prefill={**REQUEST.prefill, "a": kept})
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_prefill_may_lack_blocks_that_are_not_needed(name: str) -> None:
+    """Decode has all of its blocks: those that are not needed are not written."""
+    with made(NEEDS[name]) as one:
+        move(one, clipped(set(range(6)) - NEEDED[name]), "nulls")
+        first = min(NEEDED[name])
+        short = Ids(first, CONTEXT.ids[first:])
+        move(one, replace(REQUEST, prefill={**REQUEST.prefill, "a": short}), "begins later")
+        mine = Ids(0, (6 if 0 in NEEDED[name] else None, None, 3, 4))
+        move(one, replace(clipped(set(range(6)) - NEEDED[name]), decode={**REQUEST.decode, "a": mine}), "both")
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_needed_block_that_lacks_is_refused_before_bytes_move(name: str) -> None:
+    with made(NEEDS[name]) as one:
+        for position in sorted(NEEDED[name]):
+            refused(one, runtime_request(clipped({position}), "r"), f"no block at position {position}")
+        for kept in (Ids(0, CONTEXT.ids[:-1]), Ids(5, CONTEXT.ids[5:]), Ids(0, ())):
+            asked = replace(REQUEST, prefill={**REQUEST.prefill, "a": kept})
+            refused(one, runtime_request(asked, "r"), "the block table holds positions")
+        move(one, REQUEST, "next")
+
+
+@pytest.mark.parametrize("gone", range(4))
+def test_a_block_of_the_other_length_that_lacks_is_refused(every: World, gone: int) -> None:
+    kept = Ids(0, tuple(None if position == gone else block for position, block in enumerate(FRAMES.ids)))
+    asked = replace(REQUEST, prefill={**REQUEST.prefill, "x": kept})
+    refused(every, runtime_request(asked, "r"), f"no block at position {gone}")
+    # A range that does not reach it is served.
+    move(every, replace(asked, lengths={"frames": (4 * gone + 4, 15) if gone < 2 else (0, 4 * gone)}), "next")
+
+
+def test_all_of_a_window_may_be_hit(every: World) -> None:
+    """Tokens before the range are not needed, sinks and windows or not."""
+    for needs in NEEDS.values():
+        with made(needs) as one:
+            move(one, replace(REQUEST, tokens=(20, 21)), "last")
+            move(one, replace(REQUEST, tokens=(2, 21)), "within the sinks")
+
+
+def test_what_is_not_needed_is_not_written() -> None:
+    """By plain counting: six tokens of two bytes in two layers for a head, and nothing else of the cache."""
+    with made(NEEDS["window"]) as one:
+        for worker, memory in one.prefill:
+            stamp(memory, one.regions, REQUEST.prefill)
+            worker.hold("r")
+        for reader, memory in one.decode:
+            reader.submit(runtime_request(REQUEST, "r"), 5).wait()
+            written = {name: int((view < EMPTY).sum()) for name, view in memory.planes.items()}
+            assert written == {"a.0": 12, "a.1": 12, "x.1": 24, "s.0": 12}
+            assert wrong(memory, one.regions, REQUEST) == []
+            assert not any((allocation == PADDED).any() for allocation in memory.allocations)
+
+
+def test_a_row_of_several_tokens_that_is_not_full_needs_no_block() -> None:
+    row = cache("layer { block { k[token dim] } }", tensor("k", 1, None, 4, token=0, dim=2), name="a", kernel=16)
+    both = side([row]), side([row])
+    request = Request((0, 17), {"a": Ids(0, (3,))}, {"a": Ids(0, (1,))})
+    nothing = Request((16, 18), {"a": Ids(0, ())}, {"a": Ids(0, ())})
+    with world(compile_bound(*both).plan, both, [request]) as made:
+        move(made, request, "r")
+        move(made, nothing, "n")

@@ -1,0 +1,114 @@
+"""Reads and writes from one plan, whole, in slices and in chunks: the same bytes arrive, and the same are posted."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+from tests.end_to_end.memory import EMPTY, stamp, wrong
+from tests.random_sides.draw import Case, case
+from tests.random_sides.sides import cache, side, tensor
+from tests.runtime.helpers.ends import Ends, asked, ends, refill, regions_of
+from tests.runtime.transfer.test_chunks import grid, shared
+
+from kvplan.compiler.api import compile_bound
+from kvplan.plan import request as requests
+from kvplan.plan.types import Plan
+from kvplan.runtime import errors
+from kvplan.runtime.transfer import chunks, slices
+from kvplan.runtime.transfer.demand import demand
+from kvplan.runtime.transfer.gather import gather
+
+
+def sources(made: Plan, worker: int) -> list[int]:
+    return sorted({read.worker for read in made.reads[worker]})
+
+
+def whole(world: Ends, drawn: Case, push: bool, most: int) -> None:
+    """The request, in slices of at most `most` bytes."""
+    made, checked = world.plan, requests.check(world.plan, asked(drawn.request), {}, {})
+    for worker in range(len(made.reads)):
+        wanted = demand(made, worker, checked)
+        for theirs in sources(made, worker) if wanted.runs else ():
+            link = world.link(theirs, worker, push)
+            for piece in slices.cut(link, wanted.of(made.prefill.workers[theirs].shard), most):
+                world.move(link, piece)
+
+
+def fed(world: Ends, drawn: Case, push: bool, split: bool) -> None:
+    """The request in chunks of tokens, or of tokens and layers, each over links of its own layers."""
+    made = world.plan
+    checked = requests.check(made, asked(drawn.request), {}, {})
+    for given_ in grid(Random(drawn.seed), made, checked, split):
+        chunk = chunks.check(made, checked, given_, {})
+        for worker in range(len(made.reads)):
+            for theirs in sources(made, worker):
+                wanted = chunks.part(made, worker, checked, chunk, theirs)
+                if wanted.runs:
+                    link = world.link(theirs, worker, push, chunk.layers)
+                    world.move(link, wanted.of(made.prefill.workers[theirs].shard))
+                    link.release()
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3000))
+def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> None:
+    drawn = case(Random(seed), seed)
+    note("\n".join(drawn.texts))
+    sides = drawn.prefill, drawn.decode
+    made = compile_bound(*sides, {"elect": drawn.elect}).plan
+    world, regions = ends(made, sides, drawn.request), regions_of(sides, drawn.request)
+    for memory in world.prefill:
+        stamp(memory, regions, drawn.request.prefill)
+    for push in (False, True):
+        for way in (lambda push: whole(world, drawn, push, most), lambda push: fed(world, drawn, push, split)):
+            for memory in world.decode:
+                refill(memory, EMPTY)
+            try:
+                way(push)
+            except errors.BadRequestError as error:
+                if split and shared(error):
+                    continue
+                raise
+            for memory in world.decode:
+                assert wrong(memory, regions, drawn.request, made.skipped) == []
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6))
+def test_a_push_posts_what_a_pull_posts(seed: int) -> None:
+    drawn = case(Random(seed), seed)
+    sides = drawn.prefill, drawn.decode
+    made = compile_bound(*sides).plan
+    world, checked = ends(made, sides, drawn.request), requests.check(made, asked(drawn.request), {}, {})
+    for worker in range(len(made.reads)):
+        wanted = demand(made, worker, checked)
+        for theirs in sources(made, worker) if wanted.runs else ():
+            links = [world.link(theirs, worker, push) for push in (False, True)]
+            runs = wanted.of(made.prefill.workers[theirs].shard)
+            pull, push = (gather(link, runs, world.scratch) for link in links)
+            assert (pull.requests, pull.bytes, pull.spans) == (push.requests, push.bytes, push.spans)
+            np.testing.assert_array_equal(pull.local_spans, push.remote_spans)
+            np.testing.assert_array_equal(pull.remote_spans, push.local_spans)
+
+
+def test_layers_of_one_page_are_fed_together_and_nothing_stays_prepared() -> None:
+    k = tensor("k", 1, None, token=0, dim=2)
+    stored = cache("block { token { layer { k[dim] } } }", k, name="a", layers=(3, 4, 5), kernel=4)
+    alone = cache("layer { block { token { k[dim] } } }", k, name="a", layers=(3, 4, 5), kernel=4)
+    drawn = case(Random(1))
+    for theirs, ours, refused in ((stored, stored, True), (stored, alone, False), (alone, stored, False)):
+        sides = side([theirs]), side([ours])
+        world = ends(compile_bound(*sides).plan, sides, drawn.request)
+        for push in (False, True):
+            assert world.link(0, 0, push, frozenset({3, 4, 5})).entries
+            assert world.link(0, 0, push, frozenset({9})).entries == ()
+            if refused:
+                with pytest.raises(errors.BadRequestError, match="layers 3-5 of 'a' share a page: feed them together"):
+                    world.link(0, 0, push, frozenset({4}))
+            else:
+                (entry,) = world.link(0, 0, push, frozenset({4})).entries
+                assert len(entry.page) + sum(len(one.table) for one in entry.token) > 0

@@ -1,0 +1,242 @@
+"""Requests that are fed in chunks while they are computed, pulled and pushed: right bytes, and nothing too early."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.requests import ask, check, clear, fed, filled
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.plan.block_tables import Tables
+from kvplan.runtime import Request, Sample, Transfer, errors
+
+Chunks = list[tuple[tuple[int, int], tuple[int, ...] | None]]
+LAYERS = (3, 7)
+SHAPES = [(Shape(2), Shape(1)), (Shape(1), Shape(2)), (Shape(2, kernel=6), Shape(1, ratio=2))]
+
+
+class Flag:
+    """An event that completes when it is told to."""
+
+    def __init__(self, done: bool = False) -> None:
+        self.done = done
+
+    def query(self) -> bool:
+        return self.done
+
+
+def until(true: Callable[[], bool], made: World, seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come true in time"
+        for worker in made.decode:
+            worker.poll()
+        time.sleep(0.001)
+
+
+def cuts(end: int, seed: int) -> Chunks:
+    """Chunks of tokens [0, end), some of them by layer, in a random order of layers."""
+    draw = random.Random(seed)
+    edges = [0, *sorted(draw.sample(range(1, end), 3)), end]
+    found: Chunks = []
+    for first, last in pairwise(edges):
+        layers = [(layer,) for layer in draw.sample(LAYERS, 2)]
+        found += [((first, last), one) for one in layers] if draw.random() < 0.5 else [((first, last), None)]
+    return found
+
+
+def offer(made: World, request: Request, chunks: Chunks, after: Flag | None = None, more: bool = False) -> None:
+    for number, (tokens, layers) in enumerate(chunks):
+        last = number == len(chunks) - 1 and not more
+        tables: Tables = request.prefill if tokens[1] == request.tokens[1] else {"kv": request.prefill["kv"]}
+        for worker in made.prefill:
+            worker.offer(request.id, tokens, tables, layers=layers, last=last, after=after)
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("shapes", SHAPES)
+@pytest.mark.parametrize("seed", range(4))
+def test_every_byte_in_chunks(shapes: tuple[Shape, Shape], mode: str, seed: int) -> None:
+    made = world(*shapes, mode=mode)
+    request = ask(made, (0, 45))
+    filled(made, request)
+    for worker in made.prefill:
+        worker.open("r", (0, 45))
+    moving = [worker.open(fed(request), 20, checksum=Sample()) for worker in made.decode]
+    offer(made, request, cuts(45, seed))
+    for number, transfer in enumerate(moving):
+        until(transfer.poll, made)
+        assert (transfer.state, transfer.progress) == ("done", 1.0), transfer.error
+        check(made, number, request)
+    assert made.released() == {("r", "finished")}
+    made.close()
+
+
+def started(made: World, request: Request) -> Transfer:
+    """An opened request whose prefill workers have all said that they hold it."""
+    for worker in made.prefill:
+        worker.open(request.id, request.tokens)
+    transfer = made.decode[0].open(fed(request), 20)
+    until(lambda: all(part.phase != "claiming" for part in transfer.parts), made)
+    return transfer
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_nothing_moves_before_its_event(mode: str) -> None:
+    made, event = world(Shape(1), Shape(1), mode=mode), Flag()
+    request = ask(made, (0, 12))
+    transfer = started(made, request)
+    offer(made, request, [((0, 12), None)], after=event)
+    for _ in range(20):
+        made.decode[0].poll()
+        time.sleep(0.001)
+    assert not any(array.any() for array in made.decode_memory[0].values())
+    filled(made, request)
+    event.done = True
+    until(transfer.poll, made)
+    check(made, 0, request)
+    assert transfer.query()
+    made.close()
+
+
+def test_a_transfer_is_an_event_itself() -> None:
+    """What arrived here is offered on: the worker in the middle decodes from one engine and prefills for another."""
+    made, further = world(Shape(1), Shape(1)), world(Shape(1), Shape(1))
+    request = ask(made, (0, 12))
+    transfer = started(made, request)
+    further.prefill[0].hold("s", after=transfer)
+    there = further.decode[0].submit(replace(request, id="s"), 20)
+    for _ in range(5):
+        there.poll()
+    assert [part.phase for part in there.parts] == ["claiming"]
+    filled(made, request)
+    offer(made, request, [((0, 12), None)])
+    until(lambda: transfer.poll() and there.poll(), made)
+    assert there.state == "done"
+    made.close()
+    further.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_decode_may_open_a_request_first(mode: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    request = ask(made, (0, 12))
+    filled(made, request)
+    transfer = made.decode[0].open(fed(request), 20)
+    for _ in range(20):
+        transfer.poll()
+        time.sleep(0.001)
+    for worker in made.prefill:
+        worker.open("r", (0, 12))
+    offer(made, request, [((0, 5), None), ((5, 12), None)])
+    until(transfer.poll, made)
+    assert transfer.state == "done", transfer.error
+    check(made, 0, request)
+    made.close()
+
+
+def test_what_is_held_as_a_whole_may_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world(Shape(2), Shape(1))
+    request = ask(made, (0, 12))
+    filled(made, request)
+    made.hold("r")
+    transfer = made.decode[0].open(request, 20)
+    until(transfer.poll, made)
+    assert transfer.state == "done", transfer.error
+    check(made, 0, request)
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_what_is_opened_may_be_asked_for_as_a_whole(mode: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    request = ask(made, (0, 12))
+    for worker in made.prefill:
+        worker.open("r", (0, 12))
+    transfer = made.decode[0].submit(request, 20)
+    offer(made, request, [((0, 5), None)], more=True)
+    for _ in range(20):
+        transfer.poll()
+        time.sleep(0.001)
+    assert not transfer.ended
+    filled(made, request)
+    for worker in made.prefill:
+        worker.offer("r", (5, 12), request.prefill, last=True)
+    until(transfer.poll, made)
+    assert transfer.state == "done", transfer.error
+    if mode == "pull":
+        check(made, 0, request)
+    made.close()
+
+
+WRONG: dict[str, tuple[Chunks, str]] = {
+    "overlap": ([((0, 8), None), ((4, 12), None)], "overlap"),
+    "gap": ([((0, 4), None), ((8, 12), None)], "gaps"),
+    "unknown layer": ([((0, 12), (4,))], "unknown"),
+    "a layer twice": ([((0, 12), (3,)), ((0, 12), (3, 7))], "overlap"),
+    "half of the layers": ([((0, 12), (3,))], "gaps"),
+}
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("name", WRONG)
+def test_chunks_that_do_not_make_the_request_fail_it(mode: str, name: str) -> None:
+    chunks, text = WRONG[name]
+    made = world(Shape(1), Shape(1), mode=mode)
+    request = ask(made, (0, 12))
+    transfer = started(made, request)
+    offer(made, request, chunks)
+    until(transfer.poll, made)
+    assert transfer.state == "failed"
+    assert text in str(transfer.error)
+    clear(made)
+    for worker in made.prefill:
+        worker.withdraw("r")
+    assert made.released() == {("r", "withdrawn")}
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("first", [3, 20, 44, 45])
+def test_decode_has_a_prefix_that_prefill_does_not_know_of(first: int, mode: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    whole = ask(made, (0, 45))
+    filled(made, whole)
+    for worker in made.prefill:
+        worker.open("r", (0, 45))
+    hit = replace(whole, tokens=(first, 45))
+    transfer = made.decode[0].open(fed(hit), 20)
+    offer(made, whole, [((0, 10), None), ((10, 30), None), ((30, 45), None)])
+    until(transfer.poll, made)
+    assert transfer.state == "done", transfer.error
+    check(made, 0, hit)
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_a_request_that_is_withdrawn_fails(mode: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    request = ask(made, (0, 12))
+    transfer = started(made, request)
+    offer(made, request, [((0, 4), None)], more=True)
+    made.prefill[1].withdraw("r")
+    until(transfer.poll, made)
+    assert isinstance(transfer.error, errors.WithdrawnError)
+    until(lambda: not made.decode[0].quarantined(), made)
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_fed_requests_have_a_deadline(mode: str) -> None:
+    made = world(Shape(1), Shape(1), Model(state=False), mode=mode)
+    transfer = made.decode[0].open(fed(ask(made, (0, 12))), 0.1)
+    until(transfer.poll, made)
+    assert transfer.state == "expired"
+    until(lambda: not made.decode[0].quarantined(), made)
+    made.close()

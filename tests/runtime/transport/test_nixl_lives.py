@@ -1,0 +1,140 @@
+"""The life of a NIXL agent: peers that are lost and met again, what is given back, what a close leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.helpers.agents import has_nixl
+from tests.runtime.transport.test_nixl import Two, index, region
+
+from kvplan.runtime import Nixl, errors
+
+if not has_nixl():
+    pytest.skip("NIXL is not installed", allow_module_level=True)
+
+
+@pytest.fixture
+def two() -> Iterator[Two]:
+    made = Two()
+    yield made
+    made.close()
+
+
+def test_a_probe_is_sent_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, sent = [0.0], list[bytes]()
+    reader, owner = Nixl("reader", clock=lambda: clock[0]), Nixl("owner")
+    peer = reader.add_peer(owner.metadata())
+    monkeypatch.setattr(reader.agent, "send_notif", lambda peer, message: sent.append(message))
+    for time_ in (0.0, 0.1, 0.19, 0.2, 0.3, 0.5):
+        clock[0] = time_
+        assert not reader.lost(peer)
+    assert sent == [b""] * 3
+    assert not reader.lost("nobody")
+    reader.close()
+    owner.close()
+
+
+def test_a_lost_peer_stays_lost_until_it_is_met_again(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = two.reader.bindings.nixlRemoteDisconnectError
+
+    def raise_(peer: str, message: bytes) -> None:
+        raise broken("gone")
+
+    monkeypatch.setattr(two.reader.agent, "send_notif", raise_)
+    assert two.reader.lost(two.peer)
+    assert two.reader.lost(two.peer)
+    two.reader.remove_peer(two.peer)
+    assert not two.reader.lost(two.peer)
+
+
+def test_what_was_given_back_is_met_again_by_another_name(two: Two) -> None:
+    """The lists of before, and the old name, are no good; the new metadata is."""
+    old, metadata, (local, remote) = two.owner.name, two.owner.metadata(), two.lists()
+    two.owner.deregister()
+    two.reader.deregister()
+    with pytest.raises(errors.HandleError, match="after its release"):
+        two.reader.post("READ", two.peer, local, index(0), remote, index(0))
+    local.release()
+    two.owner.register(region(two.theirs), "DRAM")
+    two.reader.register(region(two.mine), "DRAM")
+    assert (two.owner.name != old, two.owner.metadata() != metadata) == (True, True)
+    assert two.reader.peers == set()
+    two.peer = two.reader.add_peer(two.owner.metadata())
+    two.until_done(two.read(index(2)))
+    np.testing.assert_array_equal(two.mine[128:192], two.theirs[128:192])
+
+
+def test_a_poisoned_name_blocks_no_other(two: Two) -> None:
+    bad = Nixl("owner")
+    bad.register(region(two.theirs), "DRAM")
+    for _ in range(2):
+        with pytest.raises(errors.TransportError):
+            two.reader.add_peer(bad.metadata()[:-9])
+    with pytest.raises(errors.TransportError):
+        two.reader.add_peer(bad.metadata())
+    two.until_done(two.read(index(1)))
+    # What poisoned it was one name: the worker meets again after it has taken another.
+    bad.deregister()
+    bad.register(region(two.theirs), "DRAM")
+    two.peer = two.reader.add_peer(bad.metadata())
+    two.owner = bad
+    two.until_done(two.read(index(4)))
+    np.testing.assert_array_equal(two.mine[256:320], two.theirs[256:320])
+
+
+def test_a_failing_release_of_a_read_that_ended_is_logged(two: Two, caplog: pytest.LogCaptureFixture) -> None:
+    handle = two.read(index(1))
+    two.until_done(handle)
+    real, handle.value = handle.value, Failing()
+    handle.release()
+    assert handle.state == "released"
+    assert "release failed" in caplog.text
+    real.release()
+
+
+class Failing:
+    """Stands for NIXL where every call that gives something back fails."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: object) -> None:
+            self.calls.append(name)
+            raise RuntimeError(name)
+
+        return call
+
+
+def test_close_tries_every_step(two: Two) -> None:
+    handle, real, failing = two.read(index(1)), two.reader._agent, Failing()
+    two.until_done(handle)
+    handle.release()
+    two.reader._agent = failing
+    two.reader.close()
+    two.reader.close()
+    assert failing.calls == ["remove_remote_agent", "deregister_memory"]
+    assert two.reader._agent is None
+    del real
+
+
+def test_calls_after_close_are_typed_errors(two: Two) -> None:
+    local, remote = two.lists()
+    two.reader.close()
+    spans = region(two.mine)
+    for call in (
+        two.reader.metadata,
+        two.reader.progress,
+        lambda: two.reader.lost(two.peer),
+        two.reader.deregister,
+        lambda: two.reader.add_peer(b"x"),
+        lambda: two.reader.register(spans, "DRAM"),
+        lambda: two.reader.prepare(None, np.array([[8, 64, 0, 64, 1]]), "DRAM"),
+        lambda: two.reader.post("READ", two.peer, local, index(0), remote, index(0)),
+        lambda: two.reader.post_spans("READ", two.peer, spans, "DRAM", spans, "DRAM"),
+    ):
+        with pytest.raises(errors.TransportError, match="is closed"):
+            call()
