@@ -16,7 +16,7 @@ from kvplan.compiler.errors import BadInput, ProofFailed
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
 from kvplan.compiler.pair.elect import OPTIONS
-from kvplan.compiler.pair.groups import meetings
+from kvplan.compiler.pair.groups import pair_groups
 from kvplan.compiler.pair.reads import Placed, elections, notified, placed, reads
 from kvplan.compiler.pair.sides import plan_side
 from kvplan.compiler.prove.parse import parse
@@ -148,7 +148,7 @@ def _pairs(prefill: Placed, decode: Placed, source: Side, target: Side) -> tuple
     return tuple(
         Pair(m.name, m.prefill, m.decode, m.page, build(theirs[m.prefill], ours[m.decode], m.needs, m.rows), m.needs,
              m.rows)
-        for m in meetings(prefill.side, decode.side)
+        for m in pair_groups(prefill.side, decode.side)
     )  # fmt: skip
 
 

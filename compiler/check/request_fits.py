@@ -9,7 +9,7 @@ from kvplan.compiler.bound import BoundGroup, BoundSide
 from kvplan.compiler.check.request import LARGEST, Ids, Request, Ring, Slot, Table
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.paging.rings import oldest
-from kvplan.compiler.pair.groups import Meeting, meetings
+from kvplan.compiler.pair.groups import GroupPair, pair_groups
 from kvplan.compiler.side.text import nearest
 from kvplan.plan.types import CONTEXT, Needs
 
@@ -21,15 +21,15 @@ class Who:
     word: str
     side: BoundSide
     tables: Mapping[str, Table]
-    met: Mapping[str, list[Meeting]]
+    met: Mapping[str, list[GroupPair]]
 
 
 def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
     """Refuse what does not fit the sides. Raises BadInput (Q007..Q015)."""
-    met = meetings(prefill, decode)
+    met = pair_groups(prefill, decode)
     _check_lengths(asked, decode, met)
-    theirs: dict[str, list[Meeting]] = {}
-    ours: dict[str, list[Meeting]] = {}
+    theirs: dict[str, list[GroupPair]] = {}
+    ours: dict[str, list[GroupPair]] = {}
     for meeting in met:
         theirs.setdefault(meeting.prefill, []).append(meeting)
         ours.setdefault(meeting.decode, []).append(meeting)
@@ -74,7 +74,7 @@ def _in_ring(group: BoundGroup, first: int, end: int) -> list[range]:
     return [range(low, high)] if low < high else [range(low, blocks), range(high)]
 
 
-def _check_lengths(asked: Request, decode: BoundSide, met: Iterable[Meeting]) -> None:
+def _check_lengths(asked: Request, decode: BoundSide, met: Iterable[GroupPair]) -> None:
     groups = {group.name: group.length for group in decode.groups}
     known = sorted({groups[m.decode] for m in met} - {CONTEXT})
     for name in asked.lengths:

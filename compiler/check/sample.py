@@ -11,7 +11,7 @@ from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
 from kvplan.compiler.check.request_fits import needed, positions
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.paging.rings import oldest
-from kvplan.compiler.pair.groups import Meeting, meetings
+from kvplan.compiler.pair.groups import GroupPair, pair_groups
 from kvplan.plan.types import CONTEXT
 
 SHORT = 512  # tokens of windows and chunks that a sample reaches from its beginning
@@ -68,14 +68,14 @@ def sample_request(
     random = Random(seed)
     own = {g.length: tokens for g in decode.groups if g.length != CONTEXT} | dict(lengths or {})
     asked = Request(tokens, {}, {}, own)
-    met = meetings(prefill, decode)
+    met = pair_groups(prefill, decode)
     theirs = {g.name: [m for m in met if m.prefill == g.name] for g in prefill.groups}
     ours = {g.name: [m for m in met if m.decode == g.name] for g in decode.groups}
     tables = _tables("prefill", prefill, asked, theirs, random), _tables("decode", decode, asked, ours, random)
     return Request(tokens, *tables, own)
 
 
-Met = Mapping[str, list[Meeting]]
+Met = Mapping[str, list[GroupPair]]
 
 
 def _tables(word: str, side: BoundSide, asked: Request, met: Met, random: Random) -> dict[str, Table]:
@@ -88,7 +88,7 @@ def _tables(word: str, side: BoundSide, asked: Request, met: Met, random: Random
     return found | {g.name: _later(g, t, asked, met[g.name], random) for g, t in rings}
 
 
-def _need(side: BoundSide, group: BoundGroup, asked: Request, met: list[Meeting]) -> set[int]:
+def _need(side: BoundSide, group: BoundGroup, asked: Request, met: list[GroupPair]) -> set[int]:
     """The block positions that have to be there."""
     if group.store != "tokens":
         return {0}
@@ -125,7 +125,7 @@ def _table(side: BoundSide, group: BoundGroup, asked: Request, need: set[int], p
     return Ring(ids, asked.range_of(group.length)[1]) if group.ring else Ids(start, ids)
 
 
-def _later(group: BoundGroup, ring: Ring, asked: Request, met: list[Meeting], random: Random) -> Ring:
+def _later(group: BoundGroup, ring: Ring, asked: Request, met: list[GroupPair], random: Random) -> Ring:
     """The ring after more tokens, as many at most as leave there what is needed."""
     ranges = [(first, m.rows) for m in met for first, _ in needed(m.needs, *asked.range_of(group.length), m.rows)]
     late = (n for n in range(group.ring) if all(oldest(ring.at + n, group.ring, rows) <= low for low, rows in ranges))

@@ -10,7 +10,7 @@ from kvplan.plan.types import Needs
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class GroupPair:
     """Two groups and (cache, tensor)s that both have, of which the same rows of `rows` tokens are needed.
 
     `page` is the number of rows in a page of both sides, 0 where they differ.
@@ -25,7 +25,7 @@ class Meeting:
     tensors: tuple[tuple[str, str], ...]
 
 
-def meetings(prefill: BoundSide, decode: BoundSide) -> tuple[Meeting, ...]:
+def pair_groups(prefill: BoundSide, decode: BoundSide) -> tuple[GroupPair, ...]:
     """All meetings, by decode group, then prefill group. Raises Refused (C136) where there is none."""
     found = tuple(m for ours in decode.groups for theirs in prefill.groups for m in _meet(theirs, ours, decode))
     if not found:
@@ -33,7 +33,7 @@ def meetings(prefill: BoundSide, decode: BoundSide) -> tuple[Meeting, ...]:
     return found
 
 
-def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Meeting]:
+def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[GroupPair]:
     """One meeting, or one for each sort of tensor where the caches that meet are not needed alike."""
     both = set(theirs.members) & set(ours.members)
     caches = [cache for cache in decode.caches if any(name == cache.name for name, _ in both)]
@@ -44,7 +44,7 @@ def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Meeti
     name = ours.name if ours.name == theirs.name else f"{theirs.name}>{ours.name}"
     page = ours.kernel if ours.kernel == theirs.kernel else 0
     return [
-        Meeting(name if len(sorts) == 1 else f"{name}:{_label(found, caches, rows)}", theirs.name, ours.name,
+        GroupPair(name if len(sorts) == 1 else f"{name}:{_label(found, caches, rows)}", theirs.name, ours.name,
                 page // rows, needs, rows, tuple(found))
         for (needs, rows), found in sorts.items()
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.paging.paging import check_rows
 from kvplan.compiler.pair.coalesce import Gaps, coalesce, vacant
 from kvplan.compiler.pair.elect import RULES, Choice, check_whole, classes, elect
-from kvplan.compiler.pair.groups import Meeting, meetings
+from kvplan.compiler.pair.groups import GroupPair, pair_groups
 from kvplan.compiler.pair.intersect import Range, Span, common, law, runs, spans
 from kvplan.compiler.pair.relative import relative, shape
 from kvplan.compiler.placement.place import place
@@ -31,7 +31,7 @@ class Placed:
 class Job:
     """One read to be: a unit of either worker, and the tensors read with the layers they share."""
 
-    meeting: Meeting
+    meeting: GroupPair
     cache: BoundCache
     prefill: int
     decode: int
@@ -99,7 +99,7 @@ def notified(count: int, chosen: Mapping[tuple[str, str], list[Choice]]) -> tupl
 
 def _jobs(prefill: Placed, decode: Placed, chosen: Mapping[tuple[str, str], list[Choice]]) -> tuple[list[Job], ...]:
     """The jobs of every decode worker, in the order of its planes."""
-    met = {(m.prefill, m.decode, *tensor): m for m in meetings(prefill.side, decode.side) for tensor in m.tensors}
+    met = {(m.prefill, m.decode, *tensor): m for m in pair_groups(prefill.side, decode.side) for tensor in m.tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
     jobs: tuple[dict[tuple[int, Unit, Unit, tuple[int, ...], str], Job], ...] = tuple({} for _ in decode.units)
     for cache, tensor, choice, from_unit, to_unit, layers in _matches(prefill, decode, caches, chosen):
