@@ -27,7 +27,7 @@ def measure(pairs: int) -> list[Row]:
 
 def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
     from kvplan.plan.types import Blocks
-    from kvplan.runtime.transfer.gather import Scratch, gather
+    from kvplan.runtime.transfer.gather import IndexScratch, gather
 
     pair = plan.pairs[0]
     link = here(plan, blocks=2 * BLOCKS)
@@ -36,7 +36,7 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
     ids = [np.array(one, np.int32) for one in lists]
     there, mine = (Blocks(0, one.astype(np.int64)) for one in ids)
     runs: Mapping[str, Runs] = {pair.name: pair.match(0, BLOCKS * TOKENS, there, mine, 0, 0)}
-    scratch, offsets = Scratch(), np.arange(LAYERS, dtype=np.int64) * 2 * BLOCKS
+    scratch, offsets = IndexScratch(), np.arange(LAYERS, dtype=np.int64) * 2 * BLOCKS
     wide = there.ids, mine.ids
 
     def ours() -> object:

@@ -16,7 +16,7 @@ from bench.raw import Raw
 from bench.stage import pool, room
 
 if TYPE_CHECKING:
-    from kvplan.cli.demo.processes import Line
+    from kvplan.cli.demo.processes import WorkerPipe
     from kvplan.runtime import DecodeWorker, Identity, Keys
 
 SECONDS, LEASE = 60.0, 3600.0
@@ -24,7 +24,7 @@ PAUSE = 0.0005
 
 
 @dataclass(frozen=True)
-class Pair:
+class PeerPair:
     """What reads from the other process: kvplan's decode worker, and NIXL by hand into the same memory."""
 
     decode: DecodeWorker
@@ -39,7 +39,7 @@ class Pair:
         return self.raw
 
 
-def serve(line: Line, path: str, blocks: int, requests: Iterable[str], identity: Identity, keys: Keys) -> None:
+def serve(line: WorkerPipe, path: str, blocks: int, requests: Iterable[str], identity: Identity, keys: Keys) -> None:
     """Prefill worker 0 of the plan at `path`, over noise that `requests` hold; until the parent is gone."""
     from kvplan.runtime import Nixl, PrefillWorker, load_plan
     from kvplan.runtime.transport.nixl import api
@@ -60,9 +60,9 @@ def serve(line: Line, path: str, blocks: int, requests: Iterable[str], identity:
 
 
 @contextmanager
-def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[Pair]:
+def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[PeerPair]:
     """A process that serves `requests` of `blocks` blocks, and this one connected to it; NIXL counts what it posts."""
-    from kvplan.cli.demo.processes import Crew
+    from kvplan.cli.demo.processes import Processes
     from kvplan.cli.demo.run import engines
     from kvplan.runtime import DecodeWorker, Nixl, load_plan
     from kvplan.runtime.transport.nixl import api
@@ -70,7 +70,7 @@ def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[Pair]:
     plan = load_plan(path)
     memory = np.zeros(room(plan.decode, 0, blocks), np.uint8)
     who = engines()
-    with Crew() as crew:
+    with Processes() as crew:
         member = crew.start("prefill", serve, path, blocks, tuple(requests), *who["prefill"])
         address, card = member.hear(time.monotonic() + SECONDS)
         mine, transport = pool(plan.decode, 0, blocks, memory.ctypes.data), Nixl("decode", telemetry=True)
@@ -78,6 +78,6 @@ def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[Pair]:
         decode = DecodeWorker(plan, 0, mine, transport, identity=identity, keys=keys)
         try:
             decode.connect(address, SECONDS)
-            yield Pair(decode, Raw(api(), "raw-decode", memory), card, memory)
+            yield PeerPair(decode, Raw(api(), "raw-decode", memory), card, memory)
         finally:
             decode.close()

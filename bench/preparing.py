@@ -12,7 +12,7 @@ from bench.stage import library, nixl_missing, plan_of, pool, reserve, room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
-    from kvplan.runtime.transfer.prepare import Link
+    from kvplan.runtime.transfer.prepare import PreparedLink
 
 AREA = "preparing a peer"
 MODEL, SIDES = "llama-3.3-70b", ("tp=8", "tp=4")
@@ -45,7 +45,7 @@ def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
     peer = ours.add_peer(theirs.metadata())
 
     def once(keep: object = (spaces, theirs)) -> None:
-        made: Link = prepare.link(plan, 0, 0, peer, ours, pools[0].geometry, pools[1].geometry)
+        made: PreparedLink = prepare.link(plan, 0, 0, peer, ours, pools[0].geometry, pools[1].geometry)
         made.release()
 
     return once

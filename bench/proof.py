@@ -24,7 +24,7 @@ Times = dict[str, float]
 STEPS: Mapping[str, tuple[str, ...]] = {
     "bind": ("bind",),
     "route": ("check_pair", "placed", "_plan"),
-    "emit": ("facts", "emit"),
+    "emit": ("plan_cost", "emit"),
     "parse": ("parse",),
     "prove": ("prove",),
 }

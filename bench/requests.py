@@ -13,7 +13,7 @@ from bench.report import Row, skipped
 from bench.stage import TOP, library, nixl_missing, pool, write_plan
 
 if TYPE_CHECKING:
-    from bench.peer import Pair
+    from bench.peer import PeerPair
     from kvplan.plan.types import Group, Ints, Plan, Side
     from kvplan.runtime import Blocks, Request, Slot
 
@@ -65,7 +65,7 @@ def _sides(model: str, prefill: str, decode: str) -> list[Row]:
             return [_row(plan, pair, name, *order) for name, order in orders.items()]
 
 
-def _row(plan: Plan, pair: Pair, name: str, prefill: Order, decode: Order) -> Row:
+def _row(plan: Plan, pair: PeerPair, name: str, prefill: Order, decode: Order) -> Row:
     wanted = request(plan, name, prefill, decode)
     done = pair.decode.submit(wanted, SECONDS).wait()
     fewest = minimum(plan, wanted)

@@ -12,7 +12,7 @@ from bench.sample import WARMUP, interleave
 from bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
-    from kvplan.runtime.control.channel import Line
+    from kvplan.runtime.control.channel import ControlClient
 
 AREA = "small requests"
 MODEL, SIDE, BLOCKS, ROUNDS = "llama-3.1-8b", "tp=1", 4, 2
@@ -43,7 +43,7 @@ def measure(pairs: int) -> list[Row]:
             return [within(AREA, f"{size} KiB, {ROUNDS} round trips", interleave(ours, bare, pairs, WARMUP))]
 
 
-def round_trip(line: Line) -> None:
+def round_trip(line: ControlClient) -> None:
     """A claim of nothing, and the answer."""
     from kvplan.runtime.control.messages import Claim
 

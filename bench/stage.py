@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.plan.types import Plan, Side
     from kvplan.runtime.memory.register import Pool
-    from kvplan.runtime.transfer.prepare import Link
+    from kvplan.runtime.transfer.prepare import PreparedLink
     from kvplan.runtime.transport.base import Transport
 
 TOP, GAP = 1 << 40, 1 << 30
@@ -97,7 +97,7 @@ def room(side: Side, worker: int, blocks: int) -> int:
     return sum(blocks * ratios[plane.group] * plane.stride for plane in names.planes(side.workers[worker]))
 
 
-def here(plan: Plan, blocks: int) -> Link:
+def here(plan: Plan, blocks: int) -> PreparedLink:
     """Decode worker 0's prepared reads from prefill worker 0, over made-up addresses that nothing is read from."""
     from kvplan.runtime.transport.inmemory import Hub, InMemory
 
@@ -107,7 +107,7 @@ def here(plan: Plan, blocks: int) -> Link:
     return between(plan, prefill, decode, InMemory(hub), InMemory(hub))
 
 
-def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Transport) -> Link:
+def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Transport) -> PreparedLink:
     """Register both pools and prepare the reads, all in this process."""
     from kvplan.runtime.transfer import prepare
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PairJob:
     """One pair of one model."""
 
     model: str
@@ -31,22 +31,22 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CompileOutcome:
     """Plans by path, and the pairs that were refused with the reason."""
 
     plans: Mapping[str, Compiled]
-    refused: Sequence[tuple[Job, Exception]]
+    refused: Sequence[tuple[PairJob, Exception]]
 
 
-def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[Job]:
+def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[PairJob]:
     """Models × prefill sides × decode sides. Raises BadInput."""
     from kvplan.compiler.side.text import sides
 
     readers = sides(decode)
-    return [Job(model, p, d, options) for model in models for p in sides(prefill) for d in readers]
+    return [PairJob(model, p, d, options) for model in models for p in sides(prefill) for d in readers]
 
 
-def deployed(library: Library, deployment: Deployment, options: Mapping[str, str]) -> list[Job]:
+def deployed(library: Library, deployment: Deployment, options: Mapping[str, str]) -> list[PairJob]:
     """Every job of a deployment file; options of the command line come before the file's."""
     return [
         job
@@ -63,7 +63,7 @@ def _named(library: Library, models: Sequence[str]) -> list[str]:
 
 def opened(
     paths: Iterable[Path], options: Mapping[str, str], layouts: Sequence[Path] = ()
-) -> tuple[Library, list[Job]]:
+) -> tuple[Library, list[PairJob]]:
     """Deployment files: all layout files, those named by path too, and every job. Raises DslError, BadInput."""
     plain, _ = libraries([], layouts)
     found = [plain.deployment(path) for path in paths]
@@ -72,7 +72,7 @@ def opened(
     return library, [job for one in found for job in deployed(library, one, options)]
 
 
-def run(library: Library, jobs: Sequence[Job]) -> Outcome:
+def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
     """Compile all jobs; a refused pair does not stop the others. Raises BadInput, DslError, ProofFailed; an option that
     is not known, before any pair is compiled.
     """
@@ -82,7 +82,7 @@ def run(library: Library, jobs: Sequence[Job]) -> Outcome:
     for job in jobs:
         settled(job.options)
     plans: dict[str, Compiled] = {}
-    refused: list[tuple[Job, Exception]] = []
+    refused: list[tuple[PairJob, Exception]] = []
     for job in watched(jobs):
         try:
             compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
@@ -90,7 +90,7 @@ def run(library: Library, jobs: Sequence[Job]) -> Outcome:
             refused.append((job, error))
             continue
         plans[_path(plans, compiled)] = compiled
-    return Outcome(plans, refused)
+    return CompileOutcome(plans, refused)
 
 
 def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterable[T]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.cli import files
-from kvplan.plan.index import NAME, Entry, contents, entry, parse, render
+from kvplan.plan.index import NAME, IndexEntry, contents, entry, parse, render
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
@@ -41,7 +41,7 @@ def expected(out: Path, plans: Mapping[str, Compiled], orphans: Collection[str] 
     return {NAME: render(entries.values())} if entries or found else {}
 
 
-def _entry(path: str, one: Compiled) -> Entry:
+def _entry(path: str, one: Compiled) -> IndexEntry:
     from kvplan.compiler.api import OPTIONS
 
     unusual = [name for name, value in one.plan.options if value != OPTIONS[name][0]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.emit.cost import Facts, facts
+from kvplan.compiler.emit.cost import PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit, functions
 from kvplan.compiler.emit.match_functions import build
 from kvplan.compiler.errors import BadInput, ProofFailed
@@ -17,7 +17,7 @@ from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
 from kvplan.compiler.pair.elect import OPTIONS
 from kvplan.compiler.pair.groups import pair_groups
-from kvplan.compiler.pair.reads import Placed, elections, notified, placed, reads
+from kvplan.compiler.pair.reads import PlacedSide, elections, notified, placed, reads
 from kvplan.compiler.pair.sides import plan_side
 from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import Proof, claim, prove
@@ -39,7 +39,7 @@ class Compiled:
     plan: Plan
     prefill: BoundSide
     decode: BoundSide
-    facts: Facts
+    facts: PlanCost
     proof: Proof
 
 
@@ -66,7 +66,7 @@ def compile_bound(
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
     notes = tuple(f"{name}: {note}" for name, side in (("prefill", prefill), ("decode", decode)) for note in side.notes)
     proved = claim(there, skipped)
-    about = facts(plan, proved=proved, notes=notes)
+    about = plan_cost(plan, proved=proved, notes=notes)
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
     parsed = parse(text, plan.model)
     proof = prove(parsed, here, there)
@@ -121,7 +121,9 @@ def _identifier(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
-def _plan(prefill: Placed, decode: Placed, options: Mapping[str, str], skipped: tuple[str, ...], title: str) -> Plan:
+def _plan(
+    prefill: PlacedSide, decode: PlacedSide, options: Mapping[str, str], skipped: tuple[str, ...], title: str
+) -> Plan:
     chosen = elections(prefill.side, decode.side, options["elect"])
     sides_of = [replace(side, digest=digest.side(side)) for side in (plan_side(prefill), plan_side(decode))]
     plan = Plan(
@@ -142,7 +144,7 @@ def _plan(prefill: Placed, decode: Placed, options: Mapping[str, str], skipped: 
     return digest.sealed(replace(plan, functions=digest.functions(text)))
 
 
-def _pairs(prefill: Placed, decode: Placed, source: Side, target: Side) -> tuple[Pair, ...]:
+def _pairs(prefill: PlacedSide, decode: PlacedSide, source: Side, target: Side) -> tuple[Pair, ...]:
     """Every pair of groups with layers in common, by decode group, then prefill group."""
     theirs, ours = ({group.name: group for group in side.groups} for side in (source, target))
     return tuple(

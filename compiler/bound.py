@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.model import Expr, Sizes, Storage, Value
+from kvplan.dsl.model import Expr, SizeSet, Storage, Value
 from kvplan.plan.types import ALL, CONTEXT, Needs
 
 
@@ -22,7 +22,7 @@ class BoundTensor:
     dtype: str
     size: int
     split: tuple[tuple[str, str], ...]
-    unit: int = 1
+    tokens_per_row: int = 1
     shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
@@ -32,7 +32,7 @@ class Stride:
     the largest group of the worker takes in one block, rounded up to what its caches are aligned to)."""
 
     expr: Expr
-    env: Mapping[str, Value | Sizes]
+    env: Mapping[str, Value | SizeSet]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class BoundCache:
     layers: tuple[int, ...]
     tensors: tuple[BoundTensor, ...]
     storage: Storage
-    env: Mapping[str, Value | Sizes]
+    env: Mapping[str, Value | SizeSet]
     kernel: int
     stride: Stride | None
     optional: bool
@@ -98,7 +98,7 @@ class BoundWorker:
     number: int
     at: tuple[tuple[str, int], ...]
     layers: range
-    turn: int = 0
+    token_shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class BoundSide:
     groups: tuple[BoundGroup, ...]
     workers: tuple[BoundWorker, ...]
     notes: tuple[str, ...] = ()
-    ways: int = 1
-    chunk: int = 1
+    token_shards: int = 1
+    interleave_tokens: int = 1
     blocks: int | None = None
     absent: tuple[tuple[str, str], ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Code(NamedTuple):
+class ErrorCode(NamedTuple):
     """One sentence, and a long text with an example."""
 
     title: str

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvplan.dsl.code import Code as Code
+from kvplan.dsl.code import ErrorCode as ErrorCode
 from kvplan.dsl.codes_configs import CONFIGS
 from kvplan.dsl.codes_files import KEYS, YAML
 from kvplan.dsl.codes_values import EXPRESSIONS, VALUES
 
-CODES: Mapping[str, Code] = {**YAML, **KEYS, **EXPRESSIONS, **VALUES, **CONFIGS}
+CODES: Mapping[str, ErrorCode] = {**YAML, **KEYS, **EXPRESSIONS, **VALUES, **CONFIGS}
 
 
 def page() -> str:

@@ -12,23 +12,23 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TypeVar
 
-from kvplan.dsl.files.conditions import Spoken
+from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import SORTS, identify, open_document
-from kvplan.dsl.files.engines import Around, parse_engine
+from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.kinds import parse_kind
-from kvplan.dsl.files.lazy_files import Shelf
-from kvplan.dsl.files.models import Known, parse_model
+from kvplan.dsl.files.lazy_files import LazyFiles
+from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.variants import FAMILY, check_variants, names_in, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import Deployment, Engine, Kind, Model, Param
-from kvplan.dsl.rules.config_rules import Reading, parse_reading
+from kvplan.dsl.rules.config_rules import ConfigRules, parse_reading
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.params import parse_params
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
 from kvplan.dsl.text.overlay import merged, without
-from kvplan.dsl.text.source import Span, inline, shown
-from kvplan.dsl.text.yaml_reader import Document, Scalar, Table
+from kvplan.dsl.text.source import SourceSpan, inline, shown
+from kvplan.dsl.text.yaml_reader import YamlDocument, YamlScalar, YamlTable
 
 T = TypeVar("T")
 FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "configs": "config"}
@@ -43,20 +43,20 @@ class Library:
     paths: Mapping[str, Mapping[str, Path]]
 
     @cached_property
-    def kinds(self) -> Shelf[Kind]:
-        return Shelf("kind", self.paths["kind"], lambda name: self._parsed("kind", name, self._kind))
+    def kinds(self) -> LazyFiles[Kind]:
+        return LazyFiles("kind", self.paths["kind"], lambda name: self._parsed("kind", name, self._kind))
 
     @cached_property
-    def engines(self) -> Shelf[Engine]:
-        return Shelf("engine", self.paths["engine"], lambda name: self._parsed("engine", name, self._engine))
+    def engines(self) -> LazyFiles[Engine]:
+        return LazyFiles("engine", self.paths["engine"], lambda name: self._parsed("engine", name, self._engine))
 
     @cached_property
-    def models(self) -> Shelf[Model]:
-        return Shelf("model", self.paths["model"], lambda name: self._parsed("model", name, self._model))
+    def models(self) -> LazyFiles[Model]:
+        return LazyFiles("model", self.paths["model"], lambda name: self._parsed("model", name, self._model))
 
     @cached_property
-    def readings(self) -> Shelf[Reading]:
-        return Shelf("config", self.paths["config"], lambda name: self._parsed("config", name, _config))
+    def readings(self) -> LazyFiles[ConfigRules]:
+        return LazyFiles("config", self.paths["config"], lambda name: self._parsed("config", name, _config))
 
     def kind(self, name: str) -> Kind:
         return self.kinds.find(name)
@@ -101,11 +101,11 @@ class Library:
     def outer(self) -> tuple[str, ...]:
         """The names that a kind's expressions may use besides its own: options of every engine, and a model's words."""
         options = (self._root("engine", name).get("options") for name in self.engines)
-        names = {entry.key.text for option in options if isinstance(option, Table) for entry in option.entries}
+        names = {entry.key.text for option in options if isinstance(option, YamlTable) for entry in option.entries}
         return tuple(sorted({*names, *WORDS}))
 
     @cached_property
-    def spoken(self) -> Spoken:
+    def spoken(self) -> OptionWords:
         """What conditions over options may say; files that cannot be read say nothing."""
         found: dict[str, tuple[Param, ...]] = {}
         words = {value for kind in self._readable for param in kind.params.values() for value in param.values}
@@ -114,7 +114,7 @@ class Library:
                 found[param.name] = (*found.get(param.name, ()), param)
             for own in entries(Sink(), root.get("own") if root else None, "own").values():
                 words |= {key.text for key in entries(Sink(), own, "own")}
-        return Spoken(found, self.storages | words | frozenset(dtypes.NAMES))
+        return OptionWords(found, self.storages | words | frozenset(dtypes.NAMES))
 
     @cached_property
     def storages(self) -> frozenset[str]:
@@ -156,7 +156,7 @@ class Library:
             raise DslError(*sink.found)
         return made
 
-    def _parse(self, sink: Sink, sort: str, document: Document, name: str) -> object:
+    def _parse(self, sink: Sink, sort: str, document: YamlDocument, name: str) -> object:
         if sort == "deployment":
             return parse_deployment(sink, document.root, name, document.root.span, set(self.models))
         parse = {"kind": self._kind, "engine": self._engine, "model": self._models, "config": _config}[sort]
@@ -166,7 +166,7 @@ class Library:
             sink.take(error)
             return None
 
-    def _parsed(self, sort: str, name: str, parse: Callable[[Sink, Document, str], T]) -> T:
+    def _parsed(self, sort: str, name: str, parse: Callable[[Sink, YamlDocument, str], T]) -> T:
         document, sink = open_document(self.paths[sort][name]), Sink()
         sink.found.extend(document.errors)
         found, _ = identify(sink, document)
@@ -179,31 +179,31 @@ class Library:
             raise DslError(*sink.found)
         return made
 
-    def _kind(self, sink: Sink, document: Document, name: str) -> Kind:
+    def _kind(self, sink: Sink, document: YamlDocument, name: str) -> Kind:
         return parse_kind(sink, document.root, name, document.root.span, self.outer)
 
-    def _model(self, sink: Sink, document: Document, name: str) -> Model:
-        known, root = Known(self.kinds, self.outer, lambda: self.spoken), document.root
+    def _model(self, sink: Sink, document: YamlDocument, name: str) -> Model:
+        known, root = ModelReferences(self.kinds, self.outer, lambda: self.spoken), document.root
         check_variants(sink, root.get(FAMILY))
         return parse_model(sink, variant(root, name), name, place(root, name), known)
 
-    def _models(self, sink: Sink, document: Document, _: str) -> None:
+    def _models(self, sink: Sink, document: YamlDocument, _: str) -> None:
         """Every model of a file; a mistake of a family is told once."""
         for name in names_in(document.path):
             self._model(sink, document, name)
         sink.found[:] = dict.fromkeys(sink.found)
 
-    def _engine(self, sink: Sink, document: Document, name: str) -> Engine:
+    def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
         root = self._extended(document.root, (name,))
-        return parse_engine(sink, root, name, document.root.span, Around(self.kinds, WORDS))
+        return parse_engine(sink, root, name, document.root.span, EngineContext(self.kinds, WORDS))
 
-    def _whole(self, name: str) -> Table:
+    def _whole(self, name: str) -> YamlTable:
         """An engine's file with all that it extends."""
         return self._extended(self._root("engine", name), (name,))
 
-    def _extended(self, root: Table, chain: tuple[str, ...]) -> Table:
+    def _extended(self, root: YamlTable, chain: tuple[str, ...]) -> YamlTable:
         base = root.get("extends")
-        if not isinstance(base, Scalar):
+        if not isinstance(base, YamlScalar):
             return root
         if base.text in chain:
             circle = " -> ".join((*chain, base.text))
@@ -215,17 +215,17 @@ class Library:
         # Which engine is the default is a fact about one file.
         return merged(without(under, "default", "extends"), root)
 
-    def _root(self, sort: str, name: str) -> Table:
+    def _root(self, sort: str, name: str) -> YamlTable:
         return open_document(self.paths[sort][name]).root
 
 
-def _config(sink: Sink, document: Document, name: str) -> Reading:
+def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
     return parse_reading(sink, document.root, name, document.root.span)
 
 
-def _says_default(root: Table) -> bool:
+def _says_default(root: YamlTable) -> bool:
     said = root.get("default")
-    return isinstance(said, Scalar) and said.text == "true"
+    return isinstance(said, YamlScalar) and said.text == "true"
 
 
 def load(paths: Sequence[Path] = (), layouts: Sequence[Path] = ()) -> Library:
@@ -276,9 +276,9 @@ def _same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve() or one.read_bytes() == other.read_bytes()
 
 
-def _name_span(path: Path, sort: str) -> Span:
+def _name_span(path: Path, sort: str) -> SourceSpan:
     value = open_document(path).root.get(sort)
-    return value.span if isinstance(value, Scalar) else Span(shown(path), 1, 1, 1)
+    return value.span if isinstance(value, YamlScalar) else SourceSpan(shown(path), 1, 1, 1)
 
 
 def load_deployment(path: Path, layouts: Sequence[Path] = ()) -> Deployment:

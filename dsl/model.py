@@ -13,10 +13,10 @@ from kvplan.dsl.lang.nodes import Item as Item
 from kvplan.dsl.lang.nodes import Leaf as Leaf
 from kvplan.dsl.lang.nodes import Pad as Pad
 from kvplan.dsl.lang.nodes import Repeat as Repeat
-from kvplan.dsl.lang.nodes import Sizes as Sizes
+from kvplan.dsl.lang.nodes import SizeSet as SizeSet
 from kvplan.dsl.lang.nodes import Storage as Storage
 from kvplan.dsl.lang.nodes import Value as Value
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
 
@@ -31,7 +31,7 @@ class Param:
     values: tuple[str, ...]
     aliases: Mapping[str, str]
     doc: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Rule:
     name: str
     when: Expr | None
     params: Mapping[str, Expr]
-    span: Span
+    span: SourceSpan
     covers: tuple[str, ...] = ()
 
 
@@ -69,13 +69,13 @@ class TensorSpec:
     axes: tuple[tuple[str, Expr | None], ...]
     dtype: Expr
     split: Mapping[str, str]
-    span: Span
-    unit: Expr | None = None
+    span: SourceSpan
+    tokens_per_row: Expr | None = None
     when: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class NeedsRule:
     """The tokens of [first, end) that a reader must have: all, unless `window` or `chunk` is more than 0.
 
     Then those of the last `window` - 1 + `retain` tokens, or from `end // chunk * chunk` on, and of the first `sink`.
@@ -85,7 +85,7 @@ class Needs:
     retain: Expr | None = None
     chunk: Expr | None = None
     sink: Expr | None = None
-    span: Span | None = None
+    span: SourceSpan | None = None
 
     @property
     def limits(self) -> tuple[tuple[str, Expr], ...]:
@@ -108,8 +108,8 @@ class Kind:
     store: str
     tensors: Mapping[str, TensorSpec]
     storage: Mapping[str, Storage]
-    span: Span
-    needs: Needs | None = None
+    span: SourceSpan
+    needs: NeedsRule | None = None
     length: str = "context"
     ring: Expr | None = None
 
@@ -125,9 +125,9 @@ class Cache:
     kind: str
     layers: tuple[int, ...]
     params: Mapping[str, Expr]
-    span: Span
+    span: SourceSpan
     optional: bool = False
-    needs: Needs | None = None
+    needs: NeedsRule | None = None
     when: Expr | None = None
 
 
@@ -144,23 +144,23 @@ class Model:
     layers: int
     values: Mapping[str, Value]
     caches: Mapping[str, Cache]
-    span: Span
+    span: SourceSpan
     drafts: int = 0
     notes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Require:
+class Requirement:
     """A condition, the sentence to say when it fails ({name} is replaced), and the kind whose caches it is about."""
 
     that: Expr
     say: str
     kind: str | None
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class GroupRules:
     """How layers form groups: `form` (by_page, by_cache, by_tokens, by_reach), `assign` (strided, blocked), or
     `{option}` each.
 
@@ -175,7 +175,7 @@ class Groups:
     assign: str
     overlay: str
     stretch: tuple[int, int]
-    span: Span
+    span: SourceSpan
     block: Expr | None = None
     page: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
     inside: Expr | None = None
@@ -183,7 +183,7 @@ class Groups:
 
 
 @dataclass(frozen=True, slots=True)
-class Mesh:
+class MeshRules:
     """The axes of the worker grid, outermost first; axes derived from a worker's coordinates; the pipeline rule.
 
     `derived` maps an axis to the worker's coordinate on it (`rank(tp) % dcp`); its size is a side's key. `tokens`
@@ -196,7 +196,7 @@ class Mesh:
     layers: str
     tokens: tuple[str, ...]
     chunk: Expr | None
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +210,14 @@ class Engine:
     doc_ref: str
     versions: str
     options: Mapping[str, Param]
-    require: tuple[Require, ...]
+    require: tuple[Requirement, ...]
     copies: str
     storage: Mapping[str, str]
     own: Mapping[str, Mapping[str, Storage]]
     derive: Mapping[str, Expr]
-    groups: Groups
-    mesh: Mesh
-    span: Span
+    groups: GroupRules
+    mesh: MeshRules
+    span: SourceSpan
     stride: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
     dump: DumpRules | None = None
 
@@ -229,7 +229,7 @@ class Deployment:
     name: str
     title: str
     plans: tuple[PlanSpec, ...]
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +240,6 @@ class PlanSpec:
     prefill: tuple[str, ...]
     decode: tuple[str, ...]
     options: Mapping[str, str]
-    span: Span
+    span: SourceSpan
     # ("prefill", text), ("option", name), ("value", name) … -> where it is written
-    places: Mapping[tuple[str, str], Span] = field(default_factory=dict)
+    places: Mapping[tuple[str, str], SourceSpan] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class Ring:
     at: int
 
 
-class Anywhere(Blocks):
+class AnyBlock(Blocks):
     """A block at every position, of prefill tables that are not known yet: for what does not depend on which."""
 
     def __init__(self) -> None:

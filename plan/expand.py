@@ -13,7 +13,7 @@ P_PLANE, P_OFFSET, D_PLANE, D_OFFSET, BYTES, P_TOKEN, D_TOKEN = range(7)
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TokenRows:
     """Rows of a table of tokens that share their `hops`: as `expand`, with two more columns, how many bytes one row of
     tokens further lies on either side."""
 
@@ -26,12 +26,12 @@ def expand(nests: tuple[Nest, ...]) -> Ints:
     return expand_tokens(nests)[:, :P_TOKEN]
 
 
-def tokens(nests: tuple[Nest, ...]) -> tuple[Tokens, ...]:
+def tokens(nests: tuple[Nest, ...]) -> tuple[TokenRows, ...]:
     """A table of tokens expanded, by the hops of its nests."""
     alike: dict[tuple[tuple[int, int, int], ...], list[Nest]] = {}
     for nest in nests:
         alike.setdefault(nest.hops, []).append(nest)
-    return tuple(Tokens(expand_tokens(tuple(some)), hops) for hops, some in alike.items())
+    return tuple(TokenRows(expand_tokens(tuple(some)), hops) for hops, some in alike.items())
 
 
 def joined(page: Ints) -> Ints:
@@ -49,10 +49,10 @@ def joined(page: Ints) -> Ints:
     return found
 
 
-def of_read(read: Read) -> tuple[Ints, tuple[Tokens, ...]]:
+def of_read(read: Read) -> tuple[Ints, tuple[TokenRows, ...]]:
     """Both tables of a read, expanded, with the plane numbers of its two workers."""
     first = np.array([read.first[0], 0, read.first[1], 0, 0, 0, 0], np.int64)
-    found = tuple(Tokens(one.table + first, one.hops) for one in tokens(read.table.token))
+    found = tuple(TokenRows(one.table + first, one.hops) for one in tokens(read.table.token))
     return expand(read.table.page) + first[:P_TOKEN], found
 
 

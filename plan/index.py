@@ -25,7 +25,7 @@ Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """One plan. `path` is relative to the directory, with `/`; a side is (digest, readable key).
 
     `options` are all compile options; `unusual` the names of those that are not as the compiler has them by default.
@@ -47,20 +47,20 @@ def pinned(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def entry(path: str, data: bytes, plan: Plan, unusual: Iterable[str] = ()) -> Entry:
+def entry(path: str, data: bytes, plan: Plan, unusual: Iterable[str] = ()) -> IndexEntry:
     """The entry of a plan whose file at `path` has the bytes `data`."""
     prefill, decode = ((side.digest, side.key) for side in (plan.prefill, plan.decode))
     options, names = tuple(sorted(plan.options)), tuple(sorted(unusual))
-    return Entry(path, pinned(data), plan.digest, plan.model, plan.model_digest, prefill, decode, options, names)
+    return IndexEntry(path, pinned(data), plan.digest, plan.model, plan.model_digest, prefill, decode, options, names)
 
 
-def render(entries: Iterable[Entry]) -> str:
+def render(entries: Iterable[IndexEntry]) -> str:
     """The text of an index: the same for the same entries, in whatever order they come."""
     plans = [_written(one) for one in sorted(entries, key=lambda one: one.path)]
     return json.dumps({"format": FORMAT, "plans": plans}, indent=2, sort_keys=True) + "\n"
 
 
-def parse(data: bytes, name: str) -> tuple[Entry, ...]:
+def parse(data: bytes, name: str) -> tuple[IndexEntry, ...]:
     """The entries of an index's bytes. Raises PlanIndexError, which begins with `name`, for anything else."""
     try:
         found = json.loads(data)
@@ -105,7 +105,7 @@ def _remedy(error: Exception) -> str:
     return f"{type(error).__name__}: {error}: remove it, and compile the plans again"
 
 
-def _written(one: Entry) -> dict[str, object]:
+def _written(one: IndexEntry) -> dict[str, object]:
     sides = {
         name: {"digest": side[0], "key": side[1]} for name, side in (("prefill", one.prefill), ("decode", one.decode))
     }
@@ -113,7 +113,7 @@ def _written(one: Entry) -> dict[str, object]:
     return {**plain, **sides, "options": dict(one.options), "unusual": list(one.unusual)}
 
 
-def _entries(found: object) -> tuple[Entry, ...]:
+def _entries(found: object) -> tuple[IndexEntry, ...]:
     format, plans = _fields(found, "format", "plans")
     if type(format) is not int or format != FORMAT or not isinstance(plans, list):
         raise ValueError(f"format is {format!r}, plans a {type(plans).__name__}")
@@ -123,7 +123,7 @@ def _entries(found: object) -> tuple[Entry, ...]:
     return entries
 
 
-def _entry(found: object) -> Entry:
+def _entry(found: object) -> IndexEntry:
     path, pin, plan, model, model_digest, prefill, decode, options, unusual = _fields(
         found, "path", "sha256", "plan", "model", "model_digest", "prefill", "decode", "options", "unusual"
     )
@@ -132,7 +132,9 @@ def _entry(found: object) -> Entry:
         raise ValueError("'unusual' is no list of names of options")
     pin, plan, model, model_digest = map(_text, (pin, plan, model, model_digest))
     names = tuple(sorted(unusual))
-    return Entry(_inside(_text(path)), pin, plan, model, model_digest, _side(prefill), _side(decode), chosen, names)
+    return IndexEntry(
+        _inside(_text(path)), pin, plan, model, model_digest, _side(prefill), _side(decode), chosen, names
+    )
 
 
 def _side(found: object) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kvplan.plan.block_tables import (
-    Anywhere,
+    AnyBlock,
     Ring,
     Slot,
     Table,
@@ -165,7 +165,7 @@ def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, i
     first, end = (token // pair.rows * pair.rows for token in (lowest, tokens[1]))
     slack = max(1 + group.chunk // group.tokens if group.shards > 1 else 0 for group in (theirs, ours))
     for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
-        if isinstance(table, Slot | Anywhere) or first >= end or not group.tokens:
+        if isinstance(table, Slot | AnyBlock) or first >= end or not group.tokens:
             continue
         if isinstance(table, Ring):
             check_kept(group, table, pair.rows, first)

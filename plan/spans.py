@@ -56,7 +56,7 @@ def page_spans(table: Ints, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
     return span.reshape(-1, 5)
 
 
-def token_spans(tables: Sequence[rows.Tokens], runs: Runs, prefill: Ints, decode: Ints) -> Ints:
+def token_spans(tables: Sequence[rows.TokenRows], runs: Runs, prefill: Ints, decode: Ints) -> Ints:
     """Every row of tables of tokens over every run: one span per run where it is contiguous on both sides.
 
     Runs are cut where a tile of either side ends.
@@ -65,7 +65,7 @@ def token_spans(tables: Sequence[rows.Tokens], runs: Runs, prefill: Ints, decode
     return np.concatenate(found) if found else np.empty((0, 5), np.int64)
 
 
-def _token_spans(tokens: rows.Tokens, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
+def _token_spans(tokens: rows.TokenRows, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
     table = tokens.table
     steps = table[:, rows.P_TOKEN :]
     joined = (steps == table[:, rows.BYTES, None]).all(axis=1)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvplan.runtime.ops.metrics import Counters
     from kvplan.runtime.plans.catalog import Catalog
     from kvplan.runtime.plans.jit import Jit
-    from kvplan.runtime.prefill.lease import Event, Released
+    from kvplan.runtime.prefill.lease import LeaseEvent, Released
     from kvplan.runtime.prefill.worker import PrefillWorker
     from kvplan.runtime.transfer.limits import Limits
     from kvplan.runtime.transport.inmemory import Hub, InMemory
@@ -35,7 +35,7 @@ _HOME = {
     "Catalog": "kvplan.runtime.plans.catalog",
     "Counters": "kvplan.runtime.ops.metrics",
     "DecodeWorker": "kvplan.runtime.decode.worker",
-    "Event": "kvplan.runtime.prefill.lease",
+    "LeaseEvent": "kvplan.runtime.prefill.lease",
     "Expired": "kvplan.runtime.decode.outcome",
     "Hub": "kvplan.runtime.transport.inmemory",
     "Identity": "kvplan.runtime.control.identity",
@@ -70,13 +70,13 @@ __all__ = [
     "Catalog",
     "Counters",
     "DecodeWorker",
-    "Event",
     "Expired",
     "Hub",
     "Identity",
     "InMemory",
     "Jit",
     "Keys",
+    "LeaseEvent",
     "Limits",
     "Memory",
     "Nixl",

@@ -52,11 +52,11 @@ __all__ = [
     "TransportError",
     "UnlikeError",
     "WithdrawnError",
-    "said",
+    "cause_text",
 ]
 
 
-def said(cause: BaseException) -> str:
+def cause_text(cause: BaseException) -> str:
     """What went wrong, as text: our own errors say it, of others the type is told, too."""
     return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
 

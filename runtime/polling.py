@@ -44,7 +44,7 @@ class Awaited(Protocol):
     def cancel(self) -> None: ...
 
 
-class Thread:
+class PollingThread:
     """Calls `poll` until it is stopped; pauses, spent in `rest`, grow to a millisecond while there is nothing to do."""
 
     def __init__(self, poll: Callable[[], bool], name: str, rest: Callable[[float], None] = time.sleep) -> None:

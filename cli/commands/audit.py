@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kvplan.compiler.check.audit.verdict import Verdict
 
 
-class Input(click.File):
+class InputFile(click.File):
     """A file to read; stdin, `-`, only once in a command."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -28,7 +28,7 @@ class Input(click.File):
         return super().convert(value, param, ctx)
 
 
-JSON_FILE = Input("r", encoding="utf-8", errors="replace")
+JSON_FILE = InputFile("r", encoding="utf-8", errors="replace")
 
 
 @click.command("audit")

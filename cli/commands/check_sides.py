@@ -17,7 +17,7 @@ from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Deployment, Model, PlanSpec
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
@@ -85,7 +85,7 @@ def _sides(text: str) -> list[str]:
         return [text]
 
 
-def _said(run: Callable[[], object], place: Span) -> Iterator[Diagnostic]:
+def _said(run: Callable[[], object], place: SourceSpan) -> Iterator[Diagnostic]:
     """What `run` refuses, at the place of the value that it is about."""
     try:
         run()

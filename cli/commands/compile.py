@@ -52,7 +52,7 @@ def command(
 
 def _wanted(
     models: Sequence[str], prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: Sequence[Path]
-) -> tuple[Library, list[jobs.Job], bool]:
+) -> tuple[Library, list[jobs.PairJob], bool]:
     """The layout files, the pairs, and whether they are all of a deployment."""
     if prefill and decode:
         found, names = libraries(models, layouts)
@@ -64,7 +64,7 @@ def _wanted(
 
 def _say(
     form: str, out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool,
-    outcome: jobs.Outcome,
+    outcome: jobs.CompileOutcome,
 ) -> None:  # fmt: skip
     if form == "json":
         click.echo(json.dumps(_answer(out, texts, changed, left, check, outcome), indent=2))
@@ -96,7 +96,12 @@ def _summary(out: Path, texts: Mapping[str, str], changed: Sequence[str], check:
 
 
 def _answer(
-    out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool, outcome: jobs.Outcome
+    out: Path,
+    texts: Mapping[str, str],
+    changed: Sequence[str],
+    left: Sequence[str],
+    check: bool,
+    outcome: jobs.CompileOutcome,
 ) -> dict[str, object]:
     plans = [
         {

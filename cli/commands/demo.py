@@ -34,14 +34,14 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
     """
     from rich.console import Console
 
-    from kvplan.cli.demo.processes import CrewError
+    from kvplan.cli.demo.processes import ProcessError
 
     until = time.monotonic() + seconds
     console = Console()
     chosen = choose(transport, console)
     try:
         play(deployment or shipped(), output, chosen, until, console)
-    except CrewError as error:
+    except ProcessError as error:
         raise click.ClickException(str(error)) from error
 
 

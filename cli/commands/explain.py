@@ -123,7 +123,7 @@ def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
     """A plan as it lies on disk. What was proved is what its header says, checked when it was compiled."""
     import ast
 
-    from kvplan.compiler.emit.cost import facts
+    from kvplan.compiler.emit.cost import plan_cost
     from kvplan.compiler.errors import BadInput
     from kvplan.compiler.explain.describe import describe_plan
 
@@ -132,7 +132,7 @@ def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
     text = path.read_text(encoding="utf-8", errors="replace")
     plan = plans.parsed(text, str(path))
     proved = re.search(r"^Proved.*?(?=\n\n|\Z)", ast.get_docstring(ast.parse(text)) or "", re.MULTILINE | re.DOTALL)
-    about = facts(plan, proved=" ".join(proved[0].split()) if proved else "")
+    about = plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "")
     return {"path": str(path), **describe_plan(plan, about, worker)}
 
 

@@ -97,17 +97,17 @@ def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
     from kvplan.compiler.dumps.to_model import recognised
     from kvplan.dsl.configs.naming import name_of
     from kvplan.dsl.configs.same_model import parsed
-    from kvplan.dsl.configs.write_model import Head, doubts, model_text
+    from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
     from kvplan.dsl.library import load
-    from kvplan.dsl.text.source import Span
+    from kvplan.dsl.text.source import SourceSpan
 
     library = load((), layouts)
     name = name_of(library, out)
     found = recognised(dump, library.engine(dump.engine), library.kinds)
     text = model_text(
-        Head(name, dump.model or name, {}), found, {kind: library.kinds[kind].params for kind in library.kinds}
+        ModelHead(name, dump.model or name, {}), found, {kind: library.kinds[kind].params for kind in library.kinds}
     )
-    parsed(library, text, name, Span(str(out), 1, 1, 1))
+    parsed(library, text, name, SourceSpan(str(out), 1, 1, 1))
     write(out.parent, {out.name: text}, [out.name])
     said = list(doubts(found))
     if form == "json":

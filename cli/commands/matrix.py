@@ -15,7 +15,7 @@ import click
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 
 if TYPE_CHECKING:
-    from kvplan.compiler.explain.matrix import Cell, Reason
+    from kvplan.compiler.explain.matrix import MatrixCell, RefusalReason
 
 COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason", "help")
 
@@ -55,7 +55,7 @@ def command(
     click.echo(_csv(name, cells) if form == "csv" else matrix_text.text(name, cells), nl=form == "text")
 
 
-def _answer(model: str, options: Mapping[str, str], cells: tuple[Cell, ...]) -> dict[str, object]:
+def _answer(model: str, options: Mapping[str, str], cells: tuple[MatrixCell, ...]) -> dict[str, object]:
     from kvplan.compiler.api import settled
     from kvplan.compiler.emit.cost import TOKENS
 
@@ -71,26 +71,26 @@ def _answer(model: str, options: Mapping[str, str], cells: tuple[Cell, ...]) -> 
     }
 
 
-def refusals(cells: tuple[Cell, ...]) -> dict[Reason, list[Cell]]:
+def refusals(cells: tuple[MatrixCell, ...]) -> dict[RefusalReason, list[MatrixCell]]:
     """Every reason once, in order of first use, with the cells that it refuses."""
-    from kvplan.compiler.explain.matrix import Reason
+    from kvplan.compiler.explain.matrix import RefusalReason
 
-    found: dict[Reason, list[Cell]] = {}
+    found: dict[RefusalReason, list[MatrixCell]] = {}
     for cell in cells:
-        if isinstance(cell.outcome, Reason):
+        if isinstance(cell.outcome, RefusalReason):
             found.setdefault(cell.outcome, []).append(cell)
     return found
 
 
-def _plain(cell: Cell) -> dict[str, object]:
-    from kvplan.compiler.explain.matrix import Reason
+def _plain(cell: MatrixCell) -> dict[str, object]:
+    from kvplan.compiler.explain.matrix import RefusalReason
 
-    if isinstance(cell.outcome, Reason):
+    if isinstance(cell.outcome, RefusalReason):
         return {"refused": cell.outcome.code}
     return dataclasses.asdict(cell.outcome)
 
 
-def _csv(model: str, cells: tuple[Cell, ...]) -> str:
+def _csv(model: str, cells: tuple[MatrixCell, ...]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()

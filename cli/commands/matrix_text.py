@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kvplan.compiler.emit.cost import TOKENS
-from kvplan.compiler.explain.matrix import Cell, Cost, Reason
+from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason
 
-Labels = Mapping[Reason, str]
+Labels = Mapping[RefusalReason, str]
 WIDTH = 120
 LEGEND = (
     "requests are posted, where no two logical blocks are neighbours; bytes are written;",
@@ -20,22 +20,22 @@ LEGEND = (
 )
 
 
-def text(model: str, cells: tuple[Cell, ...]) -> str:
+def text(model: str, cells: tuple[MatrixCell, ...]) -> str:
     """Title, what all sides share, the table, what its numbers are, and every reason for a refusal once."""
     sides = tuple(dict.fromkeys(cell.prefill for cell in cells)), tuple(dict.fromkeys(cell.decode for cell in cells))
     named, notes = zip(*(_named(*side) for side in zip(("prefill", "decode"), sides, strict=True)), strict=True)
     title = f"{model}: one request of {TOKENS:,} tokens, all decode workers together"
     labels = _labels(cells)
     lines = [title, *(note for note in notes if note), "", *_table(cells, labels, *named)]
-    moved = any(isinstance(cell.outcome, Cost) for cell in cells)
+    moved = any(isinstance(cell.outcome, PairCost) for cell in cells)
     lines += ["", *LEGEND] if moved else []
     return "\n".join([*lines, *_refusals(labels)])
 
 
-def _labels(cells: Iterable[Cell]) -> dict[Reason, str]:
+def _labels(cells: Iterable[MatrixCell]) -> dict[RefusalReason, str]:
     """The code of every reason, in order of first use; `C110a`, `C110b` where a code has several."""
-    reasons = dict.fromkeys(cell.outcome for cell in cells if isinstance(cell.outcome, Reason))
-    alike: dict[str, list[Reason]] = {}
+    reasons = dict.fromkeys(cell.outcome for cell in cells if isinstance(cell.outcome, RefusalReason))
+    alike: dict[str, list[RefusalReason]] = {}
     for reason in reasons:
         alike.setdefault(reason.code, []).append(reason)
     return {r: r.code + (_letter(alike[r.code].index(r)) if len(alike[r.code]) > 1 else "") for r in reasons}
@@ -55,29 +55,29 @@ def _named(which: str, sides: tuple[str, ...]) -> tuple[dict[str, str], str]:
     return names, f"every {which} side: {','.join(shared)}" if shared else ""
 
 
-def _table(cells: Sequence[Cell], labels: Labels, prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
+def _table(cells: Sequence[MatrixCell], labels: Labels, prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
     grid = _grid({(cell.prefill, cell.decode): cell for cell in cells}, prefills, decodes, labels)
     return grid if max(map(len, grid)) <= WIDTH else _list(cells, prefills, decodes, labels)
 
 
 def _grid(
-    cells: dict[tuple[str, str], Cell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels
+    cells: dict[tuple[str, str], MatrixCell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels
 ) -> list[str]:
     rows = []
     for prefill, name in prefills.items():
         row = [cells[prefill, decode].outcome for decode in decodes]
-        units = "refused" if all(isinstance(found, Reason) for found in row) else "requests\nbytes\nshortest"
+        units = "refused" if all(isinstance(found, RefusalReason) for found in row) else "requests\nbytes\nshortest"
         rows.append((name, units, *("\n".join(_words(found, labels)) for found in row)))
     return _lines(("prefill \\ decode", "", *decodes.values()), rows, 2, apart=1)
 
 
-def _list(cells: Iterable[Cell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels) -> list[str]:
+def _list(cells: Iterable[MatrixCell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels) -> list[str]:
     rows = [(prefills[cell.prefill], decodes[cell.decode], *_words(cell.outcome, labels)) for cell in cells]
     return _lines(("prefill", "decode", "requests", "bytes", "shortest"), rows, 2)
 
 
-def _words(found: Cost | Reason, labels: Labels) -> tuple[str, ...]:
-    if isinstance(found, Reason):
+def _words(found: PairCost | RefusalReason, labels: Labels) -> tuple[str, ...]:
+    if isinstance(found, RefusalReason):
         return (labels[found],)
     return f"{found.requests:,}", size(found.bytes), size(found.shortest_span)
 

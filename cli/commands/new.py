@@ -13,17 +13,17 @@ import click
 from kvplan.cli.options import format_option, layouts_option
 
 if TYPE_CHECKING:
-    from kvplan.dsl.configs.write_model import Head
+    from kvplan.dsl.configs.write_model import ModelHead
     from kvplan.dsl.library import Library
-    from kvplan.dsl.rules.answers import Facts
-    from kvplan.dsl.rules.config_rules import Reading
-    from kvplan.dsl.text.source import Span
+    from kvplan.dsl.rules.answers import ForeignValues
+    from kvplan.dsl.rules.config_rules import ConfigRules
+    from kvplan.dsl.text.source import SourceSpan
 
 DASH, STDIN = Path("-"), "<stdin>"
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewModel:
     """A new model: its name, the text of its file, what is not sure, and the models that store the same."""
 
     name: str
@@ -58,25 +58,25 @@ def command(config: Path, out: Path | None, layouts: tuple[Path, ...], form: str
     click.echo("\n".join([*([f"wrote {out}"] if out else []), *_told(new)]), err=True)
 
 
-def made(library: Library, path: Path, out: Path | None) -> New:
+def made(library: Library, path: Path, out: Path | None) -> NewModel:
     """The model that the configuration at `path` describes, to be written to `out`. Raises DslError (F…)."""
     from kvplan.dsl.configs.families import reading_of, rules_of
     from kvplan.dsl.configs.recognise import recognise
     from kvplan.dsl.configs.same_model import parsed, twins
     from kvplan.dsl.configs.write_model import doubts, model_text
-    from kvplan.dsl.text.source import Span, shown
+    from kvplan.dsl.text.source import SourceSpan, shown
 
-    place, rules = Span(STDIN if path == DASH else shown(path), 1, 1, 1), rules_of(library)
+    place, rules = SourceSpan(STDIN if path == DASH else shown(path), 1, 1, 1), rules_of(library)
     config = _read(path, place)
     reading, model = reading_of(library, config)
     found = recognise(config, reading, rules, place, model)
     head = _head(library, found.facts, reading, config, out)
     text = model_text(head, found, {name: kind.params for name, kind in rules.items()})
     same = sorted(twins(library, parsed(library, text, head.name, place)), key=lambda name: name != model)
-    return New(head.name, text, tuple(doubts(found)), tuple(same))
+    return NewModel(head.name, text, tuple(doubts(found)), tuple(same))
 
 
-def _read(path: Path, place: Span) -> Mapping[str, object]:
+def _read(path: Path, place: SourceSpan) -> Mapping[str, object]:
     from kvplan.dsl.lang.foreign_json import parse_foreign
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 
@@ -89,20 +89,22 @@ def _read(path: Path, place: Span) -> Mapping[str, object]:
         raise DslError(Diagnostic("F001", f"the file cannot be read: {reason}", place, (), help)) from None
 
 
-def _head(library: Library, facts: Facts, reading: Reading, config: Mapping[str, object], out: Path | None) -> Head:
+def _head(
+    library: Library, facts: ForeignValues, reading: ConfigRules, config: Mapping[str, object], out: Path | None
+) -> ModelHead:
     from kvplan.dsl.configs.families import spoken
     from kvplan.dsl.configs.keys import nested
     from kvplan.dsl.configs.naming import free_name, last, name_of
-    from kvplan.dsl.configs.write_model import Head
+    from kvplan.dsl.configs.write_model import ModelHead
 
     chain = nested(config, reading.inside)
     match = {key: next((words for m in chain if (words := spoken(m.get(key)))), ()) for key in reading.match}
     title, called = (last(facts.values.get(word)) for word in ("title", "name"))
     name = name_of(library, out) if out else free_name(library, called)
-    return Head(name, title or name, match)
+    return ModelHead(name, title or name, match)
 
 
-def _told(new: New) -> list[str]:
+def _told(new: NewModel) -> list[str]:
     from kvplan.dsl.text.diagnostics import listed
 
     known = f"this stores the same as {listed(new.same, 'and')}" if new.same else ""

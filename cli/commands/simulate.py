@@ -18,16 +18,16 @@ from kvplan.cli.options import compile_options, format_option, layouts_option, l
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
     from kvplan.compiler.check.request import Request
-    from kvplan.compiler.check.simulate_report import Report
+    from kvplan.compiler.check.simulate_report import SimulationReport
     from kvplan.dsl.library import Library
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Done:
+class SimulatedPair:
     """A simulation: the tokens needed, [first, end), and what was found."""
 
     tokens: tuple[int, int]
-    report: Report
+    report: SimulationReport
 
 
 @click.command("simulate")
@@ -68,12 +68,12 @@ def command(
 
 
 def _run(
-    wanted: Sequence[jobs.Job], simulated: Callable[[jobs.Job], Done]
-) -> tuple[dict[str, Done], dict[str, Exception]]:
+    wanted: Sequence[jobs.PairJob], simulated: Callable[[jobs.PairJob], SimulatedPair]
+) -> tuple[dict[str, SimulatedPair], dict[str, Exception]]:
     """Simulations by pair, and the pairs that were refused, which do not stop the others."""
     from kvplan.compiler.errors import Refused
 
-    reports: dict[str, Done] = {}
+    reports: dict[str, SimulatedPair] = {}
     refused: dict[str, Exception] = {}
     for job in jobs.watched(wanted):
         try:
@@ -83,13 +83,13 @@ def _run(
     return reports, refused
 
 
-def _answer(reports: Mapping[str, Done], refused: Mapping[str, Exception]) -> dict[str, object]:
+def _answer(reports: Mapping[str, SimulatedPair], refused: Mapping[str, Exception]) -> dict[str, object]:
     pairs = {name: _json(done) for name, done in reports.items()}
     said = {name: {"error": failure.as_dict(error)} for name, error in refused.items()}
     return {**next(iter(said.values()), {}), **pairs, **said}
 
 
-def _simulate(library: Library, job: jobs.Job, text: str | None, tokens: str | None, seed: int) -> Done:
+def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int) -> SimulatedPair:
     from kvplan.compiler.api import compile_pair
     from kvplan.compiler.check.request_fits import check
     from kvplan.compiler.check.simulate import simulate
@@ -99,7 +99,7 @@ def _simulate(library: Library, job: jobs.Job, text: str | None, tokens: str | N
     request = _request(compiled, text, tokens, seed)
     check(request, compiled.prefill, compiled.decode)
     found = copies(compiled.plan, request)
-    return Done(request.tokens, simulate(compiled.plan, compiled.prefill, compiled.decode, found, request))
+    return SimulatedPair(request.tokens, simulate(compiled.plan, compiled.prefill, compiled.decode, found, request))
 
 
 def _request(compiled: Compiled, text: str | None, tokens: str | None, seed: int) -> Request:
@@ -121,9 +121,9 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(end)
 
 
-def _tokens(done: Done) -> str:
+def _tokens(done: SimulatedPair) -> str:
     return f"tokens {done.tokens[0]}:{done.tokens[1]}"
 
 
-def _json(done: Done) -> dict[str, object]:
+def _json(done: SimulatedPair) -> dict[str, object]:
     return {"tokens": list(done.tokens), **dataclasses.asdict(done.report), "right": done.report.right}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NeededBlocks:
     """Which block positions of a table must be there: position `first + i` where `there[i]`."""
 
     first: int
@@ -49,22 +49,22 @@ def deal(side: BoundSide, asked: Ranges, seed: int, early: bool = False) -> dict
     return tables
 
 
-def _drawn(need: Mapping[str, Need], random: np.random.Generator) -> dict[str, Blocks]:
+def _drawn(need: Mapping[str, NeededBlocks], random: np.random.Generator) -> dict[str, Blocks]:
     """The tables of the groups of one arena, which draw from one pool of ids."""
     counts = [one.count for one in need.values()]
     drawn = np.split(random.permutation(sum(counts) + SPARE), np.cumsum(counts))
     return {name: one.dealt(ids) for (name, one), ids in zip(need.items(), drawn, strict=False)}
 
 
-def _need(side: BoundSide, group: BoundGroup, asked: Ranges, early: bool) -> Need:
+def _need(side: BoundSide, group: BoundGroup, asked: Ranges, early: bool) -> NeededBlocks:
     """The blocks of a group that must be there; all of a ring are, and the slot of a state."""
     if group.store == "state" or group.ring:
-        return Need(0, np.ones(group.ring // group.tokens if group.ring else 1, np.bool_))
+        return NeededBlocks(0, np.ones(group.ring // group.tokens if group.ring else 1, np.bool_))
     every = _positions(side, group, np.arange(*asked[group.length]))
     caches = [cache for cache in side.caches if any(cache.name == name for name, _ in group.members)]
     wanted = _positions(side, group, np.concatenate([_last(cache, *asked[group.length]) for cache in caches]))
     position = np.arange(every.min(), every.max() + 1)
-    return Need(int(every.min()), np.isin(position, wanted) | np.isin(position + early, wanted))
+    return NeededBlocks(int(every.min()), np.isin(position, wanted) | np.isin(position + early, wanted))
 
 
 def _positions(side: BoundSide, group: BoundGroup, token: Ints) -> Ints:
@@ -73,5 +73,5 @@ def _positions(side: BoundSide, group: BoundGroup, token: Ints) -> Ints:
 
 def _last(cache: BoundCache, first: int, end: int) -> Ints:
     """Every token that a cache needs of a range, and the last one of every row that it needs."""
-    rows = [(last_tokens(end, unit), unit) for unit in {1, *(tensor.unit for tensor in cache.tensors)}]
+    rows = [(last_tokens(end, unit), unit) for unit in {1, *(tensor.tokens_per_row for tensor in cache.tensors)}]
     return np.concatenate([last[(last >= first) & needed(cache, end, last, unit)] for last, unit in rows])

@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.cli.demo.content import spot_of, stamp
-from kvplan.cli.demo.memory import Memory
-from kvplan.cli.demo.rows import Ints, Share, arrived
+from kvplan.cli.demo.memory import DemoMemory
+from kvplan.cli.demo.rows import Ints, RequestShare, arrived
 
 if TYPE_CHECKING:
-    from kvplan.compiler.check.oracle import Plane
+    from kvplan.compiler.check.oracle import OraclePlane
 
 
 class WrongBytesError(Exception):
     """A decode worker does not hold what it must, or something was written that nobody asked for."""
 
 
-def check(share: Share, memory: Memory, before: Memory) -> tuple[int, int]:
+def check(share: RequestShare, memory: DemoMemory, before: DemoMemory) -> tuple[int, int]:
     """(bytes of content, bytes compared) of a decode worker. Raises WrongBytesError at the first unlike byte.
 
     `before` is the memory as it was; it becomes what is expected: what must have arrived, cache by cache, and all else
@@ -39,7 +39,7 @@ def check(share: Share, memory: Memory, before: Memory) -> tuple[int, int]:
     return written, sum(arena.nbytes for arena in memory.arenas)
 
 
-def _touched(share: Share) -> dict[str, tuple[Plane, Ints]]:
+def _touched(share: RequestShare) -> dict[str, tuple[OraclePlane, Ints]]:
     """Every plane of a worker by name, with the kernel blocks (or slots) that something must have arrived in."""
     from kvplan.compiler.check import oracle
 
@@ -47,18 +47,18 @@ def _touched(share: Share) -> dict[str, tuple[Plane, Ints]]:
     return {name: (plane, _blocks(share, plane)) for name, plane in found.items()}
 
 
-def _blocks(share: Share, plane: Plane) -> Ints:
+def _blocks(share: RequestShare, plane: OraclePlane) -> Ints:
     return np.unique(np.concatenate([spot_of(share, arrived, plane, field).block for field in plane.fields]))
 
 
-def _dealt(share: Share, plane: Plane) -> Ints:
+def _dealt(share: RequestShare, plane: OraclePlane) -> Ints:
     """The kernel blocks (or slots) of a plane that are the request's."""
     ids, ratio = share.tables[plane.group.name].ids, plane.group.ratio
     blocks: Ints = ids[ids >= 0, None] * ratio + np.arange(ratio)
     return blocks.reshape(-1)
 
 
-def padding(plane: Plane) -> npt.NDArray[np.bool_]:
+def padding(plane: OraclePlane) -> npt.NDArray[np.bool_]:
     """Which bytes from one block to the next belong to no tensor."""
     free = np.ones(plane.stride, np.bool_)
     for field in plane.fields:
@@ -66,7 +66,7 @@ def padding(plane: Plane) -> npt.NDArray[np.bool_]:
     return free
 
 
-def _where(memory: Memory, expected: Memory, owners: Mapping[str, Ints]) -> str:
+def _where(memory: DemoMemory, expected: DemoMemory, owners: Mapping[str, Ints]) -> str:
     """The first unlike byte in words: by the plane that owns the block, since planes may lie over each other."""
     every = {name: np.arange(len(view)) for name, view in memory.planes.items()}
     for name, blocks in (*owners.items(), *every.items()):

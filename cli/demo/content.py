@@ -12,16 +12,16 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from kvplan.cli.demo.rows import Ints, Rule, Share, Spot, slot, spot
+from kvplan.cli.demo.rows import Ints, RequestShare, RowPlaces, Rule, slot, spot
 
 if TYPE_CHECKING:
-    from kvplan.compiler.check.oracle import Field, Plane
+    from kvplan.compiler.check.oracle import OraclePlane, PageField
 
 Bytes = npt.NDArray[np.uint8]
 ODD = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1, 0xD3A2646D, 0xFD7046C5)
 
 
-def stamp(share: Share, rule: Rule, into: Mapping[str, Bytes]) -> int:
+def stamp(share: RequestShare, rule: Rule, into: Mapping[str, Bytes]) -> int:
     """Write the content of the rows that `rule` gives into a worker's planes, by name; returns the bytes written."""
     from kvplan.compiler.check import oracle
 
@@ -29,7 +29,7 @@ def stamp(share: Share, rule: Rule, into: Mapping[str, Bytes]) -> int:
     return sum(stamp_plane(share, rule, into[name], plane) for name, plane in planes.items())
 
 
-def stamp_plane(share: Share, rule: Rule, plane_bytes: Bytes, plane: Plane) -> int:
+def stamp_plane(share: RequestShare, rule: Rule, plane_bytes: Bytes, plane: OraclePlane) -> int:
     """Write all tensors of one plane; returns the bytes written."""
     flat = plane_bytes.reshape(-1)
     written = 0
@@ -40,16 +40,16 @@ def stamp_plane(share: Share, rule: Rule, plane_bytes: Bytes, plane: Plane) -> i
     return written
 
 
-def spot_of(share: Share, rule: Rule, plane: Plane, field: Field) -> Spot:
+def spot_of(share: RequestShare, rule: Rule, plane: OraclePlane, field: PageField) -> RowPlaces:
     """Where the rows of one tensor of a plane lie that `rule` gives."""
     cache = next(cache for cache in share.side.caches if cache.name == plane.cache)
     if plane.group.store == "state":
         return slot(share, cache, plane.group, rule)
-    unit = field.tensor.unit
+    unit = field.tensor.tokens_per_row
     return spot(share, plane.group, rule(share, cache, unit), unit)
 
 
-def _pieces(plane: Plane, field: Field, at: Spot) -> Iterator[tuple[Ints, Bytes]]:
+def _pieces(plane: OraclePlane, field: PageField, at: RowPlaces) -> Iterator[tuple[Ints, Bytes]]:
     """(addresses in the plane, bytes there) of every layer of a tensor."""
     tensor = field.tensor
     seed = crc32(f"{plane.cache}/{tensor.name}".encode())

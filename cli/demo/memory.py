@@ -16,20 +16,20 @@ SPARE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class DemoMemory:
     """`arenas` own the bytes; `planes` are views by plane name: (kernel blocks or slots, stride in bytes)."""
 
     arenas: tuple[Bytes, ...]
     planes: Mapping[str, Bytes]
 
-    def copy(self) -> Memory:
+    def copy(self) -> DemoMemory:
         """The same planes over bytes of their own."""
         arenas = tuple(arena.copy() for arena in self.arenas)
         planes = {name: _moved(view, self.arenas, arenas) for name, view in self.planes.items()}
-        return Memory(arenas, planes)
+        return DemoMemory(arenas, planes)
 
 
-def allocate(worker: Worker, groups: tuple[Group, ...], tables: Mapping[str, Blocks], seed: int) -> Memory:
+def allocate(worker: Worker, groups: tuple[Group, ...], tables: Mapping[str, Blocks], seed: int) -> DemoMemory:
     """Memory full of noise for every plane of `worker`, with as many blocks as `tables` need and a few more."""
     by_name = {group.name: group for group in groups}
     slots: dict[tuple[int, int], dict[str, list[names.Plane]]] = {}
@@ -43,7 +43,7 @@ def allocate(worker: Worker, groups: tuple[Group, ...], tables: Mapping[str, Blo
         room = max(map(len, members.values())) * blocks * size
         arenas.append(np.random.default_rng([seed, number]).integers(0, 256, room, np.uint8))
         planes |= _views(arenas[-1], list(members.values()), blocks * size)
-    return Memory(tuple(arenas), planes)
+    return DemoMemory(tuple(arenas), planes)
 
 
 def _views(arena: Bytes, members: list[list[names.Plane]], size: int) -> dict[str, Bytes]:

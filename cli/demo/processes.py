@@ -16,12 +16,12 @@ from typing import Any
 GRACE = 1.5
 
 
-class CrewError(Exception):
+class ProcessError(Exception):
     """A worker failed, died or stayed silent. The text says which one and what it said last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class WorkerHandle:
     """One worker and the parent's end of its pipe."""
 
     name: str
@@ -33,19 +33,19 @@ class Member:
         try:
             self.pipe.send(message)
         except OSError as gone:
-            raise CrewError(f"{self.name} is gone{self._ending()}") from gone
+            raise ProcessError(f"{self.name} is gone{self._ending()}") from gone
 
     def hear(self, until: float) -> Any:
         """The next message, waiting until time.monotonic() is `until`. Raises CrewError when there is none."""
         if not self.pipe.poll(max(0.0, until - time.monotonic())):
-            raise CrewError(f"{self.name} said nothing before the deadline; stopped")
+            raise ProcessError(f"{self.name} said nothing before the deadline; stopped")
         try:
             kind, value = self.pipe.recv()
         except (EOFError, OSError) as gone:
             self.runner.join(GRACE)
-            raise CrewError(f"{self.name} died{self._ending()}") from gone
+            raise ProcessError(f"{self.name} died{self._ending()}") from gone
         if kind == "error":
-            raise CrewError(f"{self.name}: {value}")
+            raise ProcessError(f"{self.name}: {value}")
         return value
 
     def _ending(self) -> str:
@@ -53,7 +53,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WorkerPipe:
     """The worker's end: `say` a value, `listen` for one, `waiting` without blocking."""
 
     pipe: Connection
@@ -65,7 +65,7 @@ class Line:
     def listen(self, seconds: float) -> Any:
         """The parent's next message. Raises CrewError after `seconds`, EOFError when the parent is gone."""
         if not self.pipe.poll(seconds):
-            raise CrewError(f"heard nothing for {seconds:.0f} s")
+            raise ProcessError(f"heard nothing for {seconds:.0f} s")
         return self.pipe.recv()
 
     def waiting(self) -> bool:
@@ -73,14 +73,14 @@ class Line:
         return self.pipe.poll(0)
 
 
-class Crew:
+class Processes:
     """Workers that never outlive this object: `with Crew() as crew`. With `threads`, all in this process."""
 
     def __init__(self, threads: bool = False) -> None:
         self._threads = threads
-        self._members: list[Member] = []
+        self._members: list[WorkerHandle] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,10 +90,10 @@ class Crew:
         for member in self._members:
             _stop(member.runner, end)
 
-    def start(self, name: str, work: Callable[..., None], *args: object) -> Member:
+    def start(self, name: str, work: Callable[..., None], *args: object) -> WorkerHandle:
         """Start `work(Line, *args)` in a process (or thread) of its own; it ends when its pipe closes."""
         mine, theirs = multiprocessing.Pipe()
-        member = Member(name, self._run(name, work, theirs, args), mine)
+        member = WorkerHandle(name, self._run(name, work, theirs, args), mine)
         self._members.append(member)
         return member
 
@@ -116,7 +116,7 @@ class Crew:
 def _main(work: Callable[..., None], pipe: Connection, args: tuple[object, ...]) -> None:
     with pipe:
         try:
-            work(Line(pipe), *args)
+            work(WorkerPipe(pipe), *args)
         except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
             return
         except Exception as error:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from kvplan.cli.demo.block_tables import deal
-from kvplan.cli.demo.rows import Ranges, Share
+from kvplan.cli.demo.rows import Ranges, RequestShare
 from kvplan.plan.types import CONTEXT, Blocks
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _context(least: int, caches: Iterable[BoundCache]) -> tuple[int, int]:
     length = max([least, *(kept * 6 // 5 for kept in _windows(caches))])
     chunks = {cache.needs.chunk for cache in caches if cache.needs.chunk is not None}
     shift = _shift(length, max(chunks, default=0))
-    rows = {tensor.unit for cache in caches for tensor in cache.tensors}
+    rows = {tensor.tokens_per_row for cache in caches for tensor in cache.tensors}
     return FIRST + shift, _inside(length + shift, chunks | rows)
 
 
@@ -45,7 +45,7 @@ def _inside(end: int, cuts: Collection[int]) -> int:
 def _largest(compiled: Compiled) -> int:
     """The tokens of the largest block, of all workers that take turns."""
     sides = compiled.prefill, compiled.decode
-    return max(group.tokens * (side.ways if group.shared else 1) for side in sides for group in side.groups)
+    return max(group.tokens * (side.token_shards if group.shared else 1) for side in sides for group in side.groups)
 
 
 def _windows(caches: Iterable[BoundCache]) -> list[int]:
@@ -59,17 +59,17 @@ def _shift(end: int, chunk: int) -> int:
     return -(-end // 2 // chunk) * chunk - end // 2 if chunk >= end else 0
 
 
-def shares(compiled: Compiled, asked: Ranges) -> tuple[list[Share], list[Share]]:
+def shares(compiled: Compiled, asked: Ranges) -> tuple[list[RequestShare], list[RequestShare]]:
     """What every prefill and decode worker has to know of the request."""
     prefill, decode = compiled.prefill, compiled.decode
     skipped = frozenset(compiled.plan.skipped)
     theirs, ours = deal(prefill, asked, PREFILL_SEED), deal(decode, asked, DECODE_SEED, early=True)
-    return [Share(prefill, worker.number, theirs, asked, skipped) for worker in prefill.workers], [
-        Share(decode, worker.number, ours, asked, skipped) for worker in decode.workers
+    return [RequestShare(prefill, worker.number, theirs, asked, skipped) for worker in prefill.workers], [
+        RequestShare(decode, worker.number, ours, asked, skipped) for worker in decode.workers
     ]
 
 
-def request(name: str, prefill: Share, decode: Share) -> Request:
+def request(name: str, prefill: RequestShare, decode: RequestShare) -> Request:
     """The request that moves what `decode` asks for, for every worker of the two sides."""
     from kvplan.runtime import Request
 
@@ -77,7 +77,7 @@ def request(name: str, prefill: Share, decode: Share) -> Request:
     return Request(name, decode.asked[CONTEXT], _tables(prefill), _tables(decode), lengths)
 
 
-def _tables(share: Share) -> Tables:
+def _tables(share: RequestShare) -> Tables:
     return {group.name: _table(group, share.tables[group.name], share.asked) for group in share.side.groups}
 
 

@@ -22,7 +22,7 @@ Ranges = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class RequestShare:
     """Worker `number` of a side in a request: `tables` by group, `asked` by length; `skipped` caches do not move."""
 
     side: BoundSide
@@ -33,7 +33,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class RowPlaces:
     """Where rows lie on one worker: kernel block (or slot), row in it, global number of the row; equally long."""
 
     block: Ints
@@ -41,17 +41,17 @@ class Spot:
     number: Ints
 
 
-Rule = Callable[[Share, "BoundCache", int], Ints]
+Rule = Callable[[RequestShare, "BoundCache", int], Ints]
 
 
-def held(share: Share, cache: BoundCache, unit: int) -> Ints:
+def held(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
     """The rows of `unit` tokens that a worker which computed the request has had, but for those a ring overwrote."""
     end = share.asked[cache.length][1]
     last = last_tokens(end, unit)
     return last[last >= end - (cache.ring or end)] // unit
 
 
-def arrived(share: Share, cache: BoundCache, unit: int) -> Ints:
+def arrived(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
     """The rows of `unit` tokens that a transfer must bring: those needed, if their last token is in the range."""
     if cache.name in share.skipped:
         return np.empty(0, np.int64)
@@ -80,25 +80,25 @@ def places(side: BoundSide, group: BoundGroup, token: Ints) -> Ints:
     """The place of tokens among those that a block table has: in its ring, or of those whose turn a worker has."""
     if group.ring:
         return token - token // group.ring * group.ring
-    ways = side.ways if group.shared else 1
-    return token // (ways * side.chunk) * side.chunk + token % side.chunk
+    ways = side.token_shards if group.shared else 1
+    return token // (ways * side.interleave_tokens) * side.interleave_tokens + token % side.interleave_tokens
 
 
-def spot(share: Share, group: BoundGroup, number: Ints, unit: int) -> Spot:
+def spot(share: RequestShare, group: BoundGroup, number: Ints, unit: int) -> RowPlaces:
     """Where a worker keeps rows of `unit` tokens; left out are those of others' turns and of blocks not there."""
     side, table = share.side, share.tables[group.name]
-    turn = side.workers[share.number].turn if group.shared else 0
+    turn = side.workers[share.number].token_shard if group.shared else 0
     token = number * unit + unit - 1
-    mine = token // side.chunk % (side.ways if group.shared else 1) == turn
+    mine = token // side.interleave_tokens % (side.token_shards if group.shared else 1) == turn
     position, within = np.divmod(places(side, group, token), group.tokens)
     index = position - table.first
     there = mine & (index >= 0) & (index < table.ids.size)
     there[there] = table.ids[index[there]] >= 0
     block = table.ids[index[there]] * group.ratio + within[there] // group.kernel
-    return Spot(block, within[there] % group.kernel // unit, number[there])
+    return RowPlaces(block, within[there] % group.kernel // unit, number[there])
 
 
-def slot(share: Share, cache: BoundCache, group: BoundGroup, rule: Rule) -> Spot:
+def slot(share: RequestShare, cache: BoundCache, group: BoundGroup, rule: Rule) -> RowPlaces:
     """The one spot of a state; none where its rule lets nothing of it move."""
     number = rule(share, cache, 1)[:1] * 0
-    return Spot(number + share.tables[group.name].ids[0], number, number)
+    return RowPlaces(number + share.tables[group.name].ids[0], number, number)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.demo import requests as demo_asked
-from kvplan.cli.demo.processes import Crew, CrewError, Member
-from kvplan.cli.demo.rows import Share
-from kvplan.cli.demo.show import Outcome
-from kvplan.cli.demo.worker import Job, fetch, serve
+from kvplan.cli.demo.processes import ProcessError, Processes, WorkerHandle
+from kvplan.cli.demo.rows import RequestShare
+from kvplan.cli.demo.show import FetchReport
+from kvplan.cli.demo.worker import DemoJob, fetch, serve
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
@@ -26,7 +26,9 @@ def steps(compiled: Compiled) -> int:
     return len(compiled.prefill.workers) + 3 * len(compiled.decode.workers)
 
 
-def run(compiled: Compiled, plan: Path, transport: str, until: float, advance: Callable[[str], None]) -> list[Outcome]:
+def run(
+    compiled: Compiled, plan: Path, transport: str, until: float, advance: Callable[[str], None]
+) -> list[FetchReport]:
     """Move one request from every prefill worker to every decode worker; time.monotonic() never passes `until` by much.
 
     Raises CrewError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
@@ -35,10 +37,10 @@ def run(compiled: Compiled, plan: Path, transport: str, until: float, advance: C
     theirs, ours = demo_asked.shares(compiled, demo_asked.ranges(compiled))
     request, left = demo_asked.request("demo", theirs[0], ours[0]), until - time.monotonic()
     who = engines()
-    with Crew(threads=hub is not None) as crew:
+    with Processes(threads=hub is not None) as crew:
 
-        def start(name: str, work: Callable[..., None], share: Share) -> Member:
-            job = Job(str(plan), share, request, left, *who[name])
+        def start(name: str, work: Callable[..., None], share: RequestShare) -> WorkerHandle:
+            job = DemoJob(str(plan), share, request, left, *who[name])
             return crew.start(f"{name} worker {share.number}", work, job, hub)
 
         prefill = [start("prefill", serve, share) for share in theirs]
@@ -49,7 +51,9 @@ def run(compiled: Compiled, plan: Path, transport: str, until: float, advance: C
         return outcomes
 
 
-def _moved(prefill: list[Member], decode: list[Member], until: float, advance: Callable[[str], None]) -> list[Outcome]:
+def _moved(
+    prefill: list[WorkerHandle], decode: list[WorkerHandle], until: float, advance: Callable[[str], None]
+) -> list[FetchReport]:
     """Let the workers meet, and every decode worker fetch and check, then fetch again, all at once."""
     addresses = [_hear(member, until, advance, "filled") for member in prefill]
     _tell(prefill, addresses)
@@ -59,24 +63,24 @@ def _moved(prefill: list[Member], decode: list[Member], until: float, advance: C
     checked = [_hear(member, until, advance, "checked") for member in decode]
     _tell(decode, "again, all at once")
     moved = [_hear(member, until, advance, "moved") for member in decode]
-    return [Outcome(one, *two) for one, two in zip(moved, checked, strict=True)]
+    return [FetchReport(one, *two) for one, two in zip(moved, checked, strict=True)]
 
 
-def _hear(member: Member, until: float, advance: Callable[[str], None], what: str) -> Any:
+def _hear(member: WorkerHandle, until: float, advance: Callable[[str], None], what: str) -> Any:
     said = member.hear(until)
     advance(f"{member.name} {what}")
     return said
 
 
-def _tell(members: list[Member], message: object) -> None:
+def _tell(members: list[WorkerHandle], message: object) -> None:
     for member in members:
         member.tell(message)
 
 
-def _complete(member: Member, missing: set[str]) -> None:
+def _complete(member: WorkerHandle, missing: set[str]) -> None:
     """Every prefill worker that the plan has readers tell must know that all of them are done."""
     if missing:
-        raise CrewError(f"{member.name} was not told that these requests are done: {', '.join(sorted(missing))}")
+        raise ProcessError(f"{member.name} was not told that these requests are done: {', '.join(sorted(missing))}")
 
 
 def engines() -> dict[str, tuple[Identity, Keys]]:

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kvplan.cli.demo.rows import Ranges
-    from kvplan.cli.demo.worker import Moved
+    from kvplan.cli.demo.worker import MovedReport
 
 HEAD, READS = 60, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FetchReport:
     """What one decode worker reports: how it went, bytes of content it fetched, bytes of its memory compared."""
 
-    moved: Moved
+    moved: MovedReport
     content: int
     compared: int
 
@@ -50,7 +50,7 @@ def reads(lines: Sequence[str]) -> Sequence[str]:
     return lines[start : start + READS]
 
 
-def show_outcomes(console: Console, outcomes: Sequence[Outcome], asked: Ranges, transport: str) -> None:
+def show_outcomes(console: Console, outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> None:
     """One line per decode worker, and one sentence for all of them."""
     from rich.table import Table
 
@@ -66,7 +66,7 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome], asked: Ranges, 
     console.print(sentence(outcomes, asked, transport), highlight=False, soft_wrap=True)
 
 
-def sentence(outcomes: Sequence[Outcome], asked: Ranges, transport: str) -> str:
+def sentence(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> str:
     """What moved and how fast, all decode workers at once."""
     content = sum(one.content for one in outcomes)
     ends = [one.moved.began + one.moved.again for one in outcomes]

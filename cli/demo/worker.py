@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kvplan.cli.demo.memory import Memory, allocate
-from kvplan.cli.demo.processes import Line
-from kvplan.cli.demo.rows import Share
+from kvplan.cli.demo.memory import DemoMemory, allocate
+from kvplan.cli.demo.processes import WorkerPipe
+from kvplan.cli.demo.rows import RequestShare
 
 if TYPE_CHECKING:
     from kvplan.plan.request import Request
@@ -22,14 +22,14 @@ PAUSE, SHORTEST = 0.002, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DemoJob:
     """One worker's part: the plan file, its share, the request that all agree on, seconds before giving up.
 
     `identity` and `keys` are those of its engine, the same for all its workers.
     """
 
     plan: str
-    share: Share
+    share: RequestShare
     request: Request
     seconds: float
     identity: Identity
@@ -41,7 +41,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedReport:
     """What a decode worker saw of its two transfers: sources, posted requests, the plan's prediction, seconds.
 
     `connect` seconds go by before the first transfer, whose own seconds include the transport's wiring up. `began`
@@ -58,7 +58,7 @@ class Moved:
     began: float
 
 
-def serve(line: Line, job: Job, hub: Hub | None) -> None:
+def serve(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
     """A prefill worker: fill, register, hold what is asked for; tell which requests were not done in the end."""
     from kvplan.cli.demo.content import stamp
     from kvplan.cli.demo.rows import held
@@ -80,7 +80,7 @@ def serve(line: Line, job: Job, hub: Hub | None) -> None:
         worker.close()
 
 
-def hold(plan: Plan, worker: PrefillWorker, job: Job) -> set[str]:
+def hold(plan: Plan, worker: PrefillWorker, job: DemoJob) -> set[str]:
     """Hold the requests, unless the plan has no decode worker tell this worker when it is done; those held."""
     from kvplan.runtime.prefill.clients import expected
 
@@ -90,7 +90,7 @@ def hold(plan: Plan, worker: PrefillWorker, job: Job) -> set[str]:
     return held
 
 
-def unfinished(line: Line, worker: PrefillWorker, missing: set[str], seconds: float) -> set[str]:
+def unfinished(line: WorkerPipe, worker: PrefillWorker, missing: set[str], seconds: float) -> set[str]:
     """Wait until all requests are complete by the plan's contract, or until told to end; those that are not."""
     end = time.monotonic() + seconds
     while missing and time.monotonic() < end and not line.waiting():
@@ -99,7 +99,7 @@ def unfinished(line: Line, worker: PrefillWorker, missing: set[str], seconds: fl
     return missing
 
 
-def fetch(line: Line, job: Job, hub: Hub | None) -> None:
+def fetch(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
     """A decode worker: connect, fetch the request twice, and compare every byte that it holds after the first time."""
     from kvplan.runtime import DecodeWorker, load_plan, views
 
@@ -113,7 +113,7 @@ def fetch(line: Line, job: Job, hub: Hub | None) -> None:
         worker.close()
 
 
-def twice(line: Line, job: Job, worker: DecodeWorker, memory: Memory) -> None:
+def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemory) -> None:
     """Say that this worker is ready, what it checked after the first transfer, and how both of them went."""
     from kvplan.cli.demo.check import check
 
@@ -128,7 +128,7 @@ def twice(line: Line, job: Job, worker: DecodeWorker, memory: Memory) -> None:
     again, moved = timed(lambda: worker.submit(wanted, job.seconds).wait())
     posted = moved.requests if moved.posted is None else moved.posted
     line.say(
-        Moved(
+        MovedReport(
             job.share.number,
             sum(part.member.reads for part in moved.parts),
             posted,
@@ -141,7 +141,7 @@ def twice(line: Line, job: Job, worker: DecodeWorker, memory: Memory) -> None:
     )
 
 
-def noise(side: Side, share: Share, seed: int) -> Memory:
+def noise(side: Side, share: RequestShare, seed: int) -> DemoMemory:
     """Memory for one worker's planes, with room for the blocks of its share."""
     return allocate(side.workers[share.number], side.groups, share.tables, seed)
 

@@ -8,7 +8,7 @@ from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.options import Env
 from kvplan.compiler.side.text import nearest
 from kvplan.dsl.files.conditions import meant
-from kvplan.dsl.lang.evaluate import holds
+from kvplan.dsl.lang.evaluate import is_true
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.model import Engine, Expr, Model
 
@@ -40,4 +40,4 @@ def _check_left_out(model: Model, without: str, name: str) -> None:
 
 def _stores(when: Expr, engine: Engine, env: Env) -> bool:
     """Whether a side stores a cache; what its engine has no option for, it cannot have asked for."""
-    return names(when) <= set(env) and holds(meant(when, engine.options), env)
+    return names(when) <= set(env) and is_true(meant(when, engine.options), env)

@@ -12,9 +12,9 @@ from kvplan.compiler.side.options import Env, settle
 from kvplan.compiler.side.text import nearest, unknown, whole
 from kvplan.dsl.lang.dtypes import SIZES, canonical
 from kvplan.dsl.lang.dtypes import size as dtype_size
-from kvplan.dsl.lang.evaluate import evaluate, filled, holds
+from kvplan.dsl.lang.evaluate import evaluate, filled, is_true
 from kvplan.dsl.lang.storage import leaves
-from kvplan.dsl.model import Cache, Engine, Kind, Needs, Sizes, Storage, TensorSpec, Value
+from kvplan.dsl.model import Cache, Engine, Kind, NeedsRule, SizeSet, Storage, TensorSpec, Value
 from kvplan.dsl.schema.fields import placeholders
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import ALL
@@ -24,7 +24,7 @@ SHARE = "share."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UnboundCache:
     """A cache that is to be stored."""
 
     cache: str
@@ -43,7 +43,7 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     tensors = tuple(_tensor(spec, own) for spec in kind.tensors.values() if _exists(spec, own))
     _check_split_axes(cache.name, tensors)
     needs = _needs(cache.name, cache.needs or kind.needs, own)
-    storage = _storage(Asked(cache.name, kind, engine), env, known)
+    storage = _storage(UnboundCache(cache.name, kind, engine), env, known)
     _check_place(cache.name, tensors, storage)
     # A ring is a way to keep tokens: another engine may keep them otherwise.
     store = "tokens" if kind.store == "ring" else kind.store
@@ -88,7 +88,7 @@ def _less(env: Env, params: Mapping[str, object]) -> Env:
 
 
 def _exists(spec: TensorSpec, env: Env) -> bool:
-    return spec.when is None or holds(spec.when, env)
+    return spec.when is None or is_true(spec.when, env)
 
 
 def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
@@ -102,7 +102,7 @@ def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
     axes = tuple(
         (name, 0 if expr is None else _extent(spec.name, name, evaluate(expr, env))) for name, expr in spec.axes
     )
-    unit = evaluate(spec.unit, env) if spec.unit else 1
+    unit = evaluate(spec.tokens_per_row, env) if spec.tokens_per_row else 1
     return BoundTensor(
         spec.name,
         axes,
@@ -113,7 +113,7 @@ def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
     )
 
 
-def _extent(tensor: str, axis: str, value: Value | Sizes) -> int:
+def _extent(tensor: str, axis: str, value: Value | SizeSet) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadInput(
             "S012", f"tensor {tensor!r}: axis {axis!r} has {value!r} items", "sizes are whole numbers from 1"
@@ -135,7 +135,7 @@ def _check_split_axes(cache: str, tensors: tuple[BoundTensor, ...]) -> None:
                 )
 
 
-def _needs(cache: str, needs: Needs | None, env: Env) -> Needed:
+def _needs(cache: str, needs: NeedsRule | None, env: Env) -> Needed:
     if needs is None:
         return ALL
     exprs = {"window": needs.window, "retain": needs.retain, "chunk": needs.chunk, "sink": needs.sink}
@@ -148,7 +148,7 @@ def _needs(cache: str, needs: Needs | None, env: Env) -> Needed:
     return Needed(window - 1 + retain if window else None, chunk or None, sink)
 
 
-def _tokens(cache: str, word: str, value: Value | Sizes) -> int:
+def _tokens(cache: str, word: str, value: Value | SizeSet) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise BadInput("S018", f"cache {cache!r}: {word} is {value!r}, not a number of tokens", "write 0 for none")
     return value
@@ -163,7 +163,7 @@ def _check_place(cache: str, tensors: tuple[BoundTensor, ...], storage: Storage)
         raise Refused("C121", said, "choose another storage, or another record")
 
 
-def _storage(asked: Asked, env: Env, known: Callable[[], Collection[str]]) -> Storage:
+def _storage(asked: UnboundCache, env: Env, known: Callable[[], Collection[str]]) -> Storage:
     kind, engine = asked.kind, asked.engine
     rule = engine.storage.get(kind.name) or engine.storage.get(kind.store) or engine.storage["default"]
     name = filled(rule, env)

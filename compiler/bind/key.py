@@ -10,7 +10,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import evaluate
-from kvplan.dsl.model import Engine, Param, Sizes, Value
+from kvplan.dsl.model import Engine, Param, SizeSet, Value
 
 
 def side_key(
@@ -48,12 +48,12 @@ def _cut(rule: str, side: BoundSide, drafts: int) -> list[str]:
     return ["layers=" + "+".join(str(len(layers)) for layers in cut)]
 
 
-def show(value: Value | Sizes) -> str:
-    if isinstance(value, Sizes):
+def show(value: Value | SizeSet) -> str:
+    if isinstance(value, SizeSet):
         return "+".join(str(size) for size in value.only) if value.only else f"multiples({value.step})"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _usual(option: Param, env: Env) -> Value | Sizes | None:
+def _usual(option: Param, env: Env) -> Value | SizeSet | None:
     """What an option is where a side does not give it and all else is as in `env`."""
     return None if option.default is None else evaluate(option.default, env)

@@ -10,7 +10,7 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.model import Engine, Model, Require
+from kvplan.dsl.model import Engine, Model, Requirement
 from kvplan.dsl.schema.names import MEASURED
 from kvplan.dsl.text.diagnostics import DslError, ranges
 
@@ -31,9 +31,9 @@ def check_requirements(
 
 def _known(
     engine: Engine, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env]
-) -> list[tuple[Require, Env]]:
+) -> list[tuple[Requirement, Env]]:
     """Every condition with the values that it is about, once for each cache of its kind."""
-    found: list[tuple[Require, Env]] = []
+    found: list[tuple[Requirement, Env]] = []
     for rule in engine.require:
         mine = [cache for cache in caches if cache.kind == rule.kind]
         about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kind else [env]
@@ -41,7 +41,7 @@ def _known(
     return found
 
 
-def _help(engine: Engine, every: list[tuple[Require, Env]], rule: Require, env: Env) -> str:
+def _help(engine: Engine, every: list[tuple[Requirement, Env]], rule: Requirement, env: Env) -> str:
     """What is false, and the sizes of a mesh axis with which all conditions hold that depend on the mesh alone."""
     values = ", ".join(f"{name} = {env[name]}" for name in sorted(names(rule.that)))
     measured = {*MEASURED, *engine.derive}
@@ -53,11 +53,11 @@ def _help(engine: Engine, every: list[tuple[Require, Env]], rule: Require, env: 
     return said + (f"; all hold with {' or '.join(told)}" if told else "")
 
 
-def _holding(every: list[tuple[Require, Env]], axis: str) -> list[int]:
+def _holding(every: list[tuple[Requirement, Env]], axis: str) -> list[int]:
     return [n for n in range(1, MOST) if all(_is_true(rule, {**env, axis: n}) for rule, env in every)]
 
 
-def _is_true(rule: Require, env: Env) -> bool:
+def _is_true(rule: Requirement, env: Env) -> bool:
     try:
         return evaluate(rule.that, env) is True
     except DslError:

@@ -33,7 +33,7 @@ def _equal(side: BoundSide, cache: BoundCache, tensor: BoundTensor) -> list[list
 
 def _holding(cache: BoundCache, worker: BoundWorker, numbers: dict[str, Ints]) -> Holding:
     layers = tuple(n for n in cache.layers if n in worker.layers)
-    turn = 0 if cache.ring or cache.store != "tokens" else worker.turn
+    turn = 0 if cache.ring or cache.store != "tokens" else worker.token_shard
     return layers, turn, *(n.tobytes() for n in numbers.values())
 
 

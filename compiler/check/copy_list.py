@@ -10,7 +10,7 @@ import numpy as np
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Labels
-from kvplan.compiler.check.oracle import Plane
+from kvplan.compiler.check.oracle import OraclePlane
 from kvplan.compiler.check.request import Copy
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
@@ -23,7 +23,7 @@ KEYS = {"copy": ("from", "to", "bytes"), "end": ("worker", "plane", "offset")}
 NUMBERS = {0: "from.worker", 2: "from.offset", 3: "to.worker", 5: "to.offset", 6: "bytes"}
 
 
-class End(NamedTuple):
+class CopyEnd(NamedTuple):
     """One end of a copy, as JSON has it: nothing is checked yet."""
 
     worker: int
@@ -77,7 +77,9 @@ def by_plane(copies: Iterable[Copy]) -> Moves:
     return {to: {at: np.array(rows, np.int64) for at, rows in by.items()} for to, by in found.items()}
 
 
-def check_places(moves: Moves, prefill: Mapping[Key, Plane], decode: Mapping[Key, Plane], *sides: BoundSide) -> None:
+def check_places(
+    moves: Moves, prefill: Mapping[Key, OraclePlane], decode: Mapping[Key, OraclePlane], *sides: BoundSide
+) -> None:
     """Refuse workers and planes that are not there, and bytes beyond a pool. Raises BadInput (Q033..Q035).
 
     `sides` are the prefill and the decode side; the end of a pool is known where a side was given `blocks`.
@@ -98,7 +100,7 @@ def check_places(moves: Moves, prefill: Mapping[Key, Plane], decode: Mapping[Key
 
 
 def _misplaced(
-    end: str, word: str, key: Key, planes: Mapping[Key, Plane], rows: Labels, pool: int | None
+    end: str, word: str, key: Key, planes: Mapping[Key, OraclePlane], rows: Labels, pool: int | None
 ) -> tuple[int, BadInput] | None:
     """The first of `rows` (offset, bytes, index) that is not in a plane of the side, and what to say of it."""
     worker, name = key
@@ -114,7 +116,7 @@ def _misplaced(
     return None if pool is None else _beyond(f"{end}: {word} worker {worker}", planes[key], rows, pool)
 
 
-def _beyond(where: str, plane: Plane, rows: Labels, pool: int) -> tuple[int, BadInput] | None:
+def _beyond(where: str, plane: OraclePlane, rows: Labels, pool: int) -> tuple[int, BadInput] | None:
     end = pool * plane.group.ratio * plane.stride
     late = rows[:, 0] + rows[:, 1] > end
     if not late.any():
@@ -139,9 +141,9 @@ def _packed(pairs: list[tuple[str, object]]) -> object:
     if len(found) != 3:
         return found
     if "worker" in found and "plane" in found and "offset" in found:
-        return End(found["worker"], found["plane"], found["offset"])  # type: ignore[arg-type]
+        return CopyEnd(found["worker"], found["plane"], found["offset"])  # type: ignore[arg-type]
     start, end = found.get("from"), found.get("to")
-    if type(start) is End and type(end) is End and "bytes" in found:
+    if type(start) is CopyEnd and type(end) is CopyEnd and "bytes" in found:
         return Copy(*start, *end, found["bytes"])  # type: ignore[arg-type]
     return found
 
@@ -156,7 +158,7 @@ def _malformed(where: str, value: object, sort: str = "copy") -> BadInput:
         return BadInput("Q031", f"{where} has an unknown key {key!r}", nearest(str(key), keys))
     for key in (key for key in keys if key not in value):
         return BadInput("Q031", f"{where} has no {key!r}", help)
-    at = next(key for key in ("from", "to") if type(value[key]) is not End)
+    at = next(key for key in ("from", "to") if type(value[key]) is not CopyEnd)
     return _malformed(f"{where}.{at}", value[at], "end")
 
 
@@ -171,7 +173,7 @@ def _bad_number(index: int, at: int, word: str, value: object) -> BadInput:
 
 
 def _said(value: object) -> str:
-    if isinstance(value, End | Copy):
+    if isinstance(value, CopyEnd | Copy):
         return "a mapping of other keys"
     text = json.dumps(value, default=str)
     return text if len(text) < 40 else f"{text[:36]} …"

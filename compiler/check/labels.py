@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
-from kvplan.compiler.check.oracle import Field, Plane
+from kvplan.compiler.check.oracle import OraclePlane, PageField
 from kvplan.compiler.check.request import Ids, Ring, Slot, Table
 from kvplan.plan.types import Needs
 
@@ -25,7 +25,7 @@ NOT_DATA = {PADDING: "padding", UNWRITTEN: "nothing", FOREIGN: "a byte outside t
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class LabelRegion:
     """The labels of one tensor of one cache: an array of `shape` over `axes` from `base`, bytes last."""
 
     cache: str
@@ -35,11 +35,11 @@ class Region:
     shape: tuple[int, ...]
 
 
-Atlas = Mapping[tuple[str, str], Region]
+Atlas = Mapping[tuple[str, str], LabelRegion]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NeededTokens:
     """What a reader of tokens [first, end) must have."""
 
     needs: Needs
@@ -58,7 +58,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class TableBlocks:
     """The kernel blocks (or the slot) of one table on one worker: `ids` ascending, `token[i]` the tokens in block i."""
 
     ids: Labels
@@ -67,27 +67,31 @@ class Paged:
 
 def atlas(side: BoundSide, tokens: int) -> Atlas:
     """Regions for every tensor of a side, with room for `tokens` tokens."""
-    regions: dict[tuple[str, str], Region] = {}
+    regions: dict[tuple[str, str], LabelRegion] = {}
     base = 0
     for cache in side.caches:
         for t in cache.tensors:
-            rows = -(-tokens // t.unit)
+            rows = -(-tokens // t.tokens_per_row)
             shape = (max(cache.layers) + 1, *(n or rows for _, n in t.axes), t.size)
-            regions[cache.name, t.name] = Region(cache.name, t.name, base, ("layer", *(a for a, _ in t.axes)), shape)
+            regions[cache.name, t.name] = LabelRegion(
+                cache.name, t.name, base, ("layer", *(a for a, _ in t.axes)), shape
+            )
             base += prod(shape)
     return regions
 
 
-def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table) -> Paged:
+def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table) -> TableBlocks:
     """Which tokens lie in which kernel block on `worker`: every token of the table is asked for its place."""
     if isinstance(table, Slot):
-        return Paged(np.array([table.slot]), np.zeros((1, 0), np.int64))
+        return TableBlocks(np.array([table.slot]), np.zeros((1, 0), np.int64))
     if isinstance(table, Ring):
         return _ring(group, table)
-    behind = (table.first + len(table.ids)) * group.tokens * side.ways + side.ways * side.chunk
+    behind = (
+        table.first + len(table.ids)
+    ) * group.tokens * side.token_shards + side.token_shards * side.interleave_tokens
     t = np.arange(behind)
-    t = t[(t // side.chunk) % side.ways == worker.turn]
-    local = t // (side.ways * side.chunk) * side.chunk + t % side.chunk
+    t = t[(t // side.interleave_tokens) % side.token_shards == worker.token_shard]
+    local = t // (side.token_shards * side.interleave_tokens) * side.interleave_tokens + t % side.interleave_tokens
     position = local // group.tokens - table.first
     inside = (position >= 0) & (position < len(table.ids))
     blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
@@ -95,7 +99,7 @@ def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table)
     return _by_block(group, t[block >= 0], block[block >= 0], local[block >= 0])
 
 
-def _ring(group: BoundGroup, table: Ring) -> Paged:
+def _ring(group: BoundGroup, table: Ring) -> TableBlocks:
     """What a ring holds after its tokens were written one by one, the oldest first, each over the one before it."""
     blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
     holds = np.full(len(blocks) * group.tokens, -1, np.int64)
@@ -108,15 +112,15 @@ def _ring(group: BoundGroup, table: Ring) -> Paged:
     return _by_block(group, holds[there], block[there], place[there] % group.tokens)
 
 
-def _by_block(group: BoundGroup, t: Labels, block: Labels, local: Labels) -> Paged:
+def _by_block(group: BoundGroup, t: Labels, block: Labels, local: Labels) -> TableBlocks:
     kernel_block = block * group.ratio + local // group.kernel
     ids, row = np.unique(kernel_block, return_inverse=True)
     token = np.full((ids.size, group.kernel), -1, np.int64)
     token[row, local % group.kernel] = t
-    return Paged(ids, token)
+    return TableBlocks(ids, token)
 
 
-def paint(plane: Plane, regions: Atlas, token: Labels, want: Wanted | None = None) -> Labels:
+def paint(plane: OraclePlane, regions: Atlas, token: Labels, want: NeededTokens | None = None) -> Labels:
     """The labels of the pages whose tokens are `token`, one row a page: padding and tokens below 0 are PADDING.
 
     So are rows of tokens whose last one is not wanted, and a state that nobody wants.
@@ -129,7 +133,7 @@ def paint(plane: Plane, regions: Atlas, token: Labels, want: Wanted | None = Non
     return page
 
 
-def _paint_field(page: Labels, f: Field, region: Region, token: Labels, want: Wanted | None) -> None:
+def _paint_field(page: Labels, f: PageField, region: LabelRegion, token: Labels, want: NeededTokens | None) -> None:
     number = np.zeros((len(token), *f.offset.shape), np.int64)
     known = np.full(number.shape, want is None or want.first < want.end)
     names = [a for a, _ in f.axes]
@@ -138,10 +142,12 @@ def _paint_field(page: Labels, f: Field, region: Region, token: Labels, want: Wa
         where[names.index(name)] = -1
         index = numbers.reshape(1, *where)
         if name in token_axes(f.tensor):
-            rows = np.where(token >= 0, token // f.tensor.unit, -1)[:, numbers * f.tensor.unit]
+            rows = np.where(token >= 0, token // f.tensor.tokens_per_row, -1)[:, numbers * f.tensor.tokens_per_row]
             index = rows.reshape(len(token), *where)
             known = known & (index >= 0) & (index < extent)
-            known = known & want.test((index + 1) * f.tensor.unit - 1, f.tensor.unit) if want else known
+            known = (
+                known & want.test((index + 1) * f.tensor.tokens_per_row - 1, f.tensor.tokens_per_row) if want else known
+            )
         number = number * extent + index
     for byte in range(f.tensor.size):
         label = region.base + number * f.tensor.size + byte
@@ -154,7 +160,7 @@ def token_axes(tensor: BoundTensor) -> set[str]:
     return {a for a, n in tensor.axes if not n}
 
 
-def region_of(regions: Atlas, label: int) -> Region:
+def region_of(regions: Atlas, label: int) -> LabelRegion:
     """The region that a label lies in."""
     return next(r for r in regions.values() if r.base <= label < r.base + prod(r.shape))
 

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PageField:
     """One tensor in a page. `axes` are (name, global numbers), `layer` the first of them; `offset` has their shape.
 
     The numbers of the token axis are rows inside the kernel block. `offset` is in bytes, of an element's first byte.
@@ -34,7 +34,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Plane:
+class OraclePlane:
     """One plane of one worker: `page` and `stride` in bytes; `layer` None where layers lie inside the page."""
 
     name: str
@@ -45,11 +45,11 @@ class Plane:
     part: str | None
     page: int
     stride: int
-    fields: tuple[Field, ...]
+    fields: tuple[PageField, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class _Scope:
     """What the walk of one cache knows: local numbers of every axis of every tensor on this worker."""
 
     cache: BoundCache
@@ -63,7 +63,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class _LeafFound:
     """A leaf, and the loops around it so far: outside `block`, inside it; `base` has one axis per loop inside."""
 
     tensor: str
@@ -89,7 +89,7 @@ def share(side: BoundSide, worker: BoundWorker, mesh: str | None, n: int, listed
 def held(side: BoundSide, worker: BoundWorker, cache: BoundCache, tensor: BoundTensor) -> dict[str, Ints]:
     """Global numbers of every axis of `tensor` on `worker`; of the token axis, the rows of one kernel block."""
     split, listed = dict(tensor.split), dict(tensor.shares)
-    rows = np.arange(cache.kernel // tensor.unit)
+    rows = np.arange(cache.kernel // tensor.tokens_per_row)
     return {a: share(side, worker, split.get(a), n, listed.get(a)) if n else rows for a, n in tensor.axes}
 
 
@@ -98,7 +98,7 @@ def layers(worker: BoundWorker, cache: BoundCache, group: BoundGroup) -> tuple[i
     return tuple(n for name, n in group.members if name == cache.name and n in worker.layers)
 
 
-def planes(side: BoundSide, worker: BoundWorker) -> dict[str, Plane]:
+def planes(side: BoundSide, worker: BoundWorker) -> dict[str, OraclePlane]:
     """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global. Empty ones are none."""
     every = list(_planes(side, worker))
     caches = {cache.name: cache for cache in side.caches}
@@ -106,7 +106,7 @@ def planes(side: BoundSide, worker: BoundWorker) -> dict[str, Plane]:
     return {p.name: replace(p, stride=stride(caches[p.cache], p.page, row)) for p in every if p.page}
 
 
-def _row(worker: BoundWorker, caches: Mapping[str, BoundCache], every: list[Plane]) -> int:
+def _row(worker: BoundWorker, caches: Mapping[str, BoundCache], every: list[OraclePlane]) -> int:
     """Bytes of the largest group's pages in a block, padded as their caches say and rounded up as all of them need."""
     taken: dict[tuple[str, str], int] = {}
     for plane in every:
@@ -128,18 +128,18 @@ def stride(cache: BoundCache, page: int, row: int) -> int:
     return value
 
 
-def _planes(side: BoundSide, worker: BoundWorker) -> Iterator[Plane]:
+def _planes(side: BoundSide, worker: BoundWorker) -> Iterator[OraclePlane]:
     seen: set[str] = set()
     for cache, group in product(side.caches, side.groups):
         numbers = np.array(layers(worker, cache, group), np.int64)
         names = {t.name: {"layer": numbers, **held(side, worker, cache, t)} for t in cache.tensors}
-        for plane in cache_planes(Scope(cache, names), group) if numbers.size else ():
+        for plane in cache_planes(_Scope(cache, names), group) if numbers.size else ():
             assert plane.name not in seen, f"two planes are called {plane.name}"
             seen.add(plane.name)
             yield plane
 
 
-def cache_planes(scope: Scope, group: BoundGroup) -> Iterator[Plane]:
+def cache_planes(scope: _Scope, group: BoundGroup) -> Iterator[OraclePlane]:
     """The planes of one cache in one group, allocation by allocation, `block` by `block`."""
     for name, items in scope.cache.storage.parts:
         blocks = list(occurrences(scope, items, ()))
@@ -150,7 +150,7 @@ def cache_planes(scope: Scope, group: BoundGroup) -> Iterator[Plane]:
 
 
 def occurrences(
-    scope: Scope, items: tuple[Item, ...], outer: tuple[Axis, ...]
+    scope: _Scope, items: tuple[Item, ...], outer: tuple[Axis, ...]
 ) -> Iterator[tuple[tuple[Axis, ...], Repeat]]:
     """Every `block` that has something in it, with the axes of the loops outside it."""
     for item in items:
@@ -163,8 +163,8 @@ def occurrences(
 
 
 def block_planes(
-    scope: Scope, group: BoundGroup, outer: tuple[Axis, ...], block: Repeat, part: str | None
-) -> Iterator[Plane]:
+    scope: _Scope, group: BoundGroup, outer: tuple[Axis, ...], block: Repeat, part: str | None
+) -> Iterator[OraclePlane]:
     """The planes of one `block`: one for each index of the loops outside it."""
     page = size(scope, block.body)
     leaves = [replace(f, outer=outer) for f in walk(scope, block.body, np.zeros((), np.int64), ())]
@@ -178,10 +178,10 @@ def block_planes(
         name = ".".join(str(w) for w in words if w is not None)
         fields = tuple(field(scope, leaf, index, seen) for leaf in leaves)
         head = others[0] if others else None
-        yield Plane(name, scope.cache.name, group, layer, head, part, page, page, fields)
+        yield OraclePlane(name, scope.cache.name, group, layer, head, part, page, page, fields)
 
 
-def field(scope: Scope, leaf: Found, index: tuple[int, ...], seen: dict[tuple[bytes, ...], Ints]) -> Field:
+def field(scope: _Scope, leaf: _LeafFound, index: tuple[int, ...], seen: dict[tuple[bytes, ...], Ints]) -> PageField:
     """One tensor of the plane at `index` of the outer loops. `seen` keeps addresses that planes have in common."""
     tensor = next(t for t in scope.cache.tensors if t.name == leaf.tensor)
     local = {a: np.arange(n.size) for a, n in scope.held[leaf.tensor].items()}
@@ -191,29 +191,29 @@ def field(scope: Scope, leaf: Found, index: tuple[int, ...], seen: dict[tuple[by
     key = (leaf.tensor.encode(), *(n.tobytes() if a in loops else str(n.size).encode() for a, n in local.items()))
     if key not in seen:
         seen[key] = offsets(scope, leaf, local)
-    return Field(tensor, tuple((a, scope.held[leaf.tensor][a][n]) for a, n in local.items()), seen[key])
+    return PageField(tensor, tuple((a, scope.held[leaf.tensor][a][n]) for a, n in local.items()), seen[key])
 
 
-def offsets(scope: Scope, leaf: Found, local: Mapping[str, Ints]) -> Ints:
+def offsets(scope: _Scope, leaf: _LeafFound, local: Mapping[str, Ints]) -> Ints:
     """The address of every element of a leaf: looked up in the walk's array by the index of every loop."""
     mesh = dict(zip(local, np.ix_(*local.values()), strict=True))
     found = leaf.base[tuple(tiled(scope, axis)(mesh[axis.name]) for axis in leaf.inner)]
     return np.broadcast_to(found, tuple(n.size for n in local.values()))
 
 
-def walk(scope: Scope, items: tuple[Item, ...], base: Ints, loops: tuple[Axis, ...]) -> Iterator[Found]:
+def walk(scope: _Scope, items: tuple[Item, ...], base: Ints, loops: tuple[Axis, ...]) -> Iterator[_LeafFound]:
     """Every leaf under `items`, whose braces begin at the addresses in `base`."""
     done = 0
     for item in items:
         if isinstance(item, Leaf) and item.tensor in scope.held:
-            yield Found(item.tensor, (), loops, base + done)
+            yield _LeafFound(item.tensor, (), loops, base + done)
         if isinstance(item, Repeat) and tensors(scope, item):
             step, times = size(scope, item.body), count(scope, item)
             yield from walk(scope, item.body, base[..., None] + done + np.arange(times) * step, (*loops, item.axis))
         done = after(scope, item, done)
 
 
-def size(scope: Scope, items: tuple[Item, ...]) -> int:
+def size(scope: _Scope, items: tuple[Item, ...]) -> int:
     """Bytes that one pass over `items` takes."""
     done = 0
     for item in items:
@@ -221,7 +221,7 @@ def size(scope: Scope, items: tuple[Item, ...]) -> int:
     return done
 
 
-def after(scope: Scope, item: Item, done: int) -> int:
+def after(scope: _Scope, item: Item, done: int) -> int:
     """Bytes so far in the enclosing braces once `item` follows `done` of them."""
     if isinstance(item, Leaf):
         return done + sum(t.size for t in scope.cache.tensors if t.name == item.tensor)
@@ -233,26 +233,26 @@ def after(scope: Scope, item: Item, done: int) -> int:
     return done + (size(scope, item.body) * count(scope, item) if tensors(scope, item) else 0)
 
 
-def count(scope: Scope, loop: Repeat) -> int:
+def count(scope: _Scope, loop: Repeat) -> int:
     """Iterations of a loop, the padding ones too."""
     real = {extent(scope, loop.axis, t) for t in tensors(scope, loop)}
     assert len(real) == 1, f"tensors under {loop.axis.name} do not agree on its extent: {sorted(real)}"
     return real.pop() + (scope.number(loop.axis.extra) if loop.axis.extra else 0)
 
 
-def extent(scope: Scope, axis: Axis, tensor: str) -> int:
+def extent(scope: _Scope, axis: Axis, tensor: str) -> int:
     """How many different values the axis' tiles give for the local numbers of `tensor`."""
     return len(set(tiled(scope, axis)(np.arange(scope.held[tensor][axis.name].size)).tolist()))
 
 
-def tensors(scope: Scope, item: Item) -> list[str]:
+def tensors(scope: _Scope, item: Item) -> list[str]:
     """The tensors stored under an item, those that do not exist left out."""
     if isinstance(item, Leaf):
         return [item.tensor] if item.tensor in scope.held else []
     return [t for inner in item.body for t in tensors(scope, inner)] if isinstance(item, Repeat) else []
 
 
-def tiled(scope: Scope, axis: Axis) -> Callable[[Ints], Ints]:
+def tiled(scope: _Scope, axis: Axis) -> Callable[[Ints], Ints]:
     """The function from a local number to the index of this loop."""
     tiles = [(op, scope.number(n)) for op, n in axis.tiles]
 

@@ -15,7 +15,7 @@ from kvplan.plan.types import CONTEXT, Needs
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class RequestSide:
     """One side of a request: prefill or decode."""
 
     word: str
@@ -33,7 +33,10 @@ def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
     for meeting in met:
         theirs.setdefault(meeting.prefill, []).append(meeting)
         ours.setdefault(meeting.decode, []).append(meeting)
-    for who in (Who("prefill", prefill, asked.prefill, theirs), Who("decode", decode, asked.decode, ours)):
+    for who in (
+        RequestSide("prefill", prefill, asked.prefill, theirs),
+        RequestSide("decode", decode, asked.decode, ours),
+    ):
         _check_groups(who, asked)
         _repeated(who)
 
@@ -49,9 +52,9 @@ def positions(side: BoundSide, group: BoundGroup, first: int, end: int) -> list[
     """The block positions that tokens [first, end) lie in, on any worker. Ranges may overlap."""
     if group.ring:
         return _in_ring(group, first, end)
-    if side.ways == 1 or group.store != "tokens":
+    if side.token_shards == 1 or group.store != "tokens":
         return [range(first // group.tokens, -(-end // group.tokens))] if first < end else []
-    turn, round_ = side.chunk, side.chunk * side.ways
+    turn, round_ = side.interleave_tokens, side.interleave_tokens * side.token_shards
     # Whole rounds give every worker the same tokens; in the rounds at either end every turn is asked for its own.
     inner = range(-(-first // round_), end // round_)
     edges = [(first, end)] if inner.start >= inner.stop else [(first, inner.start * round_), (inner.stop * round_, end)]
@@ -88,7 +91,7 @@ def _check_lengths(asked: Request, decode: BoundSide, met: Iterable[GroupPair]) 
             raise BadInput("Q015", said, f'add "lengths": {{"{name}": [first needed, end]}}')
 
 
-def _check_groups(who: Who, asked: Request) -> None:
+def _check_groups(who: RequestSide, asked: Request) -> None:
     groups = {g.name: g for g in who.side.groups}
     for name in who.tables:
         if name not in groups:
@@ -100,7 +103,7 @@ def _check_groups(who: Who, asked: Request) -> None:
         _fits(who, groups[name], table, asked)
 
 
-def _fits(who: Who, group: BoundGroup, table: Table, asked: Request) -> None:
+def _fits(who: RequestSide, group: BoundGroup, table: Table, asked: Request) -> None:
     said = f"{who.word} group {group.name!r}"
     want, need = _sort(group)
     if not isinstance(table, want):
@@ -125,7 +128,7 @@ def _sort(group: BoundGroup) -> tuple[type[Table], str]:
     return (Ids, '{"first": …, "ids": […]}') if group.store == "tokens" else (Slot, '{"slot": …, "at": …}')
 
 
-def _ring_fits(who: Who, group: BoundGroup, table: Ring, end: int) -> None:
+def _ring_fits(who: RequestSide, group: BoundGroup, table: Ring, end: int) -> None:
     """A ring has all its blocks' ids; one that is written stands after the tokens asked for, one read not before."""
     said, blocks = f"{who.word} group {group.name!r}", group.ring // group.tokens
     if len(table.ids) != blocks:
@@ -158,7 +161,7 @@ def _blocks_fit(who: str, side: BoundSide, group: BoundGroup, table: Ids | Ring,
     if low < have.start or high > have.stop:
         whose = "" if group.length == CONTEXT else f" of the length {group.length!r}"
         text = f"{who} holds block positions [{have.start}, {have.stop}), tokens [{tokens[0]}, {tokens[1]}){whose} need"
-        held = f"a block holds {group.tokens * side.ways} tokens"
+        held = f"a block holds {group.tokens * side.token_shards} tokens"
         raise BadInput("Q011", f"{text} [{low}, {high})", f"{held}: give the missing ids")
     for position in (position for each in need for position in each):
         if table.ids[position - begin] is None:
@@ -175,7 +178,7 @@ def _in_pool(who: str, side: BoundSide, ids: Iterable[int | None]) -> None:
             )
 
 
-def _repeated(who: Who) -> None:
+def _repeated(who: RequestSide) -> None:
     """A block holds one position of one group; groups of an arena overlay the same memory."""
     seen: dict[tuple[int, int], str] = {}
     for group in who.side.groups:

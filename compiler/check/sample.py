@@ -19,7 +19,7 @@ FIRST, LEAST = 3, 100
 
 
 @dataclass(slots=True)
-class Pool:
+class IdPool:
     """Block ids that the groups of one arena take turns to draw from, each once; `spare` are not needed by any."""
 
     ids: Iterator[int]
@@ -40,7 +40,7 @@ def sample_range(prefill: BoundSide, decode: BoundSide) -> tuple[int, int]:
     Windows and chunks of up to 512 tokens leave some of it out; around a multiple of a longer chunk, that one does.
     """
     sides, needs = (prefill, decode), [cache.needs for cache in decode.caches]
-    block = max((g.tokens * s.ways for s in sides for g in s.groups), default=0)
+    block = max((g.tokens * s.token_shards for s in sides for g in s.groups), default=0)
     cut = [n.keep + n.sink + 1 + min(block, LEAST) for n in needs if n.keep is not None and n.keep < SHORT]
     cut += [n.chunk + n.chunk // 2 + n.sink for n in needs if n.chunk is not None and n.chunk <= SHORT]
     end = max(LEAST, block * 5 // 2 - FIRST, *(FIRST + each for each in cut))
@@ -99,7 +99,7 @@ def _need(side: BoundSide, group: BoundGroup, asked: Request, met: list[GroupPai
 
 def _pool(
     word: str, side: BoundSide, groups: list[BoundGroup], asked: Request, need: Mapping[str, set[int]], random: Random
-) -> Pool:
+) -> IdPool:
     """Ids in no order: a few more than the groups have positions, or all of the side's pool."""
     least = sum(len(need[g.name]) for g in groups)
     if side.blocks is not None and side.blocks < least:
@@ -108,14 +108,14 @@ def _pool(
     most = sum(blocks_of(side, g, asked.range_of(g.length)[1]) for g in groups)
     ids = list(range(most + most // 2 + 2 if side.blocks is None else side.blocks))
     random.shuffle(ids)
-    return Pool(iter(ids), len(ids) - least)
+    return IdPool(iter(ids), len(ids) - least)
 
 
 def _said(asked: Request) -> str:
     return f"tokens [{asked.tokens[0]}, {asked.tokens[1]})"
 
 
-def _table(side: BoundSide, group: BoundGroup, asked: Request, need: set[int], pool: Pool, random: Random) -> Table:
+def _table(side: BoundSide, group: BoundGroup, asked: Request, need: set[int], pool: IdPool, random: Random) -> Table:
     if group.store != "tokens":
         return Slot(pool.draw(), asked.tokens[1])
     start = 0 if group.ring else random.choice((0, min(need, default=0)))
@@ -132,7 +132,7 @@ def _later(group: BoundGroup, ring: Ring, asked: Request, met: list[GroupPair], 
     return Ring(ring.ids, ring.at + random.choice([*late] or [0]))
 
 
-def _drawn(needed: bool, wanted: bool, pool: Pool) -> int | None:
+def _drawn(needed: bool, wanted: bool, pool: IdPool) -> int | None:
     if needed:
         return pool.draw()
     return pool.extra() if wanted else None

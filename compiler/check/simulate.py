@@ -16,8 +16,8 @@ from kvplan.compiler.check.labels import (
     UNWRITTEN,
     Atlas,
     Labels,
-    Paged,
-    Wanted,
+    NeededTokens,
+    TableBlocks,
     atlas,
     paged,
     paint,
@@ -25,34 +25,34 @@ from kvplan.compiler.check.labels import (
     table_of,
     words,
 )
-from kvplan.compiler.check.oracle import Plane, planes
+from kvplan.compiler.check.oracle import OraclePlane, planes
 from kvplan.compiler.check.request import Copy, Ids, Request, Ring, Table
-from kvplan.compiler.check.simulate_report import Report, Tally
+from kvplan.compiler.check.simulate_report import SimulationReport, Tally
 from kvplan.plan.types import Plan
 
 BATCH = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourcePages:
     """A prefill plane and the blocks of it that the request names."""
 
-    plane: Plane
-    pages: Paged
+    plane: OraclePlane
+    pages: TableBlocks
 
 
-def sources(side: BoundSide, tables: Mapping[str, Table]) -> dict[Key, Source]:
+def sources(side: BoundSide, tables: Mapping[str, Table]) -> dict[Key, SourcePages]:
     """Every plane of every worker of a side, with the blocks of one request."""
-    found: dict[Key, Source] = {}
+    found: dict[Key, SourcePages] = {}
     for worker in side.workers:
         pages = {g.name: paged(side, worker, g, table_of(tables, g)) for g in side.groups}
         mine = planes(side, worker).values()
-        found |= {(worker.number, plane.name): Source(plane, pages[plane.group.name]) for plane in mine}
+        found |= {(worker.number, plane.name): SourcePages(plane, pages[plane.group.name]) for plane in mine}
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PageBatch:
     """Pages `first`… of one decode plane: what was written where, how often, and what should have been."""
 
     got: Labels
@@ -61,7 +61,9 @@ class Batch:
     full: Labels
 
 
-def simulate(plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable[Copy], request: Request) -> Report:
+def simulate(
+    plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable[Copy], request: Request
+) -> SimulationReport:
     """Execute `copies` for `request` and compare every byte that the request needs on every decode worker.
 
     A needed byte has to be written exactly once, from its own coordinate; nothing else may be written, but
@@ -83,12 +85,12 @@ def simulate(plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable
     return tally.report()
 
 
-def wanted(decode: BoundSide, plane: Plane, request: Request) -> Wanted:
+def wanted(decode: BoundSide, plane: OraclePlane, request: Request) -> NeededTokens:
     cache = next(cache for cache in decode.caches if cache.name == plane.cache)
-    return Wanted(cache.needs, *request.range_of(cache.length))
+    return NeededTokens(cache.needs, *request.range_of(cache.length))
 
 
-def all_wanted(want: Wanted, token: Labels) -> bool:
+def all_wanted(want: NeededTokens, token: Labels) -> bool:
     """Whether every byte of pages with these tokens is needed."""
     return want.first < want.end and bool(want.test(token[token >= 0]).all())
 
@@ -104,17 +106,19 @@ def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     found = [(g, table_of(tables, g)) for g in side.groups]
     ends = [(t.first + len(t.ids)) * g.tokens for g, t in found if isinstance(t, Ids)]
     rings = [t.at for _, t in found if isinstance(t, Ring)]
-    return max((*rings, *(end * side.ways + side.ways * side.chunk for end in ends)), default=0)
+    return max(
+        (*rings, *(end * side.token_shards + side.token_shards * side.interleave_tokens for end in ends)), default=0
+    )
 
 
 def _plane(
     tally: Tally,
     who: str,
-    target: Source,
+    target: SourcePages,
     moves: Mapping[Key, Labels],
-    source: Mapping[Key, Source],
+    source: Mapping[Key, SourcePages],
     regions: Atlas,
-    want: Wanted,
+    want: NeededTokens,
 ) -> None:
     """Check one decode plane, a few pages at a time."""
     kept = {at: _inside(tally, f"{who} · plane {target.plane.name}", target, rows) for at, rows in moves.items()}
@@ -124,7 +128,7 @@ def _plane(
         token = target.pages.token[first : first + step]
         need = paint(target.plane, regions, token, want)
         full = need if all_wanted(want, token) else paint(target.plane, regions, token)
-        batch = Batch(np.full_like(need, UNWRITTEN), np.zeros_like(need), need, full)
+        batch = PageBatch(np.full_like(need, UNWRITTEN), np.zeros_like(need), need, full)
         for at, (row, rows) in kept.items():
             now = (row >= first) & (row < first + step)
             if now.any():
@@ -133,7 +137,7 @@ def _plane(
         tally.compare(batch.got, batch.writes, need, full, lambda label: words(regions, label), who)
 
 
-def _inside(tally: Tally, where: str, target: Source, rows: Labels) -> tuple[Labels, Labels]:
+def _inside(tally: Tally, where: str, target: SourcePages, rows: Labels) -> tuple[Labels, Labels]:
     """Copies that lie in one page of the table, with the page's number; the others are counted as stray."""
     row, ok = _rows(target, rows[:, 1], rows[:, 2])
     tally.counts["copies"] += len(rows)
@@ -142,7 +146,7 @@ def _inside(tally: Tally, where: str, target: Source, rows: Labels) -> tuple[Lab
     return row[ok], rows[ok]
 
 
-def _rows(at: Source, offset: Labels, size: Labels) -> tuple[Labels, npt.NDArray[np.bool_]]:
+def _rows(at: SourcePages, offset: Labels, size: Labels) -> tuple[Labels, npt.NDArray[np.bool_]]:
     """Which page of the table `size` bytes from `offset` lie in, and whether they do."""
     if not len(at.pages.ids):
         return np.zeros_like(offset), np.zeros(len(offset), np.bool_)
@@ -151,7 +155,7 @@ def _rows(at: Source, offset: Labels, size: Labels) -> tuple[Labels, npt.NDArray
     return row, (at.pages.ids[row] == block) & (inside + size <= at.plane.page) & (size > 0)
 
 
-def _write(batch: Batch, tally: Tally, start: Labels, size: Labels, labels: Labels) -> None:
+def _write(batch: PageBatch, tally: Tally, start: Labels, size: Labels, labels: Labels) -> None:
     """Write `labels`, the bytes of all copies in a row, at `start` of each copy; padding may not begin or end one."""
     spot = ragged(start, size)
     batch.got.reshape(-1)[spot] = labels
@@ -160,7 +164,7 @@ def _write(batch: Batch, tally: Tally, start: Labels, size: Labels, labels: Labe
     tally.counts["loose"] += int(((need[start] < 0) | (need[start + size - 1] < 0)).sum())
 
 
-def _read(at: Source | None, regions: Atlas, rows: Labels) -> Labels:
+def _read(at: SourcePages | None, regions: Atlas, rows: Labels) -> Labels:
     """The labels of the bytes that copies read, one copy after the other."""
     if at is None:
         return np.full(int(rows[:, 2].sum()), FOREIGN)

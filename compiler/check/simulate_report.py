@@ -17,7 +17,7 @@ COUNTS = ("planes", "copies", "bytes", "bridged", *FAULTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SimulationReport:
     """Counts are bytes but for `workers`, `planes`, `copies` and `loose` (copies that begin or end off the data) and
     `uneven` (tensors whose readers are spread unevenly over equal holders).
 
@@ -93,8 +93,8 @@ class Tally:
             label, holds, times = (int(a.reshape(-1)[at]) for a in (full, got, writes))
             self.first = f"{who} · {words(label)}: holds {words(holds)}, written {times} times"
 
-    def report(self) -> Report:
+    def report(self) -> SimulationReport:
         """The counts as they stand."""
         first = self.first or ("a copy begins or ends in padding" if self.counts["loose"] else None)
         counts = {name: self.counts[name] for name in COUNTS}
-        return Report(workers=len(self.workers), first=first, **counts)
+        return SimulationReport(workers=len(self.workers), first=first, **counts)

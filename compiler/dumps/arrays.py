@@ -17,7 +17,7 @@ OPAQUE = "u8"
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class DumpedArray:
     """Elements in row order, `at` bytes from the start of the state or the row."""
 
     at: int
@@ -35,7 +35,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class LayoutArray:
     """A tensor of a layout: `at` as of an array, `axes` are (items, bytes between two)."""
 
     tensor: str
@@ -44,7 +44,7 @@ class Field:
     axes: tuple[tuple[int, int], ...]
 
 
-def arrays(layer: DumpedLayer, store: str) -> tuple[Array, ...]:
+def arrays(layer: DumpedLayer, store: str) -> tuple[DumpedArray, ...]:
     """What the spec says, or nothing where it says too little, or another size than the view has."""
     spec, size = layer.spec, layer.counts.get(CONTENT, 1) * layer.size
     if store == "state":
@@ -55,15 +55,15 @@ def arrays(layer: DumpedLayer, store: str) -> tuple[Array, ...]:
     return () if opaque or sum(array.bytes for array in found) != size else found
 
 
-def _behind(dtypes: object, shapes: object) -> tuple[Array, ...]:
+def _behind(dtypes: object, shapes: object) -> tuple[DumpedArray, ...]:
     """Arrays one behind the other."""
     if not isinstance(dtypes, list) or not isinstance(shapes, list) or len(dtypes) != len(shapes):
         return ()
-    found: list[Array] = []
+    found: list[DumpedArray] = []
     for dtype, shape in zip(dtypes, shapes, strict=True):
         if not isinstance(dtype, str) or canonical(dtype) not in SIZES or not _is_shape(shape):
             return ()
-        found.append(Array(sum(array.bytes for array in found), canonical(dtype), tuple(shape)))
+        found.append(DumpedArray(sum(array.bytes for array in found), canonical(dtype), tuple(shape)))
     return tuple(found)
 
 
@@ -71,12 +71,12 @@ def _is_shape(shape: object) -> bool:
     return isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
 
 
-def filled_by(found: Sequence[Array], fields: Iterable[Field]) -> bool:
+def filled_by(found: Sequence[DumpedArray], fields: Iterable[LayoutArray]) -> bool:
     """Whether every tensor lies in one array, moves along whole axes of it, and no array has a hole.
 
     An array may be longer than its tensors at the end of an axis: taps for drafted tokens hold nothing.
     """
-    inside: dict[int, list[tuple[Field, tuple[int, ...]]]] = {n: [] for n in range(len(found))}
+    inside: dict[int, list[tuple[LayoutArray, tuple[int, ...]]]] = {n: [] for n in range(len(found))}
     for field in fields:
         ends = [(n, _last(array, field)) for n, array in enumerate(found)]
         places = [(n, last) for n, last in ends if last is not None]
@@ -86,13 +86,13 @@ def filled_by(found: Sequence[Array], fields: Iterable[Field]) -> bool:
     return all(_whole(mine) for mine in inside.values())
 
 
-def _whole(mine: Sequence[tuple[Field, tuple[int, ...]]]) -> bool:
+def _whole(mine: Sequence[tuple[LayoutArray, tuple[int, ...]]]) -> bool:
     """Whether tensors make up the box from the array's first element to the last that any of them has."""
     box = prod(max(ends) + 1 for ends in zip(*(last for _, last in mine), strict=True))
     return bool(mine) and box == sum(prod(count for count, _ in field.axes) for field, _ in mine)
 
 
-def _last(array: Array, field: Field) -> tuple[int, ...] | None:
+def _last(array: DumpedArray, field: LayoutArray) -> tuple[int, ...] | None:
     """The coordinates of a tensor's last element in an array, None where it does not lie in it along its axes."""
     size = SIZES[array.dtype]
     start = field.at - array.at
@@ -107,12 +107,12 @@ def _last(array: Array, field: Field) -> tuple[int, ...] | None:
     return tuple(last) if all(n < count for n, count in zip(last, array.shape, strict=True)) else None
 
 
-def arrays_text(found: Iterable[Array]) -> str:
+def arrays_text(found: Iterable[DumpedArray]) -> str:
     """`bf16 8192x3, f32 32x128x128`"""
     return ", ".join(f"{array.dtype} {'x'.join(map(str, array.shape))}" for array in found)
 
 
-def fields_text(fields: Iterable[Field]) -> str:
+def fields_text(fields: Iterable[LayoutArray]) -> str:
     """`x bf16 at 0: 64 by 384, 64 by 6, 3 by 2; …`, bytes between items"""
     said = (
         f"{f.tensor} {f.dtype} at {f.at}: {', '.join(f'{count} by {step}' for count, step in f.axes)}" for f in fields

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.dumps.arrays import arrays, arrays_text, fields_text, filled_by
 from kvplan.compiler.dumps.dump import Dump, DumpedLayer
-from kvplan.compiler.dumps.expected import PAGE, Piece, facts_of, pieces
+from kvplan.compiler.dumps.expected import PAGE, ExpectedLayer, facts_of, pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine
 
-Match = tuple[DumpedLayer, Piece]
+Match = tuple[DumpedLayer, ExpectedLayer]
 NONE = "none"
 
 
@@ -67,9 +67,9 @@ def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
     return tuple(_together([*alone, *_sharing(dump, found, pairs), *unlike, *_inside(pairs)]))
 
 
-def matched(dump: Dump, found: Sequence[Piece]) -> tuple[Match, ...]:
+def matched(dump: Dump, found: Sequence[ExpectedLayer]) -> tuple[Match, ...]:
     """Dumped layers with their pieces, the likest first, in order of the dump."""
-    by_layer: dict[int, list[Piece]] = {}
+    by_layer: dict[int, list[ExpectedLayer]] = {}
     for piece in found:
         by_layer.setdefault(piece.layer, []).append(piece)
     costs = [
@@ -78,7 +78,7 @@ def matched(dump: Dump, found: Sequence[Piece]) -> tuple[Match, ...]:
         for number, piece in enumerate(by_layer.get(layer.layer, []))
         if dump.groups[layer.group].store == piece.facts["store"]
     ]
-    chosen: dict[int, Piece] = {}
+    chosen: dict[int, ExpectedLayer] = {}
     taken: set[tuple[int, int]] = set()
     for _, at, number in sorted(costs):
         key = (dump.layers[at].layer, number)
@@ -88,7 +88,7 @@ def matched(dump: Dump, found: Sequence[Piece]) -> tuple[Match, ...]:
     return tuple((layer, chosen[at]) for at, layer in enumerate(dump.layers) if at in chosen)
 
 
-def _unlike(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
+def _unlike(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
     said = facts_of(dump, layer)
     page = int(said.pop(PAGE))
     fits = piece.least <= page <= piece.most
@@ -99,7 +99,7 @@ def _unlike(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
     return [*pages, *unlike, *_parts(dump, layer, piece)]
 
 
-def _parts(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
+def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
     """What a page, or a row of it, is made of, where the dump says it of the whole."""
     found = () if piece.part else arrays(layer, dump.groups[layer.group].store)
     if not found or filled_by(found, piece.fields):
@@ -108,7 +108,7 @@ def _parts(dump: Dump, layer: DumpedLayer, piece: Piece) -> list[Difference]:
     return [Difference(piece.name, what, arrays_text(found), fields_text(piece.fields), (layer.name,))]
 
 
-def _alone(dump: Dump, found: Iterable[Piece], pairs: Sequence[Match]) -> list[Difference]:
+def _alone(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match]) -> list[Difference]:
     dumped = {layer.name for layer, _ in pairs}
     here = {(piece.name, piece.layer) for _, piece in pairs}
     left = [layer for layer in dump.layers if layer.name not in dumped]
@@ -119,7 +119,7 @@ def _alone(dump: Dump, found: Iterable[Piece], pairs: Sequence[Match]) -> list[D
     ]
 
 
-def _sharing(dump: Dump, found: Iterable[Piece], pairs: Sequence[Match]) -> list[Difference]:
+def _sharing(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match]) -> list[Difference]:
     """Groups of the dump whose layers share no group of the layout, or share it with others."""
     tables: dict[str, set[tuple[str, int]]] = {}
     for piece in found:

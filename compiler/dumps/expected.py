@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundWorker
-from kvplan.compiler.dumps.arrays import Field
+from kvplan.compiler.dumps.arrays import LayoutArray
 from kvplan.compiler.dumps.dump import BLOCK, HEAD, TOKEN, Dump, DumpedLayer
 from kvplan.compiler.placement.place import place
-from kvplan.compiler.placement.tree import PLANE, Part, Spot, Unit, spots, volume
+from kvplan.compiler.placement.tree import PLANE, PagedRegion, PlacedCache, TensorPlacement, spots, volume
 
 Facts = Mapping[str, int | str]
 LAYER = "layer"
@@ -18,7 +18,7 @@ APART = "outside the block"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ExpectedLayer:
     """One layer of one part of a cache: `facts` by name; its page has from `least` bytes on, without padding at its
     end, up to `most`. `inside` is its distance from the first layer where layers lie inside a block. `fields` are
     the tensors of its state, or of its first row."""
@@ -31,14 +31,14 @@ class Piece:
     least: int
     most: int
     inside: int | None
-    fields: tuple[Field, ...]
+    fields: tuple[LayoutArray, ...]
 
     @property
     def name(self) -> str:
         return f"{self.cache}.{self.part}" if self.part else self.cache
 
 
-def pieces(side: BoundSide, worker: BoundWorker) -> tuple[Piece, ...]:
+def pieces(side: BoundSide, worker: BoundWorker) -> tuple[ExpectedLayer, ...]:
     """Every layer that the layout places on a worker. Raises Refused (C10x) like `place`."""
     caches = {cache.name: cache for cache in side.caches}
     groups = {group.name: group for group in side.groups}
@@ -46,7 +46,7 @@ def pieces(side: BoundSide, worker: BoundWorker) -> tuple[Piece, ...]:
     return tuple(piece for unit, part in found for piece in _pieces(unit, part, caches[unit.cache], groups[unit.group]))
 
 
-def _pieces(unit: Unit, part: Part, cache: BoundCache, group: BoundGroup) -> list[Piece]:
+def _pieces(unit: PlacedCache, part: PagedRegion, cache: BoundCache, group: BoundGroup) -> list[ExpectedLayer]:
     here = spots(replace(unit, first=0, parts=(part,)))
     facts = {**_paging(cache, group), "bytes between blocks": part.stride, **_axes(here), **_element(cache, here)}
     step = next((d.step for spot in here.values() for d in spot.digits if d.axis == LAYER), 0)
@@ -58,21 +58,24 @@ def _pieces(unit: Unit, part: Part, cache: BoundCache, group: BoundGroup) -> lis
     inside = [number * step if 0 < step < PLANE else None for number in at]
     fields = _fields(cache, here)
     return [
-        Piece(cache.name, unit.layers[n], part.name or "", unit.group, facts, least, most, inside[n], fields)
+        ExpectedLayer(cache.name, unit.layers[n], part.name or "", unit.group, facts, least, most, inside[n], fields)
         for n in at
     ]
 
 
-def _fields(cache: BoundCache, here: Mapping[str, Spot]) -> tuple[Field, ...]:
+def _fields(cache: BoundCache, here: Mapping[str, TensorPlacement]) -> tuple[LayoutArray, ...]:
     """The tensors of a layer's state, or of a row: of its first head and token."""
     among = (LAYER, BLOCK) if cache.store == "state" else (LAYER, BLOCK, HEAD, TOKEN)
     dtypes = {tensor.name: tensor.dtype for tensor in cache.tensors}
-    first = min(spot.place for spot in here.values())
+    first = min(spot.address for spot in here.values())
     return tuple(
-        Field(
-            name, spot.place - first, dtypes[name], tuple((d.count, d.step) for d in spot.digits if d.axis not in among)
+        LayoutArray(
+            name,
+            spot.address - first,
+            dtypes[name],
+            tuple((d.count, d.step) for d in spot.digits if d.axis not in among),
         )
-        for name, spot in sorted(here.items(), key=lambda item: item[1].place)
+        for name, spot in sorted(here.items(), key=lambda item: item[1].address)
     )
 
 
@@ -86,7 +89,7 @@ def _paging(cache: BoundCache, group: BoundGroup) -> dict[str, int | str]:
     return {"store": store, **paged, "kernel blocks of a block": group.ratio, **limits}
 
 
-def _axes(here: Mapping[str, Spot]) -> dict[str, int | str]:
+def _axes(here: Mapping[str, TensorPlacement]) -> dict[str, int | str]:
     """Items of the axes that a dump knows, and the bytes between two, where all tensors of the part agree."""
     found: dict[str, int | str] = {}
     for axis in (HEAD, TOKEN):
@@ -107,16 +110,16 @@ def _step(step: int) -> int | str:
     return APART if step >= PLANE else step
 
 
-def _element(cache: BoundCache, here: Mapping[str, Spot]) -> dict[str, int | str]:
+def _element(cache: BoundCache, here: Mapping[str, TensorPlacement]) -> dict[str, int | str]:
     sizes = {tensor.size for tensor in cache.tensors if tensor.name in here}
     return {"bytes of an element": sizes.pop()} if len(sizes) == 1 and cache.store != "state" else {}
 
 
-def _reach(cache: BoundCache, spot: Spot) -> int:
+def _reach(cache: BoundCache, spot: TensorPlacement) -> int:
     """The first byte behind a tensor of the first layer, in its block."""
     inner = [d for d in spot.digits if d.step < PLANE and d.axis != LAYER]
     size = next(tensor.size for tensor in cache.tensors if tensor.name == spot.tensor)
-    return spot.place % PLANE + sum((d.count - 1) * d.step for d in inner) + size
+    return spot.address % PLANE + sum((d.count - 1) * d.step for d in inner) + size
 
 
 def facts_of(dump: Dump, layer: DumpedLayer) -> dict[str, int | str]:

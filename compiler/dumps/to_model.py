@@ -8,16 +8,16 @@ from kvplan.compiler.bind.mesh import PIPELINE
 from kvplan.compiler.dumps.dump import Dump, DumpedLayer
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.recognise import Recognised, Stored
+from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import DumpRules, Engine, Kind
-from kvplan.dsl.rules.answers import Answer, Facts, ask
-from kvplan.dsl.rules.rule import Found, apply, first
+from kvplan.dsl.rules.answers import Answer, ForeignValues, ask
+from kvplan.dsl.rules.rule import RuleMatch, apply, first
 from kvplan.dsl.schema.model import MOST_LAYERS
 
 
-def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recognised:
+def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> RecognisedModel:
     """What a dump says of its model, with an answer for every number. Raises BadInput (D011..D014)."""
     if engine.dump is None:
         raise BadInput("D011", f"the file of engine {engine.name!r} has no rules for dumps", "give it a `dump`")
@@ -31,13 +31,15 @@ def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recogni
     found = [_found(engine.dump, kinds, layer, facts) for layer, facts in zip(dump.layers, every, strict=True)]
     layers = Answer(count, "the last layers may store nothing; a dump cannot show them")
     heads = _most(engine.dump.query_heads, every)
-    return Recognised(Facts({}), layers, _dtype(engine.dump.dtype, every), heads, tuple(_stored(dump, found)), ())
+    return RecognisedModel(
+        ForeignValues({}), layers, _dtype(engine.dump.dtype, every), heads, tuple(_stored(dump, found)), ()
+    )
 
 
-def facts_of(dump: Dump, layer: DumpedLayer) -> Facts:
+def facts_of(dump: Dump, layer: DumpedLayer) -> ForeignValues:
     """What rules may ask: the layer's spec, before that the options in force, before that the sizes of the mesh."""
     side = {name: int(text) if text.isdecimal() and len(text) < 10 else text for name, text in dump.side.items()}
-    return Facts({**dump.mesh, **side, **{name: _foreign(value) for name, value in layer.spec.items()}})
+    return ForeignValues({**dump.mesh, **side, **{name: _foreign(value) for name, value in layer.spec.items()}})
 
 
 def _foreign(value: object) -> object:
@@ -46,7 +48,7 @@ def _foreign(value: object) -> object:
     return {key: _foreign(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, facts: Facts) -> Found:
+def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, facts: ForeignValues) -> RuleMatch:
     rule, said = first(rules.caches, facts)
     if rule is None:
         shown = ", ".join(f"{name} {value}" for name, value in layer.spec.items() if isinstance(value, str | int))
@@ -62,9 +64,9 @@ def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, fact
     return found
 
 
-def _stored(dump: Dump, found: Sequence[Found]) -> Iterator[Stored]:
+def _stored(dump: Dump, found: Sequence[RuleMatch]) -> Iterator[RecognisedCache]:
     """Caches in order of their first layers; what has other numbers, or a layer twice, is a cache of its own."""
-    merged: list[tuple[tuple[object, ...], list[int], Found]] = []
+    merged: list[tuple[tuple[object, ...], list[int], RuleMatch]] = []
     for layer, one in zip(dump.layers, found, strict=True):
         key = (one.rule.kind, one.rule.name, *((name, a.value) for name, a in sorted(one.params.items())))
         home = next((numbers for other, numbers, _ in merged if other == key and layer.layer not in numbers), None)
@@ -74,14 +76,14 @@ def _stored(dump: Dump, found: Sequence[Found]) -> Iterator[Stored]:
             home.append(layer.layer)
     labels = numbered(one.rule.name for _, _, one in merged)
     for label, (_, numbers, one) in zip(labels, merged, strict=True):
-        yield Stored(label, one.rule.kind, tuple(sorted(numbers)), one.params)
+        yield RecognisedCache(label, one.rule.kind, tuple(sorted(numbers)), one.params)
 
 
-def _answers(expr: Expr | None, every: Sequence[Facts]) -> list[Answer]:
+def _answers(expr: Expr | None, every: Sequence[ForeignValues]) -> list[Answer]:
     return [ask(expr, facts) for facts in every] if expr else []
 
 
-def _dtype(expr: Expr | None, every: Sequence[Facts]) -> Answer:
+def _dtype(expr: Expr | None, every: Sequence[ForeignValues]) -> Answer:
     """The surest answer. Raises BadInput (D013)."""
     known = [a for a in _answers(expr, every) if dtypes.canonical(str(a.value)) in dtypes.SIZES]
     if not known:
@@ -90,6 +92,6 @@ def _dtype(expr: Expr | None, every: Sequence[Facts]) -> Answer:
     return best.giving(dtypes.canonical(str(best.value)))
 
 
-def _most(expr: Expr | None, every: Sequence[Facts]) -> Answer:
+def _most(expr: Expr | None, every: Sequence[ForeignValues]) -> Answer:
     known = [a for a in _answers(expr, every) if isinstance(a.value, int) and not isinstance(a.value, bool)]
     return max(known, key=lambda answer: int(answer.value or 0)) if known else Answer(None, "nothing says it", (), True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import takewhile
 
 from kvplan.compiler.emit.match_functions import identifier
-from kvplan.compiler.emit.pylit import WIDTH, Call, Ref, Value, flat
+from kvplan.compiler.emit.pylit import WIDTH, ConstructorCall, NameRef, Value, flat
 from kvplan.plan.types import Group, Nest, Plan, Planes, Read, Side, Table, Worker
 
 # How many fields of a constructor are written without their names; all of them for the classes not listed.
@@ -34,7 +34,7 @@ class Constants:
             return self.call(value)
         return value
 
-    def call(self, value: object) -> Call:
+    def call(self, value: object) -> ConstructorCall:
         """The constructor call of a dataclass; fields that have their default are left out."""
         kind = type(value)
         every = fields(value)  # type: ignore[arg-type]
@@ -45,16 +45,16 @@ class Constants:
         ]
         aligned = takewhile(lambda both: both[0][0] == both[1].name, zip(items, every, strict=False))
         bare = min(BARE.get(kind, len(every)), len(list(aligned)))
-        return Call(kind.__name__, tuple(item for _, item in items[:bare]), tuple(items[bare:]))
+        return ConstructorCall(kind.__name__, tuple(item for _, item in items[:bare]), tuple(items[bare:]))
 
     def _field(self, kind: type, name: str, value: object) -> Value:
         names = self.fields.get((kind, name))
-        return Ref(names[value]) if names and value in names else self.shown(value)
+        return NameRef(names[value]) if names and value in names else self.shown(value)
 
     def _tuple(self, value: tuple[object, ...]) -> Value:
         if not value or not all(type(item) is int for item in value):
             return tuple(self.shown(item) for item in value)
-        return Ref(self.ints[value]) if value in self.ints else numbers(value)
+        return NameRef(self.ints[value]) if value in self.ints else numbers(value)
 
 
 def numbers(value: tuple[object, ...]) -> Value:
@@ -67,7 +67,7 @@ def numbers(value: tuple[object, ...]) -> Value:
         return value
     start = (found.start,) if found.start or found.step > 1 else ()
     step = (found.step,) if found.step > 1 else ()
-    return Call("tuple", (Call("range", (*start, found.stop, *step)),))
+    return ConstructorCall("tuple", (ConstructorCall("range", (*start, found.stop, *step)),))
 
 
 def hoisted(plan: Plan) -> Constants:

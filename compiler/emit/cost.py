@@ -56,7 +56,7 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PlanCost:
     """What the header of a plan says beside the plan: costs, notes of overridden values, strategy, what was proved."""
 
     moves: tuple[Moves, ...]
@@ -65,10 +65,10 @@ class Facts:
     strategy: str = DIRECT
 
 
-def facts(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> Facts:
+def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCost:
     """The facts of `plan`. `proved` is the sentence of the prover, `notes` name the values that were overridden."""
     moves = [move for pair in plan.pairs for worker in range(len(plan.reads)) for move in _moves(plan, worker, pair)]
-    return Facts(_merged(moves), proved, tuple(notes))
+    return PlanCost(_merged(moves), proved, tuple(notes))
 
 
 def _merged(moves: list[Moves]) -> tuple[Moves, ...]:

@@ -10,10 +10,10 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from kvplan.compiler.emit.constants import Constants, Names, hoisted
-from kvplan.compiler.emit.cost import Facts
+from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.match_functions import names, render
-from kvplan.compiler.emit.pylit import WIDTH, Call, Ref, assign, lit
+from kvplan.compiler.emit.pylit import WIDTH, ConstructorCall, NameRef, assign, lit
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import ALL, Nest, Pair, Plan, Planes, Read, Side, Worker
 
@@ -23,7 +23,7 @@ IMPORTS = (
 )  # fmt: skip
 
 
-def emit(plan: Plan, facts: Facts, command: str = "") -> str:
+def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
     """The text of the module of `plan`. `command` is the command line that makes it again."""
     found = hoisted(plan)
     text = _template().render(
@@ -109,37 +109,37 @@ def _reads(found: Constants, reads: tuple[Read, ...]) -> str:
 def _side(found: Constants, name: str, side: Side) -> str:
     items = (
         ("key", side.key),
-        ("digest", Ref(f"{name}_DIGEST")),
+        ("digest", NameRef(f"{name}_DIGEST")),
         ("groups", found.shown(side.groups)),
         ("workers", found.shown(side.workers)),
     )
-    return assign(name, Call("Side", kwargs=items))
+    return assign(name, ConstructorCall("Side", kwargs=items))
 
 
-def _whole(plan: Plan) -> Call:
+def _whole(plan: Plan) -> ConstructorCall:
     by_pair = names(plan.pairs)
     pairs = tuple(_pair(pair, by_pair[pair.name]) for pair in plan.pairs)
     items = (
         ("format", plan.format),
         ("title", plan.title),
         ("model", plan.model),
-        ("model_digest", Ref("MODEL_DIGEST")),
-        ("digest", Ref("PLAN_DIGEST")),
+        ("model_digest", NameRef("MODEL_DIGEST")),
+        ("digest", NameRef("PLAN_DIGEST")),
         ("options", plan.options),
-        ("prefill", Ref("PREFILL")),
-        ("decode", Ref("DECODE")),
+        ("prefill", NameRef("PREFILL")),
+        ("decode", NameRef("DECODE")),
         ("pairs", pairs),
-        ("reads", Ref("READS")),
-        ("notify", Ref("NOTIFY")),
+        ("reads", NameRef("READS")),
+        ("notify", NameRef("NOTIFY")),
         *((("skipped", plan.skipped),) if plan.skipped else ()),
-        *((("functions", Ref("FUNCTIONS_DIGEST")),) if plan.functions else ()),
+        *((("functions", NameRef("FUNCTIONS_DIGEST")),) if plan.functions else ()),
     )
-    return Call("Plan", kwargs=items)
+    return ConstructorCall("Plan", kwargs=items)
 
 
-def _pair(pair: Pair, match: str) -> Call:
+def _pair(pair: Pair, match: str) -> ConstructorCall:
     needs = pair.needs
     said = tuple((f.name, getattr(needs, f.name)) for f in fields(needs) if getattr(needs, f.name) != f.default)
-    rest: list[tuple[str, object]] = [("needs", Call("Needs", kwargs=said))] if said else []
+    rest: list[tuple[str, object]] = [("needs", ConstructorCall("Needs", kwargs=said))] if said else []
     rest += [("rows", pair.rows)] if pair.rows > 1 else []
-    return Call("Pair", (pair.name, pair.prefill, pair.decode, pair.page, Ref(match)), tuple(rest))
+    return ConstructorCall("Pair", (pair.name, pair.prefill, pair.decode, pair.page, NameRef(match)), tuple(rest))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from textwrap import wrap
 
 from kvplan.compiler.emit.constants import planes
-from kvplan.compiler.emit.cost import TOKENS, Facts, Moves
+from kvplan.compiler.emit.cost import TOKENS, Moves, PlanCost
 from kvplan.compiler.emit.page_drawing import BAR, bar, legend, pieces
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import many, readings
@@ -20,7 +20,7 @@ BEYOND = (
 )
 
 
-def docstring(plan: Plan, facts: Facts, command: str) -> str:
+def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
     """The docstring with its quotes."""
     title = f"{plan.title}: prefill {plan.prefill.key or 'defaults'} -> decode {plan.decode.key or 'defaults'}."
     blocks = [
@@ -39,7 +39,7 @@ def pages(plan: Plan) -> list[str]:
     return [text for cache in caches if (text := _drawing(plan, cache))]
 
 
-def moved(facts: Facts) -> list[str]:
+def moved(facts: PlanCost) -> list[str]:
     """What moves per decode worker, and the requests that takes where no two blocks are neighbours."""
     lines = [
         f"What moves, per decode worker; requests where no two logical blocks are neighbours, of {TOKENS:,} tokens:"
@@ -117,7 +117,7 @@ def workers(numbers: tuple[int, ...]) -> str:
     return f"decode workers {ranges(numbers)}"
 
 
-def _closing(plan: Plan, facts: Facts) -> list[str]:
+def _closing(plan: Plan, facts: PlanCost) -> list[str]:
     given = [f"{note[:1].upper()}{note[1:]}." for note in facts.notes]
     absent = [f"Not moved, one side does not have it: {', '.join(plan.skipped)}."] if plan.skipped else []
     lines = [f"Strategy: {facts.strategy}.", BEYOND, *readings(plan), *given, *absent, facts.proved]

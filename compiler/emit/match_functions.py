@@ -16,7 +16,7 @@ HELPERS = {"both": both, "cuts": cuts, "slots": slots, "turns": turns}
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MatchRule:
     """All that a match function depends on. Groups count rows of `rows` tokens."""
 
     prefill: Group
@@ -45,7 +45,7 @@ def render(name: str, prefill: Group, decode: Group, needs: Needs = ALL, rows: i
     """The text of function `name`, which pairs rows of `rows` tokens in blocks of `prefill` and `decode`."""
     if decode.store == "state":
         return _state(name)
-    rule = Rule(_by_row(prefill, rows), _by_row(decode, rows), needs, rows)
+    rule = MatchRule(_by_row(prefill, rows), _by_row(decode, rows), needs, rows)
     lines = [
         _head(name),
         *_docstring(rule, prefill, decode),
@@ -104,7 +104,7 @@ def _head(name: str) -> str:
     return line if len(line) <= WIDTH else f"def {name}(\n    {ARGUMENTS}\n) -> Runs:"
 
 
-def _docstring(rule: Rule, prefill: Group, decode: Group) -> list[str]:
+def _docstring(rule: MatchRule, prefill: Group, decode: Group) -> list[str]:
     theirs, ours = _block(prefill), _block(decode)
     alike = [f"    A block is {ours} on both sides."]
     unlike = [f"    A prefill block is {theirs},", f"    a decode block {ours}."]
@@ -136,7 +136,7 @@ def _block(group: Group) -> str:
     return f"{text} on each of {group.shards} shards, which take turns of {_number(group.chunk)}"
 
 
-def _range(rule: Rule) -> list[str]:
+def _range(rule: MatchRule) -> list[str]:
     """The runs of the rows that are needed."""
     needs, lines = rule.needs, []
     lowest = [f"end - {_number(needs.keep)}"] if needs.keep is not None else []
@@ -154,7 +154,7 @@ def _range(rule: Rule) -> list[str]:
     return [*lines, f"    token, count = both({_cuts(rule, 'first', 'sink')}, {_cuts(rule, 'low', 'end')})"]
 
 
-def _cuts(rule: Rule, first: str, end: str) -> str:
+def _cuts(rule: MatchRule, first: str, end: str) -> str:
     steps = [_number(step) for step in _steps(rule.prefill, rule.decode)]
     uneven = [("p", rule.prefill), ("d", rule.decode)]
     steps += [_turns(letter, group, first, end) for letter, group in uneven if _uneven(group)]

@@ -15,7 +15,7 @@ Axes = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class DrawnTensor:
     """One tensor, all its axes that are its own, at `offset` bytes from where it is drawn."""
 
     offset: int
@@ -25,7 +25,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DrawnRows:
     """`count` bodies, `step` bytes apart, along one axis that several tensors share."""
 
     offset: int
@@ -40,14 +40,14 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class DrawnPadding:
     """Padding."""
 
     offset: int
     bytes: int
 
 
-Piece = Leaf | Rows | Gap
+Piece = DrawnTensor | DrawnRows | DrawnPadding
 
 
 def pieces(views: tuple[View, ...], page: int) -> tuple[Piece, ...]:
@@ -88,12 +88,12 @@ def _pieces(views: list[tuple[View, int, Axes]]) -> list[Piece]:
         view, offset, axes = rest[0]
         alike = [item for item in rest if axes and _shares(item, offset, axes[0])]
         if len(alike) < 2:
-            found.append(Leaf(offset, _extent(view, axes), view, axes))
+            found.append(DrawnTensor(offset, _extent(view, axes), view, axes))
             rest = rest[1:]
             continue
         inner = _pieces([(v, at - offset, own[1:]) for v, at, own in alike])
         axis, count, step = axes[0]
-        found.append(Rows(offset, axis, count, step, tuple(_padded(inner, step))))
+        found.append(DrawnRows(offset, axis, count, step, tuple(_padded(inner, step))))
         rest = [item for item in rest if item not in alike]
     return found
 
@@ -111,11 +111,11 @@ def _padded(found: list[Piece], page: int) -> Iterator[Piece]:
     end = 0
     for piece in found:
         if piece.offset > end:
-            yield Gap(end, piece.offset - end)
+            yield DrawnPadding(end, piece.offset - end)
         yield piece
         end = max(end, piece.offset + piece.bytes)
     if page > end:
-        yield Gap(end, page - end)
+        yield DrawnPadding(end, page - end)
 
 
 def _fit(label: str, room: int) -> str:
@@ -127,24 +127,24 @@ def _fit(label: str, room: int) -> str:
 def _labels(body: tuple[Piece, ...]) -> list[tuple[str, int]]:
     found = []
     for piece in body:
-        found += _row_labels(piece) if isinstance(piece, Rows) else [(_name(piece), piece.offset)]
+        found += _row_labels(piece) if isinstance(piece, DrawnRows) else [(_name(piece), piece.offset)]
     return found
 
 
-def _row_labels(rows: Rows) -> list[tuple[str, int]]:
+def _row_labels(rows: DrawnRows) -> list[tuple[str, int]]:
     if rows.count > MOST_PIECES:
         return [(f"{rows.axis} x{rows.count:,}", rows.offset)]
     return [(f"{rows.axis} {index}", rows.offset + index * rows.step) for index in range(rows.count)]
 
 
-def _name(piece: Leaf | Gap) -> str:
-    return piece.view.tensor if isinstance(piece, Leaf) else "padding"
+def _name(piece: DrawnTensor | DrawnPadding) -> str:
+    return piece.view.tensor if isinstance(piece, DrawnTensor) else "padding"
 
 
 def _words(piece: Piece) -> str:
-    if isinstance(piece, Gap):
+    if isinstance(piece, DrawnPadding):
         return f"padding {piece.bytes:,} B"
-    if isinstance(piece, Leaf):
+    if isinstance(piece, DrawnTensor):
         axes = [f"{count:,} {axis}" for axis, count, _ in piece.axes]
         return f"{piece.view.tensor} {piece.bytes:,} B ({' x '.join([*axes, piece.view.dtype])})"
     inner = " | ".join(_words(part) for part in piece.body)

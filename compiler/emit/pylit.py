@@ -11,14 +11,14 @@ Value = object
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class NameRef:
     """A name, written as it is."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ConstructorCall:
     """A call of `name`, positional arguments first."""
 
     name: str
@@ -36,7 +36,7 @@ def lit(value: Value, indent: int = 0, lead: int = 0, trail: int = 0) -> str:
         return text
     if isinstance(value, tuple) and value:
         return _lines("(", [("", item) for item in value], indent)
-    if isinstance(value, Call) and (value.args or value.kwargs):
+    if isinstance(value, ConstructorCall) and (value.args or value.kwargs):
         return _call(value, indent)
     return text
 
@@ -55,9 +55,9 @@ def flat(value: Value) -> str:
         return f"{value:_}" if abs(value) >= 10_000 else str(value)
     if isinstance(value, str):
         return _quoted(value)
-    if isinstance(value, Ref):
+    if isinstance(value, NameRef):
         return value.name
-    if isinstance(value, Call):
+    if isinstance(value, ConstructorCall):
         return f"{value.name}({_arguments(value)})"
     if isinstance(value, tuple):
         return f"({flat(value[0])},)" if len(value) == 1 else f"({', '.join(map(flat, value))})"
@@ -77,15 +77,15 @@ def _escaped(text: str) -> str:
     return repr(text + "'\"")[1:-4].replace("\\'", "'")
 
 
-def _items(call: Call) -> list[tuple[str, Value]]:
+def _items(call: ConstructorCall) -> list[tuple[str, Value]]:
     return [("", item) for item in call.args] + [(f"{key}=", item) for key, item in call.kwargs]
 
 
-def _arguments(call: Call) -> str:
+def _arguments(call: ConstructorCall) -> str:
     return ", ".join(key + flat(item) for key, item in _items(call))
 
 
-def _call(call: Call, indent: int) -> str:
+def _call(call: ConstructorCall, indent: int) -> str:
     arguments = _arguments(call)
     if indent + STEP + len(arguments) <= WIDTH:
         return f"{call.name}(\n{' ' * (indent + STEP)}{arguments}\n{' ' * indent})"

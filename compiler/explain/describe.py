@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvplan.compiler.emit.cost import Facts
+from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.explain.diff import expected
 from kvplan.compiler.explain.draw.bars import draw
-from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, Piece, laid, pieces, worker_of
+from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, LandingSpan, laid, pieces, worker_of
 from kvplan.compiler.explain.draw.landing_shards import numbered
 from kvplan.compiler.explain.draw.landing_text import landing
 from kvplan.compiler.words import reading, readings
@@ -17,7 +17,7 @@ from kvplan.plan.types import Pair, Plan, Planes, Read, Side, Worker
 Plain = dict[str, Any]
 
 
-def describe_plan(plan: Plan, facts: Facts, reader: int = 0) -> Plain:
+def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0) -> Plain:
     """All that a reader asks about a pair. Requests and bytes are per 1024 tokens, or per request for a state.
 
     `landing` is of decode worker `reader`. Raises BadInput (S024) where there is no such worker.
@@ -141,7 +141,7 @@ def _reads(plan: Plan, number: int) -> Plain:
     return {"worker": number, "from": [_read(read) for read in plan.reads[number]], "tells": list(plan.notify[number])}
 
 
-def _piece(plan: Plan, piece: Piece) -> Plain:
+def _piece(plan: Plan, piece: LandingSpan) -> Plain:
     nest, read = piece.nest, piece.read
     return {
         "letter": piece.letter,
@@ -163,7 +163,7 @@ def _piece(plan: Plan, piece: Piece) -> Plain:
     }
 
 
-def _place(plan: Plan, piece: Piece, side: int) -> Plain:
+def _place(plan: Plan, piece: LandingSpan, side: int) -> Plain:
     """Where the first span lies; `turns` are its repetitions in that page, (axis, how often, bytes apart)."""
     number, where = next(laid(piece, side))
     plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker_of(piece, side)])[number]

@@ -7,11 +7,11 @@ from typing import Any
 
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.model import Cache, Expr, Kind, Model, Sizes, TensorSpec, Value
+from kvplan.dsl.model import Cache, Expr, Kind, Model, SizeSet, TensorSpec, Value
 from kvplan.dsl.text.diagnostics import DslError
 
 Plain = dict[str, Any]
-Env = Mapping[str, Value | Sizes]
+Env = Mapping[str, Value | SizeSet]
 
 
 def describe_model(model: Model, kinds: Mapping[str, Kind], outer: Env) -> Plain:
@@ -62,7 +62,7 @@ def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
     return env
 
 
-def _worth(expr: Expr, env: Env) -> Value | Sizes | None:
+def _worth(expr: Expr, env: Env) -> Value | SizeSet | None:
     """The worth of an expression, None where it has none."""
     try:
         return evaluate(expr, env) if names(expr) <= env.keys() else None
@@ -73,7 +73,7 @@ def _worth(expr: Expr, env: Env) -> Value | Sizes | None:
 def _said(expr: Expr, env: Env) -> object:
     """A number or a word, or the expression as it is written."""
     value = _worth(expr, env)
-    return expr.text if value is None or isinstance(value, Sizes) else value
+    return expr.text if value is None or isinstance(value, SizeSet) else value
 
 
 def _exists(spec: TensorSpec, env: Env) -> bool:
@@ -82,7 +82,7 @@ def _exists(spec: TensorSpec, env: Env) -> bool:
 
 def _tensor(spec: TensorSpec, env: Env) -> str:
     """`[head 8, token, dim 128] bf16`."""
-    token = f"row of {_said(spec.unit, env)} tokens" if spec.unit else "token"
+    token = f"row of {_said(spec.tokens_per_row, env)} tokens" if spec.tokens_per_row else "token"
     axes = (f"{name} {_said(expr, env)}" if expr else token for name, expr in spec.axes)
     return f"[{', '.join(axes)}] {_said(spec.dtype, env)}"
 

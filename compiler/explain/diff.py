@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeVar
 
-from kvplan.compiler.emit.cost import facts
+from kvplan.compiler.emit.cost import plan_cost
 from kvplan.compiler.words import reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
@@ -209,7 +209,7 @@ def expected(plan: Plan) -> list[int]:
 
 def _cost(plan: Plan) -> Found:
     found: dict[Key, dict[str, str]] = {}
-    for move in facts(plan).moves:
+    for move in plan_cost(plan).moves:
         unit = "request" if move.store != "tokens" else "1024 tokens"
         for worker in move.workers:
             mine = found.setdefault(("decode worker", worker), {})

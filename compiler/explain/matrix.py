@@ -11,7 +11,7 @@ import numpy as np
 from kvplan.compiler.api import compile_bound, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.emit.cost import TOKENS, Facts
+from kvplan.compiler.emit.cost import TOKENS, PlanCost
 from kvplan.compiler.errors import Refused
 from kvplan.plan import spans
 from kvplan.plan.spans import group_named
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class PairCost:
     """What one request of 1024 tokens, from token 0, takes: all decode workers and all caches together, states too.
 
     `requests` are posted where no two logical blocks are neighbours, `bytes` are written; `shortest_span` is in bytes,
@@ -36,7 +36,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class RefusalReason:
     """Why a pair is refused, as `Refused` says it."""
 
     code: str
@@ -45,12 +45,12 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MatrixCell:
     """One pair of sides as they were written, with its cost, or with the reason why it is refused."""
 
     prefill: str
     decode: str
-    outcome: Cost | Reason
+    outcome: PairCost | RefusalReason
 
 
 def matrix(
@@ -59,17 +59,17 @@ def matrix(
     prefills: Sequence[str],
     decodes: Sequence[str],
     options: Mapping[str, str] | None = None,
-) -> tuple[Cell, ...]:
+) -> tuple[MatrixCell, ...]:
     """A cell for every pair, prefill sides outermost, in the order given; each plan is proved.
 
     A refused pair is a cell. Raises DslError, BadInput and ProofFailed; the first two before a pair is compiled.
     """
     chosen, found = settled(options or {}), library.model(model)
     sides = {text: _bound(library, found, text) for text in (*prefills, *decodes)}
-    return tuple(Cell(p, d, _outcome(sides[p], sides[d], chosen)) for p in prefills for d in decodes)
+    return tuple(MatrixCell(p, d, _outcome(sides[p], sides[d], chosen)) for p in prefills for d in decodes)
 
 
-def _bound(library: Library, model: Model, text: str) -> BoundSide | Reason:
+def _bound(library: Library, model: Model, text: str) -> BoundSide | RefusalReason:
     """A side, bound once for all its pairs, or why it is refused."""
     try:
         return bind(library, model, text)
@@ -77,10 +77,12 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide | Reason:
         return _reason(error)
 
 
-def _outcome(prefill: BoundSide | Reason, decode: BoundSide | Reason, options: Mapping[str, str]) -> Cost | Reason:
-    if isinstance(prefill, Reason):
+def _outcome(
+    prefill: BoundSide | RefusalReason, decode: BoundSide | RefusalReason, options: Mapping[str, str]
+) -> PairCost | RefusalReason:
+    if isinstance(prefill, RefusalReason):
         return prefill
-    if isinstance(decode, Reason):
+    if isinstance(decode, RefusalReason):
         return decode
     try:
         compiled = compile_bound(prefill, decode, options)
@@ -89,15 +91,15 @@ def _outcome(prefill: BoundSide | Reason, decode: BoundSide | Reason, options: M
     return cost(compiled.plan, compiled.facts)
 
 
-def _reason(error: Refused) -> Reason:
-    return Reason(error.code, error.message, error.help)
+def _reason(error: Refused) -> RefusalReason:
+    return RefusalReason(error.code, error.message, error.help)
 
 
-def cost(plan: Plan, facts: Facts) -> Cost:
+def cost(plan: Plan, facts: PlanCost) -> PairCost:
     """What a request of 1024 tokens costs by `plan`, whose facts are `facts`."""
     requests = sum(move.requests * len(move.workers) for move in facts.moves)
     size = sum(move.bytes * len(move.workers) for move in facts.moves)
-    return Cost(requests, size, _shortest(plan))
+    return PairCost(requests, size, _shortest(plan))
 
 
 def _shortest(plan: Plan) -> int:

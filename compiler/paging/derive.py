@@ -9,10 +9,10 @@ from typing import TypeVar
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.measured import grid, of_cache, page
-from kvplan.compiler.paging.pool import Entry, Pool, pooled
+from kvplan.compiler.paging.pool import PagePool, PooledCache, pooled
 from kvplan.compiler.side.options import Env, number, settle
 from kvplan.dsl.lang.expr import evaluate, names
-from kvplan.dsl.model import Engine, Expr, Sizes, Value
+from kvplan.dsl.model import Engine, Expr, SizeSet, Value
 from kvplan.dsl.text.diagnostics import DslError
 
 Over = Mapping[str, int]
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RuleInputs:
     """What rules are evaluated with: `workers` are one for every set of holdings, `pools` says whether caches share
     blocks of one pool, by what each of them needs."""
 
@@ -32,15 +32,15 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedValues:
     """Everything derived: for the side as a whole (`env`), for each cache, and what caches make of their pages."""
 
     env: Env
     caches: Mapping[str, Env]
-    pool: Pool | None
+    pool: PagePool | None
 
 
-def derived(facts: Facts, over: Over) -> Derived:
+def derived(facts: RuleInputs, over: Over) -> DerivedValues:
     """All values, `over` (`tokens`, `tokens.NAME`) in place of what a rule gives.
 
     Raises Refused (C114, C116, C118, C138).
@@ -54,7 +54,7 @@ def derived(facts: Facts, over: Over) -> Derived:
     main = _main(facts.side, known)
     plain = {**facts.env, **of_cache(facts.side, facts.workers, main), **_of(over, None), **shapes}
     env = {**plain, **_pooled(pool, main.name if main else None)}
-    return Derived(_settled(facts.engine, env), caches, pool)
+    return DerivedValues(_settled(facts.engine, env), caches, pool)
 
 
 def _of(over: Over, cache: str | None) -> Env:
@@ -71,19 +71,19 @@ def _main(side: BoundSide, known: Mapping[str, Env]) -> BoundCache | None:
     return max(tokens, key=lambda cache: (cache.needs.keep is None, widths[cache.name]), default=None)
 
 
-def _pool(facts: Facts, known: Mapping[str, Env]) -> Pool:
+def _pool(facts: RuleInputs, known: Mapping[str, Env]) -> PagePool:
     rule = facts.engine.groups
     inside = rule.inside is not None and _holds(facts.engine, rule.inside, facts.env)
     return pooled([_entry(facts, cache, known[cache.name]) for cache in facts.side.caches], inside)
 
 
-def _entry(facts: Facts, cache: BoundCache, env: Env) -> Entry:
+def _entry(facts: RuleInputs, cache: BoundCache, env: Env) -> PooledCache:
     rule = facts.engine.groups
     tokens = _tokens(facts.engine, cache, env) if cache.store == "tokens" else 0
     least = rule.page.get(cache.kind) or rule.page.get(cache.store) or rule.page.get("default")
     size = _number(cache, "page", _value(facts.engine, least, env)) if least else 0
     rigid = rule.rigid is not None and _holds(facts.engine, rule.rigid, env)
-    return Entry(cache, tokens, max(size, page(facts.side, facts.workers, cache, tokens)), rigid)
+    return PooledCache(cache, tokens, max(size, page(facts.side, facts.workers, cache, tokens)), rigid)
 
 
 def _tokens(engine: Engine, cache: BoundCache, env: Env) -> int:
@@ -91,17 +91,17 @@ def _tokens(engine: Engine, cache: BoundCache, env: Env) -> int:
     rule = engine.groups.block or engine.derive["tokens"]
     tokens = _number(cache, "tokens", env["tokens"] if "tokens" in env else _value(engine, rule, env))
     for tensor in cache.tensors:
-        if tokens < 1 or tokens % tensor.unit:
-            said = f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens, a block has {tokens}"
-            raise Refused("C116", said, f"use a multiple of {tensor.unit}")
+        if tokens < 1 or tokens % tensor.tokens_per_row:
+            said = f"{tensor.name} of {cache.name!r} has a row per {tensor.tokens_per_row} tokens, a block has {tokens}"
+            raise Refused("C116", said, f"use a multiple of {tensor.tokens_per_row}")
     return tokens
 
 
-def _number(cache: BoundCache, what: str, value: Value | Sizes) -> int:
+def _number(cache: BoundCache, what: str, value: Value | SizeSet) -> int:
     return number(value, 0, f"{what} of {cache.name!r}", "a number of tokens or bytes", "mend the engine's rule")
 
 
-def _pooled(pool: Pool | None, name: str | None) -> Env:
+def _pooled(pool: PagePool | None, name: str | None) -> Env:
     """What rules may ask once pages are made alike."""
     entry = next((e for e in pool.entries if e.cache.name == name), None) if pool else None
     if pool is None or entry is None:
@@ -109,12 +109,12 @@ def _pooled(pool: Pool | None, name: str | None) -> Env:
     return {"own_page": entry.page, "shared_page": pool.page, "promoted": name in pool.promoted}
 
 
-def _shapes(facts: Facts, pool: Pool) -> int:
+def _shapes(facts: RuleInputs, pool: PagePool) -> int:
     """How many unlike pages there are: heads, rows and bytes."""
     return len({(*grid(facts.side, facts.workers, e.cache, e.tokens), e.page) for e in pool.entries})
 
 
-def _value(engine: Engine, expr: Expr, env: Env) -> Value | Sizes:
+def _value(engine: Engine, expr: Expr, env: Env) -> Value | SizeSet:
     """An expression's value with the derived values that it needs and no others. Raises Refused (C118)."""
     needed: dict[str, Expr] = {}
     waiting = [*names(expr)]

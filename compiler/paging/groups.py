@@ -8,9 +8,9 @@ from typing import TypeVar
 from kvplan.compiler.bound import BoundCache, BoundGroup
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.paging.packing import Layers, packed
-from kvplan.compiler.paging.pool import ONE, PACKED, Pool
+from kvplan.compiler.paging.pool import ONE, PACKED, PagePool
 from kvplan.compiler.side.text import nearest
-from kvplan.dsl.model import Groups
+from kvplan.dsl.model import GroupRules
 
 Bucket = tuple[BoundCache, ...]
 # Caches that share tables, and the layers of each of their groups.
@@ -19,7 +19,7 @@ T = TypeVar("T")
 BY_REACH = "by_reach"
 
 
-def form(rule: Groups, caches: Sequence[BoundCache], pool: Pool | None = None) -> tuple[BoundGroup, ...]:
+def form(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | None = None) -> tuple[BoundGroup, ...]:
     """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several."""
     groups: list[BoundGroup] = []
     for bucket, parts in _splits(rule, caches, pool) if caches else []:
@@ -43,7 +43,7 @@ def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup
     return BoundGroup(name, cache.store, tuple(members), cache.tokens, cache.kernel, ratio, arena, length, ring)
 
 
-def _splits(rule: Groups, caches: Sequence[BoundCache], pool: Pool | None) -> list[Split]:
+def _splits(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | None) -> list[Split]:
     buckets = _choose(FORMS, "group form", rule.form)(caches)
     assign = _choose(ASSIGN, "group assignment", rule.assign)
     reaching = pool if rule.form == BY_REACH else None
@@ -63,7 +63,7 @@ def _members(bucket: Bucket) -> Layers:
     return sorted(((c.name, n) for c in bucket for n in c.layers), key=lambda member: member[1])
 
 
-def _group_size(rule: Groups, buckets: Sequence[Bucket]) -> int:
+def _group_size(rule: GroupRules, buckets: Sequence[Bucket]) -> int:
     """Layers per group: the smallest bucket, or the largest where it is less than `stretch` times the smallest."""
     lengths = [sum(len(cache.layers) for cache in bucket) for bucket in buckets]
     over, under = rule.stretch

@@ -8,7 +8,7 @@ from math import prod
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundWorker
 from kvplan.compiler.placement.place import layer_bytes, local_sizes
-from kvplan.compiler.placement.shards import holding
+from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.compiler.side.options import Env
 
 OWN_BLOCK = "own_block"
@@ -17,7 +17,7 @@ OWN_BLOCK = "own_block"
 def unlike_workers(side: BoundSide) -> tuple[BoundWorker, ...]:
     """One worker for every set of holdings."""
     tensors = [tensor for cache in side.caches for tensor in cache.tensors]
-    unlike = {str([[b - a for a, b in holding(side, t, w).values()] for t in tensors]): w for w in side.workers}
+    unlike = {str([[b - a for a, b in shard_intervals(side, t, w).values()] for t in tensors]): w for w in side.workers}
     return tuple(unlike.values())
 
 
@@ -76,8 +76,10 @@ def grid(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache, tok
         return 1, 1
     first = cache.tensors[0]
     shared = dict(first.split)
-    counts = [prod(b - a for axis, (a, b) in holding(side, first, w).items() if axis in shared) for w in workers]
-    return max(counts), tokens // first.unit
+    counts = [
+        prod(b - a for axis, (a, b) in shard_intervals(side, first, w).items() if axis in shared) for w in workers
+    ]
+    return max(counts), tokens // first.tokens_per_row
 
 
 def widest(side: BoundSide, workers: Sequence[BoundWorker]) -> int:
@@ -91,5 +93,5 @@ def row_bytes(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache
 
 
 def _local_bytes(side: BoundSide, worker: BoundWorker, cache: BoundCache) -> int:
-    held = [(holding(side, tensor, worker), tensor) for tensor in cache.tensors]
-    return sum(prod(b - a for a, b in h.values()) * t.size // t.unit for h, t in held)
+    held = [(shard_intervals(side, tensor, worker), tensor) for tensor in cache.tensors]
+    return sum(prod(b - a for a, b in h.values()) * t.size // t.tokens_per_row for h, t in held)

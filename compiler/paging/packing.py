@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundCache
-from kvplan.compiler.paging.pool import Entry, reach
+from kvplan.compiler.paging.pool import PooledCache, reach
 
 Layers = list[tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class PackedCaches:
     """Caches that need the same blocks, and their layers by the bytes of a page, in the model's order."""
 
     caches: tuple[BoundCache, ...]
@@ -40,7 +40,7 @@ class Lot:
         return sum(-(-len(layers) // parts) * page for page, layers in self.pages)
 
 
-def packed(entries: Sequence[Entry]) -> list[tuple[tuple[BoundCache, ...], list[Layers]]]:
+def packed(entries: Sequence[PooledCache]) -> list[tuple[tuple[BoundCache, ...], list[Layers]]]:
     """Per lot its caches and the layers of each of its groups."""
     lots = _lots(entries)
     least = max((lot.repeats for lot in lots if lot.balanced and len(lot.pages) > 1), default=0)
@@ -58,32 +58,32 @@ def balanced_size(counts: Sequence[int], least: int) -> int:
     return min(sizes, key=lambda size: (sum(-count % size for count in counts), -size))
 
 
-def _lots(entries: Sequence[Entry]) -> list[Lot]:
-    found: dict[object, list[Entry]] = {}
+def _lots(entries: Sequence[PooledCache]) -> list[PackedCaches]:
+    found: dict[object, list[PooledCache]] = {}
     for entry in entries:
         found.setdefault(reach(entry), []).append(entry)
     return [_lot(alike) for alike in found.values()]
 
 
-def _lot(entries: Sequence[Entry]) -> Lot:
+def _lot(entries: Sequence[PooledCache]) -> PackedCaches:
     pages: dict[int, Layers] = {}
     layers = [(layer, entry.cache.name, entry.page) for entry in entries for layer in entry.cache.layers]
     for layer, name, page in sorted(layers):
         pages.setdefault(page, []).append((name, layer))
-    return Lot(tuple(entry.cache for entry in entries), tuple(pages.items()))
+    return PackedCaches(tuple(entry.cache for entry in entries), tuple(pages.items()))
 
 
-def _is_loose(lot: Lot, size: int) -> bool:
+def _is_loose(lot: PackedCaches, size: int) -> bool:
     """Whether a lot can be cut down to one layer a group: states, and windows where no pattern repeats."""
     first = lot.caches[0]
     return first.store != "tokens" or (not size and first.needs.keep is not None)
 
 
-def _fitting(lot: Lot, parts: int, block: int) -> int:
+def _fitting(lot: PackedCaches, parts: int, block: int) -> int:
     """The parts that a loose lot needs for its groups to fit `block` bytes."""
     fits = max(block // lot.pages[0][0], 1)
     return max(parts, -(-lot.layers // fits))
 
 
-def _cut(lot: Lot, parts: int) -> list[Layers]:
+def _cut(lot: PackedCaches, parts: int) -> list[Layers]:
     return [[member for _, layers in lot.pages for member in layers[i::parts]] for i in range(parts)]

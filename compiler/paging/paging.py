@@ -8,7 +8,7 @@ from math import prod
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker, Stride
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.paging.derive import Derived, Facts, Over, derived
+from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
 from kvplan.compiler.paging.groups import BY_REACH, form
 from kvplan.compiler.paging.measured import of_groups, of_side, unlike_workers
 from kvplan.compiler.paging.rings import wrapped
@@ -17,13 +17,13 @@ from kvplan.compiler.side.options import Env, given_or_mended, number
 from kvplan.compiler.side.text import whole
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import evaluate, names
-from kvplan.dsl.model import Engine, Groups, Sizes, Value
+from kvplan.dsl.model import Engine, GroupRules, SizeSet, Value
 
 LEAST = {"padded": 0, "align": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class PagedSide:
     """A paged side, the values derived for it as a whole, what a side's text overrode (key -> value), and the values
     derived for each cache."""
 
@@ -42,7 +42,7 @@ def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
     return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
 
 
-def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> Paged:
+def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> PagedSide:
     """The side with blocks, strides, groups and turns. Raises BadInput (S004, S006), Refused (C11x, C138)."""
     workers = unlike_workers(side)
     rule = replace(
@@ -52,24 +52,26 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
         overlay=filled(engine.groups.overlay, env),
     )
     pools = BY_REACH in (rule.form, filled(engine.groups.form, env))
-    facts = Facts(engine, side, workers, {**env, **of_side(side, workers)}, pools)
+    facts = RuleInputs(engine, side, workers, {**env, **of_side(side, workers)}, pools)
     over = {key: whole(key, given[key], 1) for key in override_keys(engine, side.caches) if key in given}
     found, bound = _bound(facts, rule, over)
     changed, notes = _changed(facts, rule, over) if over else ({}, ())
-    return Paged(
+    return PagedSide(
         _checked(replace(bound, notes=notes), workers), {**found.env, **of_groups(bound)}, changed, found.caches
     )
 
 
-def _bound(facts: Facts, rule: Groups, over: Over) -> tuple[Derived, BoundSide]:
+def _bound(facts: RuleInputs, rule: GroupRules, over: Over) -> tuple[DerivedValues, BoundSide]:
     """Everything derived with the overrides `over`, and the side that it makes."""
     found = derived(facts, over)
     caches = tuple(_paged(cache, facts.engine, found.caches[cache.name]) for cache in facts.side.caches)
     ways, chunk = _turns(facts.engine, facts.side, found.env)
-    return found, replace(facts.side, caches=caches, groups=form(rule, caches, found.pool), ways=ways, chunk=chunk)
+    return found, replace(
+        facts.side, caches=caches, groups=form(rule, caches, found.pool), token_shards=ways, interleave_tokens=chunk
+    )
 
 
-def _changed(facts: Facts, rule: Groups, over: Over) -> tuple[dict[str, int], tuple[str, ...]]:
+def _changed(facts: RuleInputs, rule: GroupRules, over: Over) -> tuple[dict[str, int], tuple[str, ...]]:
     """The overrides without which the others would make another side, and a note on each."""
     kept, meant = dict(over), _meaning(facts, rule, over)
     for key in over:
@@ -83,7 +85,7 @@ def _less(over: Over, key: str) -> dict[str, int]:
     return {other: value for other, value in over.items() if other != key}
 
 
-def _meaning(facts: Facts, rule: Groups, over: Over) -> tuple[object, ...] | None:
+def _meaning(facts: RuleInputs, rule: GroupRules, over: Over) -> tuple[object, ...] | None:
     """What the engine's rules come to, for the side and for each cache, and its groups; None where they cannot."""
     try:
         found, bound = _bound(facts, rule, over)
@@ -93,7 +95,7 @@ def _meaning(facts: Facts, rule: Groups, over: Over) -> tuple[object, ...] | Non
     return values, bound.groups
 
 
-def _plain(facts: Facts, over: Over, key: str) -> Value | Sizes:
+def _plain(facts: RuleInputs, over: Over, key: str) -> Value | SizeSet:
     """What is derived without an override: for one cache, or for the first of all that gets another value."""
     name, _, cache = key.partition(".")
     try:
@@ -162,8 +164,10 @@ def _checked(side: BoundSide, workers: Sequence[BoundWorker]) -> BoundSide:
 def check_rows(side: BoundSide) -> None:
     """A row of several tokens lies in one kernel block of one worker. Raises Refused (C116)."""
     for cache, tensor in [(c, t) for c in side.caches for t in c.tensors]:
-        turn = side.chunk if side.ways > 1 and cache.shared else 0
+        turn = side.interleave_tokens if side.token_shards > 1 and cache.shared else 0
         for what, tokens in (("a kernel block", cache.kernel), ("a turn", turn)):
-            if cache.store == "tokens" and tokens % tensor.unit:
-                said = f"{tensor.name} of {cache.name!r} has a row per {tensor.unit} tokens, {what} has {tokens}"
-                raise Refused("C116", said, f"use a multiple of {tensor.unit}")
+            if cache.store == "tokens" and tokens % tensor.tokens_per_row:
+                said = (
+                    f"{tensor.name} of {cache.name!r} has a row per {tensor.tokens_per_row} tokens, {what} has {tokens}"
+                )
+                raise Refused("C116", said, f"use a multiple of {tensor.tokens_per_row}")

@@ -15,7 +15,7 @@ ONE, PACKED, ALIKE = "one", "packed", "alike"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PooledCache:
     """A cache with the `tokens` of its block (0: a state) and the bytes of a layer's page, before pages are made alike.
 
     A `rigid` page can hold more tokens, but no padding.
@@ -28,19 +28,19 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PagePool:
     """`way` says how caches share blocks; `page` is what every page comes to, 0 where each keeps its own bytes.
 
     The caches named in `promoted` keep the blocks of all tokens, whatever of them is needed, and take `tokens` a block.
     """
 
     way: str
-    entries: tuple[Entry, ...]
+    entries: tuple[PooledCache, ...]
     page: int = 0
     promoted: frozenset[str] = frozenset()
 
 
-def reach(entry: Entry) -> tuple[object, ...]:
+def reach(entry: PooledCache) -> tuple[object, ...]:
     """What caches have in common that always need the same number of blocks; of states, the bytes of a page."""
     cache = entry.cache
     if cache.store != "tokens":
@@ -48,19 +48,19 @@ def reach(entry: Entry) -> tuple[object, ...]:
     return cache.length, entry.tokens, cache.needs.keep, cache.needs.chunk, cache.ring
 
 
-def pooled(entries: Sequence[Entry], inside: bool) -> Pool:
+def pooled(entries: Sequence[PooledCache], inside: bool) -> PagePool:
     """The pool of a side; `inside`: layers lie inside blocks. Raises Refused (C138)."""
     pages = {entry.page for entry in entries}
     if len({reach(entry) for entry in entries}) <= 1:
-        return Pool(ONE, tuple(entries))
+        return PagePool(ONE, tuple(entries))
     if inside and len(pages) > 1:
-        return Pool(PACKED, tuple(entries))
+        return PagePool(PACKED, tuple(entries))
     if any(entry.rigid and max(pages) % entry.page for entry in entries):
         return _with_promoted(entries)
-    return Pool(ALIKE, tuple(entries), max(pages))
+    return PagePool(ALIKE, tuple(entries), max(pages))
 
 
-def _with_promoted(entries: Sequence[Entry]) -> Pool:
+def _with_promoted(entries: Sequence[PooledCache]) -> PagePool:
     """One group of everything, where windows keep all their blocks; the way out where pages cannot be made alike."""
     full = {entry.tokens for entry in entries if entry.cache.store == "tokens" and not _is_local(entry)}
     local = [entry for entry in entries if _is_local(entry)]
@@ -69,14 +69,14 @@ def _with_promoted(entries: Sequence[Entry]) -> Pool:
     alike = {(e.cache.store, e.cache.length, e.tokens) for e in kept}
     if not full or len(alike) > 1 or any(entry.rigid or entry.cache.needs.chunk for entry in local):
         raise _unlike(entries)
-    return Pool(ONE, tuple(kept), 0, frozenset(entry.cache.name for entry in local))
+    return PagePool(ONE, tuple(kept), 0, frozenset(entry.cache.name for entry in local))
 
 
-def _is_local(entry: Entry) -> bool:
+def _is_local(entry: PooledCache) -> bool:
     return entry.cache.needs.keep is not None or bool(entry.cache.needs.chunk)
 
 
-def _unlike(entries: Sequence[Entry]) -> Refused:
+def _unlike(entries: Sequence[PooledCache]) -> Refused:
     largest = max(entries, key=lambda entry: entry.page)
     stuck = next(entry for entry in entries if entry.rigid and largest.page % entry.page)
     said = (

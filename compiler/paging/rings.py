@@ -36,7 +36,7 @@ def check_rings(word: str, side: BoundSide) -> None:
 
 
 def _check_room(word: str, cache: BoundCache) -> None:
-    unit = max(tensor.unit for tensor in cache.tensors)
+    unit = max(tensor.tokens_per_row for tensor in cache.tensors)
     least = room(cache.needs, unit)
     if least is not None and least <= cache.ring and not cache.needs.sink:
         return

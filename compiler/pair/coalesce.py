@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from kvplan.compiler.pair.intersect import Span, Step
+from kvplan.compiler.pair.intersect import AddressLoop, AddressNest
 from kvplan.compiler.placement.planes import locate
-from kvplan.compiler.placement.tree import PLANE, Cell, Tree, Unit
+from kvplan.compiler.placement.tree import PLANE, Element, PlacedCache, Tree
 
 # Whether the places [start, stop) of a side hold no data.
 Vacant = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class PaddingTests:
     """The two sides' tests for padding."""
 
     prefill: Vacant
@@ -28,7 +28,7 @@ class Gaps:
         return self.prefill(prefill, prefill + size) and self.decode(decode, decode + size)
 
 
-def coalesce(spans: Iterable[Span], gaps: Gaps) -> tuple[Span, ...]:
+def coalesce(spans: Iterable[AddressNest], gaps: PaddingTests) -> tuple[AddressNest, ...]:
     """Fold loops into spans and merge neighbours, across tensors too, until nothing changes."""
     now = list(spans)
     while True:
@@ -39,7 +39,7 @@ def coalesce(spans: Iterable[Span], gaps: Gaps) -> tuple[Span, ...]:
         now = merged
 
 
-def _fold(span: Span, gaps: Gaps) -> Span:
+def _fold(span: AddressNest, gaps: PaddingTests) -> AddressNest:
     for step in sorted(span.loops, key=lambda s: s.decode):
         if step.prefill != step.decode or not span.bytes <= step.decode < PLANE:
             continue
@@ -51,7 +51,7 @@ def _fold(span: Span, gaps: Gaps) -> Span:
     return span
 
 
-def _ends(span: Span, loop: Step) -> list[tuple[int, int]]:
+def _ends(span: AddressNest, loop: AddressLoop) -> list[tuple[int, int]]:
     """Where the first and the last gap begin that folding `loop` would cross."""
     others = [step for step in span.loops if step is not loop]
     far_p = sum((s.count - 1) * s.prefill for s in others) + (loop.count - 2) * loop.prefill
@@ -60,16 +60,16 @@ def _ends(span: Span, loop: Step) -> list[tuple[int, int]]:
     return [(end_p, end_d), (end_p + far_p, end_d + far_d)]
 
 
-def _merge(spans: list[Span], gaps: Gaps) -> list[Span]:
+def _merge(spans: list[AddressNest], gaps: PaddingTests) -> list[AddressNest]:
     """Join spans that follow each other on both sides under the same loops."""
-    alike: dict[object, list[Span]] = {}
+    alike: dict[object, list[AddressNest]] = {}
     for span in spans:
         key = (frozenset((s.axis, s.count, s.prefill, s.decode) for s in span.loops), span.token)
         alike.setdefault(key, []).append(span)
     return [joined for group in alike.values() for joined in _join(sorted(group, key=lambda s: s.decode), gaps)]
 
 
-def _join(spans: list[Span], gaps: Gaps) -> list[Span]:
+def _join(spans: list[AddressNest], gaps: PaddingTests) -> list[AddressNest]:
     joined = spans[:1]
     for span in spans[1:]:
         last = joined[-1]
@@ -83,14 +83,14 @@ def _join(spans: list[Span], gaps: Gaps) -> list[Span]:
     return joined
 
 
-def _padding_between(span: Span, gap: int, gaps: Gaps) -> bool:
+def _padding_between(span: AddressNest, gap: int, gaps: PaddingTests) -> bool:
     far_p = sum((s.count - 1) * s.prefill for s in span.loops)
     far_d = sum((s.count - 1) * s.decode for s in span.loops)
     p, d = span.prefill + span.bytes, span.decode + span.bytes
     return gaps.face(p, d, gap) and gaps.face(p + far_p, d + far_d, gap)
 
 
-def vacant(units: tuple[Unit, ...]) -> Vacant:
+def vacant(units: tuple[PlacedCache, ...]) -> Vacant:
     """The test for padding of one worker: inside one page, and no element there."""
 
     def test(start: int, stop: int) -> bool:
@@ -104,7 +104,7 @@ def vacant(units: tuple[Unit, ...]) -> Vacant:
 def _occupied(body: tuple[Tree, ...], low: int, high: int) -> bool:
     """Whether an element under `body` has a byte in [low, high), counted from the body's start."""
     for node in body:
-        if isinstance(node, Cell):
+        if isinstance(node, Element):
             if node.offset < high and low < node.offset + node.size:
                 return True
         elif node.step and _loop_occupied(node.body, node.count, node.step, low - node.offset, high - node.offset):

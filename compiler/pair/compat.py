@@ -18,7 +18,7 @@ PAGED = "kernel_block"
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class CachePair:
     """One cache as the two sides have it; `given` are the keys in the text of either side, but for mesh axes, and
     `beside` those values that say nothing of what is stored: mesh axes and the kernel block."""
 
@@ -70,7 +70,7 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
     given = {**parse_side(prefill.key), **parse_side(decode.key)}
     for name in sorted(ours.keys() & theirs.keys()):
         _check_needs(theirs[name], ours[name])
-        _check_cache(Both(theirs[name], ours[name], sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})))
+        _check_cache(CachePair(theirs[name], ours[name], sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})))
     return skipped
 
 
@@ -109,7 +109,7 @@ def _tokens(needs: Needs) -> str:
     return wanted(needs) or "all tokens"
 
 
-def _check_cache(both: Both) -> None:
+def _check_cache(both: CachePair) -> None:
     _check_layers(both)
     prefill, decode = both.prefill, both.decode
     names, others = (", ".join(tensor.name for tensor in cache.tensors) for cache in (prefill, decode))
@@ -120,7 +120,7 @@ def _check_cache(both: Both) -> None:
         _check_tensor(both, one, other)
 
 
-def _check_layers(both: Both) -> None:
+def _check_layers(both: CachePair) -> None:
     theirs, ours = both.prefill.layers, both.decode.layers
     if theirs != ours:
         only = sorted(set(theirs) ^ set(ours))
@@ -129,12 +129,12 @@ def _check_layers(both: Both) -> None:
         raise Refused("C132", said, SAME_FILES)
 
 
-def _check_tensor(both: Both, prefill: BoundTensor, decode: BoundTensor) -> None:
+def _check_tensor(both: CachePair, prefill: BoundTensor, decode: BoundTensor) -> None:
     what = f"{decode.name!r} of {both.decode.name!r}"
     if prefill.dtype != decode.dtype:
         said = f"{what} is {prefill.dtype} on prefill and {decode.dtype} on decode"
         raise Refused("C134", said, f"kvplan moves bytes, it does not convert: {both.remedy()}")
-    if (prefill.axes, prefill.unit) != (decode.axes, decode.unit):
+    if (prefill.axes, prefill.tokens_per_row) != (decode.axes, decode.tokens_per_row):
         said = f"{what} has {_geometry(prefill, decode)} on prefill and {_geometry(decode, prefill)} on decode"
         raise Refused("C132", said, both.remedy())
 
@@ -142,5 +142,5 @@ def _check_tensor(both: Both, prefill: BoundTensor, decode: BoundTensor) -> None
 def _geometry(tensor: BoundTensor, other: BoundTensor) -> str:
     """Where a tensor's axes are unlike another's: `tap 3`, `a row per 4 tokens`."""
     axes = [f"{axis} {extent}" if extent else axis for axis, extent in tensor.axes if (axis, extent) not in other.axes]
-    rows = [f"a row per {tensor.unit} tokens"] if tensor.unit != other.unit else []
+    rows = [f"a row per {tensor.tokens_per_row} tokens"] if tensor.tokens_per_row != other.tokens_per_row else []
     return " and ".join([*axes, *rows]) or f"the axes {', '.join(axis for axis, _ in tensor.axes)}"

@@ -15,6 +15,6 @@ def model(bound: BoundSide) -> str:
 
 
 def _stored(cache: BoundCache) -> dict[str, object]:
-    tensors = [(tensor.name, tensor.axes, tensor.dtype, tensor.unit) for tensor in cache.tensors]
+    tensors = [(tensor.name, tensor.axes, tensor.dtype, tensor.tokens_per_row) for tensor in cache.tensors]
     length = {} if cache.length == CONTEXT else {"length": cache.length}
     return {"store": cache.store, "layers": cache.layers, "tensors": tensors, **length}

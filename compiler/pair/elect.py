@@ -13,20 +13,20 @@ from math import prod
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.placement.shards import Interval, TokenShare, holding, meet, share, token_share
+from kvplan.compiler.placement.shards import Interval, TokenShare, meet, shard_intervals, share, token_share
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TensorHoldings:
     """What workers hold of one tensor: intervals per axis, layers, and their turn of the tokens."""
 
     intervals: tuple[tuple[str, Interval], ...]
     layers: tuple[int, ...]
-    turn: TokenShare
+    token_shard: TokenShare
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ReaderChoice:
     """Decode worker `reader` takes `layers` of one tensor from prefill worker `holder`; `told` are only told."""
 
     reader: int
@@ -38,26 +38,26 @@ class Choice:
 Rule = Callable[[Sequence[int], Sequence[int], int, tuple[int, ...]], list[tuple[int, tuple[int, ...]]]]
 
 
-def classes(side: BoundSide, cache: BoundCache, tensor: BoundTensor) -> dict[Held, list[int]]:
+def classes(side: BoundSide, cache: BoundCache, tensor: BoundTensor) -> dict[TensorHoldings, list[int]]:
     """Workers by what they hold of a tensor, holders in order of worker number; nothing held is left out."""
-    found: dict[Held, list[int]] = {}
+    found: dict[TensorHoldings, list[int]] = {}
     stages = {w.layers: tuple(n for n in cache.layers if n in w.layers) for w in side.workers}
     for worker in side.workers:
-        held = tuple(holding(side, tensor, worker).items())
-        what = Held(held, stages[worker.layers], token_share(side, cache, worker))
+        held = tuple(shard_intervals(side, tensor, worker).items())
+        what = TensorHoldings(held, stages[worker.layers], token_share(side, cache, worker))
         if what.layers and all(start < stop for _, (start, stop) in what.intervals):
             found.setdefault(what, []).append(worker.number)
     return found
 
 
-def overlap(one: Held, other: Held) -> bool:
+def overlap(one: TensorHoldings, other: TensorHoldings) -> bool:
     for (_, (a, b)), (_, (c, d)) in zip(one.intervals, other.intervals, strict=True):
         if a >= d or c >= b:
             return False
-    return meet(one.turn, other.turn) and not set(one.layers).isdisjoint(other.layers)
+    return meet(one.token_shard, other.token_shard) and not set(one.layers).isdisjoint(other.layers)
 
 
-def check_whole(word: str, cache: BoundCache, tensor: BoundTensor, held: Iterable[Held]) -> None:
+def check_whole(word: str, cache: BoundCache, tensor: BoundTensor, held: Iterable[TensorHoldings]) -> None:
     """Refuse (C135) a side whose workers do not hold a tensor together. Holdings are equal or disjoint: they add up."""
     whole = prod(extent for _, extent in tensor.axes if extent) * len(cache.layers)
     found = sum((_volume(one) for one in held), Fraction(0))
@@ -66,17 +66,17 @@ def check_whole(word: str, cache: BoundCache, tensor: BoundTensor, held: Iterabl
         raise Refused("C135", said, "share tokens out over workers that hold copies, or over an axis of their own")
 
 
-def _volume(held: Held) -> Fraction:
+def _volume(held: TensorHoldings) -> Fraction:
     """Items times layers times the part of all tokens that a holding is."""
     items = prod(stop - start for _, (start, stop) in held.intervals)
-    return items * len(held.layers) * Fraction(1, held.turn[0])
+    return items * len(held.layers) * Fraction(1, held.token_shard[0])
 
 
 def elect(
-    rule: Rule, holders: Mapping[Held, Sequence[int]], needs: Mapping[Held, Sequence[int]]
-) -> dict[Held, list[Choice]]:
+    rule: Rule, holders: Mapping[TensorHoldings, Sequence[int]], needs: Mapping[TensorHoldings, Sequence[int]]
+) -> dict[TensorHoldings, list[ReaderChoice]]:
     """For every holding of one tensor, its readers' choices."""
-    chosen: dict[Held, list[Choice]] = {}
+    chosen: dict[TensorHoldings, list[ReaderChoice]] = {}
     for what, workers in holders.items():
         wanted = {reader: need for need, readers in needs.items() if overlap(what, need) for reader in readers}
         readers = sorted(wanted)
@@ -89,14 +89,14 @@ def elect(
 
 
 def _choices(
-    rule: Rule, what: Held, holders: Sequence[int], readers: Sequence[int], j: int, need: Held
-) -> list[Choice]:
+    rule: Rule, what: TensorHoldings, holders: Sequence[int], readers: Sequence[int], j: int, need: TensorHoldings
+) -> list[ReaderChoice]:
     there = set(what.layers)
     common = need.layers if need.layers == what.layers else tuple(n for n in need.layers if n in there)
     taken = rule(holders, readers, j, common)
     read = {holder for holder, layers in taken if layers}
     told = tuple(holder for holder in within_reach(holders, len(readers), j) if holder not in read)
-    return [Choice(readers[j], holder, layers, told) for holder, layers in taken if layers]
+    return [ReaderChoice(readers[j], holder, layers, told) for holder, layers in taken if layers]
 
 
 def within_reach(holders: Sequence[int], readers: int, j: int) -> Sequence[int]:

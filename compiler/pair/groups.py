@@ -40,7 +40,7 @@ def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Group
     sorts: dict[tuple[Needs, int], list[tuple[str, str]]] = {}
     for cache in caches:
         for tensor in cache.tensors:
-            sorts.setdefault((cache.needs, tensor.unit), []).append((cache.name, tensor.name))
+            sorts.setdefault((cache.needs, tensor.tokens_per_row), []).append((cache.name, tensor.name))
     name = ours.name if ours.name == theirs.name else f"{theirs.name}>{ours.name}"
     page = ours.kernel if ours.kernel == theirs.kernel else 0
     return [
@@ -53,5 +53,5 @@ def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Group
 def _label(found: list[tuple[str, str]], caches: list[BoundCache], rows: int) -> str:
     """The caches of one sort, with the tokens of a row where a cache has rows of several sizes."""
     mine = [cache for cache in caches if any(name == cache.name for name, _ in found)]
-    mixed = any(len({tensor.unit for tensor in cache.tensors}) > 1 for cache in mine)
+    mixed = any(len({tensor.tokens_per_row for tensor in cache.tensors}) > 1 for cache in mine)
     return "+".join(cache.name for cache in mine) + (f"/{rows}" if mixed else "")

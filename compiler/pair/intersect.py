@@ -11,11 +11,11 @@ from itertools import pairwise, product
 from math import gcd, lcm
 
 from kvplan.compiler.placement.shards import Interval
-from kvplan.compiler.placement.tree import Digit, Spot
+from kvplan.compiler.placement.tree import AxisDigit, TensorPlacement
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AddressLoop:
     """`count` iterations over `axis`, `prefill` and `decode` places apart (place: plane << SHIFT | byte)."""
 
     axis: str
@@ -25,7 +25,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class TokenStep:
     """How far the next row of tokens lies: `step` bytes (prefill, decode), and by `hops` (rows, prefill bytes, decode
     bytes) that much more every so many rows of the page."""
 
@@ -34,23 +34,23 @@ class Law:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AddressNest:
     """`bytes` bytes at the two places, repeated by `loops`; `token` says where the next row of tokens lies."""
 
     tensors: tuple[str, ...]
     prefill: int
     decode: int
     bytes: int
-    loops: tuple[Step, ...]
-    token: Law | None = None
+    loops: tuple[AddressLoop, ...]
+    token: TokenStep | None = None
 
 
-Piece = tuple[int, int, tuple[Step, ...]]
-Digits = tuple[Digit, ...]
+Piece = tuple[int, int, tuple[AddressLoop, ...]]
+Digits = tuple[AxisDigit, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class CommonRange:
     """A common range of one axis: local start on either side, number of items."""
 
     prefill: int
@@ -58,26 +58,28 @@ class Range:
     count: int
 
 
-def common(one: Interval, other: Interval) -> Range:
+def common(one: Interval, other: Interval) -> CommonRange:
     """The overlap of two global intervals, in each side's local coordinates."""
     start, stop = max(one[0], other[0]), min(one[1], other[1])
-    return Range(start - one[0], start - other[0], max(0, stop - start))
+    return CommonRange(start - one[0], start - other[0], max(0, stop - start))
 
 
-def runs(prefill: tuple[int, ...], decode: tuple[int, ...], layers: tuple[int, ...]) -> list[Range]:
+def runs(prefill: tuple[int, ...], decode: tuple[int, ...], layers: tuple[int, ...]) -> list[CommonRange]:
     """The given global layers as ranges that are consecutive in both sides' lists."""
-    found: list[Range] = []
+    found: list[CommonRange] = []
     for layer in layers:
         p, d = prefill.index(layer), decode.index(layer)
         last = found[-1] if found else None
         if last and (p, d) == (last.prefill + last.count, last.decode + last.count):
-            found[-1] = Range(last.prefill, last.decode, last.count + 1)
+            found[-1] = CommonRange(last.prefill, last.decode, last.count + 1)
         else:
-            found.append(Range(p, d, 1))
+            found.append(CommonRange(p, d, 1))
     return found
 
 
-def spans(prefill: Spot, decode: Spot, ranges: Mapping[str, list[Range]], size: int) -> Iterator[Span]:
+def spans(
+    prefill: TensorPlacement, decode: TensorPlacement, ranges: Mapping[str, list[CommonRange]], size: int
+) -> Iterator[AddressNest]:
     """All nests of one tensor: the product over its axes of the pieces of their ranges."""
     axes = [
         [piece for r in found for piece in pieces(_of(prefill, axis), _of(decode, axis), r)]
@@ -86,14 +88,14 @@ def spans(prefill: Spot, decode: Spot, ranges: Mapping[str, list[Range]], size: 
     for combination in product(*axes):
         p, d = sum(piece[0] for piece in combination), sum(piece[1] for piece in combination)
         loops = tuple(step for piece in combination for step in piece[2] if step.count > 1)
-        yield Span((prefill.tensor,), prefill.place + p, decode.place + d, size, loops)
+        yield AddressNest((prefill.tensor,), prefill.address + p, decode.address + d, size, loops)
 
 
-def law(prefill: Spot, decode: Spot, axis: str) -> Law:
+def law(prefill: TensorPlacement, decode: TensorPlacement, axis: str) -> TokenStep:
     """The law of the token axis `axis`, which may be stored in tiles on either side."""
     (p, p_hops), (d, d_hops) = _hops(_of(prefill, axis)), _hops(_of(decode, axis))
     rows = sorted(p_hops.keys() | d_hops.keys())
-    return Law((p, d), tuple((n, p_hops.get(n, 0), d_hops.get(n, 0)) for n in rows))
+    return TokenStep((p, d), tuple((n, p_hops.get(n, 0), d_hops.get(n, 0)) for n in rows))
 
 
 def _hops(digits: Digits) -> tuple[int, dict[int, int]]:
@@ -102,33 +104,33 @@ def _hops(digits: Digits) -> tuple[int, dict[int, int]]:
     return digits[-1].step, {weight: more for weight, more in extra.items() if more}
 
 
-def _of(spot: Spot, axis: str) -> Digits:
+def _of(spot: TensorPlacement, axis: str) -> Digits:
     return tuple(sorted((d for d in spot.digits if d.axis == axis), key=lambda d: -d.weight))
 
 
-def pieces(p: Digits, d: Digits, r: Range) -> Iterator[Piece]:
+def pieces(p: Digits, d: Digits, r: CommonRange) -> Iterator[Piece]:
     """A range of one axis as loops that are regular on both sides, cut where either side's tiles end."""
     if r.count < 1:
         return
     if len(p) == 1 and len(d) == 1:
-        yield r.prefill * p[0].step, r.decode * d[0].step, (Step(p[0].axis, r.count, p[0].step, d[0].step),)
+        yield r.prefill * p[0].step, r.decode * d[0].step, (AddressLoop(p[0].axis, r.count, p[0].step, d[0].step),)
     elif len(p) > 1 and _one_tile(p[0], r.prefill, r.count):
         tile = r.prefill // p[0].weight
-        inner = Range(r.prefill % p[0].weight, r.decode, r.count)
+        inner = CommonRange(r.prefill % p[0].weight, r.decode, r.count)
         yield from ((at + tile * p[0].step, to, loops) for at, to, loops in pieces(p[1:], d, inner))
     elif len(d) > 1 and _one_tile(d[0], r.decode, r.count):
         tile = r.decode // d[0].weight
-        inner = Range(r.prefill, r.decode % d[0].weight, r.count)
+        inner = CommonRange(r.prefill, r.decode % d[0].weight, r.count)
         yield from ((at, to + tile * d[0].step, loops) for at, to, loops in pieces(p, d[1:], inner))
     else:
         yield from _split(p, d, r)
 
 
-def _one_tile(digit: Digit, start: int, count: int) -> bool:
+def _one_tile(digit: AxisDigit, start: int, count: int) -> bool:
     return start // digit.weight == (start + count - 1) // digit.weight
 
 
-def _split(p: Digits, d: Digits, r: Range) -> Iterator[Piece]:
+def _split(p: Digits, d: Digits, r: CommonRange) -> Iterator[Piece]:
     """Whole tiles of both sides become a loop around one such tile; otherwise cut at the next tile bound.
 
     Tiles that never begin together repeat as well: `period` items further only the outermost digits move.
@@ -138,8 +140,8 @@ def _split(p: Digits, d: Digits, r: Range) -> Iterator[Piece]:
     together = r.prefill % p[0].weight == 0 and r.decode % d[0].weight == 0
     never = (r.prefill - r.decode) % gcd(p[0].weight, d[0].weight) != 0
     if whole > 1 and (together or never):
-        step = Step(p[0].axis, whole, period // p[0].weight * p[0].step, period // d[0].weight * d[0].step)
-        first = pieces(p, d, Range(r.prefill, r.decode, period))
+        step = AddressLoop(p[0].axis, whole, period // p[0].weight * p[0].step, period // d[0].weight * d[0].step)
+        first = pieces(p, d, CommonRange(r.prefill, r.decode, period))
         yield from ((at, to, (step, *loops)) for at, to, loops in first)
         yield from pieces(p, d, _rest(r, whole * period))
         return
@@ -147,9 +149,9 @@ def _split(p: Digits, d: Digits, r: Range) -> Iterator[Piece]:
         digit[0].weight - start % digit[0].weight for digit, start in ((p, r.prefill), (d, r.decode)) if len(digit) > 1
     ]
     cut = min(ends)
-    yield from pieces(p, d, Range(r.prefill, r.decode, min(cut, r.count)))
+    yield from pieces(p, d, CommonRange(r.prefill, r.decode, min(cut, r.count)))
     yield from pieces(p, d, _rest(r, cut))
 
 
-def _rest(r: Range, count: int) -> Range:
-    return Range(r.prefill + count, r.decode + count, r.count - count)
+def _rest(r: CommonRange, count: int) -> CommonRange:
+    return CommonRange(r.prefill + count, r.decode + count, r.count - count)

@@ -7,56 +7,56 @@ from dataclasses import dataclass, replace
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.paging.paging import check_rows
-from kvplan.compiler.pair.coalesce import Gaps, coalesce, vacant
-from kvplan.compiler.pair.elect import RULES, Choice, check_whole, classes, elect
+from kvplan.compiler.pair.coalesce import PaddingTests, coalesce, vacant
+from kvplan.compiler.pair.elect import RULES, ReaderChoice, check_whole, classes, elect
 from kvplan.compiler.pair.groups import GroupPair, pair_groups
-from kvplan.compiler.pair.intersect import Range, Span, common, law, runs, spans
+from kvplan.compiler.pair.intersect import AddressNest, CommonRange, common, law, runs, spans
 from kvplan.compiler.pair.relative import relative, shape
 from kvplan.compiler.placement.place import place
-from kvplan.compiler.placement.shards import Interval, holding
-from kvplan.compiler.placement.tree import PLANE, SHIFT, Unit, spots
+from kvplan.compiler.placement.shards import Interval, shard_intervals
+from kvplan.compiler.placement.tree import PLANE, SHIFT, PlacedCache, spots
 from kvplan.plan.types import Loop, Nest, Read, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedSide:
     """A side with the units of every worker, and what it holds by (cache, tensor)."""
 
     side: BoundSide
-    units: tuple[tuple[Unit, ...], ...]
+    units: tuple[tuple[PlacedCache, ...], ...]
     holds: tuple[Mapping[tuple[str, str], Mapping[str, Interval]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PlannedRead:
     """One read to be: a unit of either worker, and the tensors read with the layers they share."""
 
-    meeting: GroupPair
+    groups: GroupPair
     cache: BoundCache
     prefill: int
     decode: int
-    from_unit: Unit
-    to_unit: Unit
+    from_unit: PlacedCache
+    to_unit: PlacedCache
     layers: tuple[int, ...]
     tensors: tuple[BoundTensor, ...]
 
 
-def placed(side: BoundSide) -> Placed:
+def placed(side: BoundSide) -> PlacedSide:
     """A side with its workers placed; those that hold equally much of everything are placed once. Raises Refused."""
     check_rows(side)
-    alike: dict[object, tuple[Unit, ...]] = {}
+    alike: dict[object, tuple[PlacedCache, ...]] = {}
     units, holds = [], []
     for worker in side.workers:
-        held = {(c.name, t.name): holding(side, t, worker) for c in side.caches for t in c.tensors}
+        held = {(c.name, t.name): shard_intervals(side, t, worker) for c in side.caches for t in c.tensors}
         key = (worker.layers, tuple(stop - start for each in held.values() for start, stop in each.values()))
         if key not in alike:
             alike[key] = place(side, worker)
         units.append(alike[key])
         holds.append(held)
-    return Placed(side, tuple(units), tuple(holds))
+    return PlacedSide(side, tuple(units), tuple(holds))
 
 
-def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[Choice]]:
+def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[str, str], list[ReaderChoice]]:
     """Who reads what from whom: choices by (cache, tensor), over the caches that both sides have.
 
     Raises Refused (C135) where the workers of a side do not hold all of a cache together.
@@ -75,7 +75,7 @@ def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[st
 
 
 def reads(
-    prefill: Placed, decode: Placed, chosen: Mapping[tuple[str, str], list[Choice]]
+    prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
 ) -> tuple[tuple[Read, ...], ...]:
     """The reads of every decode worker, by group pair and prefill worker."""
     memo: dict[object, Table] = {}
@@ -85,7 +85,7 @@ def reads(
     )
 
 
-def notified(count: int, chosen: Mapping[tuple[str, str], list[Choice]]) -> tuple[tuple[int, ...], ...]:
+def notified(count: int, chosen: Mapping[tuple[str, str], list[ReaderChoice]]) -> tuple[tuple[int, ...], ...]:
     """Per decode worker the prefill workers it only tells: those within its reach that nobody reads."""
     every = [choice for choices in chosen.values() for choice in choices]
     read = {choice.holder for choice in every}
@@ -97,30 +97,34 @@ def notified(count: int, chosen: Mapping[tuple[str, str], list[Choice]]) -> tupl
     return tuple(tuple(sorted(workers)) for workers in told)
 
 
-def _jobs(prefill: Placed, decode: Placed, chosen: Mapping[tuple[str, str], list[Choice]]) -> tuple[list[Job], ...]:
+def _jobs(
+    prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
+) -> tuple[list[PlannedRead], ...]:
     """The jobs of every decode worker, in the order of its planes."""
     met = {(m.prefill, m.decode, *tensor): m for m in pair_groups(prefill.side, decode.side) for tensor in m.tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
-    jobs: tuple[dict[tuple[int, Unit, Unit, tuple[int, ...], str], Job], ...] = tuple({} for _ in decode.units)
+    jobs: tuple[dict[tuple[int, PlacedCache, PlacedCache, tuple[int, ...], str], PlannedRead], ...] = tuple(
+        {} for _ in decode.units
+    )
     for cache, tensor, choice, from_unit, to_unit, layers in _matches(prefill, decode, caches, chosen):
         meeting = met[from_unit.group, to_unit.group, cache.name, tensor.name]
         key = (choice.holder, from_unit, to_unit, layers, meeting.name)
         mine = jobs[choice.reader]
-        job = mine.get(key) or Job(meeting, cache, choice.holder, choice.reader, from_unit, to_unit, layers, ())
+        job = mine.get(key) or PlannedRead(meeting, cache, choice.holder, choice.reader, from_unit, to_unit, layers, ())
         mine[key] = replace(job, tensors=(*job.tensors, tensor))
     return tuple(sorted(mine.values(), key=_order) for mine in jobs)
 
 
-def _order(job: Job) -> tuple[object, ...]:
-    return job.to_unit.first, job.from_unit.first, job.prefill, job.layers, job.meeting.name
+def _order(job: PlannedRead) -> tuple[object, ...]:
+    return job.to_unit.first, job.from_unit.first, job.prefill, job.layers, job.groups.name
 
 
 def _matches(
-    prefill: Placed,
-    decode: Placed,
+    prefill: PlacedSide,
+    decode: PlacedSide,
     caches: Mapping[str, BoundCache],
-    chosen: Mapping[tuple[str, str], list[Choice]],
-) -> Iterator[tuple[BoundCache, BoundTensor, Choice, Unit, Unit, tuple[int, ...]]]:
+    chosen: Mapping[tuple[str, str], list[ReaderChoice]],
+) -> Iterator[tuple[BoundCache, BoundTensor, ReaderChoice, PlacedCache, PlacedCache, tuple[int, ...]]]:
     """Every choice of a tensor with the two units that have layers of it."""
     for (name, tensor_name), choices in chosen.items():
         tensor = next(t for t in caches[name].tensors if t.name == tensor_name)
@@ -132,15 +136,15 @@ def _matches(
                         yield caches[name], tensor, choice, from_unit, to_unit, layers
 
 
-def _shared(from_unit: Unit, to_unit: Unit, layers: tuple[int, ...]) -> tuple[int, ...]:
+def _shared(from_unit: PlacedCache, to_unit: PlacedCache, layers: tuple[int, ...]) -> tuple[int, ...]:
     if from_unit.cache != to_unit.cache:
         return ()
     theirs, wanted = set(from_unit.layers), set(layers)
     return tuple(layer for layer in to_unit.layers if layer in theirs and layer in wanted)
 
 
-def _read(prefill: Placed, decode: Placed, job: Job, memo: dict[object, Table]) -> Read:
-    ranges: dict[str, dict[str, Range]] = {}
+def _read(prefill: PlacedSide, decode: PlacedSide, job: PlannedRead, memo: dict[object, Table]) -> Read:
+    ranges: dict[str, dict[str, CommonRange]] = {}
     holds: dict[str, Interval] = {}
     for tensor in job.tensors:
         mine = decode.holds[job.decode][job.cache.name, tensor.name]
@@ -156,22 +160,24 @@ def _read(prefill: Placed, decode: Placed, job: Job, memo: dict[object, Table]) 
         memo[key] = _table(prefill, decode, same, ranges)
     first = job.from_unit.first, job.to_unit.first
     return Read(
-        job.prefill, job.meeting.name, job.cache.name, job.layers, tuple(sorted(holds.items())), memo[key], first
+        job.prefill, job.groups.name, job.cache.name, job.layers, tuple(sorted(holds.items())), memo[key], first
     )
 
 
-def _table(prefill: Placed, decode: Placed, job: Job, ranges: Mapping[str, Mapping[str, Range]]) -> Table:
-    gaps = Gaps(vacant((job.from_unit,)), vacant((job.to_unit,)))
+def _table(
+    prefill: PlacedSide, decode: PlacedSide, job: PlannedRead, ranges: Mapping[str, Mapping[str, CommonRange]]
+) -> Table:
+    gaps = PaddingTests(vacant((job.from_unit,)), vacant((job.to_unit,)))
     stays = job.cache.store != "tokens"
-    page = coalesce(_spans(job, ranges, job.meeting.page), gaps) if stays or job.meeting.page else ()
+    page = coalesce(_spans(job, ranges, job.groups.page), gaps) if stays or job.groups.page else ()
     token = () if stays else coalesce(_spans(job, ranges, None), gaps)
     return Table(tuple(_nest(s, job) for s in page), tuple(_nest(s, job) for s in token))
 
 
-def _spans(job: Job, ranges: Mapping[str, Mapping[str, Range]], page: int | None) -> list[Span]:
+def _spans(job: PlannedRead, ranges: Mapping[str, Mapping[str, CommonRange]], page: int | None) -> list[AddressNest]:
     """Every tensor's nests: over whole pages of `page` rows, or for one row with its step where `page` is None."""
     ours, theirs = spots(job.to_unit), spots(job.from_unit)
-    found: list[Span] = []
+    found: list[AddressNest] = []
     for tensor in job.tensors:
         p, d = theirs[tensor.name], ours[tensor.name]
         axes = {axis: [r] for axis, r in ranges[tensor.name].items()}
@@ -180,13 +186,13 @@ def _spans(job: Job, ranges: Mapping[str, Mapping[str, Range]], page: int | None
         if token is None:
             found += spans(p, d, axes, tensor.size)
         elif page is not None:
-            found += spans(p, d, {**axes, token: [Range(0, 0, page)]}, tensor.size)
+            found += spans(p, d, {**axes, token: [CommonRange(0, 0, page)]}, tensor.size)
         else:
             found += [replace(span, token=law(p, d, token)) for span in spans(p, d, axes, tensor.size)]
     return found
 
 
-def _nest(span: Span, job: Job) -> Nest:
+def _nest(span: AddressNest, job: PlannedRead) -> Nest:
     order = [tensor.name for tensor in job.cache.tensors]
     loops = sorted(span.loops, key=lambda s: (-s.decode, -s.prefill, s.axis))
     return Nest(

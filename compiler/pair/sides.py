@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
-from kvplan.compiler.pair.reads import Placed
-from kvplan.compiler.placement.shards import Interval, holding
-from kvplan.compiler.placement.tree import Cell, Part, Tree, Unit
+from kvplan.compiler.pair.reads import PlacedSide
+from kvplan.compiler.placement.shards import Interval, shard_intervals
+from kvplan.compiler.placement.tree import Element, PagedRegion, PlacedCache, Tree
 from kvplan.plan.types import Group, Planes, Side, View, Worker
 
 
-def plan_side(side: Placed) -> Side:
+def plan_side(side: PlacedSide) -> Side:
     """The side as the runtime sees it, its digest still empty."""
     return Side(side.side.key, "", _groups(side.side), tuple(_worker(side, w) for w in side.side.workers))
 
@@ -19,30 +19,35 @@ def _groups(side: BoundSide) -> tuple[Group, ...]:
 
 
 def _group(side: BoundSide, g: BoundGroup) -> Group:
-    ways, chunk = (side.ways, side.chunk) if g.shared else (1, 1)
+    ways, chunk = (side.token_shards, side.interleave_tokens) if g.shared else (1, 1)
     return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, ways, chunk, g.length, g.ring)
 
 
-def _worker(side: Placed, worker: BoundWorker) -> Worker:
+def _worker(side: PlacedSide, worker: BoundWorker) -> Worker:
     planes = [p for unit in side.units[worker.number] for p in _planes(side.side, worker, unit)]
     holds = {
-        (c.name, a): holding(side.side, t, worker)[a] for c in side.side.caches for t in c.tensors for a, _ in t.split
+        (c.name, a): shard_intervals(side.side, t, worker)[a]
+        for c in side.side.caches
+        for t in c.tensors
+        for a, _ in t.split
     }
-    turn = worker.turn if any(cache.store == "tokens" for cache in side.side.caches) else 0
+    turn = worker.token_shard if any(cache.store == "tokens" for cache in side.side.caches) else 0
     return Worker(tuple(planes), turn, tuple((*key, held) for key, held in sorted(holds.items())))
 
 
-def _planes(side: BoundSide, worker: BoundWorker, unit: Unit) -> list[Planes]:
+def _planes(side: BoundSide, worker: BoundWorker, unit: PlacedCache) -> list[Planes]:
     cache = next(cache for cache in side.caches if cache.name == unit.cache)
     tensors = {tensor.name: tensor for tensor in cache.tensors}
     return [_part(side, worker, unit, part, tensors) for part in unit.parts]
 
 
-def _part(side: BoundSide, worker: BoundWorker, unit: Unit, part: Part, tensors: dict[str, BoundTensor]) -> Planes:
+def _part(
+    side: BoundSide, worker: BoundWorker, unit: PlacedCache, part: PagedRegion, tensors: dict[str, BoundTensor]
+) -> Planes:
     views = tuple(_views(part.body, 0, (), tensors))
     held: dict[str, Interval] = {}
     for view in views:
-        held |= holding(side, tensors[view.tensor], worker)
+        held |= shard_intervals(side, tensors[view.tensor], worker)
     loops = tuple(
         (d.axis, unit.layers if d.axis == "layer" else _numbers(held[d.axis], d.weight, d.count), d.step)
         for d in part.outer
@@ -61,7 +66,7 @@ def _views(
 ) -> list[View]:
     found: list[View] = []
     for node in body:
-        if isinstance(node, Cell):
+        if isinstance(node, Element):
             found.append(View(node.tensor, tensors[node.tensor].dtype, at + node.offset, axes))
         else:
             name = node.axis if node.weight == 1 else f"{node.axis}/{node.weight}"

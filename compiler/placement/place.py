@@ -11,15 +11,26 @@ from math import lcm
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.placement.shards import holding
-from kvplan.compiler.placement.tree import PLANE, Cell, Digit, Loop, Part, Spot, Tree, Unit, spots, volume
+from kvplan.compiler.placement.shards import shard_intervals
+from kvplan.compiler.placement.tree import (
+    PLANE,
+    AxisDigit,
+    BodyLoop,
+    Element,
+    PagedRegion,
+    PlacedCache,
+    TensorPlacement,
+    Tree,
+    spots,
+    volume,
+)
 from kvplan.dsl.lang.expr import evaluate
 from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Value
-from kvplan.dsl.model import Sizes as Values
+from kvplan.dsl.model import SizeSet as Values
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class LocalSizes:
     """What the expressions of one cache on one worker are resolved with: local extents by tensor and axis."""
 
     cache: BoundCache
@@ -33,7 +44,7 @@ class Sizes:
         return value
 
 
-def place(side: BoundSide, worker: BoundWorker) -> tuple[Unit, ...]:
+def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
     """All units of a worker in plane order: group by group, cache by cache. One that has no bytes is left out."""
     caches = {cache.name: cache for cache in side.caches}
     found = [(group.name, name, layers) for group in side.groups for name, layers in _members(group, worker)]
@@ -41,7 +52,7 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[Unit, ...]:
     parts = {key: _parts(one) for key, one in sizes.items()}
     row = _row([(group, caches[name], len(layers), parts[name, len(layers)]) for group, name, layers in found])
     parts = {key: tuple(_apart(sizes[key], part, row) for part in of) for key, of in parts.items()}
-    units: list[Unit] = []
+    units: list[PlacedCache] = []
     for group_name, name, layers in found:
         first = units[-1].first + units[-1].planes if units else 0
         if parts[name, len(layers)]:
@@ -56,7 +67,7 @@ def _members(group: BoundGroup, worker: BoundWorker) -> list[tuple[str, tuple[in
     return [(name, layers) for name, layers in found if layers]
 
 
-def _row(found: list[tuple[str, BoundCache, int, tuple[Part, ...]]]) -> int:
+def _row(found: list[tuple[str, BoundCache, int, tuple[PagedRegion, ...]]]) -> int:
     """The bytes that the largest group takes in one block, over all its planes, up to what caches are aligned to."""
     rows: dict[str, int] = {}
     for group, cache, layers, parts in found:
@@ -65,11 +76,11 @@ def _row(found: list[tuple[str, BoundCache, int, tuple[Part, ...]]]) -> int:
     return -(-max(rows.values(), default=0) // align) * align
 
 
-def _bytes(parts: tuple[Part, ...]) -> int:
+def _bytes(parts: tuple[PagedRegion, ...]) -> int:
     return sum(part.page * volume(part.outer) for part in parts)
 
 
-def _apart(sizes: Sizes, part: Part, row: int) -> Part:
+def _apart(sizes: LocalSizes, part: PagedRegion, row: int) -> PagedRegion:
     """A part with its block stride."""
     cache = sizes.cache
     if cache.stride is None:
@@ -78,12 +89,12 @@ def _apart(sizes: Sizes, part: Part, row: int) -> Part:
     return replace(part, stride=_stride(cache, part.page, stride))
 
 
-def local_sizes(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers: int) -> Sizes:
+def local_sizes(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers: int) -> LocalSizes:
     """Local extents of one cache's tensors on a worker, the token axis by kernel block."""
-    return Sizes(cache, {tensor.name: _extents(side, worker, cache, tensor, layers) for tensor in cache.tensors})
+    return LocalSizes(cache, {tensor.name: _extents(side, worker, cache, tensor, layers) for tensor in cache.tensors})
 
 
-def layer_bytes(sizes: Sizes) -> int:
+def layer_bytes(sizes: LocalSizes) -> int:
     """The bytes that all layers take in one block, in every plane together."""
     return _bytes(_parts(sizes))
 
@@ -91,19 +102,19 @@ def layer_bytes(sizes: Sizes) -> int:
 def _extents(
     side: BoundSide, worker: BoundWorker, cache: BoundCache, tensor: BoundTensor, layers: int
 ) -> dict[str, int]:
-    held = holding(side, tensor, worker)
+    held = shard_intervals(side, tensor, worker)
     extents = {axis: stop - start for axis, (start, stop) in held.items()}
-    token = {axis: cache.kernel // tensor.unit for axis, extent in tensor.axes if not extent}
+    token = {axis: cache.kernel // tensor.tokens_per_row for axis, extent in tensor.axes if not extent}
     return {**extents, **token, "layer": layers, "block": 1}
 
 
-def _unit(cache: str, group: str, layers: tuple[int, ...], first: int, parts: tuple[Part, ...]) -> Unit:
+def _unit(cache: str, group: str, layers: tuple[int, ...], first: int, parts: tuple[PagedRegion, ...]) -> PlacedCache:
     planes = sum(volume(part.outer) for part in parts)
-    return Unit(cache, group, layers, first, planes, parts)
+    return PlacedCache(cache, group, layers, first, planes, parts)
 
 
-def _parts(sizes: Sizes) -> tuple[Part, ...]:
-    parts: list[Part] = []
+def _parts(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
+    parts: list[PagedRegion] = []
     first = 0
     for name, items in sizes.cache.storage.parts:
         found, planes = _blocks(sizes, items, (), first)
@@ -115,9 +126,11 @@ def _parts(sizes: Sizes) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _blocks(sizes: Sizes, items: tuple[Item, ...], outer: tuple[Digit, ...], first: int) -> tuple[list[Part], int]:
+def _blocks(
+    sizes: LocalSizes, items: tuple[Item, ...], outer: tuple[AxisDigit, ...], first: int
+) -> tuple[list[PagedRegion], int]:
     """The occurrences of `block` under `items` and how many planes they take, numbered like the loops nest."""
-    parts: list[Part] = []
+    parts: list[PagedRegion] = []
     planes = 0
     for item in items:
         if not isinstance(item, Repeat) or not _tensors((item,), sizes):
@@ -125,12 +138,12 @@ def _blocks(sizes: Sizes, items: tuple[Item, ...], outer: tuple[Digit, ...], fir
         if item.axis.name == "block":
             body, page = _resolve(sizes, item.body)
             _check_size(sizes.cache, page)
-            parts.append(Part(None, first + planes, (), body, page, page))
+            parts.append(PagedRegion(None, first + planes, (), body, page, page))
             planes += 1 if page else 0
             continue
         weight, extent, _ = _digit(sizes, item)
         inner, step = _blocks(sizes, item.body, outer, first + planes)
-        digit = Digit(item.axis.name, weight, extent, step)
+        digit = AxisDigit(item.axis.name, weight, extent, step)
         parts += [replace(part, outer=(digit, *part.outer)) for part in inner]
         planes += step * extent
     return parts, planes
@@ -154,7 +167,7 @@ def _check_size(cache: BoundCache, size: int) -> None:
         )
 
 
-def _resolve(sizes: Sizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ...], int]:
+def _resolve(sizes: LocalSizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ...], int]:
     nodes: list[Tree] = []
     offset = 0
     for item in items:
@@ -164,7 +177,7 @@ def _resolve(sizes: Sizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ...], i
             offset += -offset % max(1, sizes.number(item.size))
         elif isinstance(item, Leaf):
             for tensor in (t for t in sizes.cache.tensors if t.name == item.tensor):
-                nodes.append(Cell(offset, tensor.name, tensor.size))
+                nodes.append(Element(offset, tensor.name, tensor.size))
                 offset += tensor.size
         elif _tensors((item,), sizes):
             loop, size = _loop(sizes, item, offset)
@@ -173,13 +186,13 @@ def _resolve(sizes: Sizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ...], i
     return tuple(nodes), offset
 
 
-def _loop(sizes: Sizes, item: Repeat, offset: int) -> tuple[Loop, int]:
+def _loop(sizes: LocalSizes, item: Repeat, offset: int) -> tuple[BodyLoop, int]:
     weight, extent, extra = _digit(sizes, item)
     body, step = _resolve(sizes, item.body)
-    return Loop(offset, item.axis.name, weight, extent, step, body), step * (extent + extra)
+    return BodyLoop(offset, item.axis.name, weight, extent, step, body), step * (extent + extra)
 
 
-def _digit(sizes: Sizes, item: Repeat) -> tuple[int, int, int]:
+def _digit(sizes: LocalSizes, item: Repeat) -> tuple[int, int, int]:
     """(weight, count, padding iterations) of a loop; all tensors under it must agree on the axis' local extent."""
     axis: Axis = item.axis
     extents = {name: sizes.extents[name][axis.name] for name in _tensors((item,), sizes)}
@@ -197,7 +210,7 @@ def _digit(sizes: Sizes, item: Repeat) -> tuple[int, int, int]:
     return weight, extent, sizes.number(axis.extra) if axis.extra else 0
 
 
-def _tensors(items: tuple[Item, ...], sizes: Sizes) -> list[str]:
+def _tensors(items: tuple[Item, ...], sizes: LocalSizes) -> list[str]:
     """Names of the tensors that exist under `items`, in order."""
     names: list[str] = []
     for item in items:
@@ -208,15 +221,15 @@ def _tensors(items: tuple[Item, ...], sizes: Sizes) -> list[str]:
     return names
 
 
-def check_chains(sizes: Sizes) -> None:
+def check_chains(sizes: LocalSizes) -> None:
     """Refuse tiles of an axis that do not chain: weights 1, n1, n1*n2 … up to the local extent."""
-    unit = Unit("", "", (), 0, 0, _parts(sizes))
+    unit = PlacedCache("", "", (), 0, 0, _parts(sizes))
     for spot in spots(unit).values():
         for axis, extent in sizes.extents[spot.tensor].items():
             _check_chain(sizes.cache.name, spot, axis, 1 if axis == "block" else extent)
 
 
-def _check_chain(cache: str, spot: Spot, axis: str, extent: int) -> None:
+def _check_chain(cache: str, spot: TensorPlacement, axis: str, extent: int) -> None:
     weight = 1
     for digit in sorted((d for d in spot.digits if d.axis == axis), key=lambda d: d.weight):
         if digit.weight != weight:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kvplan.compiler.placement.tree import Part, Unit
+from kvplan.compiler.placement.tree import PagedRegion, PlacedCache
 
 
-def indices(part: Part, plane: int) -> tuple[int, ...] | None:
+def indices(part: PagedRegion, plane: int) -> tuple[int, ...] | None:
     """The index of every loop outside `block` for a plane number of the unit, None if it is another part's."""
     rest = plane - part.first
     found = []
@@ -18,7 +18,7 @@ def indices(part: Part, plane: int) -> tuple[int, ...] | None:
     return tuple(found) if rest == 0 else None
 
 
-def locate(units: tuple[Unit, ...], plane: int) -> tuple[Unit, Part, tuple[int, ...]] | None:
+def locate(units: tuple[PlacedCache, ...], plane: int) -> tuple[PlacedCache, PagedRegion, tuple[int, ...]] | None:
     """The unit, part and loop indices of a worker's plane number."""
     for unit in units:
         if unit.first <= plane < unit.first + unit.planes:

@@ -31,7 +31,7 @@ def proportional(items: int, workers: int) -> tuple[int, ...] | None:
     return tuple((i + 1) * items // workers - i * items // workers for i in range(workers))
 
 
-def holding(side: BoundSide, tensor: BoundTensor, worker: BoundWorker) -> dict[str, Interval]:
+def shard_intervals(side: BoundSide, tensor: BoundTensor, worker: BoundWorker) -> dict[str, Interval]:
     """Global interval on every axis but the token axis, split axes by the worker's mesh coordinate."""
     sizes, at, split = dict(side.sizes), dict(worker.at), dict(tensor.split)
     held = {}
@@ -52,7 +52,7 @@ def _part(side: BoundSide, tensor: BoundTensor, axis: str, extent: int, workers:
 
 def token_share(side: BoundSide, cache: BoundCache, worker: BoundWorker) -> TokenShare:
     """A worker's turn of a cache's tokens; states and rings are whole on every worker."""
-    return (side.ways, side.chunk, worker.turn) if cache.shared else (1, 1, 0)
+    return (side.token_shards, side.interleave_tokens, worker.token_shard) if cache.shared else (1, 1, 0)
 
 
 @lru_cache(maxsize=4096)

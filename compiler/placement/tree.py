@@ -10,7 +10,7 @@ PLANE = 1 << SHIFT
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Element:
     """One element at `offset` bytes from its parent's start."""
 
     offset: int
@@ -19,7 +19,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class BodyLoop:
     """`count` bodies `step` bytes apart; each moves `weight` items along `axis`."""
 
     offset: int
@@ -30,11 +30,11 @@ class Loop:
     body: tuple[Tree, ...]
 
 
-Tree = Cell | Loop
+Tree = Element | BodyLoop
 
 
 @dataclass(frozen=True, slots=True)
-class Digit:
+class AxisDigit:
     """A digit of an axis' coordinate: `count` values of `weight` items, `step` places apart."""
 
     axis: str
@@ -44,7 +44,7 @@ class Digit:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PagedRegion:
     """One occurrence of `block`: the loops outside it as digits (in planes), the tree inside, the page in bytes.
 
     Two blocks of a plane lie `stride` bytes apart: the page itself, unless the engine says otherwise.
@@ -52,14 +52,14 @@ class Part:
 
     name: str | None
     first: int
-    outer: tuple[Digit, ...]
+    outer: tuple[AxisDigit, ...]
     body: tuple[Tree, ...]
     page: int
     stride: int
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class PlacedCache:
     """The layers of one cache in one group on one worker: `first` is its first plane, `planes` how many it has."""
 
     cache: str
@@ -67,41 +67,41 @@ class Unit:
     layers: tuple[int, ...]
     first: int
     planes: int
-    parts: tuple[Part, ...]
+    parts: tuple[PagedRegion, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class TensorPlacement:
     """Where one tensor lies: place of its first element, and its digits, outermost first."""
 
     tensor: str
-    place: int
-    digits: tuple[Digit, ...]
+    address: int
+    digits: tuple[AxisDigit, ...]
 
 
-def spots(unit: Unit) -> dict[str, Spot]:
+def spots(unit: PlacedCache) -> dict[str, TensorPlacement]:
     """The forward function of a unit: per tensor, where its coordinates lie."""
     found = {}
     for part in unit.parts:
         base = (unit.first + part.first) * PLANE
-        outer = tuple(Digit(d.axis, d.weight, d.count, d.step * PLANE) for d in part.outer)
+        outer = tuple(AxisDigit(d.axis, d.weight, d.count, d.step * PLANE) for d in part.outer)
         for spot in _leaves(part.body, base, outer):
             found[spot.tensor] = spot
     return found
 
 
-def _leaves(body: tuple[Tree, ...], at: int, digits: tuple[Digit, ...]) -> list[Spot]:
-    found: list[Spot] = []
+def _leaves(body: tuple[Tree, ...], at: int, digits: tuple[AxisDigit, ...]) -> list[TensorPlacement]:
+    found: list[TensorPlacement] = []
     for node in body:
-        if isinstance(node, Cell):
-            found.append(Spot(node.tensor, at + node.offset, digits))
+        if isinstance(node, Element):
+            found.append(TensorPlacement(node.tensor, at + node.offset, digits))
         else:
-            digit = Digit(node.axis, node.weight, node.count, node.step)
+            digit = AxisDigit(node.axis, node.weight, node.count, node.step)
             found += _leaves(node.body, at + node.offset, (*digits, digit))
     return found
 
 
-def volume(digits: tuple[Digit, ...]) -> int:
+def volume(digits: tuple[AxisDigit, ...]) -> int:
     """How many turns loops make together."""
     product = 1
     for digit in digits:

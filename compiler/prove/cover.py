@@ -11,14 +11,14 @@ from kvplan.compiler.errors import ProofFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class CoordinateSet:
     """Coordinates of `tensor` as a set per axis, each set a bit mask of local indices."""
 
     tensor: str
     axes: tuple[tuple[str, int], ...]
 
 
-def check_cover(where: str, tensor: str, extents: Mapping[str, int], regions: Sequence[Region]) -> None:
+def check_cover(where: str, tensor: str, extents: Mapping[str, int], regions: Sequence[CoordinateSet]) -> None:
     """Raises ProofFailed (P010, P011, P012) unless `regions` are the whole of `extents`, each coordinate once."""
     total = prod(extents.values())
     for region in regions:

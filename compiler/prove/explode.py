@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.placement.tree import Cell, Loop, Tree
+from kvplan.compiler.placement.tree import BodyLoop, Element, Tree
 
 Coordinate = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class BoxLoop:
     """`count` repetitions `step` bytes apart, each `delta` items further along `axis`."""
 
     step: int
@@ -31,7 +31,7 @@ class Box:
     tensor: str
     size: int
     start: Coordinate
-    turns: tuple[Turn, ...]
+    loops: tuple[BoxLoop, ...]
 
 
 def explode(body: tuple[Tree, ...], start: int, length: int) -> tuple[Box, ...]:
@@ -41,12 +41,12 @@ def explode(body: tuple[Tree, ...], start: int, length: int) -> tuple[Box, ...]:
 
 
 def _node(node: Tree, start: int, length: int) -> list[Box]:
-    if isinstance(node, Cell):
+    if isinstance(node, Element):
         return _cell(node, start, length)
     return _loop(node, start, length)
 
 
-def _cell(cell: Cell, start: int, length: int) -> list[Box]:
+def _cell(cell: Element, start: int, length: int) -> list[Box]:
     if start >= cell.size or start + length <= 0:
         return []
     if start > 0 or start + length < cell.size:
@@ -54,7 +54,7 @@ def _cell(cell: Cell, start: int, length: int) -> list[Box]:
     return [Box(-start, cell.tensor, cell.size, (), ())]
 
 
-def _loop(loop: Loop, start: int, length: int) -> list[Box]:
+def _loop(loop: BodyLoop, start: int, length: int) -> list[Box]:
     if not loop.step or not loop.count:
         return []
     low, high = max(0, -(-start // loop.step)), min(loop.count, (start + length) // loop.step)
@@ -66,15 +66,15 @@ def _loop(loop: Loop, start: int, length: int) -> list[Box]:
     return whole + edges
 
 
-def _iteration(loop: Loop, index: int, start: int, length: int) -> list[Box]:
+def _iteration(loop: BodyLoop, index: int, start: int, length: int) -> list[Box]:
     """The boxes of one iteration that lie in the range."""
     inner = start - index * loop.step
     found = [box for node in loop.body for box in _node(node, inner - node.offset, length)]
     return [replace(box, start=((loop.axis, index * loop.weight), *box.start)) for box in found]
 
 
-def _repeat(box: Box, loop: Loop, index: int, count: int) -> Box:
-    return replace(box, turns=(Turn(loop.step, count, loop.axis, loop.weight), *box.turns))
+def _repeat(box: Box, loop: BodyLoop, index: int, count: int) -> Box:
+    return replace(box, loops=(BoxLoop(loop.step, count, loop.axis, loop.weight), *box.loops))
 
 
 def _plain(box: Box) -> Box:
@@ -82,12 +82,12 @@ def _plain(box: Box) -> Box:
     start: dict[str, int] = {}
     for axis, index in box.start:
         start[axis] = start.get(axis, 0) + index
-    turns: list[Turn] = []
-    for turn in sorted((t for t in box.turns if t.count > 1), key=lambda t: (-t.step, t.axis)):
+    turns: list[BoxLoop] = []
+    for turn in sorted((t for t in box.loops if t.count > 1), key=lambda t: (-t.step, t.axis)):
         last = turns[-1] if turns else None
         inner = turn.count * turn.step, turn.count * turn.delta
         if last and last.axis == turn.axis and (last.step, last.delta) == inner:
-            turns[-1] = Turn(turn.step, last.count * turn.count, turn.axis, turn.delta)
+            turns[-1] = BoxLoop(turn.step, last.count * turn.count, turn.axis, turn.delta)
         else:
             turns.append(turn)
     return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), tuple(turns))
@@ -111,7 +111,7 @@ def _joined(boxes: list[Box]) -> tuple[Box, ...]:
 def _longer(one: Box, other: Box) -> Box | None:
     """Both boxes as one, where `other` is the next turns of the outermost loop of `one`; None otherwise."""
     for depth in (1, 0):
-        if len(one.turns) >= depth and len(one.turns) - depth in (len(other.turns), len(other.turns) - 1):
+        if len(one.loops) >= depth and len(one.loops) - depth in (len(other.loops), len(other.loops) - 1):
             joined = _continued(one, other, depth)
             if joined:
                 return joined
@@ -119,15 +119,15 @@ def _longer(one: Box, other: Box) -> Box | None:
 
 
 def _continued(one: Box, other: Box, depth: int) -> Box | None:
-    inner = one.turns[depth:]
-    outer = other.turns[: len(other.turns) - len(inner)]
+    inner = one.loops[depth:]
+    outer = other.loops[: len(other.loops) - len(inner)]
     moved = {axis: start - dict(one.start)[axis] for axis, start in other.start if start != dict(one.start).get(axis)}
-    loops = {(turn.step, turn.axis, turn.delta) for turn in (*one.turns[:depth], *outer)}
-    if other.turns[len(outer) :] != inner or len(moved) != 1 or len(loops) > 1:
+    loops = {(turn.step, turn.axis, turn.delta) for turn in (*one.loops[:depth], *outer)}
+    if other.loops[len(outer) :] != inner or len(moved) != 1 or len(loops) > 1:
         return None
-    count, more = (one.turns[0].count if depth else 1), (outer[0].count if outer else 1)
+    count, more = (one.loops[0].count if depth else 1), (outer[0].count if outer else 1)
     (axis, far), distance = next(iter(moved.items())), other.at - one.at
     step, along, delta = next(iter(loops)) if loops else (distance, axis, far)
     if (distance, far, along) != (count * step, count * delta, axis) or (inner and inner[0].step > step):
         return None
-    return _plain(replace(one, turns=(Turn(step, count + more, axis, delta), *inner)))
+    return _plain(replace(one, loops=(BoxLoop(step, count + more, axis, delta), *inner)))

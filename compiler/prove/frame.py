@@ -9,12 +9,12 @@ from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
 from kvplan.compiler.pair.elect import OPTIONS, classes, overlap
-from kvplan.compiler.pair.reads import Placed
+from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.pair.sides import plan_side
 from kvplan.plan.types import Needs, Plan, Read, Side
 
 
-def check_frame(plan: Plan, prefill: Placed, decode: Placed) -> None:
+def check_frame(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> None:
     """Sides, digests, pairs, skipped caches. Raises ProofFailed (P002, P003, P006, P019)."""
     _check_options(plan)
     for name, said, truth in (("prefill", plan.prefill, prefill), ("decode", plan.decode, decode)):
@@ -49,7 +49,13 @@ def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Ne
     """Groups, common page in rows, needs and tokens of a row: of every two groups with a layer in common, and of every
     tensor of it."""
     return {
-        (theirs.name, ours.name, ours.kernel // t.unit if ours.kernel == theirs.kernel else 0, cache.needs, t.unit)
+        (
+            theirs.name,
+            ours.name,
+            ours.kernel // t.tokens_per_row if ours.kernel == theirs.kernel else 0,
+            cache.needs,
+            t.tokens_per_row,
+        )
         for ours in decode.groups
         for theirs in prefill.groups
         for cache in decode.caches
@@ -92,7 +98,7 @@ def _check_loads(what: str, holders: list[int], loads: list[Counter[int]]) -> No
         raise ProofFailed("P008", f"{what}: readers per holder {dict(readers)} are uneven")
 
 
-def check_contract(plan: Plan, prefill: Placed) -> None:
+def check_contract(plan: Plan, prefill: PlacedSide) -> None:
     """Everyone who holds something that is moved is told, by those who read it or by one other (P009)."""
     read = {read.worker for reads in plan.reads for read in reads}
     told = [worker for workers in plan.notify for worker in workers]
@@ -104,7 +110,7 @@ def check_contract(plan: Plan, prefill: Placed) -> None:
         raise ProofFailed("P009", "workers to tell are not in order")
 
 
-def _holds(placed: Placed, worker: int, cache: str) -> bool:
+def _holds(placed: PlacedSide, worker: int, cache: str) -> bool:
     """Whether a worker holds an element of a cache: it has layers of it, and no empty share of some tensor's axis."""
     tensors = [held for (name, _), held in placed.holds[worker].items() if name == cache]
     some = any(all(start < stop for start, stop in held.values()) for held in tensors)

@@ -10,9 +10,9 @@ from math import prod
 
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.placement.planes import locate
-from kvplan.compiler.placement.tree import Part, Unit, spots
-from kvplan.compiler.prove.cover import Region, progression
-from kvplan.compiler.prove.explode import Box, Turn, explode
+from kvplan.compiler.placement.tree import PagedRegion, PlacedCache, spots
+from kvplan.compiler.prove.cover import CoordinateSet, progression
+from kvplan.compiler.prove.explode import Box, BoxLoop, explode
 from kvplan.plan.types import Nest, Place, Table
 
 MOST_ELEMENTS = 1 << 20
@@ -21,7 +21,7 @@ Coordinate = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ReadEnds:
     """Both units of a read, and how far a prefill coordinate is from the decode coordinate of the same element.
 
     `tokens` names the token axis of every tensor that has one; `tiled` are the (tensor, axis) that either side stores
@@ -29,8 +29,8 @@ class Ends:
     coordinate.
     """
 
-    prefill: Unit
-    decode: Unit
+    prefill: PlacedCache
+    decode: PlacedCache
     shift: Shift
     tokens: Mapping[str, str]
     tiled: frozenset[tuple[str, str]]
@@ -38,10 +38,10 @@ class Ends:
 
 
 def regions(
-    table: Table, prefill: Unit, decode: Unit, shift: Shift, tokens: Mapping[str, str]
-) -> dict[str, list[Region]]:
+    table: Table, prefill: PlacedCache, decode: PlacedCache, shift: Shift, tokens: Mapping[str, str]
+) -> dict[str, list[CoordinateSet]]:
     """The decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
-    ends = Ends(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode))
+    ends = ReadEnds(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode))
     if any(nest.token or nest.hops for nest in table.page):
         raise ProofFailed("P013", "a table of pages has a nest with a token step")
     page = [region for nest in table.page for region in _nest(ends, nest)]
@@ -50,13 +50,13 @@ def regions(
     return {"page": page, "token": [_tokenless(ends, r) for nest in table.token for r in _nest(ends, nest)]}
 
 
-def _tiled(unit: Unit) -> frozenset[tuple[str, str]]:
+def _tiled(unit: PlacedCache) -> frozenset[tuple[str, str]]:
     """The (tensor, axis) that take more than one loop of a unit."""
     every = Counter((tensor, d.axis) for tensor, spot in spots(unit).items() for d in spot.digits if d.count > 1)
     return frozenset(key for key, count in every.items() if count > 1)
 
 
-def _nest(ends: Ends, nest: Nest) -> list[Region]:
+def _nest(ends: ReadEnds, nest: Nest) -> list[CoordinateSet]:
     """One region per box of the span. Raises ProofFailed where a loop moves anything else than it says."""
     first = _boxes(ends, nest, nest.prefill, nest.decode)
     deltas = [_delta(ends, nest, index, first) for index in range(len(nest.loops))]
@@ -73,7 +73,7 @@ def _nest(ends: Ends, nest: Nest) -> list[Region]:
     return found
 
 
-def _uneven(ends: Ends, boxes: tuple[Box, ...]) -> set[str]:
+def _uneven(ends: ReadEnds, boxes: tuple[Box, ...]) -> set[str]:
     """Axes whose items need not lie evenly: layers, whose lists need not be regular, and those stored in tiles."""
     return {"layer", *(axis for tensor, axis in ends.tiled if any(box.tensor == tensor for box in boxes))}
 
@@ -95,7 +95,7 @@ def _at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
     return (p[0], p[1]), (d[0], d[1])
 
 
-def _delta(ends: Ends, nest: Nest, index: int, first: tuple[Box, ...]) -> tuple[str, int]:
+def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tuple[str, int]:
     """The axis and the number of items that one turn of a loop moves every box."""
     point = tuple(int(i == index) for i in range(len(nest.loops)))
     second = _boxes(ends, nest, *_at(nest, point)) if nest.loops[index].count > 1 else first
@@ -115,23 +115,23 @@ def _moved(box: Box, deltas: list[tuple[str, int]], point: tuple[int, ...]) -> B
     start = dict(box.start)
     for (axis, delta), turn in zip(deltas, point, strict=True):
         start[axis] += turn * delta
-    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
 
 
-def _boxes(ends: Ends, nest: Nest, prefill: Place, decode: Place) -> tuple[Box, ...]:
+def _boxes(ends: ReadEnds, nest: Nest, prefill: Place, decode: Place) -> tuple[Box, ...]:
     """The decode boxes of one span, after checking that the prefill boxes are the same elements."""
     theirs = _side(ends, ends.prefill, prefill, nest.bytes)
     ours = _side(ends, ends.decode, decode, nest.bytes)
     moved = tuple(_translate(box, ends) for box in theirs)
     if moved != ours and _elements(moved) != _elements(ours):
         raise ProofFailed("P015", f"a span of {'+'.join(nest.tensors)} pairs unlike elements")
-    last = max((b.at + b.size + sum((t.count - 1) * t.step for t in b.turns) for b in ours), default=0)
+    last = max((b.at + b.size + sum((t.count - 1) * t.step for t in b.loops) for b in ours), default=0)
     if not ours or ours[0].at != 0 or last != nest.bytes:
         raise ProofFailed("P016", f"a span of {'+'.join(nest.tensors)} begins or ends in padding")
     return ours
 
 
-def _side(ends: Ends, unit: Unit, at: Place, size: int) -> tuple[Box, ...]:
+def _side(ends: ReadEnds, unit: PlacedCache, at: Place, size: int) -> tuple[Box, ...]:
     found = locate((unit,), at[0])
     if found is None or at[1] < 0 or size < 1 or at[1] + size > found[1].page:
         raise ProofFailed("P017", f"a span of {size} B at {at} leaves its page")
@@ -143,7 +143,7 @@ def _side(ends: Ends, unit: Unit, at: Place, size: int) -> tuple[Box, ...]:
     return tuple(_with(box, outer) for box in ends.seen[key])
 
 
-def _outer(part: Part, index: tuple[int, ...]) -> Coordinate:
+def _outer(part: PagedRegion, index: tuple[int, ...]) -> Coordinate:
     return tuple((digit.axis, number * digit.weight) for digit, number in zip(part.outer, index, strict=True))
 
 
@@ -151,21 +151,21 @@ def _with(box: Box, outer: Coordinate) -> Box:
     start = dict(box.start)
     for axis, number in outer:
         start[axis] = start.get(axis, 0) + number
-    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
 
 
-def _translate(box: Box, ends: Ends) -> Box:
+def _translate(box: Box, ends: ReadEnds) -> Box:
     """A prefill box in decode's local coordinates; layers go through the two units' lists."""
     shift = ends.shift.get(box.tensor, {})
     start = {axis: number + shift.get(axis, 0) for axis, number in box.start}
     theirs = start["layer"]
     layer = ends.prefill.layers[theirs]
     start["layer"] = ends.decode.layers.index(layer) if layer in ends.decode.layers else -1
-    _check_layers(ends, box.turns, theirs, start["layer"])
-    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+    _check_layers(ends, box.loops, theirs, start["layer"])
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
 
 
-def _check_layers(ends: Ends, turns: tuple[Turn, ...], theirs: int, ours: int) -> None:
+def _check_layers(ends: ReadEnds, turns: tuple[BoxLoop, ...], theirs: int, ours: int) -> None:
     """A span over several layers, from place `theirs` and `ours` of the two lists, has the same ones on both sides."""
     moves = [sum(move) for move in product(*(range(0, t.count * t.delta, t.delta) for t in turns if t.axis == "layer"))]
     wanted = [ends.prefill.layers[theirs + move] for move in moves]
@@ -179,27 +179,27 @@ def _elements(boxes: tuple[Box, ...]) -> list[tuple[int, str, Coordinate]]:
     for box in boxes:
         if len(found) > MOST_ELEMENTS:
             raise ProofFailed("P015", "a span pairs pages too unlike to be compared")
-        for turn in product(*(range(t.count) for t in box.turns)):
+        for turn in product(*(range(t.count) for t in box.loops)):
             start = dict(box.start)
-            for n, t in zip(turn, box.turns, strict=True):
+            for n, t in zip(turn, box.loops, strict=True):
                 start[t.axis] = start.get(t.axis, 0) + n * t.delta
-            at = box.at + sum(n * t.step for n, t in zip(turn, box.turns, strict=True))
+            at = box.at + sum(n * t.step for n, t in zip(turn, box.loops, strict=True))
             found.append((at, box.tensor, tuple(sorted(start.items()))))
     return sorted(found)
 
 
-def _region(box: Box, loops: list[tuple[int, tuple[str, int]]]) -> Region:
+def _region(box: Box, loops: list[tuple[int, tuple[str, int]]]) -> CoordinateSet:
     axes = []
     for axis, start in box.start:
-        turns = [(t.count, t.delta) for t in box.turns if t.axis == axis]
+        turns = [(t.count, t.delta) for t in box.loops if t.axis == axis]
         turns += [(count, delta) for count, (moved, delta) in loops if moved == axis]
         if start < 0:
             raise ProofFailed("P015", f"an element of {box.tensor} comes from outside what prefill holds")
         axes.append((axis, progression(start, turns)))
-    return Region(box.tensor, tuple(axes))
+    return CoordinateSet(box.tensor, tuple(axes))
 
 
-def _check_token(ends: Ends, nest: Nest) -> None:
+def _check_token(ends: ReadEnds, nest: Nest) -> None:
     """One row of tokens further is the same element of the next row, on either side, up to the end of its own page."""
     if nest.token is None or not ends.tokens or any(rows < 1 for rows, _, _ in nest.hops):
         raise ProofFailed("P013", "a table of tokens has a nest without a token step")
@@ -217,13 +217,13 @@ def _reach(nest: Nest, side: int, row: int) -> int:
     return row * step + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
 
 
-def _decisive(ends: Ends, rows: int, nest: Nest, boxes: tuple[Box, ...]) -> Iterable[int]:
+def _decisive(ends: ReadEnds, rows: int, nest: Nest, boxes: tuple[Box, ...]) -> Iterable[int]:
     """Rows that decide all others: the second and the last of one loop; every row where tiles make more loops."""
     tiled = any((box.tensor, ends.tokens[box.tensor]) in ends.tiled for box in boxes)
     return range(1, rows) if nest.hops or tiled else sorted({1, rows - 1} & set(range(1, rows)))
 
 
-def _rows(ends: Ends, unit: Unit, boxes: tuple[Box, ...]) -> int:
+def _rows(ends: ReadEnds, unit: PlacedCache, boxes: tuple[Box, ...]) -> int:
     """Rows of the token axis in one page of `unit`."""
     if not boxes:
         return 1
@@ -231,15 +231,15 @@ def _rows(ends: Ends, unit: Unit, boxes: tuple[Box, ...]) -> int:
     return prod(d.count for d in spots(unit)[tensor].digits if d.axis == ends.tokens[tensor])
 
 
-def _further(ends: Ends, box: Box, row: int) -> Box:
+def _further(ends: ReadEnds, box: Box, row: int) -> Box:
     start, axis = dict(box.start), ends.tokens[box.tensor]
     start[axis] = start.get(axis, 0) + row
-    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.turns)
+    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
 
 
-def _tokenless(ends: Ends, region: Region) -> Region:
+def _tokenless(ends: ReadEnds, region: CoordinateSet) -> CoordinateSet:
     """What a nest of a table of tokens writes for one row: it moves the first of a page, its steps reach the others."""
     axis = ends.tokens[region.tensor]
     if dict(region.axes)[axis] != 1:
         raise ProofFailed("P013", f"a nest of a table of tokens moves more of {region.tensor} than its first row")
-    return Region(region.tensor, tuple((name, mask) for name, mask in region.axes if name != axis))
+    return CoordinateSet(region.tensor, tuple((name, mask) for name, mask in region.axes if name != axis))

@@ -12,12 +12,12 @@ from math import prod
 
 from kvplan.compiler.bound import BoundCache, BoundTensor
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import Placed
+from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.placement.shards import meet, token_share
-from kvplan.compiler.placement.tree import Unit
-from kvplan.compiler.prove.cover import Region, check_cover
+from kvplan.compiler.placement.tree import PlacedCache
+from kvplan.compiler.prove.cover import CoordinateSet, check_cover
 from kvplan.compiler.prove.frame import check_balance, check_contract, check_frame
-from kvplan.compiler.prove.reads import Case, Part, group_of, read_regions
+from kvplan.compiler.prove.reads import ProofContext, WrittenCoordinates, group_of, read_regions
 from kvplan.plan.types import Plan, Read
 
 
@@ -29,10 +29,10 @@ class Proof:
     classes: int
 
 
-def prove(plan: Plan, prefill: Placed, decode: Placed) -> Proof:
+def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
     """Check all of it. Raises ProofFailed (P001..P019) with what is wrong and where."""
     check_frame(plan, prefill, decode)
-    case = Case(plan, prefill, decode)
+    case = ProofContext(plan, prefill, decode)
     done: set[object] = set()
     for worker in decode.side.workers:
         _check_strays(case, worker.number)
@@ -43,7 +43,7 @@ def prove(plan: Plan, prefill: Placed, decode: Placed) -> Proof:
     return Proof(claim(decode, plan.skipped), len(done))
 
 
-def claim(decode: Placed, skipped: tuple[str, ...] = ()) -> str:
+def claim(decode: PlacedSide, skipped: tuple[str, ...] = ()) -> str:
     """What a proof of this decode side says: bytes of each cache, with the axes that name an element."""
     words = []
     for cache in (cache for cache in decode.side.caches if cache.name not in skipped):
@@ -57,10 +57,10 @@ def claim(decode: Placed, skipped: tuple[str, ...] = ()) -> str:
 
 def _bytes(tensor: BoundTensor) -> int:
     """Bytes of a tensor per layer and token (or state), over the whole model, copies counted once."""
-    return tensor.size * prod(extent or 1 for _, extent in tensor.axes) // tensor.unit
+    return tensor.size * prod(extent or 1 for _, extent in tensor.axes) // tensor.tokens_per_row
 
 
-def _check_strays(case: Case, number: int) -> None:
+def _check_strays(case: ProofContext, number: int) -> None:
     """Every read goes into a unit that this worker has, so that none escapes what is checked unit by unit."""
     own = {(unit.cache, unit.group) for unit in case.decode.units[number] if unit.cache not in case.plan.skipped}
     for read in case.plan.reads[number]:
@@ -69,7 +69,7 @@ def _check_strays(case: Case, number: int) -> None:
             raise ProofFailed("P005", f"decode worker {number} reads {what}, which it does not have")
 
 
-def _check_unit(case: Case, number: int, unit: Unit, done: set[object]) -> None:
+def _check_unit(case: ProofContext, number: int, unit: PlacedCache, done: set[object]) -> None:
     """All reads of a unit cover it once, for every share of the tokens that meets the worker's own."""
     if unit.cache in case.plan.skipped:
         return
@@ -92,7 +92,7 @@ def _check_unit(case: Case, number: int, unit: Unit, done: set[object]) -> None:
         done.add(key)
 
 
-def _check_parts(case: Case, number: int, unit: Unit, parts: list[Part]) -> None:
+def _check_parts(case: ProofContext, number: int, unit: PlacedCache, parts: list[WrittenCoordinates]) -> None:
     """The tables of all reads together write every tensor once: by page where pages are alike, and by token."""
     ours, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
     if ours.store != "tokens" or ours.kernel == theirs.kernel:
@@ -101,15 +101,19 @@ def _check_parts(case: Case, number: int, unit: Unit, parts: list[Part]) -> None
         _check_tensors(case, number, unit, [region for part in parts for region in part.token], 0)
 
 
-def _check_tensors(case: Case, number: int, unit: Unit, regions: list[Region], tokens: int) -> None:
+def _check_tensors(
+    case: ProofContext, number: int, unit: PlacedCache, regions: list[CoordinateSet], tokens: int
+) -> None:
     cache = case.cache(unit.cache)
     for tensor in cache.tensors:
         extents = _extents(case, number, unit, cache, tensor)
-        extents |= {axis: tokens // tensor.unit for axis, extent in tensor.axes if not extent and tokens}
+        extents |= {axis: tokens // tensor.tokens_per_row for axis, extent in tensor.axes if not extent and tokens}
         mine = [region for region in regions if region.tensor == tensor.name]
         check_cover(f"decode worker {number}, {unit.cache}", tensor.name, extents, mine)
 
 
-def _extents(case: Case, number: int, unit: Unit, cache: BoundCache, tensor: BoundTensor) -> dict[str, int]:
+def _extents(
+    case: ProofContext, number: int, unit: PlacedCache, cache: BoundCache, tensor: BoundTensor
+) -> dict[str, int]:
     held = case.decode.holds[number][cache.name, tensor.name]
     return {"layer": len(unit.layers), **{axis: stop - start for axis, (start, stop) in held.items()}}

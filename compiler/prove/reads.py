@@ -6,31 +6,31 @@ from dataclasses import dataclass, field
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import Placed
+from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.pair.relative import relative, shape
 from kvplan.compiler.placement.shards import Interval
-from kvplan.compiler.placement.tree import Unit
-from kvplan.compiler.prove.cover import Region
+from kvplan.compiler.placement.tree import PlacedCache
+from kvplan.compiler.prove.cover import CoordinateSet
 from kvplan.compiler.prove.match import regions
 from kvplan.plan.types import Pair, Plan, Read
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WrittenCoordinates:
     """The decode coordinates that a read's two tables write."""
 
-    page: tuple[Region, ...]
-    token: tuple[Region, ...]
+    page: tuple[CoordinateSet, ...]
+    token: tuple[CoordinateSet, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ProofContext:
     """A plan and the placements it is judged by. `seen` keeps what equal tables of equal units do."""
 
     plan: Plan
-    prefill: Placed
-    decode: Placed
-    seen: dict[object, Part] = field(default_factory=dict)
+    prefill: PlacedSide
+    decode: PlacedSide
+    seen: dict[object, WrittenCoordinates] = field(default_factory=dict)
 
     def cache(self, name: str) -> BoundCache:
         return next(cache for cache in self.decode.side.caches if cache.name == name)
@@ -39,7 +39,7 @@ class Case:
         return next(cache for cache in self.prefill.side.caches if cache.name == name)
 
 
-def pair_of(case: Case, read: Read) -> Pair:
+def pair_of(case: ProofContext, read: Read) -> Pair:
     """The pair of groups that a read names. Raises ProofFailed (P006)."""
     pair = next((pair for pair in case.plan.pairs if pair.name == read.pair), None)
     if pair is None:
@@ -47,12 +47,12 @@ def pair_of(case: Case, read: Read) -> Pair:
     return pair
 
 
-def group_of(case: Case, read: Read) -> str:
+def group_of(case: ProofContext, read: Read) -> str:
     """The decode group that a read goes into. Raises ProofFailed (P006)."""
     return pair_of(case, read).decode
 
 
-def read_regions(case: Case, number: int, unit: Unit, read: Read) -> Part:
+def read_regions(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> WrittenCoordinates:
     """What a read of decode worker `number` writes of `unit`. Raises ProofFailed (P001, P005, P007, P013..P017)."""
     source = _source(case, number, unit, read)
     _check_holds(case, number, read)
@@ -62,19 +62,19 @@ def read_regions(case: Case, number: int, unit: Unit, read: Read) -> Part:
     if key not in case.seen:
         tokens = {t.name: axis for t in case.cache(read.cache).tensors for axis, extent in t.axes if not extent}
         found = regions(read.table, there, here, shift, tokens)
-        case.seen[key] = Part(tuple(found["page"]), tuple(found["token"]))
+        case.seen[key] = WrittenCoordinates(tuple(found["page"]), tuple(found["token"]))
     _check_layers(number, unit, read, case.seen[key])
     return case.seen[key]
 
 
-def _source(case: Case, number: int, unit: Unit, read: Read) -> Unit:
+def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> PlacedCache:
     """The unit that is read, in the worker and from the planes that the read names."""
     who = f"decode worker {number} reads {read.pair!r} from worker {read.worker}"
     if not 0 <= read.worker < len(case.prefill.units):
         raise ProofFailed("P005", f"{who}, which does not exist")
     pair = pair_of(case, read)
     cache = case.cache(unit.cache)
-    rows = {t.unit for t in cache.tensors if t.name in _moved(read)}
+    rows = {t.tokens_per_row for t in cache.tensors if t.name in _moved(read)}
     if pair.decode != unit.group or cache.needs != pair.needs or not rows <= {pair.rows}:
         raise ProofFailed("P006", f"{who}, a pair of groups that is read otherwise")
     units = (u for u in case.prefill.units[read.worker] if (u.cache, u.group) == (unit.cache, pair.prefill))
@@ -95,7 +95,7 @@ def _overlap(one: Interval, other: Interval) -> Interval:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _check_holds(case: Case, number: int, read: Read) -> None:
+def _check_holds(case: ProofContext, number: int, read: Read) -> None:
     """The intervals that a read names are where both workers' holdings of its tensors overlap."""
     expected: dict[str, Interval] = {}
     for tensor in (t for t in case.cache(read.cache).tensors if t.name in _moved(read)):
@@ -106,7 +106,7 @@ def _check_holds(case: Case, number: int, read: Read) -> None:
         raise ProofFailed("P007", f"decode worker {number} from {read.worker}: says {read.holds}, holds {expected}")
 
 
-def _shift(case: Case, number: int, read: Read) -> dict[str, dict[str, int]]:
+def _shift(case: ProofContext, number: int, read: Read) -> dict[str, dict[str, int]]:
     """How far a prefill coordinate is from the decode coordinate of the same element, by tensor and axis."""
     found = {}
     for tensor in case.cache(read.cache).tensors:
@@ -116,7 +116,7 @@ def _shift(case: Case, number: int, read: Read) -> dict[str, dict[str, int]]:
     return found
 
 
-def _check_layers(number: int, unit: Unit, read: Read, part: Part) -> None:
+def _check_layers(number: int, unit: PlacedCache, read: Read, part: WrittenCoordinates) -> None:
     mask = 0
     for region in part.page + part.token:
         mask |= dict(region.axes)["layer"]

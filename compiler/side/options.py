@@ -9,13 +9,13 @@ from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import nearest, whole
 from kvplan.dsl.lang.dtypes import canonical
 from kvplan.dsl.lang.expr import evaluate, names
-from kvplan.dsl.model import Expr, Param, Sizes, Value
+from kvplan.dsl.model import Expr, Param, SizeSet, Value
 
-Env = dict[str, Value | Sizes]
+Env = dict[str, Value | SizeSet]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingExpressions:
     """Expressions not evaluated yet, by name, and the names being evaluated now (to find circles)."""
 
     exprs: Mapping[str, Expr]
@@ -26,22 +26,22 @@ def settle(exprs: Mapping[str, Expr], env: Env) -> Env:
     """`env` with every expression's value added, in whatever order they need each other. Raises BadInput (S008)."""
     found = dict(env)
     for name in exprs:
-        _settle(name, Waiting(exprs), found)
+        _settle(name, PendingExpressions(exprs), found)
     return found
 
 
-def _settle(name: str, waiting: Waiting, env: Env) -> None:
+def _settle(name: str, waiting: PendingExpressions, env: Env) -> None:
     if name in env or name not in waiting.exprs:
         return
     if name in waiting.busy:
         raise BadInput("S008", f"{' -> '.join((*waiting.busy, name))} need each other", "give one of them in the side")
     expr = waiting.exprs[name]
     for other in sorted(names(expr)):
-        _settle(other, Waiting(waiting.exprs, (*waiting.busy, name)), env)
+        _settle(other, PendingExpressions(waiting.exprs, (*waiting.busy, name)), env)
     env[name] = evaluate(expr, env)
 
 
-def read_option(param: Param, text: str) -> Value | Sizes:
+def read_option(param: Param, text: str) -> Value | SizeSet:
     """An option's value from a side's text, aliases resolved. Raises BadInput (S004, S009)."""
     word = param.aliases.get(text, text)
     if param.values and word not in param.values:
@@ -50,7 +50,7 @@ def read_option(param: Param, text: str) -> Value | Sizes:
     if param.type == "int":
         return whole(param.name, word)
     if param.type == "sizes":
-        return Sizes(only=tuple(sorted({whole(param.name, piece, 1) for piece in word.split("+")})))
+        return SizeSet(only=tuple(sorted({whole(param.name, piece, 1) for piece in word.split("+")})))
     if param.type == "dtype":
         return canonical(word)
     return word == "true" if word in ("true", "false") and not param.values else word

@@ -10,10 +10,10 @@ from kvplan.dsl.configs.keys import nested
 from kvplan.dsl.configs.recognise import KindRules
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
-from kvplan.dsl.rules.config_rules import Reading, over, parse_own
+from kvplan.dsl.rules.config_rules import ConfigRules, over, parse_own
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.text.diagnostics import DslError, Sink
-from kvplan.dsl.text.yaml_reader import List, Scalar, Table, Tree
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -24,7 +24,7 @@ class Family:
     """A model of the library, or a family: its name, and how its configurations are read."""
 
     name: str
-    own: Reading
+    own: ConfigRules
 
 
 def rules_of(library: Library) -> dict[str, KindRules]:
@@ -38,7 +38,7 @@ def rules_of(library: Library) -> dict[str, KindRules]:
     return found
 
 
-def reading_of(library: Library, config: Mapping[str, object]) -> tuple[Reading, str]:
+def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRules, str]:
     """How a configuration is read, and the model whose `match` holds best for it, if one does. Raises DslError."""
     general = library.readings[min(library.readings)]  # the first config file by name
     chain = nested(config, general.inside)
@@ -49,7 +49,7 @@ def reading_of(library: Library, config: Mapping[str, object]) -> tuple[Reading,
     return (over(general, _own(library, name)) if name else general), name
 
 
-def _own(library: Library, name: str) -> Reading:
+def _own(library: Library, name: str) -> ConfigRules:
     sink, root = Sink(), open_document(library.paths["model"][name]).root
     kinds = library.kinds
     made = parse_own(
@@ -61,7 +61,7 @@ def _own(library: Library, name: str) -> Reading:
 
 def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, object], ...]) -> int:
     """How many keys of `match` hold; none where the first of `keys` that it has does not."""
-    if not isinstance(match, Table):
+    if not isinstance(match, YamlTable):
         return 0
     holds = {entry.key.text: _holds(entry.value, entry.key.text, chain) for entry in match.entries}
     leading = next((holds[key] for key in keys if key in holds), False)
@@ -70,7 +70,9 @@ def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, 
 
 def _holds(wanted: Tree, key: str, chain: tuple[Mapping[str, object], ...]) -> bool:
     words = [
-        item.text for item in (wanted.items if isinstance(wanted, List) else (wanted,)) if isinstance(item, Scalar)
+        item.text
+        for item in (wanted.items if isinstance(wanted, YamlList) else (wanted,))
+        if isinstance(item, YamlScalar)
     ]
     return any(word in words for mapping in chain for word in spoken(mapping.get(key)))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.foreign import Unusable, described
-from kvplan.dsl.rules.answers import Answer, Facts, shortened
+from kvplan.dsl.lang.foreign import UnusableValue, described
+from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.schema.model import MOST_LAYERS
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 # Words that config files give a meaning to.
 COUNT, DTYPE, HEADS = "layers", "dtype", "query_heads"
@@ -15,7 +15,7 @@ UNSAID = "it does not say how many layers there are"
 ADD = "add the number of layers to a copy of the configuration, as num_hidden_layers"
 
 
-def layers_of(facts: Facts, place: Span) -> Answer:
+def layers_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     """How many layers there are, from 1 to 1000. Raises F002."""
     answer = _word(facts, COUNT)
     if isinstance(answer.value, bool) or not isinstance(answer.value, int):
@@ -27,7 +27,7 @@ def layers_of(facts: Facts, place: Span) -> Answer:
     return answer
 
 
-def dtype_of(facts: Facts, place: Span) -> Answer:
+def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     """The element type of the model, by its own name. Raises F005."""
     answer = _word(facts, DTYPE)
     found = dtypes.canonical(str(answer.value))
@@ -37,7 +37,7 @@ def dtype_of(facts: Facts, place: Span) -> Answer:
     return answer.giving(found)
 
 
-def heads_of(facts: Facts) -> Answer:
+def heads_of(facts: ForeignValues) -> Answer:
     """How many query heads there are; without a value where that is not known."""
     answer = _word(facts, HEADS)
     usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
@@ -48,17 +48,17 @@ def _why(answer: Answer) -> str:
     return shortened(answer.doubt if answer.value is None else f"it is '{answer.value}'")
 
 
-def _word(facts: Facts, name: str) -> Answer:
+def _word(facts: ForeignValues, name: str) -> Answer:
     """The value of a word that is asked for by name; without one, why."""
     value, sources = facts.values.get(name), facts.origins.get(name, (name,))
     if value is None:
         return Answer(None, f"looked for {listed(sources, 'and')}", sources, absent=True)
-    if isinstance(value, Unusable):
+    if isinstance(value, UnusableValue):
         return Answer(None, value.reason, sources)
     if not isinstance(value, bool | int | str):
         return Answer(None, f"it is {described(value)}", sources)
     return Answer(value, facts.doubts.get(name, ""), sources)
 
 
-def fault(place: Span, code: str, message: str, notes: tuple[str, ...] = (), help: str = "") -> DslError:
+def fault(place: SourceSpan, code: str, message: str, notes: tuple[str, ...] = (), help: str = "") -> DslError:
     return DslError(Diagnostic(code, message, place, notes, help))

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from kvplan.dsl.configs.keys import LAYER, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import dtype_of, fault, heads_of, layers_of
-from kvplan.dsl.configs.remarks import Said, remarks_of
+from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import unread
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.model import Param, Rule
-from kvplan.dsl.rules.answers import Answer, Facts, shortened
-from kvplan.dsl.rules.config_rules import Reading
-from kvplan.dsl.rules.rule import Found, apply, judged
+from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
+from kvplan.dsl.rules.config_rules import ConfigRules
+from kvplan.dsl.rules.rule import RuleMatch, apply, judged
 from kvplan.dsl.text.diagnostics import listed
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 NOTHING = "nothing is known to be stored"
 UNKNOWN = "no model is known that matches it: kinds and layers are read off its keys, compare them with an engine"
@@ -29,7 +29,7 @@ BARE, SORT = "bare", "layer_is"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class RecognisedCache:
     """A cache that was recognised: its layers, ascending, and an answer for every parameter that a rule names."""
 
     name: str
@@ -39,14 +39,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class RecognisedModel:
     """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people."""
 
-    facts: Facts
+    facts: ForeignValues
     layers: Answer
     dtype: Answer
     query_heads: Answer
-    caches: tuple[Stored, ...]
+    caches: tuple[RecognisedCache, ...]
     remarks: tuple[str, ...]
 
 
@@ -59,8 +59,12 @@ class KindRules:
 
 
 def recognise(
-    config: Mapping[str, object], reading: Reading, kinds: Mapping[str, KindRules], place: Span, family: str = ""
-) -> Recognised:
+    config: Mapping[str, object],
+    reading: ConfigRules,
+    kinds: Mapping[str, KindRules],
+    place: SourceSpan,
+    family: str = "",
+) -> RecognisedModel:
     """What a configuration says; `family` is the model whose reading it is, if one matches.
 
     Raises DslError at `place`: F002 layers, F003 nothing found, F004 a number missing, F005 an element
@@ -81,21 +85,21 @@ def recognise(
     _check(found, kinds, place)
     ignored = tuple(f"`{key}` was not read: compare with an engine" for key in unread(chain, reading, rules))
     remarks = (*(() if family else (UNKNOWN,)), *said, *ignored, *remarks_of(reading.remarks, facts, here, about))
-    return Recognised(facts, layers, dtype_of(facts, place), heads_of(facts), found, tuple(dict.fromkeys(remarks)))
+    return RecognisedModel(facts, layers, dtype_of(facts, place), heads_of(facts), found, tuple(dict.fromkeys(remarks)))
 
 
-def _looked_for(reading: Reading, kinds: Mapping[str, KindRules]) -> str:
+def _looked_for(reading: ConfigRules, kinds: Mapping[str, KindRules]) -> str:
     """The keys that rules ask for, as rules name them; words are none."""
     asked = {name for kind in kinds.values() for rule in kind.rules if rule.when for name in names(rule.when)}
     return f"looked for {listed(sorted(asked - {LAYER, *(name for name, _ in reading.words)}), 'and')}"
 
 
 def _caches(
-    here: tuple[Facts, ...], own: tuple[Rule, ...], kinds: Mapping[str, KindRules]
-) -> tuple[tuple[Stored, ...], tuple[Rule, ...], tuple[str, ...]]:
+    here: tuple[ForeignValues, ...], own: tuple[Rule, ...], kinds: Mapping[str, KindRules]
+) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], tuple[str, ...]]:
     """The caches of all layers, their rules, and what is to be said of layers: rules nobody can judge, no cache."""
-    merged: dict[tuple[object, ...], list[tuple[int, Found]]] = {}
-    said = Said()
+    merged: dict[tuple[object, ...], list[tuple[int, RuleMatch]]] = {}
+    said = LayerRemarks()
     for layer, facts in enumerate(here):
         hits = list(_hits(facts, own, kinds, layer, said))
         for hit in hits:
@@ -108,13 +112,13 @@ def _caches(
     return tuple(_named(merged)), tuple(rules.values()), said.sentences()
 
 
-def _says(facts: Facts, name: str) -> bool:
+def _says(facts: ForeignValues, name: str) -> bool:
     return facts.values.get(name) is True
 
 
 def _hits(
-    here: Facts, own: tuple[Rule, ...], kinds: Mapping[str, KindRules], layer: int, said: Said
-) -> Iterator[Found]:
+    here: ForeignValues, own: tuple[Rule, ...], kinds: Mapping[str, KindRules], layer: int, said: LayerRemarks
+) -> Iterator[RuleMatch]:
     """What a layer stores: one cache of every name that a model gives rules for, one of every other kind."""
     named = dict.fromkeys(rule.name for rule in own)
     given = {rule.kind for rule in own}
@@ -127,14 +131,14 @@ def _hits(
             yield apply(rule, here, kinds[rule.kind].params)
 
 
-def _named(merged: Mapping[tuple[object, ...], list[tuple[int, Found]]]) -> Iterator[Stored]:
+def _named(merged: Mapping[tuple[object, ...], list[tuple[int, RuleMatch]]]) -> Iterator[RecognisedCache]:
     """Caches in order of their first layers; where a name comes again it gets a number."""
     names_ = numbered(hits[0][1].rule.name for hits in merged.values())
     for name, hits in zip(names_, merged.values(), strict=True):
-        yield Stored(name, hits[0][1].rule.kind, tuple(layer for layer, _ in hits), hits[0][1].params)
+        yield RecognisedCache(name, hits[0][1].rule.kind, tuple(layer for layer, _ in hits), hits[0][1].params)
 
 
-def _check(found: tuple[Stored, ...], kinds: Mapping[str, KindRules], place: Span) -> None:
+def _check(found: tuple[RecognisedCache, ...], kinds: Mapping[str, KindRules], place: SourceSpan) -> None:
     """Raise F004 with every parameter that must have a value and has none."""
     lacking = [
         f"{name} of {stored.name}, a cache of kind {stored.kind}: {_lacks(stored, name)}"
@@ -146,5 +150,5 @@ def _check(found: tuple[Stored, ...], kinds: Mapping[str, KindRules], place: Spa
         raise fault(place, "F004", "it does not say all numbers of a cache", tuple(lacking))
 
 
-def _lacks(stored: Stored, name: str) -> str:
+def _lacks(stored: RecognisedCache, name: str) -> str:
     return stored.params[name].doubt if name in stored.params else "no rule says where it stands"

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.rules.answers import Facts, ask
-from kvplan.dsl.rules.config_rules import Remark
+from kvplan.dsl.rules.answers import ForeignValues, ask
+from kvplan.dsl.rules.config_rules import RemarkRule
 from kvplan.dsl.text.diagnostics import listed, ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LayerRemarks:
     """What is said of layers: a sentence -> the layers, ascending, and what it is said about."""
 
     found: dict[str, tuple[list[int], list[str]]] = field(default_factory=dict)
@@ -39,7 +39,10 @@ def _sentence(text: str, at: list[int], what: list[str]) -> str:
 
 
 def remarks_of(
-    remarks: tuple[Remark, ...], facts: Facts, here: tuple[Facts, ...], about: tuple[tuple[str, Expr], ...]
+    remarks: tuple[RemarkRule, ...],
+    facts: ForeignValues,
+    here: tuple[ForeignValues, ...],
+    about: tuple[tuple[str, Expr], ...],
 ) -> tuple[str, ...]:
     """The sentences whose `when` holds. One that asks for a word of layers is asked at each, and says at which."""
     layered = {name for name, _ in about}
@@ -52,8 +55,8 @@ def remarks_of(
     return tuple(found)
 
 
-def _at_layers(remark: Remark, here: tuple[Facts, ...]) -> tuple[str, ...]:
-    said = Said()
+def _at_layers(remark: RemarkRule, here: tuple[ForeignValues, ...]) -> tuple[str, ...]:
+    said = LayerRemarks()
     for layer, facts in enumerate(here):
         if ask(remark.when, facts).value:
             said.add(layer, filled(remark.say, facts.values))

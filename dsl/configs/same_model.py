@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan.dsl.files.models import Known, parse_model
+from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.model import Cache, Kind, Model
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import read_text
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
-def parsed(library: Library, text: str, name: str, place: Span) -> Model:
+def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
     """The model that a text describes. Raises DslError (F007) at `place` where its numbers cannot be."""
     sink = Sink()
     try:
         root = read_text(text, Path(f"{name}.yaml")).root
-        model = parse_model(sink, root, name, root.span, Known(library.kinds, library.outer))
+        model = parse_model(sink, root, name, root.span, ModelReferences(library.kinds, library.outer))
     except DslError as error:
         sink.take(error)
     if sink.found:

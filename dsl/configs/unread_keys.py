@@ -9,27 +9,29 @@ from fnmatch import fnmatchcase
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
 from kvplan.dsl.model import Rule
-from kvplan.dsl.rules.config_rules import Reading
+from kvplan.dsl.rules.config_rules import ConfigRules
 
 Words = tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KeysAsked:
     """The keys that were asked for, and the quoted words, by which entries of mappings are."""
 
     keys: frozenset[str]
     entries: frozenset[str]
 
 
-def unread(chain: tuple[Mapping[str, object], ...], reading: Reading, rules: Iterable[Rule]) -> tuple[str, ...]:
+def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules: Iterable[Rule]) -> tuple[str, ...]:
     """The keys, entries as `key.entry`; `rules` are those that were applied, whose caches the model has."""
     asked = _asked(reading, tuple(rules))
     found = (path for mapping in chain for path in _unread(mapping, reading, asked, True, ""))
     return tuple(dict.fromkeys(found))
 
 
-def _unread(mapping: Mapping[str, object], reading: Reading, asked: Asked, outer: bool, path: str) -> Iterator[str]:
+def _unread(
+    mapping: Mapping[str, object], reading: ConfigRules, asked: KeysAsked, outer: bool, path: str
+) -> Iterator[str]:
     for key, value in mapping.items():
         read, here = key in (asked.keys if outer else asked.entries), f"{path}{key}"
         if key.isdecimal() and isinstance(value, Mapping):
@@ -40,7 +42,7 @@ def _unread(mapping: Mapping[str, object], reading: Reading, asked: Asked, outer
             yield here
 
 
-def suspect(key: str, reading: Reading) -> bool:
+def suspect(key: str, reading: ConfigRules) -> bool:
     """Whether a key looks as if it were about caches."""
     word = key.lower()
     return _like(word, reading.about) and not _like(word, reading.aside)
@@ -57,7 +59,7 @@ def _like(word: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(word, pattern) for pattern in patterns)
 
 
-def _asked(reading: Reading, rules: tuple[Rule, ...]) -> Asked:
+def _asked(reading: ConfigRules, rules: tuple[Rule, ...]) -> KeysAsked:
     """What is asked for by the rules and by those words that are asked for whatever the model is."""
     table, texts = _resolved(reading.words)
     exprs = [expr for rule in rules for expr in (*rule.params.values(), *((rule.when,) if rule.when else ()))]
@@ -65,7 +67,7 @@ def _asked(reading: Reading, rules: tuple[Rule, ...]) -> Asked:
     keys = frozenset(key for name in named for key in table.get(name, {name}))
     covered = frozenset(key for rule in rules for key in rule.covers)
     quoted = {text for expr in exprs for text in _quoted(expr.tree)}
-    return Asked(keys | covered, frozenset(quoted | covered | {t for name in named for t in texts.get(name, ())}))
+    return KeysAsked(keys | covered, frozenset(quoted | covered | {t for name in named for t in texts.get(name, ())}))
 
 
 def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.configs.recognise import Recognised, Stored
+from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang.nodes import Name, Number
 from kvplan.dsl.model import Param
 from kvplan.dsl.rules.answers import Answer
@@ -18,7 +18,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./ -]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ModelHead:
     """What a file says first: its name, its title, and keys of the configuration by which the model is known."""
 
     name: str
@@ -26,7 +26,7 @@ class Head:
     match: Mapping[str, tuple[str, ...]]
 
 
-def model_text(head: Head, found: Recognised, kinds: Mapping[str, Mapping[str, Param]]) -> str:
+def model_text(head: ModelHead, found: RecognisedModel, kinds: Mapping[str, Mapping[str, Param]]) -> str:
     """The text of a model file; `kinds` are the parameters of each kind."""
     lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_match(head.match)]
     lines += _answered("dtype", found.dtype) + _answered("query_heads", found.query_heads)
@@ -43,7 +43,7 @@ def quoted(text: str) -> str:
     return flat if PLAIN.fullmatch(flat) and not flat.endswith(" ") else "'" + flat.replace("'", "''") + "'"
 
 
-def doubts(found: Recognised) -> Iterator[str]:
+def doubts(found: RecognisedModel) -> Iterator[str]:
     """Everything that is not sure, as sentences."""
     about = {"dtype": found.dtype, "query_heads": found.query_heads, "layers": found.layers}
     yield from (f"{name}: {answer.doubt}" for name, answer in about.items() if answer.doubt)
@@ -52,7 +52,7 @@ def doubts(found: Recognised) -> Iterator[str]:
     yield from found.remarks
 
 
-def told(stored: Stored) -> list[tuple[str, Answer]]:
+def told(stored: RecognisedCache) -> list[tuple[str, Answer]]:
     """The parameters that there is something to say of: not those that the configuration lacks and the kind settles."""
     return [(name, answer) for name, answer in stored.params.items() if answer.value is not None or not answer.absent]
 
@@ -79,7 +79,7 @@ def _note(name: str, said: str, indent: str) -> list[str]:
     return [f"{indent}-{name}-note: {quoted(said)}"]
 
 
-def _cache(stored: Stored, found: Recognised, params: Mapping[str, Param]) -> list[str]:
+def _cache(stored: RecognisedCache, found: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
     count = found.layers.value
     assert isinstance(count, int)
     lines = [f"  {stored.name}:", f"    kind: {stored.kind}", *_layers(stored.layers, count)]
@@ -89,7 +89,7 @@ def _cache(stored: Stored, found: Recognised, params: Mapping[str, Param]) -> li
     return lines
 
 
-def _settled(answer: Answer, param: Param, stored: Stored) -> bool:
+def _settled(answer: Answer, param: Param, stored: RecognisedCache) -> bool:
     """Whether the value is the one that the kind has anyway, and sure."""
     default = param.default.tree if param.default else None
     other = stored.params.get(default.id) if isinstance(default, Name) else None

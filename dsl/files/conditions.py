@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.evaluate import evaluate, holds
+from kvplan.dsl.lang.evaluate import evaluate, is_true
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Text, Unary, parts, used
 from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import guarded
@@ -15,21 +15,21 @@ from kvplan.dsl.text.diagnostics import Sink, listed, nearest
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class OptionWords:
     """Options by name, as every engine has them, and the words that one without a list of values may be."""
 
     options: Mapping[str, Sequence[Param]] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
 
 
-def check_condition(sink: Sink, expr: Expr | None, spoken: Callable[[], Spoken]) -> None:
+def check_condition(sink: Sink, expr: Expr | None, spoken: Callable[[], OptionWords]) -> None:
     """Report words that an option can never be (K010), and what is wrong whatever the options are (T…, B…)."""
     if expr is None:
         return
     for name, word in _compared(expr.tree):
         _check_word(sink, name, word, spoken())
     for node in _constant(expr.tree):
-        worth = holds if node is expr.tree else evaluate
+        worth = is_true if node is expr.tree else evaluate
         guarded(sink, partial(worth, Expr(expr.text, node, expr.span), {}))
 
 
@@ -38,7 +38,7 @@ def meant(expr: Expr, options: Mapping[str, Param]) -> Expr:
     return replace(expr, tree=_meant(expr.tree, options))
 
 
-def _check_word(sink: Sink, name: Name, word: Text, spoken: Spoken) -> None:
+def _check_word(sink: Sink, name: Name, word: Text, spoken: OptionWords) -> None:
     said, params = str(word.value), spoken.options.get(name.id, ())
     known = {value for param in params for value in (*param.values, *param.aliases)}
     free = any(param.type == "name" and not param.values for param in params)

@@ -8,13 +8,13 @@ from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.schema.fields import entries, fields, items, scalar, shape, text
 from kvplan.dsl.schema.model import DEPLOYMENT, PLAN
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import List, Scalar, Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 SUFFIXES = (".yaml", ".yml", ".yam")
 
 
-def parse_deployment(sink: Sink, root: Table, name: str, span: Span, models: set[str]) -> Deployment:
+def parse_deployment(sink: Sink, root: YamlTable, name: str, span: SourceSpan, models: set[str]) -> Deployment:
     """A deployment, with every error in the sink. `models` are the known names; files are named by path."""
     found = fields(sink, root, DEPLOYMENT.what, DEPLOYMENT.known, DEPLOYMENT.required)
     for key in ("doc", "doc-ref"):
@@ -47,7 +47,7 @@ def is_path(word: str) -> bool:
     return word.endswith(SUFFIXES) or "/" in word
 
 
-def _model(sink: Sink, model: Scalar, models: set[str]) -> str:
+def _model(sink: Sink, model: YamlScalar, models: set[str]) -> str:
     """A model's name, or the path of its file: relative ones begin at the deployment file's folder."""
     if not is_path(model.text):
         if model.text not in models:
@@ -60,12 +60,12 @@ def _model(sink: Sink, model: Scalar, models: set[str]) -> str:
     return str(path)
 
 
-def _texts(sink: Sink, tree: Tree | None, what: str) -> list[Scalar]:
+def _texts(sink: Sink, tree: Tree | None, what: str) -> list[YamlScalar]:
     """One value or a list of them, none empty."""
-    listed = tree.items if isinstance(tree, List) else () if tree is None else (tree,)
+    listed = tree.items if isinstance(tree, YamlList) else () if tree is None else (tree,)
     found = []
     for item in listed:
-        if isinstance(item, Scalar) and not item.empty:
+        if isinstance(item, YamlScalar) and not item.empty:
             found.append(item)
         else:
             sink.add("K003", f"{what} must be a value or a list of values, not {shape(item)}", item.span)

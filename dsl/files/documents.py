@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
-from kvplan.dsl.text.yaml_reader import Document, Scalar, read_cached
+from kvplan.dsl.text.yaml_reader import YamlDocument, YamlScalar, read_cached
 
 SORTS = ("kind", "engine", "model", "deployment", "config")
 VERSION = "1"
 
 
-def open_document(path: Path) -> Document:
+def open_document(path: Path) -> YamlDocument:
     """A file's tree, read again only when the file changed."""
     try:
         state = path.stat()
@@ -20,7 +20,7 @@ def open_document(path: Path) -> Document:
     return read_cached(path, state.st_mtime_ns, state.st_size)
 
 
-def identify(sink: Sink, document: Document) -> tuple[str | None, str]:
+def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
     """The sort and name of a file; reports K004 (version), K005 (sort) and K006 (name is not the file's)."""
     root = document.root
     entries = [entry for entry in root.entries if not entry.key.text.startswith("-")]
@@ -30,8 +30,8 @@ def identify(sink: Sink, document: Document) -> tuple[str | None, str]:
     first = entries[0]
     if first.key.text != "kvplan":
         sink.add("K004", f"the first key must be 'kvplan: 1', not '{first.key.text}'", first.key.span)
-    elif not isinstance(first.value, Scalar) or first.value.text != VERSION:
-        found = first.value.text if isinstance(first.value, Scalar) else "…"
+    elif not isinstance(first.value, YamlScalar) or first.value.text != VERSION:
+        found = first.value.text if isinstance(first.value, YamlScalar) else "…"
         sink.add(
             "K004",
             f"format version '{found}' is not known",
@@ -45,7 +45,7 @@ def identify(sink: Sink, document: Document) -> tuple[str | None, str]:
         hint = nearest(keys[0], SORTS) if keys else ""
         sink.add("K005", f"the file does not say what it is: it has none of {listed(SORTS)}", first.key.span, help=hint)
         return None, ""
-    if not isinstance(sort.value, Scalar) or not sort.value.text:
+    if not isinstance(sort.value, YamlScalar) or not sort.value.text:
         sink.add("K003", f"{sort.key.text} must be a name", sort.value.span)
         return sort.key.text, document.path.stem
     if sort.value.text != document.path.stem:

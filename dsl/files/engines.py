@@ -9,7 +9,7 @@ from kvplan.dsl.files.kinds import parse_storages
 from kvplan.dsl.files.policy import check_mesh, choice, parse_groups, parse_mesh
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Storage
-from kvplan.dsl.model import Engine, Groups, Kind, Param, Require
+from kvplan.dsl.model import Engine, GroupRules, Kind, Param, Requirement
 from kvplan.dsl.rules.dump_rules import parse_dump
 from kvplan.dsl.schema.engine import COPIES, DERIVED, ENGINE, REQUIRE
 from kvplan.dsl.schema.fields import (
@@ -32,19 +32,19 @@ from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.params import check_circles, check_defaults, parse_params
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import Scalar, Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class EngineContext:
     """What an engine file may refer to: kinds, and the words that a model gives."""
 
     kinds: Mapping[str, Kind]
     words: tuple[str, ...]
 
 
-def parse_engine(sink: Sink, root: Table, name: str, span: Span, around: Around) -> Engine:
+def parse_engine(sink: Sink, root: YamlTable, name: str, span: SourceSpan, around: EngineContext) -> Engine:
     """An engine, with every error in the sink."""
     found = fields(sink, root, ENGINE.what, ENGINE.known, ENGINE.required)
     options = parse_params(sink, found.get("options"), "options")
@@ -70,7 +70,7 @@ def parse_engine(sink: Sink, root: Table, name: str, span: Span, around: Around)
     )  # fmt: skip
 
 
-def _check_measured(sink: Sink, names: Mapping[str, Span]) -> None:
+def _check_measured(sink: Sink, names: Mapping[str, SourceSpan]) -> None:
     """Report options and derived values that a measured name would hide (E018)."""
     for name, span in names.items():
         if name in (*MEASURED, *PAGED, *ALIKE, *PLACED):
@@ -82,7 +82,7 @@ def _check_derive(sink: Sink, tree: Tree | None, derive: Mapping[str, Expr], kno
         check_names(sink, expr, known)
     check_circles(sink, derive)
     missing = [name for name in DERIVED if name not in derive]
-    if isinstance(tree, Table) and missing and len(derive) == len(tree.entries):
+    if isinstance(tree, YamlTable) and missing and len(derive) == len(tree.entries):
         sink.add(
             "K002",
             f"derive lacks {', '.join(missing)}",
@@ -91,7 +91,7 @@ def _check_derive(sink: Sink, tree: Tree | None, derive: Mapping[str, Expr], kno
         )
 
 
-def _require(sink: Sink, tree: Tree, known: set[str], around: Around) -> Require:
+def _require(sink: Sink, tree: Tree, known: set[str], around: EngineContext) -> Requirement:
     found = fields(sink, tree, REQUIRE.what, REQUIRE.known, REQUIRE.required)
     about = scalar(sink, found.get("for"), "for")
     names = set(known)
@@ -105,25 +105,30 @@ def _require(sink: Sink, tree: Tree, known: set[str], around: Around) -> Require
     if said:
         check_sentence(sink, said, names)
     sentence, whose = said.text if said else "", about.text if about else None
-    return Require(that or parse_expr("true"), sentence, whose, tree.span)
+    return Requirement(that or parse_expr("true"), sentence, whose, tree.span)
 
 
-def _kind(sink: Sink, around: Around, name: str) -> Kind | None:
+def _kind(sink: Sink, around: EngineContext, name: str) -> Kind | None:
     """A known kind, or None, its own errors reported, where its file is bad."""
     return guarded(sink, lambda: around.kinds[name])
 
 
 def _groups(
-    sink: Sink, tree: Tree | None, span: Span, options: Mapping[str, Param], known: set[str], around: Around
-) -> Groups:
+    sink: Sink,
+    tree: Tree | None,
+    span: SourceSpan,
+    options: Mapping[str, Param],
+    known: set[str],
+    around: EngineContext,
+) -> GroupRules:
     groups = parse_groups(sink, tree, span, options)
     for expr in (groups.block, groups.inside, groups.rigid):
         check_names(sink, expr, known)
-    pages = next((e.value for e in tree.entries if e.key.text == "page"), None) if isinstance(tree, Table) else None
+    pages = next((e.value for e in tree.entries if e.key.text == "page"), None) if isinstance(tree, YamlTable) else None
     return replace(groups, page=_by_cache(sink, pages, "page", known, around))
 
 
-def _by_cache(sink: Sink, tree: Tree | None, what: str, known: set[str], around: Around) -> dict[str, Expr]:
+def _by_cache(sink: Sink, tree: Tree | None, what: str, known: set[str], around: EngineContext) -> dict[str, Expr]:
     """Kind, store or `default` to a number of bytes."""
     given = entries(sink, tree, what)
     found = {k.text: expression(sink, v, f"{what} of '{k.text}'") for k, v in given.items() if _whose(sink, k, around)}
@@ -132,7 +137,7 @@ def _by_cache(sink: Sink, tree: Tree | None, what: str, known: set[str], around:
     return {key: expr for key, expr in found.items() if expr is not None}
 
 
-def _whose(sink: Sink, key: Scalar, around: Around) -> bool:
+def _whose(sink: Sink, key: YamlScalar, around: EngineContext) -> bool:
     """Whether a key says which caches a rule is for; else K008."""
     allowed = [*around.kinds, *WHOSE.words]
     if key.text not in allowed:
@@ -141,7 +146,7 @@ def _whose(sink: Sink, key: Scalar, around: Around) -> bool:
     return key.text in allowed
 
 
-def _storage(sink: Sink, tree: Tree | None, options: Mapping[str, Param], around: Around) -> dict[str, str]:
+def _storage(sink: Sink, tree: Tree | None, options: Mapping[str, Param], around: EngineContext) -> dict[str, str]:
     """Kind, store or `default` to the name of a storage expression, in which {option} stands for an option's value."""
     found = {}
     for key, value in entries(sink, tree, "storage").items():
@@ -151,17 +156,17 @@ def _storage(sink: Sink, tree: Tree | None, options: Mapping[str, Param], around
             found[key.text] = rule.text
             if key.text in around.kinds and not placeholders(rule.text):
                 _check_stored(sink, rule.text, rule.span, _kind(sink, around, key.text))
-    if isinstance(tree, Table) and "default" not in found:
+    if isinstance(tree, YamlTable) and "default" not in found:
         sink.add("K002", "storage lacks 'default'", tree.span, help="add default: …")
     return found
 
 
-def _check_stored(sink: Sink, name: str, span: Span, kind: Kind | None) -> None:
+def _check_stored(sink: Sink, name: str, span: SourceSpan, kind: Kind | None) -> None:
     if kind is not None and name not in kind.storage:
         sink.add("K008", f"kind '{kind.name}' has no storage '{name}'", span, help=nearest(name, kind.storage))
 
 
-def _own(sink: Sink, tree: Tree | None, known: set[str], around: Around) -> dict[str, dict[str, Storage]]:
+def _own(sink: Sink, tree: Tree | None, known: set[str], around: EngineContext) -> dict[str, dict[str, Storage]]:
     """The engine's own storage expressions, by kind and name."""
     found = {}
     for name, (value, span) in named(sink, tree, "own", LABEL).items():

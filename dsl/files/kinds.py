@@ -31,15 +31,15 @@ from kvplan.dsl.schema.fields import (
 from kvplan.dsl.schema.kind import KIND, LENGTH, STORES, TENSOR
 from kvplan.dsl.schema.params import check_defaults, check_dtype, parse_params
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import Scalar, Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 TOKEN = "~"
 RESERVED = ("pad", "align", "block", "layer")
 CONTEXT = "context"
 
 
-def parse_kind(sink: Sink, root: Table, name: str, span: Span, outer: Iterable[str]) -> Kind:
+def parse_kind(sink: Sink, root: YamlTable, name: str, span: SourceSpan, outer: Iterable[str]) -> Kind:
     """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters."""
     found = fields(sink, root, KIND.what, KIND.known, KIND.required)
     params = parse_params(sink, found.get("params"), "params")
@@ -81,7 +81,7 @@ def _tensors(sink: Sink, tree: Tree | None, store: str, known: set[str]) -> dict
     return found
 
 
-def _tensor(sink: Sink, name: str, tree: Tree, span: Span, store: str, known: set[str]) -> TensorSpec:
+def _tensor(sink: Sink, name: str, tree: Tree, span: SourceSpan, store: str, known: set[str]) -> TensorSpec:
     found = fields(sink, tree, f"tensor '{name}'", TENSOR.known, TENSOR.required)
     axes, unit = _axes(sink, name, found.get("axes"), store)
     dtype = worded(expression(sink, found.get("dtype"), "dtype"), {n: dtypes.canonical(n) for n in dtypes.NAMES})
@@ -105,7 +105,7 @@ def _axes(
                 "E018", f"'{name}' is a word of storage expressions", span, help="choose another name for the axis"
             )
             continue
-        if not (isinstance(value, Scalar) and value.text.startswith(TOKEN)):
+        if not (isinstance(value, YamlScalar) and value.text.startswith(TOKEN)):
             extent = expression(sink, value, f"axis '{name}'")
             # An axis without a good extent is still an axis, so that its uses are not accused, too.
             axes.append((name, extent or parse_expr("1")))
@@ -120,7 +120,7 @@ def _axes(
 
 
 def _check_token(sink: Sink, tensor: str, tree: Tree | None, token: str | None, store: str) -> None:
-    if tree is None or not isinstance(tree, Table):
+    if tree is None or not isinstance(tree, YamlTable):
         return
     if store != "state" and token is None:
         what = "a ring" if store == "ring" else store
@@ -132,7 +132,7 @@ def _check_token(sink: Sink, tensor: str, tree: Tree | None, token: str | None, 
         )
 
 
-def _unit(sink: Sink, value: Scalar) -> Expr | None:
+def _unit(sink: Sink, value: YamlScalar) -> Expr | None:
     """`~` is a row per token, `~/4` one row per four tokens."""
     rest = value.text[len(TOKEN) :].strip()
     if not rest:
@@ -173,7 +173,7 @@ def _split(sink: Sink, tree: Tree | None, tensors: dict[str, TensorSpec]) -> dic
 def _with_split(tensor: TensorSpec, common: Mapping[str, str]) -> TensorSpec:
     own = {axis: over for axis, over in common.items() if axis in dict(tensor.axes)}
     split = {**own, **tensor.split}
-    return TensorSpec(tensor.name, tensor.axes, tensor.dtype, split, tensor.span, tensor.unit, tensor.when)
+    return TensorSpec(tensor.name, tensor.axes, tensor.dtype, split, tensor.span, tensor.tokens_per_row, tensor.when)
 
 
 def parse_storages(
@@ -192,7 +192,7 @@ def parse_storages(
 
 
 def _parts(sink: Sink, name: str, tree: Tree) -> tuple[tuple[str | None, tuple[Item, ...]], ...] | None:
-    if isinstance(tree, Table):
+    if isinstance(tree, YamlTable):
         parts = {
             part: _items(sink, value) for part, (value, _) in named(sink, tree, f"storage '{name}'", LABEL).items()
         }
@@ -203,7 +203,7 @@ def _parts(sink: Sink, name: str, tree: Tree) -> tuple[tuple[str | None, tuple[I
 
 
 def _items(sink: Sink, tree: Tree) -> tuple[Item, ...] | None:
-    if isinstance(tree, Scalar):
+    if isinstance(tree, YamlScalar):
         return guarded(sink, lambda: parse_items(tree.text, tree.span, tree.exact))
     sink.add("E023", f"expected a storage expression, not {shape(tree)}", tree.span, help="layer { block { … } }")
     return None

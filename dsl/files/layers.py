@@ -8,8 +8,8 @@ from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import check_names, expression, guarded, integer, shape
 from kvplan.dsl.text.diagnostics import Sink
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import List, Scalar, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
 
 ALL, DRAFTS = "all", "drafts"
 ASCENDING = "list layers in ascending order, each once"
@@ -19,9 +19,9 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
     """Layer numbers from 0, ascending: those of the model are below `count`, its drafts follow (K012)."""
     if tree is None:
         return ()
-    if isinstance(tree, List):
+    if isinstance(tree, YamlList):
         return _listed(sink, tree, count, drafts)
-    if not isinstance(tree, Scalar) or tree.empty:
+    if not isinstance(tree, YamlScalar) or tree.empty:
         help = "a list of numbers, all, drafts, or an expression of layer"
         sink.add("K012", f"layers cannot be {shape(tree)}", tree.span, help=help)
         return ()
@@ -32,13 +32,13 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
     return _meant(sink, expression(sink, tree, "layers"), tree.span, count)
 
 
-def _drafts(sink: Sink, span: Span, count: int, drafts: int) -> tuple[int, ...]:
+def _drafts(sink: Sink, span: SourceSpan, count: int, drafts: int) -> tuple[int, ...]:
     if not drafts:
         sink.add("K012", "the model has no draft layers", span, help="say how many there are: drafts: 1")
     return tuple(range(count, count + drafts))
 
 
-def _meant(sink: Sink, expr: Expr | None, span: Span, count: int) -> tuple[int, ...]:
+def _meant(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) -> tuple[int, ...]:
     """The model's layers that an expression is true for."""
     if expr is None:
         return ()
@@ -63,7 +63,7 @@ def _truth(sink: Sink, expr: Expr, layer: int, count: int) -> bool:
     return value is True
 
 
-def _listed(sink: Sink, tree: List, count: int, drafts: int) -> tuple[int, ...]:
+def _listed(sink: Sink, tree: YamlList, count: int, drafts: int) -> tuple[int, ...]:
     if not tree.items:
         sink.add("K012", "layers cannot be an empty list", tree.span, help="leave the cache out")
     numbers = [(number, item.span) for item in tree.items if (number := integer(sink, item, "a layer")) is not None]

@@ -12,7 +12,7 @@ from kvplan.dsl.text.source import inline
 T = TypeVar("T")
 
 
-class Shelf(Mapping[str, T], Generic[T]):
+class LazyFiles(Mapping[str, T], Generic[T]):
     """Files of one sort by name, each parsed when it is first asked for. Asking raises DslError for a bad file."""
 
     def __init__(self, sort: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.files.conditions import Spoken, check_condition
+from kvplan.dsl.files.conditions import OptionWords, check_condition
 from kvplan.dsl.files.layers import parse_layers
 from kvplan.dsl.files.needs import check_tokens, parse_needs
 from kvplan.dsl.files.static_check import check_worth
@@ -29,12 +29,12 @@ from kvplan.dsl.schema.fields import (
 from kvplan.dsl.schema.model import CACHE, MODEL, MOST_LAYERS
 from kvplan.dsl.schema.params import check_value, checked, dtype_word
 from kvplan.dsl.text.diagnostics import Sink, close, nearest
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlTable
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ModelContext:
     """What the rest of a model's file says: how many layers and draft layers there are, words, names of caches."""
 
     layers: int
@@ -44,16 +44,16 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ModelReferences:
     """What a model file may refer to: kinds, the names that a kind's expressions may use besides its own, and the
     options of all engines."""
 
     kinds: Mapping[str, Kind]
     outer: tuple[str, ...]
-    spoken: Callable[[], Spoken] = Spoken
+    spoken: Callable[[], OptionWords] = OptionWords
 
 
-def parse_model(sink: Sink, root: Table, name: str, span: Span, known: Known) -> Model:
+def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known: ModelReferences) -> Model:
     """A model, with every error in the sink."""
     found = fields(sink, root, MODEL.what, MODEL.known, MODEL.required)
     layers = integer(sink, found.get("layers"), "layers", 1, MOST_LAYERS)
@@ -63,7 +63,7 @@ def parse_model(sink: Sink, root: Table, name: str, span: Span, known: Known) ->
     entries(sink, found.get("match"), "match")
     parse_own(sink, found.get("config"), name, lambda kind: known.kinds[kind].params if kind in known.kinds else None)
     given = named(sink, found.get("caches"), "caches", LABEL)
-    around = Around(layers or 0, most, _values(sink, found), tuple(given))
+    around = ModelContext(layers or 0, most, _values(sink, found), tuple(given))
     caches = {name: _cache(sink, name, value, place, around, known) for name, (value, place) in given.items()}
     title, ref = text(sink, found.get("title"), "title"), text(sink, found.get("doc-ref"), "doc-ref")
     text(sink, found.get("doc"), "doc")
@@ -83,15 +83,15 @@ def _cache(
     sink: Sink,
     name: str,
     tree: Tree,
-    span: Span,
-    around: Around,
-    known: Known,
+    span: SourceSpan,
+    around: ModelContext,
+    known: ModelReferences,
 ) -> Cache | None:
     kinds, values = known.kinds, around.values
     given = {key.text: value for key, value in entries(sink, tree, f"cache '{name}'").items()}
     chosen = scalar(sink, given.get("kind"), "kind")
     if chosen is None:
-        if isinstance(tree, Table) and "kind" not in given:
+        if isinstance(tree, YamlTable) and "kind" not in given:
             meant = close(name, {*around.caches} - {name})
             help = f"add kind: …, or did you mean '{meant[0]}'?" if meant else "add kind: …"
             sink.add("K002", f"cache '{name}' lacks 'kind'", span, help=help)

@@ -7,25 +7,25 @@ from functools import partial
 
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.lang.nodes import Sizes, Value
-from kvplan.dsl.model import Needs
+from kvplan.dsl.lang.nodes import SizeSet, Value
+from kvplan.dsl.model import NeedsRule
 from kvplan.dsl.schema.fields import check_names, entries, expression, fields, guarded
 from kvplan.dsl.schema.kind import ALL, NEEDS
 from kvplan.dsl.text.diagnostics import Diagnostic, Sink
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import Scalar, Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 
-def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> Needs | None:
+def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRule | None:
     """`all` as a Needs without limits, a mapping, or None where there is nothing; `known` are the names it may use."""
     if tree is None:
         return None
-    if isinstance(tree, Scalar):
+    if isinstance(tree, YamlScalar):
         if tree.text != ALL:
             sink.add("K010", f"needs cannot be '{tree.text}'", tree.span, help="write all, {window: …} or {chunk: …}")
-        return Needs(span=tree.span)
+        return NeedsRule(span=tree.span)
     found = fields(sink, tree, NEEDS.what, NEEDS.known)
-    if isinstance(tree, Table) and len(found) == len(entries(sink, tree, "needs")):
+    if isinstance(tree, YamlTable) and len(found) == len(entries(sink, tree, "needs")):
         _check_limits(sink, tree, found)
     exprs = {name: expression(sink, value, f"'{name}'") for name, value in found.items()}
     for expr in exprs.values():
@@ -34,10 +34,10 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> Needs | 
     if all(expr and not names(expr) for expr in limits):
         values = [guarded(sink, partial(evaluate, expr, {})) for expr in limits if expr]
         sink.found += at_once(values, tree.span)
-    return Needs(**exprs, span=tree.span)
+    return NeedsRule(**exprs, span=tree.span)
 
 
-def at_once(limits: Sequence[Value | Sizes | None], place: Span, note: str = "") -> list[Diagnostic]:
+def at_once(limits: Sequence[Value | SizeSet | None], place: SourceSpan, note: str = "") -> list[Diagnostic]:
     """The error of a window and a chunk that are both more than 0 (B006), none where one is not."""
     if any(not isinstance(value, int) or value < 1 for value in limits):
         return []
@@ -45,7 +45,7 @@ def at_once(limits: Sequence[Value | Sizes | None], place: Span, note: str = "")
     return [Diagnostic("B006", said, place, (note,) if note else (), "leave out one of them, or make it 0")]
 
 
-def _check_limits(sink: Sink, tree: Table, found: Mapping[str, Tree]) -> None:
+def _check_limits(sink: Sink, tree: YamlTable, found: Mapping[str, Tree]) -> None:
     """Report what has nothing to add to (K002): `retain` goes with a window, `sink` with a window or a chunk."""
     if "retain" in found and "window" not in found:
         sink.add("K002", "needs has 'retain' but lacks 'window'", tree.span, help="retained tokens lie before a window")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kvplan.dsl.model import Groups, Mesh, Param
+from kvplan.dsl.model import GroupRules, MeshRules, Param
 from kvplan.dsl.schema.engine import ASSIGNS, FORMS, GROUPS, LAYERS, MESH, OVERLAYS
 from kvplan.dsl.schema.fields import (
     check_names,
@@ -18,8 +18,8 @@ from kvplan.dsl.schema.fields import (
     words,
 )
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import List, Scalar, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
 
 
 def choice(sink: Sink, tree: Tree | None, what: str, allowed: Sequence[str], options: Mapping[str, Param]) -> str:
@@ -34,7 +34,9 @@ def choice(sink: Sink, tree: Tree | None, what: str, allowed: Sequence[str], opt
     return found.text
 
 
-def _check_option(sink: Sink, tree: Scalar, what: str, allowed: Sequence[str], options: Mapping[str, Param]) -> None:
+def _check_option(
+    sink: Sink, tree: YamlScalar, what: str, allowed: Sequence[str], options: Mapping[str, Param]
+) -> None:
     """Report a rule that is not one {option} (K010), an unknown option (E005), values that are not allowed (K010)."""
     name, help = placeholders(tree.text)[0], f"{what} is {listed(allowed)}"
     if tree.text != "{" + name + "}":
@@ -49,14 +51,14 @@ def _check_option(sink: Sink, tree: Scalar, what: str, allowed: Sequence[str], o
         sink.add("K010", f"{what} cannot be {quoted}, which option '{name}' may be", tree.span, help=help)
 
 
-def parse_groups(sink: Sink, tree: Tree | None, span: Span, options: Mapping[str, Param]) -> Groups:
+def parse_groups(sink: Sink, tree: Tree | None, span: SourceSpan, options: Mapping[str, Param]) -> GroupRules:
     found = fields(sink, tree, GROUPS.what, GROUPS.known, GROUPS.required) if tree else {}
     form = choice(sink, found.get("form"), "form", FORMS, options)
     assign = choice(sink, found.get("assign"), "assign", ASSIGNS, options)
     overlay = choice(sink, found.get("overlay"), "overlay", OVERLAYS, options)
     block, inside, rigid = (expression(sink, found.get(name), f"'{name}'") for name in ("block", "inside", "rigid"))
     stretch, where = _fraction(sink, found.get("stretch")), tree.span if tree else span
-    return Groups(form, assign, overlay, stretch, where, block, {}, inside, rigid)
+    return GroupRules(form, assign, overlay, stretch, where, block, {}, inside, rigid)
 
 
 def _fraction(sink: Sink, tree: Tree | None) -> tuple[int, int]:
@@ -70,7 +72,7 @@ def _fraction(sink: Sink, tree: Tree | None) -> tuple[int, int]:
     return 1, 1
 
 
-def parse_mesh(sink: Sink, tree: Tree | None, span: Span, options: Mapping[str, Param]) -> Mesh:
+def parse_mesh(sink: Sink, tree: Tree | None, span: SourceSpan, options: Mapping[str, Param]) -> MeshRules:
     found = fields(sink, tree, MESH.what, MESH.known, MESH.required) if tree else {}
     derived = expressions(sink, found.get("derived"), "derived")
     workers = words(sink, found.get("workers"), "workers")
@@ -79,13 +81,13 @@ def parse_mesh(sink: Sink, tree: Tree | None, span: Span, options: Mapping[str, 
     chunk = expression(sink, found.get("chunk"), "chunk")
     if tokens and chunk is None and tree:
         sink.add("K002", "mesh lacks 'chunk'", tree.span, help="say how many tokens a worker takes per turn")
-    return Mesh(workers, derived, layers, tokens, chunk, tree.span if tree else span)
+    return MeshRules(workers, derived, layers, tokens, chunk, tree.span if tree else span)
 
 
 def _tokens(sink: Sink, tree: Tree | None, axes: set[str]) -> tuple[str, ...]:
     """The axes that tokens are shared out over, outermost first: one, a list of them, or none."""
     found: list[str] = []
-    for item in items(sink, tree, "tokens") if isinstance(tree, List) else (tree,):
+    for item in items(sink, tree, "tokens") if isinstance(tree, YamlList) else (tree,):
         axis = scalar(sink, item, "an axis of tokens")
         if axis is None:
             continue
@@ -97,7 +99,7 @@ def _tokens(sink: Sink, tree: Tree | None, axes: set[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def check_mesh(sink: Sink, mesh: Mesh, known: Iterable[str]) -> None:
+def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:
     """Report unknown names in a mesh (E005). `known` are those of the engine's expressions."""
     ranks = {f"rank({axis})" for axis in mesh.workers}
     for expr in mesh.derived.values():

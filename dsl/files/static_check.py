@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from kvplan.dsl.files.needs import at_once
-from kvplan.dsl.lang.evaluate import evaluate, holds, in_play
+from kvplan.dsl.lang.evaluate import evaluate, in_play, is_true
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.lang.nodes import Expr, Name, Sizes, Value
-from kvplan.dsl.model import Kind, Needs, TensorSpec
+from kvplan.dsl.lang.nodes import Expr, Name, SizeSet, Value
+from kvplan.dsl.model import Kind, NeedsRule, TensorSpec
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
-Env = Mapping[str, Value | Sizes]
+Env = Mapping[str, Value | SizeSet]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenParams:
     """A cache's parameters as its file gives them, the kind's defaults for the others, and where the cache is named."""
 
     exprs: Mapping[str, Expr]
     defaults: Mapping[str, Expr]
-    span: Span
+    span: SourceSpan
 
     def behind(self, name: str) -> tuple[str, ...]:
         """The given parameters that `name` comes from."""
@@ -38,31 +38,31 @@ class Given:
         found = tuple(dict.fromkeys(given for name in sorted(names(expr)) for given in self.behind(name)))
         return tuple(name for name in found if _small(env.get(name))) or found
 
-    def place(self, blamed: tuple[str, ...]) -> Span:
+    def place(self, blamed: tuple[str, ...]) -> SourceSpan:
         return self.exprs[blamed[0]].tree.span if blamed else self.span
 
 
 def check_worth(
-    sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: Span, needs: Needs | None = None
+    sink: Sink, kind: Kind, params: Mapping[str, Expr], values: Env, span: SourceSpan, needs: NeedsRule | None = None
 ) -> None:
     """Report what no side can mend, each mistake once: a parameter without a value (T…, B…), a size below 1 (B004), a
     number of tokens below 0 (B005) or a window and a chunk at once (B006) in the cache's own `needs`, or the kind's
     where it has none.
     """
     defaults = {n: p.default for n, p in kind.params.items() if n not in params and p.default is not None}
-    given = Given(params, defaults, span)
+    given = GivenParams(params, defaults, span)
     ready = {name: expr for name, expr in params.items() if _ready(expr, values)}
     found = {name: guarded(sink, partial(evaluate, expr, values)) for name, expr in ready.items()}
     env = {name: value for name, value in values.items() if name not in kind.params}
     env |= {name: value for name, value in found.items() if value is not None}
-    accused: set[Span] = set()
+    accused: set[SourceSpan] = set()
     for fault in (*_settled(given, env), *_sizes(kind, given, env), *_needs(kind, needs, given, env)):
         if fault.span not in accused:
             sink.found.append(fault)
         accused.add(fault.span)
 
 
-def _settled(given: Given, env: dict[str, Value | Sizes]) -> list[Diagnostic]:
+def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagnostic]:
     """Put the worth of every default that no side changes into `env`, in whatever order they need each other."""
     faults, waiting = [], dict(given.defaults)
     while ready := [name for name, expr in waiting.items() if _ready(expr, env)]:
@@ -75,17 +75,17 @@ def _settled(given: Given, env: dict[str, Value | Sizes]) -> list[Diagnostic]:
     return faults
 
 
-def _sizes(kind: Kind, given: Given, env: Env) -> Iterator[Diagnostic]:
+def _sizes(kind: Kind, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     for spec in kind.tensors.values():
         exists = _exists(spec, env)
-        units = (("a row of its token axis", spec.unit),)
+        units = (("a row of its token axis", spec.tokens_per_row),)
         for what, expr in (*((f"axis '{axis}'", expr) for axis, expr in spec.axes), *units):
             # A size that the model gives itself is wrong whatever the side says.
             if expr is not None and _ready(expr, env) and (exists or (exists is None and isinstance(expr.tree, Name))):
                 yield from _size(f"{what} of tensor {spec.name}", expr, given, env)
 
 
-def _size(what: str, expr: Expr, given: Given, env: Env) -> Iterator[Diagnostic]:
+def _size(what: str, expr: Expr, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     try:
         value = evaluate(expr, env)
     except DslError as error:
@@ -98,7 +98,7 @@ def _size(what: str, expr: Expr, given: Given, env: Env) -> Iterator[Diagnostic]
         yield from _too_small(what, expr, value, given, env)
 
 
-def _needs(kind: Kind, own: Needs | None, given: Given, env: Env) -> Iterator[Diagnostic]:
+def _needs(kind: Kind, own: NeedsRule | None, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     """Errors of the cache's own needs where they are written, of the kind's where the model gives the numbers."""
     needs = own or kind.needs
     for name, expr in needs.limits if needs else ():
@@ -110,7 +110,7 @@ def _needs(kind: Kind, own: Needs | None, given: Given, env: Env) -> Iterator[Di
         yield from _at_once(needs.window, needs.chunk, own is not None, given, env)
 
 
-def _at_once(window: Expr, chunk: Expr, own: bool, given: Given, env: Env) -> Iterator[Diagnostic]:
+def _at_once(window: Expr, chunk: Expr, own: bool, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     """B006 at the chunk, or at the parameter that the model gives it by; numbers alone are refused as they are read."""
     if not _names(window) | _names(chunk) or not _ready(window, env) or not _ready(chunk, env):
         return
@@ -120,7 +120,7 @@ def _at_once(window: Expr, chunk: Expr, own: bool, given: Given, env: Env) -> It
         yield from at_once((evaluate(window, env), evaluate(chunk, env)), place, note)
 
 
-def _tokens(what: str, expr: Expr, place: Span, note: str, env: Env) -> Iterator[Diagnostic]:
+def _tokens(what: str, expr: Expr, place: SourceSpan, note: str, env: Env) -> Iterator[Diagnostic]:
     help, played = "write a whole number of tokens, or 0 for none", in_play(expr, env)
     try:
         value = evaluate(expr, env)
@@ -134,7 +134,7 @@ def _tokens(what: str, expr: Expr, place: Span, note: str, env: Env) -> Iterator
         yield Diagnostic("B005", f"{what} comes out as {value}", place, (note,), help, played)
 
 
-def _too_small(what: str, expr: Expr, value: int, given: Given, env: Env) -> Iterator[Diagnostic]:
+def _too_small(what: str, expr: Expr, value: int, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
     """One error for each parameter below 1, or one for the first of those that make the size."""
     blamed = given.blamed(expr, env)
     notes = (f"its size is {expr.text}",) if expr.text not in blamed else ()
@@ -145,7 +145,7 @@ def _too_small(what: str, expr: Expr, value: int, given: Given, env: Env) -> Ite
         yield Diagnostic("B004", f"{what} comes out as {value}", place, notes, help, in_play(expr, env))
 
 
-def _mended(error: DslError, what: str, expr: Expr, given: Given, env: Env) -> Diagnostic:
+def _mended(error: DslError, what: str, expr: Expr, given: GivenParams, env: Env) -> Diagnostic:
     """An error in a kind's expression, told where the model gives the numbers that cause it."""
     first = error.diagnostics[0]
     place = given.place(given.blamed(expr, env))
@@ -161,7 +161,7 @@ def _exists(spec: TensorSpec, env: Env) -> bool | None:
     if not _ready(spec.when, env):
         return None
     try:
-        return holds(spec.when, env)
+        return is_true(spec.when, env)
     except DslError:
         return False
 
@@ -174,5 +174,5 @@ def _names(expr: Expr | None) -> frozenset[str]:
     return names(expr) if expr else frozenset()
 
 
-def _small(value: Value | Sizes | None) -> bool:
+def _small(value: Value | SizeSet | None) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value < 1

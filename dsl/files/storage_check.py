@@ -9,13 +9,13 @@ from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, St
 from kvplan.dsl.model import TensorSpec
 from kvplan.dsl.schema.fields import check_names
 from kvplan.dsl.text.diagnostics import Sink, close, listed, nearest
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 PLACES = {"block": "E014", "layer": "E015"}
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class LeafPath:
     """A leaf with the loops around it, outermost first."""
 
     leaf: Leaf
@@ -39,10 +39,10 @@ def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec
     _check_cover(sink, storage, spots, tensors, len(sink.found) > before)
 
 
-def _spots(items: tuple[Item, ...], loops: tuple[Axis, ...]) -> Iterator[Spot]:
+def _spots(items: tuple[Item, ...], loops: tuple[Axis, ...]) -> Iterator[LeafPath]:
     for item in items:
         if isinstance(item, Leaf):
-            yield Spot(item, loops)
+            yield LeafPath(item, loops)
         elif isinstance(item, Repeat):
             yield from _spots(item.body, (*loops, item.axis))
 
@@ -62,7 +62,7 @@ def _all(items: tuple[Item, ...]) -> Iterator[Item]:
         yield from _all(item.body) if isinstance(item, Repeat) else ()
 
 
-def _check_place(sink: Sink, storage: Storage, place: str, spots: list[Spot]) -> None:
+def _check_place(sink: Sink, storage: Storage, place: str, spots: list[LeafPath]) -> None:
     """Every tensor under exactly one `place` (E014, E015): one error for all that miss it alike."""
     wrong: dict[int, list[Leaf]] = {}
     for spot in spots:
@@ -80,7 +80,7 @@ def _tensors(names: Iterable[str]) -> str:
     return f"tensor {once[0]}" if len(once) == 1 else f"tensors {listed(once, 'and')}"
 
 
-def _check_axes(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec]) -> None:
+def _check_axes(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec]) -> None:
     """Each loop once, whichever tensors are under it: E012 names those that lack the axis."""
     lacking: dict[Axis, list[str]] = {}
     known = [spot for spot in spots if spot.leaf.tensor in tensors]
@@ -99,9 +99,9 @@ def _check_axes(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mappin
         sink.add("E012", message, axis.span.at(0, len(axis.name)), note, help=help)
 
 
-def _check_loops(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec]) -> None:
+def _check_loops(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec]) -> None:
     """Every axis of a tensor is looped over once, or in two or more tiles (E016); a loop is accused once."""
-    wrong: dict[tuple[str, str, Span | None], list[Leaf]] = {}
+    wrong: dict[tuple[str, str, SourceSpan | None], list[Leaf]] = {}
     for spot in spots:
         for name, does, place in _misused(spot, tuple(name for name, _ in tensors[spot.leaf.tensor].axes)):
             wrong.setdefault((name, does, place), []).append(spot.leaf)
@@ -112,7 +112,7 @@ def _check_loops(sink: Sink, storage: Storage, spots: list[Spot], tensors: Mappi
         sink.add("E016", message, place or leaves[0].span, help=help)
 
 
-def _misused(spot: Spot, own: tuple[str, ...]) -> Iterator[tuple[str, str, Span | None]]:
+def _misused(spot: LeafPath, own: tuple[str, ...]) -> Iterator[tuple[str, str, SourceSpan | None]]:
     """(axis, what the storage does with it, the loop that is wrong if there is one)."""
     stray = any(axis.name not in own and axis.name not in PLACES for axis in spot.loops)
     for name in own:
@@ -151,7 +151,7 @@ def _misplaced(sink: Sink, item: Item) -> None:
 
 
 def _check_cover(
-    sink: Sink, storage: Storage, spots: list[Spot], tensors: Mapping[str, TensorSpec], quiet: bool
+    sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec], quiet: bool
 ) -> None:
     """Every tensor exactly once (E011, E013). A missing one is not reported beside other errors, which may hide it.
 

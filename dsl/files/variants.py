@@ -14,8 +14,8 @@ from kvplan.dsl.schema.model import FAMILY as FAMILY
 from kvplan.dsl.schema.model import ONCE
 from kvplan.dsl.text.diagnostics import DslError, Sink
 from kvplan.dsl.text.overlay import merged, without
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import List, Scalar, Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 
 def names_in(path: Path) -> tuple[str, ...]:
@@ -26,49 +26,49 @@ def names_in(path: Path) -> tuple[str, ...]:
         found = open_document(path).root.get(FAMILY)
     except DslError:
         return (path.stem,)
-    entries = found.entries if isinstance(found, Table) else ()
-    names = (entry.key.text for entry in entries if isinstance(entry.value, Table))
+    entries = found.entries if isinstance(found, YamlTable) else ()
+    names = (entry.key.text for entry in entries if isinstance(entry.value, YamlTable))
     return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
 
 
-def variant(root: Table, name: str) -> Table:
+def variant(root: YamlTable, name: str) -> YamlTable:
     """The keys of one variant over those of its family; the family's where it has no variant of that name."""
     found, family = root.get(FAMILY), without(root, FAMILY)
-    own = found.get(name) if isinstance(found, Table) else None
-    return merged(family, without(own, *ONCE)) if isinstance(own, Table) else family
+    own = found.get(name) if isinstance(found, YamlTable) else None
+    return merged(family, without(own, *ONCE)) if isinstance(own, YamlTable) else family
 
 
-def place(root: Table, name: str) -> Span:
+def place(root: YamlTable, name: str) -> SourceSpan:
     """Where a model's name is written: as a variant's, or as the file's."""
     found = root.get(FAMILY)
-    entries = found.entries if isinstance(found, Table) else ()
-    keys: Iterable[Scalar] = (entry.key for entry in entries if entry.key.text == name)
+    entries = found.entries if isinstance(found, YamlTable) else ()
+    keys: Iterable[YamlScalar] = (entry.key for entry in entries if entry.key.text == name)
     own = root.get("model")
-    return next(iter(keys), own if isinstance(own, Scalar) else root).span
+    return next(iter(keys), own if isinstance(own, YamlScalar) else root).span
 
 
 def check_variants(sink: Sink, tree: Tree | None) -> None:
     """Report variants that are none: names (K009), shapes (K003), keys that a file has once (K001)."""
     for name, (value, span) in named(sink, tree, FAMILY, LABEL).items():
-        if not isinstance(value, Table):
+        if not isinstance(value, YamlTable):
             sink.add("K003", f"variant '{name}' must be a mapping, not {shape(value)}", value.span or span)
             continue
         for entry in value.entries:
             if entry.key.text in ONCE:
                 help = "a file says it once, for all its variants"
                 sink.add("K001", f"unknown key '{entry.key.text}' in variant '{name}'", entry.key.span, help=help)
-    if isinstance(tree, Table) and not tree.entries:
+    if isinstance(tree, YamlTable) and not tree.entries:
         sink.add("K003", f"{FAMILY} must have one model at least", tree.span, help=f"leave {FAMILY} out")
 
 
 def notes(tree: Tree, path: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     """The notes in a tree, each with what it is about: `-heads-note` in cache `a` is about `a.heads`."""
     found: list[tuple[str, str]] = []
-    items = [(str(i), item) for i, item in enumerate(tree.items)] if isinstance(tree, List) else []
-    for key, value in items or ([(e.key.text, e.value) for e in tree.entries] if isinstance(tree, Table) else []):
+    items = [(str(i), item) for i, item in enumerate(tree.items)] if isinstance(tree, YamlList) else []
+    for key, value in items or ([(e.key.text, e.value) for e in tree.entries] if isinstance(tree, YamlTable) else []):
         if not key.startswith("-"):
             found += notes(value, path if key == "caches" else (*path, key))
-        elif isinstance(value, Scalar):
+        elif isinstance(value, YamlScalar):
             about = key.strip("-").removesuffix("note").strip("-")
             found.append((".".join([*path, about] if about else path), value.text))
     return found

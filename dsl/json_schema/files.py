@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvplan.dsl.json_schema.models import caches, ref
-from kvplan.dsl.json_schema.shapes import Json, Names, form
+from kvplan.dsl.json_schema.shapes import Json, SchemaNames, form
 from kvplan.dsl.library import Library
 from kvplan.dsl.schema.engine import ENGINE
 from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM
@@ -24,7 +24,7 @@ COMMON = (NEEDS, PARAM)
 
 def schema(library: Library, sort: str | None = None) -> Json:
     """The schema of files of one sort, of all files without one. Raises DslError where a kind's file is bad."""
-    names = Names(
+    names = SchemaNames(
         {one: [*library.paths[one]] for one in library.paths},
         {CACHE.what: ref("cache"), **{one.what: ref(one.what) for one in COMMON}},
     )
@@ -49,7 +49,7 @@ def _all() -> Json:
     return chosen
 
 
-def _definitions(library: Library, names: Names, sort: str | None) -> dict[str, Json]:
+def _definitions(library: Library, names: SchemaNames, sort: str | None) -> dict[str, Json]:
     part = replace(names, refs={**names.refs, CACHE.what: ref("part")}, partial=True)
     found = {one.what: form(one, names) for one in COMMON}
     for one in (sort,) if sort else FILES:
@@ -60,7 +60,7 @@ def _definitions(library: Library, names: Names, sort: str | None) -> dict[str, 
     return found
 
 
-def _document(sort: str, names: Names) -> Json:
+def _document(sort: str, names: SchemaNames) -> Json:
     """A file of one sort. The two keys that say what it is are there even where it is a part."""
     made = form(FILES[sort], names)
     needed = () if names.partial else FILES[sort].required

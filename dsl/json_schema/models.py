@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from kvplan.dsl.json_schema.shapes import Json, Names, choice, form, of, spelled
+from kvplan.dsl.json_schema.shapes import Json, SchemaNames, choice, form, of, spelled
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import Kind, Param
 from kvplan.dsl.schema.model import CACHE
@@ -20,7 +20,7 @@ def ref(name: str) -> Json:
     return {"$ref": f"#/$defs/{quote(name.replace('~', '~0').replace('/', '~1'))}"}
 
 
-def caches(kinds: Mapping[str, Kind], names: Names) -> dict[str, Json]:
+def caches(kinds: Mapping[str, Kind], names: SchemaNames) -> dict[str, Json]:
     """Definitions: `cache`, and a cache of each kind. With partial names all of them are `part…`."""
     begin = "part" if names.partial else "cache"
     every: dict[str, Json] = {f"{begin} of {name}": _of_kind(kind, names) for name, kind in kinds.items()}
@@ -34,7 +34,7 @@ def _chosen(kind: Json) -> Json:
     return {"properties": {"kind": kind}, "required": ["kind"]}
 
 
-def _of_kind(kind: Kind, names: Names) -> Json:
+def _of_kind(kind: Kind, names: SchemaNames) -> Json:
     """The schema of a cache of one kind: it has the kind's parameters, those without a default for certain."""
     made = form(CACHE, names, {name: _param(param) for name, param in kind.params.items()})
     needed = [*CACHE.required, *(name for name, param in kind.params.items() if param.default is None)]
@@ -52,4 +52,4 @@ def _value(param: Param) -> Json:
         return choice((*dtypes.NAMES, *WORDS))
     if param.type == "name" and param.values:
         return choice([*map(spelled, (*param.values, *param.aliases)), *WORDS])
-    return {"type": ["string", "integer"]} if param.type == "int" else of(EXPRESSION, Names({}, {}))
+    return {"type": ["string", "integer"]} if param.type == "int" else of(EXPRESSION, SchemaNames({}, {}))

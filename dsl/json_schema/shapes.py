@@ -10,7 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LABEL
-from kvplan.dsl.schema.shapes import Either, Expression, Form, Known, Many, Named, Scalar, Shape, Whole, Word
+from kvplan.dsl.schema.shapes import (
+    EitherShape,
+    ExpressionShape,
+    Form,
+    ListShape,
+    MapShape,
+    NameShape,
+    ScalarShape,
+    Shape,
+    WholeShape,
+    WordShape,
+)
 
 Json = dict[str, object]
 # What a YAML reader may make of a text, a name or an expression: it guesses types.
@@ -21,7 +32,7 @@ NOTES: Mapping[str, object] = {"^-": {"description": "a note, kept beside what i
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class SchemaNames:
     """The names of known files by sort, and where forms by their `what` have a schema of their own.
 
     `partial`: what must be there may stand elsewhere, in what this is laid over.
@@ -32,34 +43,34 @@ class Names:
     partial: bool = False
 
 
-def of(shape: Shape, names: Names) -> Json:
+def of(shape: Shape, names: SchemaNames) -> Json:
     """The schema of one shape."""
     match shape:
-        case Scalar():
+        case ScalarShape():
             return _scalar(shape)
-        case Expression():
+        case ExpressionShape():
             return {"type": [*EXPRESSIONS, *(["null"] if shape.token else [])]}
-        case Whole():
+        case WholeShape():
             return {
                 "type": "integer",
                 "minimum": shape.least,
                 **({} if shape.most is None else {"maximum": shape.most}),
             }
-        case Word():
+        case WordShape():
             return _word(shape)
-        case Known():
+        case NameShape():
             return _known(shape, names)
-        case Many():
+        case ListShape():
             return _many(shape, names)
-        case Named():
+        case MapShape():
             return _named(shape, names)
-        case Either():
+        case EitherShape():
             return {"anyOf": [of(one, names) for one in shape.shapes]}
         case Form():
             return names.refs.get(shape.what) or form(shape, names)
 
 
-def form(shape: Form, names: Names, more: Mapping[str, object] | None = None) -> Json:
+def form(shape: Form, names: SchemaNames, more: Mapping[str, object] | None = None) -> Json:
     """The schema of a mapping with its keys and, where `more` says what they are, all others that it may have."""
     keys = {key.name: {**of(key.shape, names), "description": key.doc} for key in shape.keys}
     rest = of(shape.rest, names) if shape.rest and more is None else False
@@ -81,11 +92,11 @@ def choice(words: Sequence[str]) -> Json:
     return {"anyOf": [{"enum": _spelt(words)}, {"type": "string", "not": {"pattern": f"^({bare})$"}}]}
 
 
-def _scalar(shape: Scalar) -> Json:
+def _scalar(shape: ScalarShape) -> Json:
     return {"type": TEXTS, "pattern": f"^({shape.pattern})$"} if shape.pattern else {"type": TEXTS}
 
 
-def _word(shape: Word) -> Json:
+def _word(shape: WordShape) -> Json:
     words: Json = {"enum": _spelt(shape.values)}
     return {"anyOf": [words, {"type": "string", "pattern": "^\\{[^{}]*\\}$"}]} if shape.option else words
 
@@ -96,19 +107,19 @@ def _spelt(words: Sequence[str]) -> list[object]:
     return [*typed, *(int(word) for word in words if word.isdecimal()), *words]
 
 
-def _known(shape: Known, names: Names) -> Json:
+def _known(shape: NameShape, names: SchemaNames) -> Json:
     """Names that are known are proposed; any other may be that of a file that was not."""
     words = [*names.known.get(shape.sort, ()), *shape.words]
     return {"anyOf": [{"enum": words}, {"type": NAMES}]} if words else {"type": NAMES}
 
 
-def _many(shape: Many, names: Names) -> Json:
+def _many(shape: ListShape, names: SchemaNames) -> Json:
     item = of(shape.of, replace(names, partial=False))  # lists are not merged
     several: Json = {"type": "array", "items": item}
     return {"anyOf": [item, several]} if shape.bare else several
 
 
-def _named(shape: Named, names: Names) -> Json:
+def _named(shape: MapShape, names: SchemaNames) -> Json:
     inner = of(shape.of, names)
     required = {"required": list(shape.must)} if shape.must and not names.partial else {}
     if shape.keys:

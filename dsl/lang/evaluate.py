@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 
 from kvplan.dsl.lang import dtypes, foreign
-from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Sizes, Text, Unary, Value, used
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, SizeSet, Text, Unary, Value, used
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 Env = Mapping[str, object]
-Result = Value | Sizes
+Result = Value | SizeSet
 LIMIT = 1 << 63
 MANY = 64
 ARITY = {
@@ -38,7 +38,7 @@ def evaluate(expr: Expr, env: Env) -> Result:
         raise _played(error, expr, env) from None
 
 
-def holds(expr: Expr, env: Env) -> bool:
+def is_true(expr: Expr, env: Env) -> bool:
     """Whether a condition is true, or a number that is not 0. Raises DslError: T001 for a word, else as `evaluate`."""
     try:
         return _truth(expr.tree, env)
@@ -54,7 +54,7 @@ def _played(error: DslError, expr: Expr, env: Env) -> DslError:
 
 def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
     """The names that `expr` uses, with their values, each once and in order: what to show when it fails."""
-    found = dict.fromkeys(n.id for n in used(expr.tree) if isinstance(env.get(n.id), bool | int | str | Sizes))
+    found = dict.fromkeys(n.id for n in used(expr.tree) if isinstance(env.get(n.id), bool | int | str | SizeSet))
     return tuple((name, env[name]) for name in found)
 
 
@@ -63,14 +63,14 @@ def filled(text: str, env: Env) -> str:
     return reduce(lambda said, name: said.replace("{" + name + "}", str(env[name])), sorted(env), text)
 
 
-def _own(value: object, span: Span) -> Result:
+def _own(value: object, span: SourceSpan) -> Result:
     """A value that is none of ours is no result."""
-    if isinstance(value, bool | int | str | Sizes):
+    if isinstance(value, bool | int | str | SizeSet):
         return value
     raise _fail("T001", f"expected a number or a word, not {_kind(value)}", span)
 
 
-def _fail(code: str, message: str, span: Span, help: str = "") -> DslError:
+def _fail(code: str, message: str, span: SourceSpan, help: str = "") -> DslError:
     return DslError(Diagnostic(code, message, span, (), help))
 
 
@@ -96,7 +96,7 @@ def _value(node: Node, env: Env) -> object:
             return _compare(node, env) if node.op in COMPARE else _arithmetic(node, env)
 
 
-def _look_up(name: str, span: Span, env: Env) -> object:
+def _look_up(name: str, span: SourceSpan, env: Env) -> object:
     if name not in env:
         # A foreign name that is not there is no mistake of spelling.
         help = "" if foreign.ASSUMING in env else nearest(name, env)
@@ -119,9 +119,9 @@ def _truth(node: Node, env: Env) -> bool:
     return bool(value)
 
 
-def _set(node: Node, env: Env) -> Sizes:
+def _set(node: Node, env: Env) -> SizeSet:
     value = _value(node, env)
-    if not isinstance(value, Sizes):
+    if not isinstance(value, SizeSet):
         raise _fail("T001", f"expected a set of sizes, not {_kind(value)}", node.span, "multiples(16) or sizes(16, 32)")
     return value
 
@@ -171,7 +171,7 @@ def _arithmetic(node: Binary, env: Env) -> int:
     return _checked(value, node.span)
 
 
-def _checked(value: int, span: Span) -> int:
+def _checked(value: int, span: SourceSpan) -> int:
     if abs(value) >= LIMIT:
         raise _fail("B002", "the result is too large: it does not fit 63 bits", span)
     return value
@@ -208,10 +208,10 @@ def _bytes(node: Node, env: Env) -> int:
     return dtypes.size(word)
 
 
-def _sizes(node: Call, numbers: list[int]) -> Sizes:
+def _sizes(node: Call, numbers: list[int]) -> SizeSet:
     if min(numbers) < 1:
         raise _fail("T001", f"sizes are numbers from 1, not {min(numbers)}", node.span)
-    return Sizes(step=numbers[0]) if node.function == "multiples" else Sizes(only=tuple(sorted(set(numbers))))
+    return SizeSet(step=numbers[0]) if node.function == "multiples" else SizeSet(only=tuple(sorted(set(numbers))))
 
 
 def _ceildiv(node: Call, value: int, by: int) -> int:

@@ -9,7 +9,7 @@ from kvplan.dsl.lang import foreign, syntax
 from kvplan.dsl.lang.evaluate import ARITY, evaluate
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, used
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest
-from kvplan.dsl.text.source import Span, inline
+from kvplan.dsl.text.source import SourceSpan, inline
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -20,7 +20,7 @@ Arity = Mapping[str, tuple[int, int]]
 EVERY: Arity = {**ARITY, **foreign.ARITY}
 
 
-def parse_expr(text: str, span: Span | None = None, exact: bool = True, functions: Arity = ARITY) -> Expr:
+def parse_expr(text: str, span: SourceSpan | None = None, exact: bool = True, functions: Arity = ARITY) -> Expr:
     """The expression `text`; `exact` says that `span` begins where the text does.
 
     `functions` are EVERY where names have foreign values. Raises DslError (E001..E006, E025).
@@ -34,12 +34,12 @@ def names(expr: Expr) -> frozenset[str]:
     return frozenset(name.id for name in used(expr.tree))
 
 
-def place(meta: Any, span: Span, exact: bool) -> Span:
+def place(meta: Any, span: SourceSpan, exact: bool) -> SourceSpan:
     """The span of a lark node inside the span of its text."""
     return span.at(meta.start_pos, meta.end_pos - meta.start_pos) if exact and not meta.empty else span
 
 
-def build(tree: Tree[Token], span: Span, exact: bool, functions: Arity = ARITY) -> Node:
+def build(tree: Tree[Token], span: SourceSpan, exact: bool, functions: Arity = ARITY) -> Node:
     """A lark tree as nodes of the model, each with its place; of functions there are those of `functions`."""
     at, kind, parts = place(tree.meta, span, exact), tree.data, tree.children
     if kind in ("number", "word", "truth", "name"):
@@ -55,7 +55,7 @@ def build(tree: Tree[Token], span: Span, exact: bool, functions: Arity = ARITY) 
     return Unary(op, inner[0], at) if kind == "unary" else Binary(op, inner[0], inner[1], at)
 
 
-def _atom(kind: str, text: str, at: Span) -> Node:
+def _atom(kind: str, text: str, at: SourceSpan) -> Node:
     if kind == "number":
         return (
             Number(int(text), at) if len(text) <= 18 else _refuse("B002", f"the number {text[:12]}… is too large", at)
@@ -65,7 +65,7 @@ def _atom(kind: str, text: str, at: Span) -> Node:
     return Text(text == "true", at) if kind == "truth" else Text(text[1:-1], at)
 
 
-def _call(function: str, args: tuple[Node, ...], at: Span, name: Span, functions: Arity) -> Node:
+def _call(function: str, args: tuple[Node, ...], at: SourceSpan, name: SourceSpan, functions: Arity) -> Node:
     if function not in functions:
         return _unknown(function, name, functions)
     low, high = functions[function]
@@ -77,11 +77,11 @@ def _call(function: str, args: tuple[Node, ...], at: Span, name: Span, functions
     return Call(function, args, at)
 
 
-def _unknown(function: str, name: Span, functions: Arity) -> Node:
+def _unknown(function: str, name: SourceSpan, functions: Arity) -> Node:
     if function in EVERY:
         return _refuse("E025", f"{function} is for foreign values, and there are none here", name)
     return _refuse("E003", f"unknown function '{function}'", name, nearest(function, functions))
 
 
-def _refuse(code: str, message: str, at: Span, help: str = "") -> Node:
+def _refuse(code: str, message: str, at: SourceSpan, help: str = "") -> Node:
     raise DslError(Diagnostic(code, message, at, (), help))

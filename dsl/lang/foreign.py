@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kvplan.dsl.lang.nodes import Call, Name, Node
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 Worth = Callable[[Node, Mapping[str, object]], object]
 ARITY = {
@@ -22,7 +22,7 @@ ABSENT = ("E005", "E026")
 
 
 @dataclass(frozen=True, slots=True)
-class Unusable:
+class UnusableValue:
     """A value that no expression can use, and what to say where one asks for it; `named`: with its name."""
 
     code: str
@@ -35,11 +35,11 @@ def absent(error: DslError) -> bool:
     return all(d.code in ABSENT for d in error.diagnostics)
 
 
-def usable(value: object, name: str, span: Span) -> object:
+def usable(value: object, name: str, span: SourceSpan) -> object:
     """`value`, unless it is null or unusable (DslError E026, or what the value says)."""
     if value is None:
         raise fail("E026", f"{name} is null", span)
-    if isinstance(value, Unusable):
+    if isinstance(value, UnusableValue):
         raise fail(value.code, value.reason if value.named else f"{name}: {value.reason}", span)
     return value
 
@@ -70,7 +70,7 @@ def same(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
-def fail(code: str, message: str, span: Span) -> DslError:
+def fail(code: str, message: str, span: SourceSpan) -> DslError:
     return DslError(Diagnostic(code, message, span))
 
 

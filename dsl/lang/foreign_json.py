@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 
 from kvplan.dsl.lang.evaluate import LIMIT
-from kvplan.dsl.lang.foreign import Unusable
+from kvplan.dsl.lang.foreign import UnusableValue
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
-TOO_LARGE = Unusable("B002", "the number is too large: it does not fit 63 bits")
+TOO_LARGE = UnusableValue("B002", "the number is too large: it does not fit 63 bits")
 
 
 def parse_foreign(data: bytes, name: str) -> Mapping[str, object]:
@@ -45,4 +45,4 @@ def _number(digits: str) -> object:
 
 def _fault(name: str, message: str, line: int = 1, column: int = 1) -> DslError:
     help = "give the config.json of a checkpoint"
-    return DslError(Diagnostic("F001", message, Span(name, line, column, 1), (), help))
+    return DslError(Diagnostic("F001", message, SourceSpan(name, line, column, 1), (), help))

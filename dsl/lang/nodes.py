@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 # What an expression may give: a number, a truth value, or a word (a dtype, an order, a name).
 Value = int | bool | str
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SizeSet:
     """A set of positive numbers: those listed in `only`, or every multiple of `step`."""
 
     step: int = 0
@@ -29,7 +29,7 @@ class Sizes:
 @dataclass(frozen=True, slots=True)
 class Number:
     value: int
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Text:
     """A quoted word, 'fp8', or true / false as a bool."""
 
     value: str | bool
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
     id: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Unary:
 
     op: str
     value: Node
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Binary:
     op: str
     left: Node
     right: Node
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Choice:
     test: Node
     then: Node
     other: Node
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Call:
 
     function: str
     args: tuple[Node, ...]
-    span: Span
+    span: SourceSpan
 
 
 Node = Number | Text | Name | Unary | Binary | Choice | Call
@@ -93,7 +93,7 @@ class Expr:
 
     text: str
     tree: Node
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class Axis:
     name: str
     tiles: tuple[tuple[str, Expr], ...]
     extra: Expr | None
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
     axis: Axis
     body: tuple[Item, ...]
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +121,19 @@ class Leaf:
     """One element of a tensor."""
 
     tensor: str
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Pad:
     size: Expr
-    span: Span
+    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Align:
     size: Expr
-    span: Span
+    span: SourceSpan
 
 
 Item = Repeat | Leaf | Pad | Align
@@ -145,7 +145,7 @@ class Storage:
 
     name: str
     parts: tuple[tuple[str | None, tuple[Item, ...]], ...]
-    span: Span
+    span: SourceSpan
 
 
 def parts(node: Node) -> tuple[Node, ...]:

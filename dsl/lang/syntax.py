@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
@@ -47,7 +47,7 @@ def _lark() -> Lark:
     return Lark(grammar, parser="lalr", start=["expr", "storage"], propagate_positions=True, maybe_placeholders=False)
 
 
-def tree(text: str, start: str, span: Span, exact: bool) -> Tree[Token]:
+def tree(text: str, start: str, span: SourceSpan, exact: bool) -> Tree[Token]:
     """The tree of `text`; `exact` says that `span` begins where the text does. Raises DslError (E001, E002, E006)."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
@@ -89,14 +89,14 @@ def _signs(text: str) -> int:
     return longest
 
 
-def _ends(text: str, allowed: set[str], span: Span, exact: bool) -> DslError:
+def _ends(text: str, allowed: set[str], span: SourceSpan, exact: bool) -> DslError:
     place = span.at(len(text.rstrip()), 1) if exact else span
     if not text.strip():
         return DslError(Diagnostic("E002", "there is no expression here", span))
     return DslError(Diagnostic("E002", f"the expression ends where {_expected(allowed)} is expected", place))
 
 
-def _unexpected(text: str, at: int, length: int, allowed: set[str], span: Span, exact: bool) -> DslError:
+def _unexpected(text: str, at: int, length: int, allowed: set[str], span: SourceSpan, exact: bool) -> DslError:
     at -= text[max(at - 1, 0) : at + 1] in ("**", "//")
     hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
     place = span.at(at, length) if exact else span

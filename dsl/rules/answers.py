@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.foreign import ASSUMING, absent
-from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Sizes, Unary, Value
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, SizeSet, Unary, Value
 from kvplan.dsl.text.diagnostics import DslError, listed
 
 LONGEST = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ForeignValues:
     """Foreign values by name. Those that come from others have their `origins`, those to be doubted `doubts`."""
 
     values: Mapping[str, object]
@@ -46,7 +46,7 @@ class Answer:
         return replace(self, value=None, doubt=reason)
 
 
-def ask(expr: Expr, facts: Facts) -> Answer:
+def ask(expr: Expr, facts: ForeignValues) -> Answer:
     """What `expr` comes to. What cannot be worked out, for whatever reason, is an answer without a value."""
     try:
         return _answer(expr, facts, {**facts.values, ASSUMING: False})
@@ -59,7 +59,7 @@ def ask(expr: Expr, facts: Facts) -> Answer:
         return _none(expr, facts) if absent(error) else _refused(error, expr, facts)
 
 
-def _refused(error: DslError, expr: Expr, facts: Facts) -> Answer:
+def _refused(error: DslError, expr: Expr, facts: ForeignValues) -> Answer:
     return Answer(None, shortened(error.diagnostics[0].message), _asked(expr, facts))
 
 
@@ -69,9 +69,9 @@ def shortened(text: str) -> str:
     return flat if len(flat) <= LONGEST else f"{flat[:LONGEST]}…"
 
 
-def _answer(expr: Expr, facts: Facts, env: Mapping[str, object]) -> Answer:
+def _answer(expr: Expr, facts: ForeignValues, env: Mapping[str, object]) -> Answer:
     value = evaluate(expr, env)
-    if isinstance(value, Sizes):
+    if isinstance(value, SizeSet):
         return Answer(None, "it is a set of sizes")
     sources = tuple(dict.fromkeys(sources_of(expr.tree, env)))
     doubts = dict.fromkeys(facts.doubts[name] for name in sources if name in facts.doubts)
@@ -84,12 +84,12 @@ def _assumed(answer: Answer, expr: Expr) -> Answer:
     return replace(answer, doubt="; ".join(dict.fromkeys([said, *answer.doubt.split("; ")])).rstrip("; "))
 
 
-def _none(expr: Expr, facts: Facts) -> Answer:
+def _none(expr: Expr, facts: ForeignValues) -> Answer:
     asked = _asked(expr, facts)
     return Answer(None, f"nothing says it; looked for {listed(asked, 'and')}", asked, absent=True)
 
 
-def _asked(expr: Expr, facts: Facts) -> tuple[str, ...]:
+def _asked(expr: Expr, facts: ForeignValues) -> tuple[str, ...]:
     return tuple(sorted({origin for name in names(expr) for origin in facts.origins.get(name, (name,))}))
 
 

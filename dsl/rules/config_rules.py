@@ -12,12 +12,12 @@ from kvplan.dsl.rules.rule import Params, foreign, parse_rules
 from kvplan.dsl.schema.fields import LABEL, fields, items, named, text, words
 from kvplan.dsl.schema.model import CONFIG, OWN, REMARK
 from kvplan.dsl.text.diagnostics import Sink
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlTable
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class RemarkRule:
     """A sentence to say where `when` holds; {name} is replaced."""
 
     when: Expr
@@ -25,7 +25,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ConfigRules:
     """`inside`: mappings in which the numbers may stand. `match`: keys that tell one model from another.
 
     `words` are worth what their expressions are, in this order, each of which may use those before it and, where it is
@@ -38,37 +38,37 @@ class Reading:
     inside: tuple[str, ...] = ()
     match: tuple[str, ...] = ()
     words: tuple[tuple[str, Expr], ...] = ()
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[RemarkRule, ...] = ()
     caches: tuple[Rule, ...] = ()
-    faults: tuple[Remark, ...] = ()
+    faults: tuple[RemarkRule, ...] = ()
     about: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
 
 
-def parse_reading(sink: Sink, root: Table, name: str, span: Span) -> Reading:
+def parse_reading(sink: Sink, root: YamlTable, name: str, span: SourceSpan) -> ConfigRules:
     """A config file, with every error in the sink."""
     found = fields(sink, root, CONFIG.what, CONFIG.known, CONFIG.required)
     text(sink, found.get("title"), "title")
     inside, match, about, aside = (words(sink, found.get(key), key) for key in ("inside", "match", "about", "aside"))
     remarks, faults = (_remarks(sink, found.get(key), key) for key in ("remarks", "faults"))
-    return Reading(name, inside, match, _words(sink, found.get("words")), remarks, (), faults, about, aside)
+    return ConfigRules(name, inside, match, _words(sink, found.get("words")), remarks, (), faults, about, aside)
 
 
-def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> Reading:
+def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> ConfigRules:
     """What the model file `name` says under `config`."""
     if tree is None:
-        return Reading(name)
+        return ConfigRules(name)
     found = fields(sink, tree, OWN.what, OWN.known)
     rules: tuple[Rule, ...] = ()
     for cache, (value, span) in named(sink, found.get("caches"), "caches of config", LABEL).items():
         made = parse_rules(sink, value, f"cache '{cache}' of config", params_of)
         rules += tuple(replace(rule, name=cache, span=span) for rule in made)
     words_, remarks = _words(sink, found.get("words")), _remarks(sink, found.get("remarks"), "remarks")
-    return Reading(name, (), (), words_, remarks, rules)
+    return ConfigRules(name, (), (), words_, remarks, rules)
 
 
-def over(general: Reading, own: Reading) -> Reading:
+def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
     """Both readings. A model's rules come first; its words as early as can be: after those of their name or use."""
     words_ = general.words
     for name, expr in own.words:
@@ -84,12 +84,12 @@ def _words(sink: Sink, tree: Tree | None) -> tuple[tuple[str, Expr], ...]:
     return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
 
 
-def _remarks(sink: Sink, tree: Tree | None, what: str) -> tuple[Remark, ...]:
+def _remarks(sink: Sink, tree: Tree | None, what: str) -> tuple[RemarkRule, ...]:
     made = [_remark(sink, item) for item in items(sink, tree, what)]
     return tuple(remark for remark in made if remark is not None)
 
 
-def _remark(sink: Sink, tree: Tree) -> Remark | None:
+def _remark(sink: Sink, tree: Tree) -> RemarkRule | None:
     found: Mapping[str, Tree] = fields(sink, tree, REMARK.what, REMARK.known, REMARK.required)
     when, say = foreign(sink, found.get("when"), "when"), text(sink, found.get("say"), "say")
-    return Remark(when, say) if when and say else None
+    return RemarkRule(when, say) if when and say else None

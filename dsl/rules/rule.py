@@ -12,19 +12,19 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import EVERY, parse_expr
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import Param, Rule
-from kvplan.dsl.rules.answers import Answer, Facts, ask, shortened
+from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
 from kvplan.dsl.schema.fields import LABEL, entries, fields, guarded, scalar, shape, words
 from kvplan.dsl.schema.kind import RULE
 from kvplan.dsl.schema.params import checked
 from kvplan.dsl.text.diagnostics import Sink
-from kvplan.dsl.text.yaml_reader import List, Table, Tree
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
 
 # The parameters of a kind by its name; None where there is no such kind.
 Params = Callable[[str], Mapping[str, Param] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleMatch:
     """What a rule says of some facts: an answer for each parameter that it names."""
 
     rule: Rule
@@ -47,13 +47,13 @@ def parse_rules(
 
     Reports K001, K003, K008 and errors of expressions.
     """
-    items = tree.items if isinstance(tree, List) else (tree,) if tree is not None else ()
+    items = tree.items if isinstance(tree, YamlList) else (tree,) if tree is not None else ()
     made = [_rule(sink, item, what, params_of, kind, tuple(more)) for item in items]
     return tuple(rule for rule in made if rule is not None)
 
 
 def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str, more: tuple[str, ...]) -> Rule | None:
-    if not isinstance(tree, Table):
+    if not isinstance(tree, YamlTable):
         sink.add("K003", f"{what} must be a mapping or a list of mappings, not {shape(tree)}", tree.span)
         return None
     given = {key.text: value for key, value in entries(sink, tree, what).items()}
@@ -87,13 +87,13 @@ def _name(sink: Sink, tree: Tree | None, kind: str) -> str:
     return found.text if found else kind
 
 
-def first(rules: Iterable[Rule], facts: Facts) -> tuple[Rule | None, tuple[str, ...]]:
+def first(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[str, ...]]:
     """The first rule that holds, and what is to be said of those before it that nobody can judge."""
     rule, said = judged(rules, facts)
     return rule, tuple(f"{name}: {doubt}" for name, doubt in said)
 
 
-def judged(rules: Iterable[Rule], facts: Facts) -> tuple[Rule | None, tuple[tuple[str, str], ...]]:
+def judged(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[tuple[str, str], ...]]:
     """The first rule that holds; of those before it that nobody can judge, the name and why."""
     said: list[tuple[str, str]] = []
     for rule in rules:
@@ -104,9 +104,9 @@ def judged(rules: Iterable[Rule], facts: Facts) -> tuple[Rule | None, tuple[tupl
     return None, tuple(said)
 
 
-def apply(rule: Rule, facts: Facts, params: Mapping[str, Param]) -> Found:
+def apply(rule: Rule, facts: ForeignValues, params: Mapping[str, Param]) -> RuleMatch:
     """What a rule says of `facts`; a value that its parameter cannot have is none."""
-    return Found(rule, {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()})
+    return RuleMatch(rule, {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()})
 
 
 def _fitting(answer: Answer, param: Param) -> Answer:

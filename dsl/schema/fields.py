@@ -9,8 +9,8 @@ from typing import TypeVar
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Name, Text, used
 from kvplan.dsl.text.diagnostics import DslError, Sink, close, listed, nearest
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import List, Scalar, Table, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 T = TypeVar("T")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -21,16 +21,16 @@ KEYWORDS = {"if", "else", "and", "or", "not", "true", "false"}
 
 
 def shape(tree: Tree) -> str:
-    if isinstance(tree, Scalar):
+    if isinstance(tree, YamlScalar):
         return "nothing" if tree.empty else f"'{tree.text}'"
-    return "a mapping" if isinstance(tree, Table) else "a list"
+    return "a mapping" if isinstance(tree, YamlTable) else "a list"
 
 
-def entries(sink: Sink, tree: Tree | None, what: str) -> dict[Scalar, Tree]:
+def entries(sink: Sink, tree: Tree | None, what: str) -> dict[YamlScalar, Tree]:
     """The entries of a mapping, without notes (keys that begin with '-')."""
     if tree is None:
         return {}
-    if not isinstance(tree, Table):
+    if not isinstance(tree, YamlTable):
         sink.add("K003", f"{what} must be a mapping, not {shape(tree)}", tree.span)
         return {}
     return {entry.key: entry.value for entry in tree.entries if not entry.key.text.startswith("-")}
@@ -47,16 +47,16 @@ def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: It
             sink.add("K001", f"unknown key '{key.text}' in {what}", key.span, help=nearest(key.text, allowed))
     meant = {hit for key in entries(Sink(), tree, what) if key.text not in found for hit in close(key.text, allowed)}
     missing = [name for name in required if name not in found and name not in meant]
-    if missing and isinstance(tree, Table):
+    if missing and isinstance(tree, YamlTable):
         quoted = listed([f"'{name}'" for name in missing], "and")
         sink.add("K002", f"{what} lacks {quoted}", tree.span, help=f"add {', '.join(f'{m}: …' for m in missing)}")
     return found
 
 
-def scalar(sink: Sink, tree: Tree | None, what: str) -> Scalar | None:
+def scalar(sink: Sink, tree: Tree | None, what: str) -> YamlScalar | None:
     if tree is None:
         return None
-    if isinstance(tree, Scalar) and not tree.empty:
+    if isinstance(tree, YamlScalar) and not tree.empty:
         return tree
     sink.add("K003", f"{what} must be a single value, not {shape(tree)}", tree.span)
     return None
@@ -95,15 +95,15 @@ def integer(sink: Sink, tree: Tree | None, what: str, least: int = 0, most: int 
 
 def words(sink: Sink, tree: Tree | None, what: str) -> tuple[str, ...]:
     """A list of words; a single word is a list of one."""
-    if isinstance(tree, Scalar) and not tree.empty:
+    if isinstance(tree, YamlScalar) and not tree.empty:
         return (tree.text,)
-    return tuple(item.text for item in items(sink, tree, what) if isinstance(item, Scalar))
+    return tuple(item.text for item in items(sink, tree, what) if isinstance(item, YamlScalar))
 
 
 def items(sink: Sink, tree: Tree | None, what: str) -> tuple[Tree, ...]:
     if tree is None:
         return ()
-    if isinstance(tree, List):
+    if isinstance(tree, YamlList):
         return tree.items
     sink.add("K003", f"{what} must be a list, not {shape(tree)}", tree.span)
     return ()
@@ -111,7 +111,7 @@ def items(sink: Sink, tree: Tree | None, what: str) -> tuple[Tree, ...]:
 
 def named(
     sink: Sink, tree: Tree | None, what: str, pattern: re.Pattern[str] = IDENTIFIER
-) -> dict[str, tuple[Tree, Span]]:
+) -> dict[str, tuple[Tree, SourceSpan]]:
     """Entries whose keys are names that expressions can use (or labels); else K009."""
     found = {}
     for key, value in entries(sink, tree, what).items():
@@ -134,7 +134,7 @@ def guarded(sink: Sink, parse: Callable[[], T]) -> T | None:
 def expression(sink: Sink, tree: Tree | None, what: str) -> Expr | None:
     if tree is None:
         return None
-    if not isinstance(tree, Scalar):
+    if not isinstance(tree, YamlScalar):
         help = "quote an expression that begins with a bracket"
         sink.add("E023", f"{what} must be an expression, not {shape(tree)}", tree.span, help=help)
         return None
@@ -161,7 +161,7 @@ def placeholders(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\{([^{}]*)\}", text))
 
 
-def check_sentence(sink: Sink, tree: Scalar, known: Iterable[str]) -> None:
+def check_sentence(sink: Sink, tree: YamlScalar, known: Iterable[str]) -> None:
     """Report every {name} in a sentence that is not `known` (E005)."""
     names = set(known)
     for name in placeholders(tree.text):

@@ -8,14 +8,14 @@ from kvplan.dsl.schema.shapes import (
     EXPRESSION,
     TEXT,
     TRUTH,
-    Either,
+    EitherShape,
     Form,
-    Key,
-    Known,
-    Many,
-    Named,
-    Scalar,
-    Whole,
+    FormKey,
+    ListShape,
+    MapShape,
+    NameShape,
+    ScalarShape,
+    WholeShape,
     document,
 )
 
@@ -24,21 +24,21 @@ FAMILY = "variants"
 ONCE = ("kvplan", "model", FAMILY)
 # Layers that a model may have, and draft layers: a slip of a digit must not take all memory.
 MOST_LAYERS = 1000
-HELD = Either((Many(Whole()), EXPRESSION))
+HELD = EitherShape((ListShape(WholeShape()), EXPRESSION))
 
 CACHE = Form(
     "a cache",
     (
-        Key("kind", Known("kind"), "what is stored", True),
-        Key(
+        FormKey("kind", NameShape("kind"), "what is stored", True),
+        FormKey(
             "layers",
             HELD,
             "which layers have it: `all`, `drafts`, a list of numbers, or an expression of `layer`",
             True,
         ),
-        Key("needs", NEEDED, "which tokens a reader must have, instead of what the kind says"),
-        Key("optional", TRUTH, "whether it is skipped, and reported, where one side lacks it"),
-        Key(
+        FormKey("needs", NEEDED, "which tokens a reader must have, instead of what the kind says"),
+        FormKey("optional", TRUTH, "whether it is skipped, and reported, where one side lacks it"),
+        FormKey(
             "when",
             EXPRESSION,
             "an expression of a side's options; where it is false, the side does not store the cache",
@@ -48,48 +48,53 @@ CACHE = Form(
 )
 REMARK = Form(
     "a remark",
-    (Key("when", EXPRESSION, "where it is said", True), Key("say", TEXT, "the sentence; `{name}` is replaced", True)),
+    (
+        FormKey("when", EXPRESSION, "where it is said", True),
+        FormKey("say", TEXT, "the sentence; `{name}` is replaced", True),
+    ),
 )
-FOUND = Form("a cache's rule", (Key("kind", Known("kind"), "what is stored", True), *RULE.keys), rest=EXPRESSION)
-WORDS = Key(
-    "words", Named(EXPRESSION), "names for what a configuration says, in this order; each may use those before it"
+FOUND = Form(
+    "a cache's rule", (FormKey("kind", NameShape("kind"), "what is stored", True), *RULE.keys), rest=EXPRESSION
 )
-REMARKS = Key("remarks", Many(REMARK), "sentences to say to whoever reads a configuration")
+WORDS = FormKey(
+    "words", MapShape(EXPRESSION), "names for what a configuration says, in this order; each may use those before it"
+)
+REMARKS = FormKey("remarks", ListShape(REMARK), "sentences to say to whoever reads a configuration")
 OWN = Form(
     "config",
     (
         WORDS,
-        Key(
+        FormKey(
             "caches",
-            Named(Either((FOUND, Many(FOUND))), label=True),
+            MapShape(EitherShape((FOUND, ListShape(FOUND))), label=True),
             "rules for caches, which come before those of the kinds",
         ),
         REMARKS,
     ),
 )
 MODEL_KEYS = (
-    Key(
+    FormKey(
         "match",
-        Named(Either((TEXT, Many(TEXT))), keys=Known("key")),
+        MapShape(EitherShape((TEXT, ListShape(TEXT))), keys=NameShape("key")),
         "keys of a checkpoint's configuration by which the model is known, each with its value or a list of values",
     ),
-    Key("dtype", DTYPE, "element type of the model; an engine's cache type defaults to it", True),
-    Key("query_heads", Whole(), "what engines check sharding against"),
-    Key("layers", Whole(1, MOST_LAYERS), "how many layers the model has, with caches or without", True),
-    Key(
+    FormKey("dtype", DTYPE, "element type of the model; an engine's cache type defaults to it", True),
+    FormKey("query_heads", WholeShape(), "what engines check sharding against"),
+    FormKey("layers", WholeShape(1, MOST_LAYERS), "how many layers the model has, with caches or without", True),
+    FormKey(
         "drafts",
-        Whole(0, MOST_LAYERS),
+        WholeShape(0, MOST_LAYERS),
         "how many draft layers follow them, 0 if not given; they run on the last stage of a pipeline",
     ),
-    Key("caches", Named(CACHE, label=True), "what its layers store", True),
-    Key("config", OWN, "how a configuration of such a model is read where the kinds' `match` does not say it"),
+    FormKey("caches", MapShape(CACHE, label=True), "what its layers store", True),
+    FormKey("config", OWN, "how a configuration of such a model is read where the kinds' `match` does not say it"),
 )
 VARIANT = Form(
     "a variant",
     (
-        Key("title", TEXT, "what it is called, for people"),
-        Key("doc", TEXT, "more, for people"),
-        Key("doc-ref", TEXT, "where its numbers come from"),
+        FormKey("title", TEXT, "what it is called, for people"),
+        FormKey("doc", TEXT, "more, for people"),
+        FormKey("doc-ref", TEXT, "where its numbers come from"),
         *MODEL_KEYS,
     ),
 )
@@ -98,41 +103,49 @@ MODEL = document(
     "a model",
     "which layers have which kind of cache, with which numbers",
     *MODEL_KEYS,
-    Key(
+    FormKey(
         FAMILY,
-        Named(VARIANT, label=True),
+        MapShape(VARIANT, label=True),
         "models that differ from this file in some keys; the file itself is none then",
     ),
 )
 PLAN = Form(
     "a plan",
     (
-        Key(
+        FormKey(
             "models",
-            Many(Known("model"), bare=True),
+            ListShape(NameShape("model"), bare=True),
             "names, or paths that begin at the deployment file's folder",
             True,
         ),
-        Key("prefill", Many(Scalar("side"), bare=True), "sides that have the cache", True),
-        Key("decode", Many(Scalar("side"), bare=True), "sides that need it", True),
-        Key("options", Named(TEXT, keys=Known("option")), "options of `kvplan compile`"),
+        FormKey("prefill", ListShape(ScalarShape("side"), bare=True), "sides that have the cache", True),
+        FormKey("decode", ListShape(ScalarShape("side"), bare=True), "sides that need it", True),
+        FormKey("options", MapShape(TEXT, keys=NameShape("option")), "options of `kvplan compile`"),
     ),
 )
 DEPLOYMENT = document(
     "deployment",
     "a deployment",
     "which pairs of sides are to be compiled",
-    Key("plans", Many(PLAN), "what is compiled: all models times all pairs of sides", True),
+    FormKey("plans", ListShape(PLAN), "what is compiled: all models times all pairs of sides", True),
 )
 CONFIG = document(
     "config",
     "a config",
     "how the configurations of one format are read, whatever the model",
-    Key("inside", Many(Scalar("name"), bare=True), "mappings in which the numbers of a model may stand"),
-    Key("match", Many(Scalar("name"), bare=True), "keys that tell one model from another; the first must hold"),
-    Key("words", WORDS.shape, WORDS.doc, True),
+    FormKey("inside", ListShape(ScalarShape("name"), bare=True), "mappings in which the numbers of a model may stand"),
+    FormKey(
+        "match", ListShape(ScalarShape("name"), bare=True), "keys that tell one model from another; the first must hold"
+    ),
+    FormKey("words", WORDS.shape, WORDS.doc, True),
     REMARKS,
-    Key("faults", Many(REMARK), "sentences to refuse a configuration with"),
-    Key("about", Many(Scalar("pattern"), bare=True), "what keys look like that are about caches; `*` is any letters"),
-    Key("aside", Many(Scalar("pattern"), bare=True), "keys that look so and are not about what is stored"),
+    FormKey("faults", ListShape(REMARK), "sentences to refuse a configuration with"),
+    FormKey(
+        "about",
+        ListShape(ScalarShape("pattern"), bare=True),
+        "what keys look like that are about caches; `*` is any letters",
+    ),
+    FormKey(
+        "aside", ListShape(ScalarShape("pattern"), bare=True), "keys that look so and are not about what is stored"
+    ),
 )

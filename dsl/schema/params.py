@@ -11,8 +11,8 @@ from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import check_names, expression, fields, named, scalar, text, word, worded, words
 from kvplan.dsl.schema.kind import PARAM, TYPES
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.source import Span
-from kvplan.dsl.text.yaml_reader import Scalar, Tree
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
 
 # What to say of a word where such a value is expected.
 WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expected: multiples(16) or sizes(16, 32)"}
@@ -24,7 +24,7 @@ def parse_params(sink: Sink, tree: Tree | None, what: str) -> dict[str, Param]:
     return {name: _param(sink, name, value, span) for name, (value, span) in found.items()}
 
 
-def _param(sink: Sink, name: str, tree: Tree, span: Span) -> Param:
+def _param(sink: Sink, name: str, tree: Tree, span: SourceSpan) -> Param:
     found = fields(sink, tree, f"'{name}'", PARAM.known)
     kind = word(sink, found.get("type"), "type", TYPES, "int")
     values = words(sink, found.get("values"), "values")
@@ -136,7 +136,7 @@ def _walk(sink: Sink, exprs: Mapping[str, Expr], path: tuple[str, ...], done: se
 
 def dtype_word(sink: Sink, tree: Tree | None, what: str) -> str | None:
     """The canonical name of an element type written as a plain word (T002)."""
-    found: Scalar | None = scalar(sink, tree, what)
+    found: YamlScalar | None = scalar(sink, tree, what)
     if found is None:
         return None
     if found.text not in dtypes.NAMES:

@@ -11,7 +11,7 @@ from kvplan.dsl.lang import dtypes
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarShape:
     """A single value. `what` says it in words; `pattern` is a regular expression for all of it."""
 
     what: str
@@ -19,14 +19,14 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class ExpressionShape:
     """An expression, where `token` is true also `~`, which stands for the tokens."""
 
     token: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeShape:
     """A whole number from `least`, to `most` if that is not None."""
 
     least: int = 0
@@ -34,7 +34,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class WordShape:
     """One of `values`; where `option` is true also `{option}`, the value of an engine's option."""
 
     values: tuple[str, ...]
@@ -42,7 +42,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class NameShape:
     """The name of something that a file of the sort `sort` describes, or one of `words`."""
 
     sort: str
@@ -50,7 +50,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
+class ListShape:
     """A list; where `bare` is true a single value is a list of one."""
 
     of: Shape
@@ -58,7 +58,7 @@ class Many:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class MapShape:
     """A mapping from names to values of one shape: names of expressions, or labels, or what `keys` says.
 
     `must`: the names that are always there.
@@ -66,19 +66,19 @@ class Named:
 
     of: Shape
     label: bool = False
-    keys: Known | None = None
+    keys: NameShape | None = None
     must: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class EitherShape:
     """One of several shapes."""
 
     shapes: tuple[Shape, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class FormKey:
     """A key of a form: `doc` is a sentence, or what may stand for one, in Markdown."""
 
     name: str
@@ -95,7 +95,7 @@ class Form:
     """
 
     what: str
-    keys: tuple[Key, ...]
+    keys: tuple[FormKey, ...]
     rest: Shape | None = None
     doc: str = ""
     known: tuple[str, ...] = field(init=False)
@@ -105,26 +105,26 @@ class Form:
         object.__setattr__(self, "known", tuple(key.name for key in self.keys))
         object.__setattr__(self, "required", tuple(key.name for key in self.keys if key.required))
 
-    def key(self, name: str) -> Key:
+    def key(self, name: str) -> FormKey:
         return next(key for key in self.keys if key.name == name)
 
 
-Shape = Scalar | Expression | Whole | Word | Known | Many | Named | Either | Form
+Shape = ScalarShape | ExpressionShape | WholeShape | WordShape | NameShape | ListShape | MapShape | EitherShape | Form
 
-TEXT = Scalar("text")
-EXPRESSION = Expression()
-STORAGE = Scalar("storage expression")
-TRUTH = Word(("true", "false"))
-DTYPE = Word(dtypes.NAMES)
+TEXT = ScalarShape("text")
+EXPRESSION = ExpressionShape()
+STORAGE = ScalarShape("storage expression")
+TRUTH = WordShape(("true", "false"))
+DTYPE = WordShape(dtypes.NAMES)
 
 
-def document(sort: str, what: str, doc: str, *keys: Key) -> Form:
+def document(sort: str, what: str, doc: str, *keys: FormKey) -> Form:
     """The form of a file: what all files have, then its own keys."""
     head = (
-        Key("kvplan", Word(("1",)), "the version of the format, 1; the first key"),
-        Key(sort, Scalar("name"), "the name, which is the file's without `.yaml`"),
-        Key("title", TEXT, "what it is called, for people", required=sort != "deployment"),
-        Key("doc", TEXT, "more, for people"),
-        Key("doc-ref", TEXT, "where the numbers or the rules come from"),
+        FormKey("kvplan", WordShape(("1",)), "the version of the format, 1; the first key"),
+        FormKey(sort, ScalarShape("name"), "the name, which is the file's without `.yaml`"),
+        FormKey("title", TEXT, "what it is called, for people", required=sort != "deployment"),
+        FormKey("doc", TEXT, "more, for people"),
+        FormKey("doc-ref", TEXT, "where the numbers or the rules come from"),
     )
     return Form(what, (*head, *keys), doc=doc)

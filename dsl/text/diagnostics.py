@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 SHORT_LIST = 8
 
@@ -18,7 +18,7 @@ class Diagnostic:
 
     code: str
     message: str
-    span: Span
+    span: SourceSpan
     notes: tuple[str, ...] = ()
     help: str = ""
     values: tuple[tuple[str, object], ...] = ()
@@ -41,7 +41,7 @@ class Sink:
 
     found: list[Diagnostic] = field(default_factory=list)
 
-    def add(self, code: str, message: str, span: Span, *notes: str, help: str = "") -> None:
+    def add(self, code: str, message: str, span: SourceSpan, *notes: str, help: str = "") -> None:
         self.found.append(Diagnostic(code, message, span, tuple(note for note in notes if note), help))
 
     def take(self, error: DslError) -> None:
@@ -113,7 +113,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _caret(span: Span) -> str:
+def _caret(span: SourceSpan) -> str:
     before = span.text[: span.column - 1]
     room = max(len(span.text) - len(before), 1)
     return "".join("\t" if c == "\t" else " " for c in before) + "^" * min(span.length, room)

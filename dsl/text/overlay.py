@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from kvplan.dsl.text.yaml_reader import Entry, Table
+from kvplan.dsl.text.yaml_reader import YamlEntry, YamlTable
 
 
-def merged(base: Table, own: Table) -> Table:
+def merged(base: YamlTable, own: YamlTable) -> YamlTable:
     """`own` laid over `base`: mappings deep, everything else replaced."""
     found = {entry.key.text: entry for entry in base.entries}
     for entry in own.entries:
         under = found.get(entry.key.text)
         value = entry.value
-        if under is not None and isinstance(under.value, Table) and isinstance(value, Table):
+        if under is not None and isinstance(under.value, YamlTable) and isinstance(value, YamlTable):
             value = merged(under.value, value)
-        found[entry.key.text] = Entry(entry.key, value)
-    return Table(tuple(found.values()), own.span)
+        found[entry.key.text] = YamlEntry(entry.key, value)
+    return YamlTable(tuple(found.values()), own.span)
 
 
-def without(table: Table, *keys: str) -> Table:
+def without(table: YamlTable, *keys: str) -> YamlTable:
     """`table` less some of its keys."""
-    return Table(tuple(entry for entry in table.entries if entry.key.text not in keys), table.span)
+    return YamlTable(tuple(entry for entry in table.entries if entry.key.text not in keys), table.span)

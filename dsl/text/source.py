@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SourceSpan:
     """`length` characters from `line`:`column`, both counted from 1; `text` is the whole line, for messages."""
 
     path: str
@@ -17,32 +17,32 @@ class Span:
     length: int
     text: str = field(default="", compare=False, repr=False)
 
-    def at(self, offset: int, length: int) -> Span:
+    def at(self, offset: int, length: int) -> SourceSpan:
         """`length` characters from `offset` characters into this span, on the same line."""
-        return Span(self.path, self.line, self.column + offset, max(length, 1), self.text)
+        return SourceSpan(self.path, self.line, self.column + offset, max(length, 1), self.text)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """A file's text, split into lines once; `path` is how messages name it."""
 
     path: str
     text: str
     lines: tuple[str, ...]
 
-    def span(self, line: int, column: int, length: int) -> Span:
+    def span(self, line: int, column: int, length: int) -> SourceSpan:
         """A span from a line and a column counted from 0."""
         text = self.lines[line] if line < len(self.lines) else ""
-        return Span(self.path, line + 1, column + 1, max(length, 1), text)
+        return SourceSpan(self.path, line + 1, column + 1, max(length, 1), text)
 
 
-def source(path: str, text: str) -> Source:
-    return Source(path, text, tuple(line.rstrip("\r") for line in text.split("\n")))
+def source(path: str, text: str) -> SourceText:
+    return SourceText(path, text, tuple(line.rstrip("\r") for line in text.split("\n")))
 
 
-def inline(text: str, name: str = "<text>") -> Span:
+def inline(text: str, name: str = "<text>") -> SourceSpan:
     """The span of a text that stands in no file."""
-    return Span(name, 1, 1, max(len(text), 1), text)
+    return SourceSpan(name, 1, 1, max(len(text), 1), text)
 
 
 def shown(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
-from kvplan.dsl.text.source import Source, Span, shown, source
+from kvplan.dsl.text.source import SourceSpan, SourceText, shown, source
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FORBIDDEN_HELP = "write the value out where it is used"
@@ -22,11 +22,11 @@ STAR_HELP = f"{FORBIDDEN_HELP}, or quote a text that begins with '*'"
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class YamlScalar:
     """A scalar as text. `exact`: the text stands at `span` letter by letter, so that places inside it are known."""
 
     text: str
-    span: Span
+    span: SourceSpan
     exact: bool = True
     quoted: bool = False
 
@@ -36,57 +36,57 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    key: Scalar
+class YamlEntry:
+    key: YamlScalar
     value: Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class YamlTable:
     """A mapping, in the order written."""
 
-    entries: tuple[Entry, ...]
-    span: Span
+    entries: tuple[YamlEntry, ...]
+    span: SourceSpan
 
     def get(self, key: str) -> Tree | None:
         return next((entry.value for entry in self.entries if entry.key.text == key), None)
 
 
 @dataclass(frozen=True, slots=True)
-class List:
+class YamlList:
     items: tuple[Tree, ...]
-    span: Span
+    span: SourceSpan
 
 
-Tree = Scalar | Table | List
+Tree = YamlScalar | YamlTable | YamlList
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """A file's tree, and the errors that its YAML has."""
 
     path: Path
-    root: Table
+    root: YamlTable
     errors: tuple[Diagnostic, ...]
 
 
-def read(path: Path) -> Document:
+def read(path: Path) -> YamlDocument:
     """The tree of a file. Raises DslError (Y…) where there is no tree at all; other errors are in the document."""
     name = shown(path)
     try:
         data = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
-        raise DslError(Diagnostic("Y012", f"the file cannot be read: {reason}", Span(name, 1, 1, 1))) from None
+        raise DslError(Diagnostic("Y012", f"the file cannot be read: {reason}", SourceSpan(name, 1, 1, 1))) from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DslError(Diagnostic("Y007", f"byte {error.start} is not UTF-8", Span(name, line, 1, 1))) from None
+        raise DslError(Diagnostic("Y007", f"byte {error.start} is not UTF-8", SourceSpan(name, line, 1, 1))) from None
     return read_text(text, path)
 
 
-def read_text(text: str, path: Path) -> Document:
+def read_text(text: str, path: Path) -> YamlDocument:
     """The tree of a text that stands in `path`. Raises DslError (Y…)."""
     where, sink = source(shown(path), text), Sink()
     _refuse_tabs(where)
@@ -102,23 +102,25 @@ def read_text(text: str, path: Path) -> Document:
         raise DslError(Diagnostic("Y001", f"not YAML: {error.reason}", where.span(0, 0, 1))) from None
     if any(d.code == "Y006" for d in sink.found):
         raise DslError(*sink.found)
-    if root is None or (isinstance(root, Scalar) and root.empty):
-        raise DslError(*sink.found, Diagnostic("Y008", "the file is empty", Span(where.path, 1, 1, 1), (), STARTS))
-    if not isinstance(root, Table):
+    if root is None or (isinstance(root, YamlScalar) and root.empty):
+        raise DslError(
+            *sink.found, Diagnostic("Y008", "the file is empty", SourceSpan(where.path, 1, 1, 1), (), STARTS)
+        )
+    if not isinstance(root, YamlTable):
         raise DslError(*sink.found, Diagnostic("Y013", "a layout file is a mapping", root.span, (), STARTS))
-    return Document(path, root, tuple(sink.found))
+    return YamlDocument(path, root, tuple(sink.found))
 
 
 STARTS = "it begins with 'kvplan: 1'"
 
 
 @cache
-def read_cached(path: Path, changed: int, size: int) -> Document:
+def read_cached(path: Path, changed: int, size: int) -> YamlDocument:
     """`read`, once per state of a file: pass its time of change and size."""
     return read(path)
 
 
-def _refuse_tabs(where: Source) -> None:
+def _refuse_tabs(where: SourceText) -> None:
     for number, line in enumerate(where.lines):
         blank = line[: len(line) - len(line.lstrip())]
         if "\t" in blank and line.strip() and not line.lstrip().startswith("#"):
@@ -126,7 +128,7 @@ def _refuse_tabs(where: Source) -> None:
             raise DslError(Diagnostic("Y009", "a tab indents this line", span, (), "indent with spaces"))
 
 
-def _syntax(where: Source, error: yaml.MarkedYAMLError) -> Diagnostic:
+def _syntax(where: SourceText, error: yaml.MarkedYAMLError) -> Diagnostic:
     mark = error.problem_mark or error.context_mark
     if mark and error.context_mark and not "".join(where.lines[mark.line :]).strip():
         mark = error.context_mark  # at the end of the file there is nothing to show
@@ -144,7 +146,7 @@ def _syntax(where: Source, error: yaml.MarkedYAMLError) -> Diagnostic:
 class _Reader:
     """One pass over the events of one file."""
 
-    def __init__(self, where: Source, sink: Sink) -> None:
+    def __init__(self, where: SourceText, sink: Sink) -> None:
         self.where, self.sink = where, sink
         self.events: Iterator[Any] = yaml.parse(where.text, Loader=Loader)
 
@@ -162,7 +164,7 @@ class _Reader:
     def _node(self, event: Any, flow: bool = False) -> Tree:
         if isinstance(event, yaml.AliasEvent):
             self._add("Y004", f"alias '*{event.anchor}'", event, STAR_HELP)
-            return Scalar(f"*{event.anchor}", self._span(event), quoted=True)
+            return YamlScalar(f"*{event.anchor}", self._span(event), quoted=True)
         if event.anchor is not None:
             self._add("Y003", f"anchor '&{event.anchor}'", event, FORBIDDEN_HELP)
         if event.tag is not None:
@@ -172,51 +174,51 @@ class _Reader:
             return self._scalar(event)
         return self._table(event) if isinstance(event, yaml.MappingStartEvent) else self._list(event)
 
-    def _scalar(self, event: Any) -> Scalar:
+    def _scalar(self, event: Any) -> YamlScalar:
         start, end = event.start_mark, event.end_mark
         quoted = event.style not in (None, "")  # libyaml says "" where the Python parser says None
         if start.line == end.line and event.anchor is None and event.tag is None:
             inner = start.column + (event.style in ("'", '"'))
             span = self.where.span(start.line, inner, len(event.value))
             if span.text[inner : inner + len(event.value)] == event.value and event.style not in ("|", ">"):
-                return Scalar(event.value, span, True, quoted)
-        return Scalar(event.value, self._span(event), False, quoted)
+                return YamlScalar(event.value, span, True, quoted)
+        return YamlScalar(event.value, self._span(event), False, quoted)
 
-    def _list(self, event: Any) -> List:
+    def _list(self, event: Any) -> YamlList:
         span, items = self._span(event), []
         while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
             items.append(self._node(inner, bool(event.flow_style)))
-        return List(tuple(items), span)
+        return YamlList(tuple(items), span)
 
-    def _table(self, event: Any) -> Table:
-        flow, entries, seen = bool(event.flow_style), list[Entry](), dict[str, Scalar]()
+    def _table(self, event: Any) -> YamlTable:
+        flow, entries, seen = bool(event.flow_style), list[YamlEntry](), dict[str, YamlScalar]()
         while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
             key = self._node(inner)
             value = self._node(next(self.events), flow)
-            if not isinstance(key, Scalar):
+            if not isinstance(key, YamlScalar):
                 self.sink.add("Y011", "a key must be a word", key.span)
             elif key.text in seen:
                 first = seen[key.text].span.line
                 self.sink.add("Y002", f"key '{key.text}' is given twice", key.span, f"first given at line {first}")
-            elif flow and isinstance(value, Scalar) and value.empty:
+            elif flow and isinstance(value, YamlScalar) and value.empty:
                 self._comma(key, entries)
             else:
                 seen[key.text] = key
-                entries.append(Entry(key, value))
-        return Table(tuple(entries), self._span(event))
+                entries.append(YamlEntry(key, value))
+        return YamlTable(tuple(entries), self._span(event))
 
-    def _comma(self, key: Scalar, entries: list[Entry]) -> None:
+    def _comma(self, key: YamlScalar, entries: list[YamlEntry]) -> None:
         last = entries[-1].value if entries else None
-        if isinstance(last, Scalar) and not last.quoted:
+        if isinstance(last, YamlScalar) and not last.quoted:
             note = f"inside {{ }} a comma ends the value '{last.text}'"
             self.sink.add(
                 "Y010", f"key '{key.text}' has no value", key.span, note, help="quote an expression with a comma"
             )
-            entries[-1] = Entry(entries[-1].key, _joined(last, key))
+            entries[-1] = YamlEntry(entries[-1].key, _joined(last, key))
             return
         self.sink.add("Y010", f"key '{key.text}' has no value", key.span, help="write key: value")
 
-    def _span(self, event: Any) -> Span:
+    def _span(self, event: Any) -> SourceSpan:
         start, end = event.start_mark, event.end_mark
         line = self.where.lines[start.line] if start.line < len(self.where.lines) else ""
         length = end.column - start.column if end.line == start.line else len(line) - start.column
@@ -227,10 +229,10 @@ class _Reader:
         self.sink.add(code, f"{message} {kind}".strip(), self._span(event), help=help)
 
 
-def _joined(value: Scalar, key: Scalar) -> Scalar:
+def _joined(value: YamlScalar, key: YamlScalar) -> YamlScalar:
     """What was meant where a comma cut a value, so that one mistake is one error."""
     start = value.span.column - 1
     if value.span.line != key.span.line:
-        return Scalar(f"{value.text}, {key.text}", value.span, False)
+        return YamlScalar(f"{value.text}, {key.text}", value.span, False)
     text = value.span.text[start : key.span.column - 1 + key.span.length]
-    return Scalar(text, value.span.at(0, len(text)), value.exact)
+    return YamlScalar(text, value.span.at(0, len(text)), value.exact)

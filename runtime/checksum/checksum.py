@@ -19,13 +19,13 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import ALL, CONTEXT, Group, Interval, Ints, Needs, Pair, Plan, Read
 from kvplan.runtime.checksum import keys, memory, rows
 from kvplan.runtime.checksum import shares as hold
-from kvplan.runtime.checksum.rows import Asked, Sample
+from kvplan.runtime.checksum.rows import Sample, SampledTokens
 from kvplan.runtime.checksum.sums import added, check, first_unlike
 from kvplan.runtime.errors import RegisterError
-from kvplan.runtime.memory.coordinates import Field, Sheet
+from kvplan.runtime.memory.coordinates import LayerSheet, TensorField
 from kvplan.runtime.memory.register import Pool
 
-__all__ = ["EVERY", "Asked", "Sample", "Sums", "added", "check", "first_unlike", "of_read", "of_side"]
+__all__ = ["EVERY", "Sample", "SampledTokens", "Sums", "added", "check", "first_unlike", "of_read", "of_side"]
 
 Sums = dict[tuple[str, int], int]
 Places = tuple[Ints, Ints, Ints]
@@ -80,19 +80,19 @@ def of_side(
         group = share.field.group
         if group.name in tables:
             need = (needs or {}).get(share.field.cache, ALL)
-            asked = Asked(_range(spans, group), need, ((group, shard),), sample)
+            asked = SampledTokens(_range(spans, group), need, ((group, shard),), sample)
             _add(sums, pool, share, asked, tables[group.name])
     return sums
 
 
-def _asked(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Request, sample: Sample) -> Asked:
+def _asked(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Request, sample: Sample) -> SampledTokens:
     theirs = next(group for group in plan.prefill.groups if group.name == pair.prefill)
     ours = next(group for group in plan.decode.groups if group.name == pair.decode)
     turns = (theirs, plan.prefill.workers[read.worker].shard), (ours, plan.decode.workers[decode_worker].shard)
-    return Asked(_range({CONTEXT: request.tokens, **request.lengths}, ours), pair.needs, turns, sample)
+    return SampledTokens(_range({CONTEXT: request.tokens, **request.lengths}, ours), pair.needs, turns, sample)
 
 
-def _add(sums: Sums, pool: Pool, share: hold.Share, asked: Asked, table: Table) -> None:
+def _add(sums: Sums, pool: Pool, share: hold.TensorShare, asked: SampledTokens, table: Table) -> None:
     """Add the digests of a share of one tensor to those of its layers."""
     field = share.field
     for layer in share.layers:
@@ -105,18 +105,18 @@ def _add(sums: Sums, pool: Pool, share: hold.Share, asked: Asked, table: Table) 
             sums[key] = (sums[key] + value * keys.of_layer(sheet.layer)) & keys.MASK
 
 
-def _places(field: Field, asked: Asked, table: Table) -> Places:
+def _places(field: TensorField, asked: SampledTokens, table: Table) -> Places:
     """Kernel blocks, rows in them, and the keys of the rows that are asked for."""
-    if field.unit:
-        row = asked.rows(field.unit)
-        return *rows.place(row, field.unit, field.group, table), keys.odd(row, keys.named("token"))
+    if field.tokens_per_row:
+        row = asked.rows(field.tokens_per_row)
+        return *rows.place(row, field.tokens_per_row, field.group, table), keys.odd(row, keys.named("token"))
     one = np.ones(1 if asked.tokens[0] < asked.tokens[1] else 0, np.int64)
     return one * rows.slot(field.group, table), one * 0, one
 
 
 def _values(
-    pool: Pool, field: Field, sheets: list[Sheet], want: Mapping[str, Interval], places: Places
-) -> Iterator[tuple[Sheet, int]]:
+    pool: Pool, field: TensorField, sheets: list[LayerSheet], want: Mapping[str, Interval], places: Places
+) -> Iterator[tuple[LayerSheet, int]]:
     """The sums of sheets that differ in nothing but their layer, whose keys are made once."""
     digits = keys.cropped(field, sheets[0], want) if sheets and places[0].size else None
     if digits is None:
@@ -124,7 +124,7 @@ def _values(
     count, width = memory.words_of(field.size)
     table = keys.table(field, sheets[0], digits, want, count)
     for sheet in sheets:
-        words = memory.Words(sheet.plane, sheet.offset, field.rows, digits, count, width)
+        words = memory.TensorWords(sheet.plane, sheet.offset, field.rows, digits, count, width)
         yield sheet, memory.total(pool, words, places, table)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.plan.types import Interval, Ints
-from kvplan.runtime.memory.coordinates import Digit, Field, Sheet
+from kvplan.runtime.memory.coordinates import IndexDigit, LayerSheet, TensorField
 
 MASK = (1 << 64) - 1
 U64 = np.uint64
@@ -44,7 +44,7 @@ def of_layer(layer: int) -> int:
     return int(odd(np.array([layer]), named("layer"))[0])
 
 
-def cropped(field: Field, sheet: Sheet, want: Mapping[str, Interval]) -> tuple[Digit, ...] | None:
+def cropped(field: TensorField, sheet: LayerSheet, want: Mapping[str, Interval]) -> tuple[IndexDigit, ...] | None:
     """The digits of a field, each only as far as it reaches what is in `want`; None where nothing is."""
     inside = {axis: _inside(field, sheet, axis, field.digits, want) for axis in field.held}
     if not all(one.any() for one in inside.values()):
@@ -57,7 +57,9 @@ def cropped(field: Field, sheet: Sheet, want: Mapping[str, Interval]) -> tuple[D
     return tuple(found)
 
 
-def table(field: Field, sheet: Sheet, digits: tuple[Digit, ...], want: Mapping[str, Interval], words: int) -> Ints:
+def table(
+    field: TensorField, sheet: LayerSheet, digits: tuple[IndexDigit, ...], want: Mapping[str, Interval], words: int
+) -> Ints:
     """The key of every word of every element that `digits` reach, 0 for those not in `want`; flat, words innermost."""
     shape = (*(digit.count for digit in digits), words)
     total = np.zeros(shape, U64) + of_numbers(np.arange(words), named(field.cache, field.tensor))
@@ -69,7 +71,7 @@ def table(field: Field, sheet: Sheet, digits: tuple[Digit, ...], want: Mapping[s
 
 
 def _inside(
-    field: Field, sheet: Sheet, axis: str, digits: tuple[Digit, ...], want: Mapping[str, Interval]
+    field: TensorField, sheet: LayerSheet, axis: str, digits: tuple[IndexDigit, ...], want: Mapping[str, Interval]
 ) -> npt.NDArray[np.bool_]:
     low, high = want.get(axis, field.held[axis])
     index = _index(field, sheet, axis, digits)
@@ -77,7 +79,7 @@ def _inside(
     return found
 
 
-def _index(field: Field, sheet: Sheet, axis: str, digits: tuple[Digit, ...]) -> Ints:
+def _index(field: TensorField, sheet: LayerSheet, axis: str, digits: tuple[IndexDigit, ...]) -> Ints:
     """The global index on one axis, with a dimension for every digit and one for words, those of no use of length 1."""
     start = field.held[axis][0] + sum(moved for name, moved in sheet.moved if name == axis)
     index = np.full((1,) * (len(digits) + 1), start, np.int64)

@@ -17,7 +17,7 @@ import numpy as np
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints
 from kvplan.runtime.errors import RegisterError
-from kvplan.runtime.memory.coordinates import Digit
+from kvplan.runtime.memory.coordinates import IndexDigit
 from kvplan.runtime.memory.register import Pool
 
 # Bytes that are gathered at a time: what stays in a core's cache, and what keeps a device busy.
@@ -25,20 +25,20 @@ HOST, DEVICE = 1 << 17, 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TensorWords:
     """The words of a tensor in the pages of one plane: `offset` from the page, `rows` and `digits` in it, and how many
     words of `width` bytes an element has."""
 
     plane: int
     offset: int
-    rows: tuple[Digit, ...]
-    digits: tuple[Digit, ...]
+    rows: tuple[IndexDigit, ...]
+    digits: tuple[IndexDigit, ...]
     count: int
     width: int
 
     @property
-    def inner(self) -> tuple[Digit, ...]:
-        return (*self.digits, Digit("", 1, self.count, self.width))
+    def inner(self) -> tuple[IndexDigit, ...]:
+        return (*self.digits, IndexDigit("", 1, self.count, self.width))
 
     @property
     def start(self) -> int:
@@ -51,7 +51,7 @@ def words_of(size: int) -> tuple[int, int]:
     return (size // 2, 2) if size % 2 == 0 else (size, 1)
 
 
-def total(pool: Pool, words: Words, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
+def total(pool: Pool, words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
     """The sum over rows (kernel block, row in it, key) and words, as a signed number of 64 bits.
 
     Raises BadRequestError for a block that the pool does not have.
@@ -65,7 +65,9 @@ def total(pool: Pool, words: Words, rows: tuple[Ints, Ints, Ints], table: Ints) 
     return on_device(_device(pool, words.plane), _stride(pool, words), words, rows, table)
 
 
-def on_host(memory: Any, stride: tuple[int, int], words: Words, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
+def on_host(
+    memory: Any, stride: tuple[int, int], words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints
+) -> int:
     """The sum over a plane's bytes, a numpy array."""
     digits = (*words.rows, *words.inner)
     shape = (stride[0], *(digit.count for digit in digits))
@@ -78,7 +80,9 @@ def on_host(memory: Any, stride: tuple[int, int], words: Words, rows: tuple[Ints
     return int((found * table).sum())
 
 
-def on_device(memory: Any, stride: tuple[int, int], words: Words, rows: tuple[Ints, Ints, Ints], table: Ints) -> int:
+def on_device(
+    memory: Any, stride: tuple[int, int], words: TensorWords, rows: tuple[Ints, Ints, Ints], table: Ints
+) -> int:
     """The sum over a plane's bytes, a torch tensor of uint8 on any device; only the sum comes to the host."""
     import torch
 
@@ -104,11 +108,11 @@ def _chunks(rows: tuple[Ints, Ints, Ints], size: int) -> Iterator[tuple[Ints, In
         yield block, row, key
 
 
-def _turns(words: Words, row: Ints) -> tuple[Ints, ...]:
+def _turns(words: TensorWords, row: Ints) -> tuple[Ints, ...]:
     return tuple(row // digit.weight % digit.count for digit in words.rows)
 
 
-def _stride(pool: Pool, words: Words) -> tuple[int, int]:
+def _stride(pool: Pool, words: TensorWords) -> tuple[int, int]:
     """How many kernel blocks a plane has, and how many bytes they lie apart."""
     return int(pool.geometry.count[words.plane]), int(pool.geometry.stride[words.plane])
 
@@ -140,16 +144,16 @@ def _device(pool: Pool, plane: int) -> Any:
     return torch.as_tensor(lent, device=f"cuda:{int(pool.geometry.device[plane])}")
 
 
-def _aligned(memory: Any, stride: tuple[int, int], words: Words) -> bool:
+def _aligned(memory: Any, stride: tuple[int, int], words: TensorWords) -> bool:
     steps = (digit.step for digit in (*words.rows, *words.inner))
     places = (memory.storage_offset(), memory.data_ptr(), memory.numel(), stride[1], words.start, *steps)
     return all(place % 2 == 0 for place in places)
 
 
-def _as_bytes(words: Words, table: Ints) -> tuple[Words, Ints]:
+def _as_bytes(words: TensorWords, table: Ints) -> tuple[TensorWords, Ints]:
     """Words of 16 bits as two of 8 each: a word is its first byte and 256 times its second."""
     halves = np.array([1, 256], np.int64)
     return (
-        Words(words.plane, words.offset, words.rows, words.digits, 2 * words.count, 1),
+        TensorWords(words.plane, words.offset, words.rows, words.digits, 2 * words.count, 1),
         (table[:, None] * halves).reshape(-1),
     )

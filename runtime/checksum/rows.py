@@ -39,7 +39,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SampledTokens:
     """Tokens [first, end) as a reader needs them, on some turns (group, shard) of them, sampled."""
 
     tokens: Interval

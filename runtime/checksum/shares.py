@@ -7,34 +7,34 @@ from dataclasses import dataclass
 
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Interval, Pair, Plan, Read, Side
-from kvplan.runtime.memory.coordinates import Field, fields
+from kvplan.runtime.memory.coordinates import TensorField, fields
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TensorShare:
     """Layers of a tensor on one worker, and the part of it on every axis, by global index."""
 
-    field: Field
+    field: TensorField
     layers: frozenset[int]
     want: Mapping[str, Interval]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChecksumLink:
     """A prefill worker and a decode worker of a plan, with all their tensors."""
 
     plan: Plan
     workers: tuple[int, int]
-    fields: tuple[tuple[Field, ...], tuple[Field, ...]]
+    fields: tuple[tuple[TensorField, ...], tuple[TensorField, ...]]
 
 
-def link(plan: Plan, prefill_worker: int, decode_worker: int) -> Link:
+def link(plan: Plan, prefill_worker: int, decode_worker: int) -> ChecksumLink:
     """Raises PlanFormatError as `fields` does."""
     found = fields(plan.prefill, prefill_worker), fields(plan.decode, decode_worker)
-    return Link(plan, (prefill_worker, decode_worker), found)
+    return ChecksumLink(plan, (prefill_worker, decode_worker), found)
 
 
-def of_pair(met: Link, read: Read, pair: Pair, prefill: bool) -> list[Share]:
+def of_pair(met: ChecksumLink, read: Read, pair: Pair, prefill: bool) -> list[TensorShare]:
     """What a read covers, tensor by tensor: all that both workers hold, as either side says it.
 
     Raises PlanFormatError where the two sides and the read do not agree.
@@ -42,15 +42,15 @@ def of_pair(met: Link, read: Read, pair: Pair, prefill: bool) -> list[Share]:
     theirs, ours = (_moved(met, side, group, read) for side, group in enumerate((pair.prefill, pair.decode)))
     _check_said(met, read)
     mine, layers = theirs if prefill else ours, frozenset(read.layers)
-    return [Share(mine[name], layers, _want(read, pair, theirs[name], ours[name])) for name in sorted(ours)]
+    return [TensorShare(mine[name], layers, _want(read, pair, theirs[name], ours[name])) for name in sorted(ours)]
 
 
-def elected(side: Side, worker: int) -> list[Share]:
+def elected(side: Side, worker: int) -> list[TensorShare]:
     """What a worker is the lowest one to hold. Raises PlanFormatError where two workers hold half of the same."""
     every = [fields(side, number) for number in range(worker + 1)]
     shard = [one.shard for one in side.workers]
     return [
-        Share(
+        TensorShare(
             field,
             _left(field, [f for n in range(worker) for f in every[n] if _alike(f, field, shard[n], shard[worker])]),
             {},
@@ -59,7 +59,7 @@ def elected(side: Side, worker: int) -> list[Share]:
     ]
 
 
-def _moved(met: Link, side: int, group: str, read: Read) -> dict[str, Field]:
+def _moved(met: ChecksumLink, side: int, group: str, read: Read) -> dict[str, TensorField]:
     """The fields of one of the two workers that a read moves, by tensor."""
     names = {name for nests in (read.table.page, read.table.token) for nest in nests for name in nest.tensors}
     mine = [f for f in met.fields[side] if (f.cache, f.group.name) == (read.cache, group)]
@@ -72,7 +72,7 @@ def _moved(met: Link, side: int, group: str, read: Read) -> dict[str, Field]:
     return found
 
 
-def _check_said(met: Link, read: Read) -> None:
+def _check_said(met: ChecksumLink, read: Read) -> None:
     """Both workers say where they begin on the axes that are shared out; without it all would seem to begin at 0."""
     for side, number in zip((met.plan.prefill, met.plan.decode), met.workers, strict=True):
         said = {axis for cache, axis, _ in side.workers[number].holds if cache == read.cache}
@@ -81,9 +81,9 @@ def _check_said(met: Link, read: Read) -> None:
             raise PlanFormatError(f"{text}: it cannot be checked")
 
 
-def _want(read: Read, pair: Pair, theirs: Field, ours: Field) -> dict[str, Interval]:
-    shape = [(field.size, field.unit, sorted(field.held)) for field in (theirs, ours)]
-    if shape[0] != shape[1] or ours.unit not in (0, pair.rows):
+def _want(read: Read, pair: Pair, theirs: TensorField, ours: TensorField) -> dict[str, Interval]:
+    shape = [(field.size, field.tokens_per_row, sorted(field.held)) for field in (theirs, ours)]
+    if shape[0] != shape[1] or ours.tokens_per_row not in (0, pair.rows):
         raise PlanFormatError(
             f"{ours.tensor!r} of {read.cache!r} is (bytes, tokens a row, axes) {shape[0]} and {shape[1]}"
         )
@@ -102,12 +102,12 @@ def _common(one: Interval, other: Interval) -> Interval:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _alike(one: Field, other: Field, shard: int, mine: int) -> bool:
+def _alike(one: TensorField, other: TensorField, shard: int, mine: int) -> bool:
     """Whether two fields are of one tensor, and of the same turn of its tokens."""
     return (one.cache, one.tensor) == (other.cache, other.tensor) and (other.group.shards == 1 or shard == mine)
 
 
-def _left(field: Field, lower: Sequence[Field]) -> frozenset[int]:
+def _left(field: TensorField, lower: Sequence[TensorField]) -> frozenset[int]:
     """The layers that none of some fields of lower workers has."""
     left = field.layers
     for other in lower:

@@ -25,7 +25,7 @@ FAILURES = 4
 SCHEME = re.compile(r"(tcp|ipc)://\S+")
 
 
-class Desk:
+class ControlServer:
     """Where a prefill worker answers. With keys, only the engines in `keys.peers` get in."""
 
     def __init__(self, bind: str, keys: Keys | Plain) -> None:
@@ -91,7 +91,7 @@ class Desk:
         return CardError(f"a message has {len(frames) - 1} frames, not 1") if before else value
 
 
-class Line:
+class ControlClient:
     """A decode worker's connection to one prefill worker. With keys, the server must have `server_key`."""
 
     def __init__(self, address: str, keys: Keys | Plain, server_key: bytes | None = None) -> None:

@@ -17,16 +17,16 @@ from kvplan.plan.types import Plan, Side
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import NONCE, EngineCard, Hello, Refusal, WorkerCard, geometry
-from kvplan.runtime.control.channel import Line
-from kvplan.runtime.control.handshake_checks import Like, check_card, check_like, named
-from kvplan.runtime.control.handshake_server import Local, greet, served
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.handshake_checks import PairTerms, check_card, check_like, named
+from kvplan.runtime.control.handshake_server import PrefillFace, greet, served
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import CardError, HandshakeError, ReplayError
 from kvplan.runtime.memory import geometry as shape
-from kvplan.runtime.plans.catalog import Plans
+from kvplan.runtime.plans.catalog import PlanSource
 
-__all__ = ["Local", "Met", "Plans", "greet", "meet", "named", "served"]
+__all__ = ["MetEngine", "PlanSource", "PrefillFace", "greet", "meet", "named", "served"]
 
 T = TypeVar("T", EngineCard, WorkerCard)
 PAUSE = 0.02
@@ -37,12 +37,12 @@ EVERYWHERE = ("//*:", "//0.0.0.0:", "//[::]:")
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class MetEngine:
     """An engine, the plan, and the workers that the plan names, each card checked against it, each line open."""
 
     engine: EngineCard
     plan: Plan
-    workers: tuple[tuple[WorkerCard, Line], ...]
+    workers: tuple[tuple[WorkerCard, ControlClient], ...]
 
     def close(self) -> None:
         """Speak to none of them any more."""
@@ -63,8 +63,8 @@ class _Caller:
     deadline: float
     clock: Callable[[], float]
 
-    def line(self, address: str) -> Line:
-        return Line(address, self.keys, self.server_key)
+    def line(self, address: str) -> ControlClient:
+        return ControlClient(address, self.keys, self.server_key)
 
     def hello(self, want: str, plan: Plan | None = None, card: WorkerCard | None = None) -> Hello:
         """A question with a nonce of its own."""
@@ -84,7 +84,7 @@ def meet(
     identity: Identity,
     side: Side,
     worker: int,
-    plans: Plans,
+    plans: PlanSource,
     address: str,
     deadline: float,
     keys: Keys | Plain,
@@ -92,7 +92,7 @@ def meet(
     card_for: Callable[[Plan], WorkerCard | None],
     clock: Callable[[], float] = now,
     model_digest: str = "",
-) -> Met:
+) -> MetEngine:
     """Meet the engine that answers at `address`, until `deadline` in the clock's time. The caller closes the lines.
 
     `card_for` gives the decode worker's own card where the pair pushes. `model_digest` is left empty by one that
@@ -105,18 +105,18 @@ def meet(
     caller = _Caller(identity, side, worker, model_digest, keys, server_key, deadline, clock)
     with closing(caller.line(address)) as line:
         engine = _ask(caller, line, lambda: caller.hello("engine"), EngineCard)
-    mine = Like(model_digest, identity)
-    check_like(mine, Like(engine.model_digest, engine), f"prefill engine {engine.name!r}", engine.run)
+    mine = PairTerms(model_digest, identity)
+    check_like(mine, PairTerms(engine.model_digest, engine), f"prefill engine {engine.name!r}", engine.run)
     plan = _found(caller, plans, engine)
     _check_plan(plan, engine, side, worker)
     card = card_for(plan)
     with ExitStack() as stack:
         met = tuple(_worker(caller, stack, address, engine, plan, one, card) for one in named(plan, worker))
         stack.pop_all()
-    return Met(engine, plan, met)
+    return MetEngine(engine, plan, met)
 
 
-def _found(caller: _Caller, plans: Plans, engine: EngineCard) -> Plan:
+def _found(caller: _Caller, plans: PlanSource, engine: EngineCard) -> Plan:
     """The plan for the pair; one that is being compiled is waited for. Raises what finding it raises."""
     ends = (engine.side, engine.key), (caller.side.digest, caller.side.key)
     while True:
@@ -151,7 +151,7 @@ def _worker(
     plan: Plan,
     source: int,
     card: WorkerCard | None,
-) -> tuple[WorkerCard, Line]:
+) -> tuple[WorkerCard, ControlClient]:
     address = engine.addresses[source]
     if address.partition("://")[0] != asked.partition("://")[0] or any(one in address for one in EVERYWHERE):
         raise HandshakeError(f"worker {source} is announced at {address!r}: announce where decode workers reach it")
@@ -162,7 +162,7 @@ def _worker(
     return found, line
 
 
-def _ask(caller: _Caller, line: Line, question: Callable[[], Hello], kind: type[T]) -> T:
+def _ask(caller: _Caller, line: ControlClient, question: Callable[[], Hello], kind: type[T]) -> T:
     """Ask until there is a card, a refusal that stays, or no time left."""
     while True:
         hello = question()
@@ -176,7 +176,7 @@ def _ask(caller: _Caller, line: Line, question: Callable[[], Hello], kind: type[
         time.sleep(PAUSE)
 
 
-def _answer(caller: _Caller, line: Line) -> Any:
+def _answer(caller: _Caller, line: ControlClient) -> Any:
     """The next message of a line. Raises what broke it, or HandshakeError at the deadline."""
     while True:
         found = line.receive(1)

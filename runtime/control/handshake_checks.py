@@ -12,7 +12,7 @@ from kvplan.runtime.control.card import WorkerCard, checksum
 from kvplan.runtime.errors import CardError, OwnCardError, ReplayError, StalePeerError, UnlikeError
 
 
-class Runs(Protocol):
+class EngineRun(Protocol):
     """What an Identity, an EngineCard and a Hello have in common."""
 
     @property
@@ -49,14 +49,14 @@ def _named(same: _Same, worker: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class PairTerms:
     """What must be equal on both sides, beside the plan. An empty model digest is not known yet."""
 
     model_digest: str
-    who: Runs
+    who: EngineRun
 
 
-def check_like(mine: Like, theirs: Like, peer: str, run: str) -> None:
+def check_like(mine: PairTerms, theirs: PairTerms, peer: str, run: str) -> None:
     """Raises OwnCardError where a peer is this very engine, UnlikeError where it runs something else."""
     if run == mine.who.run:
         raise OwnCardError(f"{peer} is this very engine, run {run}: give the address of another")

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from kvplan.plan.errors import DigestError, KvplanError
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.control.card import PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, describe, geometry
-from kvplan.runtime.control.handshake_checks import Like, check_card, check_like, named
+from kvplan.runtime.control.handshake_checks import PairTerms, check_card, check_like, named
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.plans.catalog import Plans
+from kvplan.runtime.plans.catalog import PlanSource
 
 LONGEST = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class PrefillFace:
     """One prefill worker as it is now. `addresses` are those of all workers, none before they are announced."""
 
     identity: Identity
@@ -26,7 +26,7 @@ class Local:
     worker: int
     model: str
     model_digest: str
-    plans: Plans
+    plans: PlanSource
     generation: int
     addresses: tuple[str, ...]
     admission: bool
@@ -34,10 +34,10 @@ class Local:
     metadata: bytes
 
 
-def greet(hello: Hello, me: Local) -> EngineCard | WorkerCard | Refusal:
+def greet(hello: Hello, me: PrefillFace) -> EngineCard | WorkerCard | Refusal:
     """The card that was asked for, or a refusal with the code and the words of the error. Raises nothing."""
     try:
-        check_like(Like(me.model_digest, me.identity), _like(hello), f"decode engine {hello.name!r}", hello.run)
+        check_like(PairTerms(me.model_digest, me.identity), _like(hello), f"decode engine {hello.name!r}", hello.run)
         if hello.want == "engine":
             return _engine(hello, me)
         if hello.want != "worker":
@@ -49,7 +49,7 @@ def greet(hello: Hello, me: Local) -> EngineCard | WorkerCard | Refusal:
     return card
 
 
-def served(hello: Hello, me: Local) -> Plan:
+def served(hello: Hello, me: PrefillFace) -> Plan:
     """The plan for a decode worker that asked for a worker card, its own card checked against it.
 
     Raises PlanMissingError, DigestError, HandshakeError, CardError, RegisterError or AddressError.
@@ -78,7 +78,7 @@ def _check_push(card: WorkerCard, hello: Hello, plan: Plan) -> None:
     shape.check(geometry(card), plan.decode, hello.worker)
 
 
-def _engine(hello: Hello, me: Local) -> EngineCard | Refusal:
+def _engine(hello: Hello, me: PrefillFace) -> EngineCard | Refusal:
     if not me.addresses:
         text = "announce was not called on it: the engine's workers are not all up"
         return Refusal(HandshakeError.code, text, True, hello.nonce)
@@ -99,5 +99,5 @@ def _engine(hello: Hello, me: Local) -> EngineCard | Refusal:
     )
 
 
-def _like(hello: Hello) -> Like:
-    return Like(hello.model_digest, hello)
+def _like(hello: Hello) -> PairTerms:
+    return PairTerms(hello.model_digest, hello)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from kvplan.plan.digest import LENGTH
 from kvplan.plan.errors import DigestError
 from kvplan.runtime.errors import HandshakeError
-from kvplan.runtime.plans.catalog import Plans, Role
+from kvplan.runtime.plans.catalog import PlanSource, Role
 
 LONGEST = 256
 
@@ -50,7 +50,7 @@ def scales(values: Mapping[str, float]) -> str:
     return sha256(json.dumps(exact, sort_keys=True).encode()).hexdigest()[:LENGTH] if exact else ""
 
 
-def identified(identity: Identity, plans: Plans, role: Role, side: str) -> Identity:
+def identified(identity: Identity, plans: PlanSource, role: Role, side: str) -> Identity:
     """`identity` with its model, which is that of the plans with this side where it does not say.
 
     Raises DigestError where the plans do not tell either, HandshakeError where it is no identity.

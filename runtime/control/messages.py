@@ -33,7 +33,7 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
     are prefill's blocks as decode was told of them, for requests that are read whole and claimed for the first time.
     """
 
-    beat: int
+    heartbeat: int
     requests: Names
     fed: Names = ()
     tables: dict[str, dict[str, WireTable]] = {}
@@ -45,7 +45,7 @@ class Held(msgspec.Struct, frozen=True, tag="held"):
     One that is in neither is not whole yet. A claim is good for `lease` seconds.
     """
 
-    beat: int
+    heartbeat: int
     lease: float
     held: tuple[tuple[str, int], ...]
     lost: tuple[tuple[str, str], ...]
@@ -130,7 +130,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     asked: Want | None = None
 
 
-class Kept(msgspec.Struct, frozen=True, tag="kept"):
+class Confirmed(msgspec.Struct, frozen=True, tag="kept"):
     """Prefill's answer to Done: the hold lasted until now; or it did not, or bytes differ, and `problem` says so."""
 
     request: str
@@ -156,4 +156,4 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
 
 
 ToPrefill = Hello | Claim | Ask | Spent | Want | Done | Leave
-ToDecode = EngineCard | WorkerCard | Refusal | Held | Grant | Offer | Wrote | Failed | Kept | Stopped
+ToDecode = EngineCard | WorkerCard | Refusal | Held | Grant | Offer | Wrote | Failed | Confirmed | Stopped

@@ -5,13 +5,13 @@ from __future__ import annotations
 from kvplan.plan import request as requests
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request
-from kvplan.runtime.decode.peer import Session
+from kvplan.runtime.decode.peer import PrefillEngine
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.transfer import demand as demands
 from kvplan.runtime.transfer.demand import Demand
 
 
-def accept(session: Session, pool: Pool, request: Request, fed: bool) -> tuple[Request, Demand]:
+def accept(session: PrefillEngine, pool: Pool, request: Request, fed: bool) -> tuple[Request, Demand]:
     """The request, checked and copied, and what it demands; of one that is fed, as far as decode's tables tell.
 
     Raises BadRequestError.

@@ -6,39 +6,43 @@ from collections.abc import Callable
 from typing import Any
 
 from kvplan.plan.errors import KvplanError
-from kvplan.runtime.control.messages import Failed, Grant, Held, Kept, Offer, Spent, Stopped, Wrote
+from kvplan.runtime.control.messages import Confirmed, Failed, Grant, Held, Offer, Spent, Stopped, Wrote
 from kvplan.runtime.control.wire import unpack
-from kvplan.runtime.decode.parts import Part
-from kvplan.runtime.decode.peer import Member, Session
+from kvplan.runtime.decode.parts import PeerProgress
+from kvplan.runtime.decode.peer import PrefillConnection, PrefillEngine
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.transfers import Flight
+from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import CardError, ChecksumError, LeaseError, StalePeerError, TransferError, WithdrawnError
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.transfer import chunks
-from kvplan.runtime.transfer.chunks import Chunk, Cover
+from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 
-Found = tuple[Transfer, Part]
+Found = tuple[Transfer, PeerProgress]
 ENDS = {error.code: error for error in (LeaseError, ChecksumError, WithdrawnError)}
 
 
-class Hearing:
+class DecodeInbox:
     """Messages of prefill workers, acted upon. `refused` is told of a peer that does not know this worker."""
 
     def __init__(
-        self, flight: Flight, worker: int, counters: Counters, refused: Callable[[Session, KvplanError], None]
+        self,
+        flight: TransferTable,
+        worker: int,
+        counters: Counters,
+        refused: Callable[[PrefillEngine, KvplanError], None],
     ) -> None:
         self._flight, self._worker, self._counters, self._refused = flight, worker, counters, refused
-        self._acts: dict[type, Callable[[Session, Member, Any, float], str]] = {
+        self._acts: dict[type, Callable[[PrefillEngine, PrefillConnection, Any, float], str]] = {
             Held: self._held,
             Grant: self._grant,
             Offer: self._offer,
             Wrote: self._wrote,
             Failed: self._failed,
-            Kept: self._kept,
+            Confirmed: self._kept,
             Stopped: self._stopped,
         }
 
-    def hear(self, session: Session, member: Member, message: object, now: float) -> None:
+    def hear(self, session: PrefillEngine, member: PrefillConnection, message: object, now: float) -> None:
         """Act upon one message; count what sort it was."""
         if isinstance(message, CardError):
             self._counters.add("notifications", kind="malformed")
@@ -50,27 +54,27 @@ class Hearing:
             text = f"prefill worker {member.worker} of {session.name!r} does not know this worker any more: {said}"
             self._refused(session, StalePeerError(f"{text}: connect again"))
 
-    def _find(self, session: Session, member: Member, request: str) -> Found | None:
+    def _find(self, session: PrefillEngine, member: PrefillConnection, request: str) -> Found | None:
         transfer, mine = self._flight.running.get(request, (None, None))
         if transfer is None or mine is not session:
             return None
         return transfer, next(part for part in transfer.parts if part.member is member)
 
-    def _held(self, session: Session, member: Member, said: Held, now: float) -> str:
+    def _held(self, session: PrefillEngine, member: PrefillConnection, said: Held, now: float) -> str:
         session.learn(said.lease, now)
         for request, hold in said.held:
             found = self._find(session, member, request)
-            if found and said.beat >= found[1].beat:
+            if found and said.heartbeat >= found[1].heartbeat:
                 self._flight.held(found[0], session, found[1], hold)
         for request, why in said.lost:
             found = self._find(session, member, request)
-            if found and found[1].phase != "kept" and said.beat >= found[1].beat:
+            if found and found[1].phase != "kept" and said.heartbeat >= found[1].heartbeat:
                 text = f"request {request}: prefill worker {member.worker} does not hold it: {why}"
                 kind = WithdrawnError if why.startswith("withdrawn") else LeaseError
                 self._flight.fail(found[0], kind(text))
         return "held"
 
-    def _grant(self, session: Session, member: Member, said: Grant, now: float) -> str:
+    def _grant(self, session: PrefillEngine, member: PrefillConnection, said: Grant, now: float) -> str:
         found = self._find(session, member, said.request)
         mover = found[1].mover if found else None
         if mover is None:
@@ -78,7 +82,7 @@ class Hearing:
             return "unknown"
         return "granted" if mover.granted(said.number) else "duplicate"
 
-    def _offer(self, session: Session, member: Member, said: Offer, now: float) -> str:
+    def _offer(self, session: PrefillEngine, member: PrefillConnection, said: Offer, now: float) -> str:
         found = self._find(session, member, said.request)
         if found is None:
             return "unknown"
@@ -96,10 +100,10 @@ class Hearing:
             self._flight.broken(transfer, part, error)
         return "offered"
 
-    def _feed(self, session: Session, transfer: Transfer, part: Part, said: Offer) -> None:
+    def _feed(self, session: PrefillEngine, transfer: Transfer, part: PeerProgress, said: Offer) -> None:
         layers = None if said.layers is None else frozenset(said.layers)
         one = Chunk(said.tokens or transfer.request.tokens, said.last, layers, unpack(said.tables))
-        part.cover = part.cover or Cover(session.plan, transfer.request, part.member.worker)
+        part.cover = part.cover or ChunkCover(session.plan, transfer.request, part.member.worker)
         chunk = chunks.received(session.plan, transfer.request, one, part.member.blocks, part.cover)
         if chunk is not None and part.member.reads:
             mover = self._flight.mover(transfer, session, part)
@@ -109,7 +113,7 @@ class Hearing:
                 mover.feed(part.member.links.of(chunk.layers), runs)
             mover.fed = chunk.last
 
-    def _wrote(self, session: Session, member: Member, said: Wrote, now: float) -> str:
+    def _wrote(self, session: PrefillEngine, member: PrefillConnection, said: Wrote, now: float) -> str:
         found = self._find(session, member, said.request)
         if found is None:
             return "unknown"
@@ -121,7 +125,7 @@ class Hearing:
         part.expected, part.phase = max(0, said.size), "moved"
         return "written"
 
-    def _failed(self, session: Session, member: Member, said: Failed, now: float) -> str:
+    def _failed(self, session: PrefillEngine, member: PrefillConnection, said: Failed, now: float) -> str:
         found = self._find(session, member, said.request)
         if found is None:
             return "unknown"
@@ -129,7 +133,7 @@ class Hearing:
         self._flight.fail(found[0], ENDS.get(said.code, TransferError)(text))
         return "failed"
 
-    def _kept(self, session: Session, member: Member, said: Kept, now: float) -> str:
+    def _kept(self, session: PrefillEngine, member: PrefillConnection, said: Confirmed, now: float) -> str:
         found = self._find(session, member, said.request)
         if found is None:
             return "unknown"
@@ -145,5 +149,5 @@ class Hearing:
         part.phase = "kept"
         return "kept"
 
-    def _stopped(self, session: Session, member: Member, said: Stopped, now: float) -> str:
+    def _stopped(self, session: PrefillEngine, member: PrefillConnection, said: Stopped, now: float) -> str:
         return "stopped" if self._flight.orphans.stopped(said.request, member) else "unknown"

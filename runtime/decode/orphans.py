@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.messages import Leave
-from kvplan.runtime.decode.peer import Member
-from kvplan.runtime.decode.quarantine import Ledger, Written
-from kvplan.runtime.transfer.executor import Piece
+from kvplan.runtime.decode.peer import PrefillConnection
+from kvplan.runtime.decode.quarantine import BlockLedger, Written
+from kvplan.runtime.transfer.executor import Slice
 
 PROBE = 0.1
 
@@ -23,15 +23,15 @@ class Orphan:
 
     request: str
     written: Written
-    pieces: list[Piece]
-    writers: list[Member]
-    unsaid: list[Member]
+    pieces: list[Slice]
+    writers: list[PrefillConnection]
+    unsaid: list[PrefillConnection]
 
 
 class Orphans:
     """All orphans of one decode worker. `lost` says whether the transport has lost a peer."""
 
-    def __init__(self, ledger: Ledger, lost: Callable[[str], bool]) -> None:
+    def __init__(self, ledger: BlockLedger, lost: Callable[[str], bool]) -> None:
         self._ledger, self._lost, self._all = ledger, lost, list[Orphan]()
         self._probe = float("-inf")
 
@@ -44,14 +44,14 @@ class Orphans:
         """Whether a worker that was asked to write a request of this id has not said that it stopped."""
         return any(orphan.request == request and orphan.writers for orphan in self._all)
 
-    def stopped(self, request: str, member: Member) -> bool:
+    def stopped(self, request: str, member: PrefillConnection) -> bool:
         """A worker writes a request no more; False where nobody waits for that."""
         found = [one for one in self._all if one.request == request and member in one.writers]
         for orphan in found:
             orphan.writers.remove(member)
         return bool(found)
 
-    def follow(self, members: Mapping[int, Member]) -> None:
+    def follow(self, members: Mapping[int, PrefillConnection]) -> None:
         """These workers are spoken to anew: what they may still write for others of before is given up again."""
         for orphan in self._all:
             for old in list(orphan.writers):

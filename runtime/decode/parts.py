@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvplan.runtime.decode.peer import Member
-    from kvplan.runtime.transfer.chunks import Cover
-    from kvplan.runtime.transfer.executor import Mover
+    from kvplan.runtime.decode.peer import PrefillConnection
+    from kvplan.runtime.transfer.chunks import ChunkCover
+    from kvplan.runtime.transfer.executor import TransferExecutor
 
 PHASES = ("claiming", "moving", "moved", "told", "kept")
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Part:
+class PeerProgress:
     """How far one prefill worker is with a request.
 
     `phase` is claiming (until it says that it holds the request), moving, moved (every byte from it is there), told
@@ -23,13 +23,13 @@ class Part:
     that come from it, as the plan has them; `wanted` says that it was asked to write.
     """
 
-    member: Member
+    member: PrefillConnection
     expected: int
     phase: str = "claiming"
     hold: int = -1
-    beat: int = 0
-    mover: Mover | None = None
-    cover: Cover | None = None
+    heartbeat: int = 0
+    mover: TransferExecutor | None = None
+    cover: ChunkCover | None = None
     offers: int = 0
     wanted: bool = False
 

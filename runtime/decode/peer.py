@@ -10,8 +10,8 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
-from kvplan.runtime.control.channel import Line
-from kvplan.runtime.control.handshake import Met
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.messages import Claim
 from kvplan.runtime.control.wire import Wired
 from kvplan.runtime.memory import geometry as shape
@@ -28,7 +28,7 @@ BEATS = 6
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class PrefillConnection:
     """One prefill worker. `peer` is its name in the transport, `blocks` are its pools by group.
 
     `reads` says that bytes come from it.
@@ -36,7 +36,7 @@ class Member:
 
     worker: int
     card: WorkerCard
-    line: Line
+    line: ControlClient
     peer: str
     prefill: Geometry
     blocks: Mapping[str, int]
@@ -45,7 +45,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class LocalWorker:
     """The decode worker that meets others: its number, its memory, its transport."""
 
     worker: int
@@ -53,18 +53,18 @@ class Home:
     transport: Transport
 
 
-class Session:
+class PrefillEngine:
     """A met engine. `push` says that it writes; otherwise this side reads. Not safe from threads."""
 
-    def __init__(self, met: Met, push: bool, home: Home, now: float) -> None:
+    def __init__(self, met: MetEngine, push: bool, home: LocalWorker, now: float) -> None:
         self.engine: EngineCard = met.engine
         self.plan: Plan = met.plan
         self.push, self.used = push, now
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, PrefillConnection] = {}
         self._pools: dict[str, int] | None = None
         self._home, self._beat, self._lease, self._next = home, 0, FIRST_LEASE, now
 
-    def add(self, card: WorkerCard, line: Line) -> None:
+    def add(self, card: WorkerCard, line: ControlClient) -> None:
         """Meet one worker: check its memory, tell the transport, prepare. Raises what any of these raises."""
         lies = geometry(card)
         shape.check(lies, self.plan.prefill, card.worker)
@@ -73,7 +73,7 @@ class Session:
         ends = card.worker, home.worker, peer, home.transport, lies, home.geometry
         blocks = shape.logical_blocks(lies, self.plan.prefill, card.worker)
         links = Links(lambda layers: link(self.plan, *ends, layers=layers))
-        self.members[card.worker] = Member(card.worker, card, line, peer, lies, blocks, reads, links)
+        self.members[card.worker] = PrefillConnection(card.worker, card, line, peer, lies, blocks, reads, links)
         if reads and not self.push:
             links.of(None)
 
@@ -104,7 +104,7 @@ class Session:
             "regions": sum(len(member.prefill.regions) for member in self.members.values()),
         }
 
-    def same(self, met: Met, push: bool) -> bool:
+    def same(self, met: MetEngine, push: bool) -> bool:
         """Whether `met` is what is connected already: the same run, registration, plan and direction."""
         mine = [bare(member.card) for member in self.members.values()]
         theirs = [bare(card) for card, _ in met.workers]
@@ -112,14 +112,14 @@ class Session:
         return unbroken and push == self.push and met.plan.digest == self.plan.digest and mine == theirs
 
     def claim(
-        self, member: Member, requests: tuple[str, ...], fed: tuple[str, ...], tables: Named | None = None
+        self, member: PrefillConnection, requests: tuple[str, ...], fed: tuple[str, ...], tables: Named | None = None
     ) -> int:
         """Say that these requests are needed; the number of this claim. `tables` are prefill's, by request."""
         self._beat += 1
         member.line.send(Claim(self._beat, requests, fed, tables or {}))
         return self._beat
 
-    def beat_due(self, now: float) -> bool:
+    def heartbeat_due(self, now: float) -> bool:
         """Whether it is time to renew the claims; once for each time that comes."""
         if now < self._next:
             return False

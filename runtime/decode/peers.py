@@ -6,24 +6,24 @@ from collections.abc import Callable
 
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.control.card import EngineCard
-from kvplan.runtime.control.channel import Line
-from kvplan.runtime.control.handshake import Met
-from kvplan.runtime.decode.peer import Home, Session
-from kvplan.runtime.decode.transfers import Flight
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.handshake import MetEngine
+from kvplan.runtime.decode.peer import LocalWorker, PrefillEngine
+from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import HandshakeError, TransferError, TransportError
 from kvplan.runtime.ops import logs
 
 
-class Sessions:
+class PrefillEngines:
     """`live` by the engine's name; `retired` are dropped, and something of theirs may still be under way."""
 
-    def __init__(self, home: Home, flight: Flight) -> None:
-        self.live: dict[str, Session] = {}
-        self.retired: list[Session] = []
+    def __init__(self, home: LocalWorker, flight: TransferTable) -> None:
+        self.live: dict[str, PrefillEngine] = {}
+        self.retired: list[PrefillEngine] = []
         self._home, self._flight = home, flight
         self._peers: set[str] = set()
 
-    def adopt(self, met: Met, push: bool, now: float) -> Session:
+    def adopt(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
         """A session with an engine that was met; the old one where nothing has changed. Raises what adding raises."""
         before = self.live.get(met.engine.name)
         if before is not None and before.same(met, push):
@@ -33,7 +33,7 @@ class Sessions:
         if before is not None:
             logs.event(logs.INFO, "peer replaced", **_turn(met.engine, before.engine))
             self.drop(before, lambda who: _replaced(who, before.engine, met.engine))
-        session = Session(met, push, self._home, now)
+        session = PrefillEngine(met, push, self._home, now)
         try:
             for card, line in met.workers:
                 session.add(card, line)
@@ -48,11 +48,11 @@ class Sessions:
         logs.event(logs.INFO, "peer met", **session.facts())
         return session
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[ControlClient]:
         """The lines to all workers of live engines."""
         return [member.line for session in self.live.values() for member in session.members.values()]
 
-    def named(self, name: str | None) -> Session:
+    def named(self, name: str | None) -> PrefillEngine:
         """The live session of an engine; without a name, of the only one. Raises HandshakeError."""
         if name is None and len(self.live) == 1:
             return next(iter(self.live.values()))
@@ -63,7 +63,7 @@ class Sessions:
         text = "no prefill engine is" if name is None else f"engine {name!r} is not"
         raise HandshakeError(f"{text} connected (there are: {', '.join(sorted(self.live)) or 'none'}): call connect")
 
-    def drop(self, session: Session, reason: Callable[[str], RequestError]) -> None:
+    def drop(self, session: PrefillEngine, reason: Callable[[str], RequestError]) -> None:
         """Forget an engine: its requests fail. Its lists are given back; what is under way from it is waited for."""
         if self.live.get(session.name) is session:
             del self.live[session.name]
@@ -91,7 +91,7 @@ class Sessions:
         for peer in sorted(self._peers - used - busy):
             self._forget(peer)
 
-    def _retire(self, session: Session) -> None:
+    def _retire(self, session: PrefillEngine) -> None:
         session.release()
         self.retired.append(session)
 

@@ -14,7 +14,7 @@ FREE, BUSY, QUARANTINED = 0, 1, 2
 Written = Mapping[str, Ints]
 
 
-class Ledger:
+class BlockLedger:
     """The state of every logical block of a pool, by arena. `Written` are block ids by group."""
 
     def __init__(self, side: Side, blocks: Mapping[str, int]) -> None:

@@ -8,27 +8,27 @@ from kvplan.plan.request import Request
 from kvplan.runtime.checksum.checksum import EVERY
 from kvplan.runtime.control.messages import Sums
 from kvplan.runtime.decode.accept import accept
-from kvplan.runtime.decode.inbox import Hearing
+from kvplan.runtime.decode.inbox import DecodeInbox
 from kvplan.runtime.decode.outcome import outcome
-from kvplan.runtime.decode.parts import Part
-from kvplan.runtime.decode.peer import Home, Session
-from kvplan.runtime.decode.peers import Sessions
-from kvplan.runtime.decode.quarantine import Ledger
-from kvplan.runtime.decode.summing import Summing
+from kvplan.runtime.decode.parts import PeerProgress
+from kvplan.runtime.decode.peer import LocalWorker, PrefillEngine
+from kvplan.runtime.decode.peers import PrefillEngines
+from kvplan.runtime.decode.quarantine import BlockLedger
+from kvplan.runtime.decode.summing import ChecksumQueue
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.transfers import Flight
+from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import LimitedError, QuarantinedError, RegisterError, TransferError, TransportError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.transfer import slices
-from kvplan.runtime.transfer.executor import Means, Piece
-from kvplan.runtime.transfer.gather import Scratch, gather
-from kvplan.runtime.transfer.limits import Gate, Limits
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice
+from kvplan.runtime.transfer.gather import IndexScratch, gather
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
 
 
-class Intake:
+class DecodeRegistration:
     """Requests and engines of one decode worker while `pool` is registered. Not safe from threads."""
 
     def __init__(self, pool: Pool, transport: Transport, limits: Limits, counters: Counters) -> None:
@@ -36,12 +36,16 @@ class Intake:
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
         transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self.pool, self.limits, self.counters = pool, limits, counters
-        self.ledger, self.gate, self._scratch = Ledger(pool.side, pool.blocks), Gate[Piece](limits), Scratch()
-        means = Means(transport, self.gate, self._scratch, limits.slice_bytes)
-        self.flight = Flight(self.ledger, means, counters, self._sums)
-        self.sessions = Sessions(Home(pool.worker, pool.geometry, transport), self.flight)
-        self._hearing = Hearing(self.flight, pool.worker, counters, self._refused)
-        self._transport, self._summing = transport, Summing(pool)
+        self.ledger, self.gate, self._scratch = (
+            BlockLedger(pool.side, pool.blocks),
+            AdmissionQueue[Slice](limits),
+            IndexScratch(),
+        )
+        means = ExecutorContext(transport, self.gate, self._scratch, limits.slice_bytes)
+        self.flight = TransferTable(self.ledger, means, counters, self._sums)
+        self.sessions = PrefillEngines(LocalWorker(pool.worker, pool.geometry, transport), self.flight)
+        self._hearing = DecodeInbox(self.flight, pool.worker, counters, self._refused)
+        self._transport, self._summing = transport, ChecksumQueue(pool)
 
     @property
     def in_use(self) -> str:
@@ -108,7 +112,7 @@ class Intake:
         self._summing.close()
         self.sweep(now)
 
-    def _accept(self, transfer: Transfer, peer: str | None) -> Session:
+    def _accept(self, transfer: Transfer, peer: str | None) -> PrefillEngine:
         session = self.sessions.named(peer)
         transfer.request, transfer.demand = accept(session, self.pool, transfer.request, fed=transfer.fed)
         name = transfer.request.id
@@ -123,7 +127,7 @@ class Intake:
         transfer.written = transfer.demand.written
         return session
 
-    def _listen(self, session: Session, now: float) -> None:
+    def _listen(self, session: PrefillEngine, now: float) -> None:
         for member in session.members.values():
             for message in member.line.receive():
                 self._hearing.hear(session, member, message, now)
@@ -131,14 +135,14 @@ class Intake:
         if error is not None:
             self._refused(session, error)
 
-    def _refused(self, session: Session, error: KvplanError) -> None:
+    def _refused(self, session: PrefillEngine, error: KvplanError) -> None:
         if self.sessions.live.get(session.name) is session:
             logs.event(logs.WARNING, "peer lost", engine=session.name, run=session.engine.run, error=error)
             self.sessions.drop(session, lambda who: TransferError(f"{who}: {error}"))
 
     def _beats(self, now: float) -> None:
         for session in self.sessions.live.values():
-            if session.beat_due(now):
+            if session.heartbeat_due(now):
                 for member in session.members.values():
                     session.claim(member, *self.flight.claims(session, member))
 
@@ -151,7 +155,7 @@ class Intake:
         if stray:
             self.counters.add("notifications", stray, kind="stray")
 
-    def _sums(self, transfer: Transfer, session: Session, part: Part) -> Sums | None:
+    def _sums(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> Sums | None:
         return self._summing.of(part, session.plan, transfer.request, transfer.sample or EVERY)
 
 

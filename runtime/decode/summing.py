@@ -9,19 +9,19 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.runtime.checksum.checksum import Sample, of_read
 from kvplan.runtime.control.messages import Sums
-from kvplan.runtime.decode.parts import Part
+from kvplan.runtime.decode.parts import PeerProgress
 from kvplan.runtime.memory.register import Pool
 
 
-class Summing:
+class ChecksumQueue:
     """The sums of one decode worker, one at a time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool, self._thread = pool, ThreadPoolExecutor(1, "kvplan-checksum")
         # A request that fails meanwhile is not asked for again.
-        self._parts: WeakKeyDictionary[Part, Future[Sums]] = WeakKeyDictionary()
+        self._parts: WeakKeyDictionary[PeerProgress, Future[Sums]] = WeakKeyDictionary()
 
-    def of(self, part: Part, plan: Plan, request: Request, sample: Sample) -> Sums | None:
+    def of(self, part: PeerProgress, plan: Plan, request: Request, sample: Sample) -> Sums | None:
         """(cache, layer, digest) of what came from a prefill worker, None until that is known. Raises as `of_read`."""
         if part not in self._parts:
             self._parts[part] = self._thread.submit(self._of, part.member.worker, plan, request, sample)

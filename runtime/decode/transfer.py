@@ -18,7 +18,7 @@ from kvplan.runtime.transfer.demand import Demand
 
 if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
-    from kvplan.runtime.decode.parts import Part
+    from kvplan.runtime.decode.parts import PeerProgress
 
 SHORTEST, LONGEST = 20e-6, 1e-3
 LONGEST_TIMEOUT = 1e9
@@ -37,7 +37,7 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
     return float(timeout)
 
 
-class Owner(Polled, Protocol):
+class TransferOwner(Polled, Protocol):
     """The worker of a transfer."""
 
     def rest(self, seconds: float) -> None: ...
@@ -57,14 +57,14 @@ class Transfer:
     request: Request
     deadline: float
     began: float
-    worker: Owner
+    worker: TransferOwner
     fed: bool = False
     sample: Sample | None = None
     attempt: int = 0
     state: str = "running"
     error: KvplanError | None = None
     demand: Demand = NOTHING
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PeerProgress] = field(default_factory=list)
     written: Written = field(default_factory=dict)
     callbacks: list[Callable[[Transfer], None]] = field(default_factory=list)
 

@@ -10,45 +10,49 @@ from kvplan.runtime.control.messages import Ask, Done, Leave, Spent, Sums, ToPre
 from kvplan.runtime.control.wire import pack
 from kvplan.runtime.decode.orphans import Orphan, Orphans
 from kvplan.runtime.decode.outcome import outcome
-from kvplan.runtime.decode.parts import Part
-from kvplan.runtime.decode.peer import Member, Session
-from kvplan.runtime.decode.quarantine import Ledger
+from kvplan.runtime.decode.parts import PeerProgress
+from kvplan.runtime.decode.peer import PrefillConnection, PrefillEngine
+from kvplan.runtime.decode.quarantine import BlockLedger
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.errors import DeadlineError, LeaseError, PeerLostError, TransferError, said
+from kvplan.runtime.errors import DeadlineError, LeaseError, PeerLostError, TransferError, cause_text
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.transfer.executor import Means, Mover
+from kvplan.runtime.transfer.executor import ExecutorContext, TransferExecutor
 from kvplan.runtime.transfer.slices import size
 
 
-class Flight:
+class TransferTable:
     """All transfers of one decode worker. Not safe from threads: DecodeWorker has the lock.
 
     `sums` gives the checksums of what came from one prefill worker, None while they are not known yet.
     """
 
     def __init__(
-        self, ledger: Ledger, means: Means, counters: Counters, sums: Callable[[Transfer, Session, Part], Sums | None]
+        self,
+        ledger: BlockLedger,
+        means: ExecutorContext,
+        counters: Counters,
+        sums: Callable[[Transfer, PrefillEngine, PeerProgress], Sums | None],
     ) -> None:
         self.orphans = Orphans(ledger, means.transport.lost)
-        self.running: dict[str, tuple[Transfer, Session]] = {}
+        self.running: dict[str, tuple[Transfer, PrefillEngine]] = {}
         self._ledger, self._means, self._counters, self._sums = ledger, means, counters, sums
         self._ended: list[Transfer] = []
         self._attempts = itertools.count(1)
 
-    def start(self, transfer: Transfer, session: Session) -> None:
+    def start(self, transfer: Transfer, session: PrefillEngine) -> None:
         """Claim a transfer whose blocks are taken."""
         name, transfer.attempt = transfer.request.id, next(self._attempts)
         self.running[name] = transfer, session
         for member in session.members.values():
             runs = transfer.demand.of(session.plan.prefill.workers[member.worker].shard) if member.reads else {}
             expected = size(member.links.of(None), runs) if runs and not session.push else 0
-            transfer.parts.append(Part(member, expected))
+            transfer.parts.append(PeerProgress(member, expected))
             fed = transfer.fed or session.push
             tables = {} if fed else {name: pack(transfer.request.prefill)}
-            transfer.parts[-1].beat = session.claim(member, (name,), (name,) if fed else (), tables)
+            transfer.parts[-1].heartbeat = session.claim(member, (name,), (name,) if fed else (), tables)
 
-    def held(self, transfer: Transfer, session: Session, part: Part, hold: int) -> None:
+    def held(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress, hold: int) -> None:
         """A prefill worker says that it holds the request."""
         if part.phase != "claiming":
             if part.hold != hold and part.phase != "kept":
@@ -61,7 +65,7 @@ class Flight:
         except Exception as error:
             self.broken(transfer, part, error)
 
-    def step(self, transfer: Transfer, session: Session, now: float) -> None:
+    def step(self, transfer: Transfer, session: PrefillEngine, now: float) -> None:
         """One step of a transfer."""
         for part in transfer.parts:
             if part.mover is not None and part.phase == "moving" and not transfer.ended:
@@ -75,12 +79,14 @@ class Flight:
             text = f"request {transfer.request.id} did not end within {transfer.deadline - transfer.began:g} s"
             self.fail(transfer, DeadlineError(f"{text}: {_waits(waiting)}"))
 
-    def broken(self, transfer: Transfer, part: Part, cause: Exception) -> None:
+    def broken(self, transfer: Transfer, part: PeerProgress, cause: Exception) -> None:
         """Something went wrong between here and one prefill worker."""
         if isinstance(cause, RequestError):
             self.fail(transfer, cause)
             return
-        error = TransferError(f"request {transfer.request.id}, prefill worker {part.member.worker}: {said(cause)}")
+        error = TransferError(
+            f"request {transfer.request.id}, prefill worker {part.member.worker}: {cause_text(cause)}"
+        )
         error.__cause__ = cause
         self.fail(transfer, error)
 
@@ -98,7 +104,7 @@ class Flight:
         self._counters.add("failures", reason=error.code)
         self._end(transfer, outcome(error).state)
 
-    def claims(self, session: Session, member: Member) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def claims(self, session: PrefillEngine, member: PrefillConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Requests that a worker must go on holding, and those of them that need not be whole.
 
         Not those that it was told are over: a claim after that is taken for a new read.
@@ -108,7 +114,7 @@ class Flight:
         names = tuple(one.request.id for one in open_)
         return names, names if session.push else tuple(one.request.id for one in open_ if one.fed)
 
-    def stop(self, session: Session, reason: Callable[[str], RequestError]) -> None:
+    def stop(self, session: PrefillEngine, reason: Callable[[str], RequestError]) -> None:
         """Fail all transfers of a session. `reason` makes the error for a request's name."""
         for transfer, mine in list(self.running.values()):
             if mine is session:
@@ -119,7 +125,7 @@ class Flight:
         found, self._ended = self._ended, []
         return found
 
-    def mover(self, transfer: Transfer, session: Session, part: Part) -> Mover:
+    def mover(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> TransferExecutor:
         """What moves a part's bytes, made when first asked for."""
         if part.mover is None:
             name, line = transfer.request.id, part.member.line
@@ -134,10 +140,10 @@ class Flight:
                 self.broken(transfer, part, error)
 
             leave = (ask, spent) if session.engine.admission else ()
-            part.mover = Mover(name, part.member.peer, self._means, fail, *leave)
+            part.mover = TransferExecutor(name, part.member.peer, self._means, fail, *leave)
         return part.mover
 
-    def _begin(self, transfer: Transfer, session: Session, part: Part) -> None:
+    def _begin(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> None:
         if not part.member.reads or not transfer.demand.runs:
             part.phase = "moved"
         elif session.push:
@@ -149,20 +155,20 @@ class Flight:
             mover.feed(part.member.links.of(None), transfer.demand.of(shard))
             mover.fed = True
 
-    def _follow(self, transfer: Transfer, part: Part, mover: Mover) -> None:
+    def _follow(self, transfer: Transfer, part: PeerProgress, mover: TransferExecutor) -> None:
         mover.step()
         if mover.done and not transfer.ended:
             part.phase = "moved"
             self._counters.add("posted", mover.requests)
             self._counters.add("spans", mover.spans)
 
-    def _tell(self, transfer: Transfer, session: Session) -> None:
+    def _tell(self, transfer: Transfer, session: PrefillEngine) -> None:
         """Only when all is there: a worker that is told frees its blocks, and a request that fails is asked again."""
         for part in transfer.parts:
             if part.phase == "moved" and not transfer.ended:
                 self._told(transfer, session, part)
 
-    def _told(self, transfer: Transfer, session: Session, part: Part) -> None:
+    def _told(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> None:
         try:
             done = self._done(transfer, session, part)
             if done is not None:
@@ -171,7 +177,7 @@ class Flight:
         except Exception as error:
             self.broken(transfer, part, error)
 
-    def _done(self, transfer: Transfer, session: Session, part: Part) -> Done | None:
+    def _done(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> Done | None:
         """What a prefill worker is told at the end, None while it is still being summed."""
         name, sample = transfer.request.id, transfer.sample
         if sample is None or not part.member.reads or not transfer.demand.runs:

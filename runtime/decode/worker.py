@@ -14,18 +14,18 @@ from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.control import handshake
 from kvplan.runtime.control.card import WorkerCard, describe
-from kvplan.runtime.control.handshake import Met
+from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.decode.registration import Intake
+from kvplan.runtime.decode.registration import DecodeRegistration
 from kvplan.runtime.decode.transfer import Transfer, seconds
 from kvplan.runtime.decode.transfers import call_back
 from kvplan.runtime.errors import HandleError, HandshakeError, RegisterError, TransferError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.plans.async_catalog import patient
+from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
-from kvplan.runtime.polling import Thread, rest
+from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 
@@ -64,13 +64,13 @@ class DecodeWorker:
         idle: float = IDLE,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
-        self.plans, self.worker, self.keys = patient(plans_of(plans)), worker, keys
+        self.plans, self.worker, self.keys = never_waiting(plans_of(plans)), worker, keys
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side = 0, pool.side.digest
         self._transport, self._clock, self._idle = transport, clock, idle
         self._lock, self._closed, self._asleep = threading.RLock(), False, False
-        self._thread: Thread | None = None
+        self._thread: PollingThread | None = None
         self._furnish(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._intake.sessions.live)),
@@ -193,7 +193,7 @@ class DecodeWorker:
             self._check_open()
             if self._thread is not None:
                 raise HandleError(f"decode worker {self.worker} was started before: start it once")
-            self._thread = Thread(self.poll, f"kvplan-decode-{self.worker}", self.rest)
+            self._thread = PollingThread(self.poll, f"kvplan-decode-{self.worker}", self.rest)
 
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
@@ -232,10 +232,10 @@ class DecodeWorker:
     def _furnish(self, pool: Pool) -> None:
         if pool.worker != self.worker or pool.side.digest != self._side:
             raise RegisterError(f"the pool is not that of decode worker {self.worker} of this side: call views again")
-        self._intake = Intake(pool, self._transport, self.limits, self.counters)
+        self._intake = DecodeRegistration(pool, self._transport, self.limits, self.counters)
         self._asleep = False
 
-    def _adopt(self, intake: Intake, met: Met, push: bool) -> Peer:
+    def _adopt(self, intake: DecodeRegistration, met: MetEngine, push: bool) -> Peer:
         with self._settled():
             if self._closed or self._asleep or self._intake is not intake:
                 met.close()

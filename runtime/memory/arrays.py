@@ -34,7 +34,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class MemoryArray:
     """An array in memory: shape in items, strides and itemsize in bytes. `owner` keeps the memory alive."""
 
     address: int
@@ -74,7 +74,7 @@ def contiguous(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) 
     return True
 
 
-def describe(value: Any) -> Array:
+def describe(value: Any) -> MemoryArray:
     """`value` as an Array: Memory, numpy, torch, anything with DLPack, an array interface or the buffer protocol.
 
     Raises CacheMemoryError where its address cannot be had or would leave the address space.
@@ -87,7 +87,7 @@ def describe(value: Any) -> Array:
     return array
 
 
-def _describe(value: Any) -> Array:
+def _describe(value: Any) -> MemoryArray:
     if isinstance(value, Memory):
         return _explicit(value)
     if isinstance(value, np.ndarray):
@@ -106,7 +106,7 @@ def _describe(value: Any) -> Array:
         ) from error
 
 
-def _explicit(value: Memory) -> Array:
+def _explicit(value: Memory) -> MemoryArray:
     need = (value.blocks - 1) * value.stride + 1 if value.blocks else 0
     if min(value.stride, value.blocks, value.nbytes, value.device) < 0 or value.nbytes < need:
         raise CacheMemoryError(f"{value.blocks} blocks {value.stride} bytes apart do not fit in {value.nbytes} bytes")
@@ -117,10 +117,10 @@ def _explicit(value: Memory) -> Array:
         raise CacheMemoryError(f"memory at {value.base:#x} lies outside of its allocation at {whole[0]:#x}")
     inner = value.stride if value.nbytes >= value.blocks * value.stride else value.nbytes - need + 1
     shape, strides = (value.blocks, inner), (value.stride, 1)
-    return Array(value.base, shape, strides, 1, value.mem_type, value.device, whole, value.writable, value)
+    return MemoryArray(value.base, shape, strides, 1, value.mem_type, value.device, whole, value.writable, value)
 
 
-def _numpy(value: np.ndarray[Any, Any]) -> Array:
+def _numpy(value: np.ndarray[Any, Any]) -> MemoryArray:
     root = value
     # as_strided puts an object of its own between an array and the one whose memory it is.
     while isinstance(base := root.base, np.ndarray) or isinstance(base := getattr(base, "base", None), np.ndarray):
@@ -129,10 +129,10 @@ def _numpy(value: np.ndarray[Any, Any]) -> Array:
     outside = min(root.strides, default=0) < 0
     allocation = (value.ctypes.data, span(value.shape, value.strides, value.itemsize)) if outside else (start, whole)
     address, writable = value.ctypes.data, value.flags.writeable
-    return Array(address, value.shape, value.strides, value.itemsize, "DRAM", 0, allocation, writable, value)
+    return MemoryArray(address, value.shape, value.strides, value.itemsize, "DRAM", 0, allocation, writable, value)
 
 
-def _tensor(value: Any) -> Array:
+def _tensor(value: Any) -> MemoryArray:
     """A torch tensor, without importing torch."""
     kind, size, storage = value.device.type, value.element_size(), value.untyped_storage()
     if kind not in ("cpu", "cuda"):
@@ -140,10 +140,10 @@ def _tensor(value: Any) -> Array:
     strides = tuple(step * size for step in value.stride())
     where, device = ("DRAM", 0) if kind == "cpu" else ("VRAM", value.device.index or 0)
     allocation = (storage.data_ptr(), storage.nbytes())
-    return Array(value.data_ptr(), tuple(value.shape), strides, size, where, device, allocation, True, value)
+    return MemoryArray(value.data_ptr(), tuple(value.shape), strides, size, where, device, allocation, True, value)
 
 
-def _interface(value: Any) -> Array:
+def _interface(value: Any) -> MemoryArray:
     """An array on an accelerator that describes itself by the array interface."""
     facts = value.__cuda_array_interface__
     address, read_only = facts["data"]
@@ -151,10 +151,10 @@ def _interface(value: Any) -> Array:
     strides = tuple(facts.get("strides") or (math.prod(shape[axis + 1 :]) * size for axis in range(len(shape))))
     device = int(value.__dlpack_device__()[1]) if hasattr(value, "__dlpack_device__") else 0
     allocation = (address, span(shape, strides, size))
-    return Array(address, shape, strides, size, "VRAM", device, allocation, not read_only, value)
+    return MemoryArray(address, shape, strides, size, "VRAM", device, allocation, not read_only, value)
 
 
-def _dlpack(value: Any) -> Array:
+def _dlpack(value: Any) -> MemoryArray:
     kind, _ = value.__dlpack_device__()
     if int(kind) not in DLPACK_DRAM:
         advice = (

@@ -22,7 +22,7 @@ LAYER = "layer"
 
 
 @dataclass(frozen=True, slots=True)
-class Digit:
+class IndexDigit:
     """A digit of an axis' index: `count` values of `weight` items, `step` bytes apart, the first one `at` items on."""
 
     axis: str
@@ -33,7 +33,7 @@ class Digit:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class LayerSheet:
     """One layer of a tensor in one plane: plane number, bytes from the page, how far on the loops outside are."""
 
     plane: int
@@ -43,7 +43,7 @@ class Sheet:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TensorField:
     """One tensor on one worker: elements of `size` bytes, `unit` tokens a row (0: a state), `held` by axis.
 
     `rows` are the digits of the token axis, `digits` those of the others, outermost first.
@@ -53,18 +53,18 @@ class Field:
     tensor: str
     group: Group
     size: int
-    unit: int
+    tokens_per_row: int
     held: Mapping[str, Interval]
-    rows: tuple[Digit, ...]
-    digits: tuple[Digit, ...]
-    sheets: tuple[Sheet, ...]
+    rows: tuple[IndexDigit, ...]
+    digits: tuple[IndexDigit, ...]
+    sheets: tuple[LayerSheet, ...]
 
     @property
     def layers(self) -> frozenset[int]:
         return frozenset(sheet.layer for sheet in self.sheets)
 
 
-def fields(side: Side, worker: int) -> tuple[Field, ...]:
+def fields(side: Side, worker: int) -> tuple[TensorField, ...]:
     """All tensors of a worker. Raises PlanFormatError where the side does not say what coordinates they have."""
     groups, mine = {group.name: group for group in side.groups}, side.workers[worker]
     return tuple(
@@ -75,7 +75,7 @@ def fields(side: Side, worker: int) -> tuple[Field, ...]:
     )
 
 
-def _field(worker: Worker, group: Group, entry: Planes, view: View) -> Field:
+def _field(worker: Worker, group: Group, entry: Planes, view: View) -> TensorField:
     digits = tuple(_digit(*axis) for axis in view.axes)
     where = f"{view.tensor!r} of {entry.cache!r}"
     size, rows = element(view.dtype), tuple(d for d in digits if TOKEN.fullmatch(d.axis))
@@ -86,15 +86,15 @@ def _field(worker: Worker, group: Group, entry: Planes, view: View) -> Field:
     held = _held(worker, entry, rest, where)
     inside = tuple(d for d in digits if d.axis == LAYER)
     sheets = tuple(_sheets(entry, view, inside, held, where))
-    return Field(entry.cache, view.tensor, group, size, unit, held, rows, rest, sheets)
+    return TensorField(entry.cache, view.tensor, group, size, unit, held, rows, rest, sheets)
 
 
-def _digit(name: str, count: int, step: int) -> Digit:
+def _digit(name: str, count: int, step: int) -> IndexDigit:
     axis, _, weight = name.partition("/")
-    return Digit(axis, int(weight or 1), count, step)
+    return IndexDigit(axis, int(weight or 1), count, step)
 
 
-def _unit(group: Group, rows: tuple[Digit, ...], where: str) -> int:
+def _unit(group: Group, rows: tuple[IndexDigit, ...], where: str) -> int:
     if group.store == "state" and not rows:
         return 0
     count = math.prod(digit.count for digit in rows)
@@ -104,7 +104,7 @@ def _unit(group: Group, rows: tuple[Digit, ...], where: str) -> int:
     return group.kernel // count
 
 
-def _held(worker: Worker, entry: Planes, digits: tuple[Digit, ...], where: str) -> dict[str, Interval]:
+def _held(worker: Worker, entry: Planes, digits: tuple[IndexDigit, ...], where: str) -> dict[str, Interval]:
     """The global interval on every axis: as the loops outside begin, or the worker's holding, or from 0 on."""
     said = {axis: interval for cache, axis, interval in worker.holds if cache == entry.cache}
     outside = [(axis, indices) for axis, indices, _ in entry.loops if axis != LAYER]
@@ -122,8 +122,8 @@ def _held(worker: Worker, entry: Planes, digits: tuple[Digit, ...], where: str) 
 
 
 def _sheets(
-    entry: Planes, view: View, inside: tuple[Digit, ...], held: Mapping[str, Interval], where: str
-) -> list[Sheet]:
+    entry: Planes, view: View, inside: tuple[IndexDigit, ...], held: Mapping[str, Interval], where: str
+) -> list[LayerSheet]:
     layers = _layers(entry, inside, where)
     found = []
     for chosen in itertools.product(*(list(enumerate(indices)) for _, indices, _ in entry.loops)):
@@ -132,11 +132,11 @@ def _sheets(
         moved = tuple((axis, index - held[axis][0]) for axis, _, _, index in loops if axis != LAYER)
         layer = next((index for axis, _, _, index in loops if axis == LAYER), None)
         mine = [(0, layer)] if layer is not None else layers
-        found += [Sheet(plane, view.offset + offset, number, moved) for offset, number in mine]
+        found += [LayerSheet(plane, view.offset + offset, number, moved) for offset, number in mine]
     return found
 
 
-def _layers(entry: Planes, inside: tuple[Digit, ...], where: str) -> list[tuple[int, int]]:
+def _layers(entry: Planes, inside: tuple[IndexDigit, ...], where: str) -> list[tuple[int, int]]:
     """Bytes from the page to every layer that lies inside it, and the layer's number."""
     if any(axis == LAYER for axis, _, _ in entry.loops) and not inside and not entry.layers:
         return []

@@ -15,7 +15,7 @@ from kvplan.plan import planes as names
 from kvplan.plan.types import Ints, Planes, Side, View
 from kvplan.runtime.errors import RegisterError
 from kvplan.runtime.memory import geometry as shape
-from kvplan.runtime.memory.arrays import Array, Memory, describe, span
+from kvplan.runtime.memory.arrays import Memory, MemoryArray, describe, span
 from kvplan.runtime.memory.geometry import Geometry
 
 Key = str | tuple[str, str]
@@ -41,7 +41,7 @@ class Pool:
 class _Found:
     base: int
     count: int
-    arrays: tuple[Array, ...]
+    arrays: tuple[MemoryArray, ...]
 
 
 def views(side: Side, worker: int, arrays: Arrays) -> Pool:
@@ -68,8 +68,8 @@ def views(side: Side, worker: int, arrays: Arrays) -> Pool:
     return Pool(side, worker, pool, blocks, all(a.writable for a in every), tuple(a.owner for a in every))
 
 
-def _by_plane(known: set[str], arrays: Arrays) -> dict[str, dict[str | None, Array]]:
-    found: dict[str, dict[str | None, Array]] = {}
+def _by_plane(known: set[str], arrays: Arrays) -> dict[str, dict[str | None, MemoryArray]]:
+    found: dict[str, dict[str | None, MemoryArray]] = {}
     for key, value in arrays.items():
         plane, tensor = (key, None) if isinstance(key, str) else key
         if plane not in known:
@@ -79,7 +79,7 @@ def _by_plane(known: set[str], arrays: Arrays) -> dict[str, dict[str | None, Arr
     return found
 
 
-def _plane(plane: names.Plane, entry: Planes, given: Mapping[str | None, Array]) -> _Found:
+def _plane(plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:
     if not given:
         raise RegisterError(f"plane {plane.name} is not covered: hand over its memory")
     if None in given and len(given) > 1:
@@ -87,7 +87,7 @@ def _plane(plane: names.Plane, entry: Planes, given: Mapping[str | None, Array])
     return _pages(plane, entry, given[None]) if None in given else _tensors(plane, entry, given)
 
 
-def _pages(plane: names.Plane, entry: Planes, array: Array) -> _Found:
+def _pages(plane: names.Plane, entry: Planes, array: MemoryArray) -> _Found:
     _check_items(plane, entry, array)
     if len(array.shape) == 1:
         return _flat(plane, array)
@@ -107,7 +107,7 @@ def _pages(plane: names.Plane, entry: Planes, array: Array) -> _Found:
     return _Found(array.address, count, (array,))
 
 
-def _check_items(plane: names.Plane, entry: Planes, array: Array) -> None:
+def _check_items(plane: names.Plane, entry: Planes, array: MemoryArray) -> None:
     """Items are bytes, or as large as those of every tensor of the page."""
     sizes = {element(view.dtype) for view in entry.views}
     if array.itemsize != 1 and sizes != {array.itemsize}:
@@ -116,7 +116,7 @@ def _check_items(plane: names.Plane, entry: Planes, array: Array) -> None:
         raise RegisterError(f"{text}: pass the engine's own dtype, or bytes")
 
 
-def _check_axes(plane: names.Plane, entry: Planes, array: Array) -> None:
+def _check_axes(plane: names.Plane, entry: Planes, array: MemoryArray) -> None:
     """The axes of a page are those of its tensors, outermost first; the last one may pack all that is left."""
     inner = zip(array.shape[1:-1], array.strides[1:-1], strict=True)
     given = [axis for axis in inner if axis[0] > 1]
@@ -138,7 +138,7 @@ def _orders(views: tuple[View, ...]) -> list[list[tuple[int, int]]]:
     return [common, *([*common[:at], tensors, *common[at:]] for at in range(len(common) + 1))]
 
 
-def _flat(plane: names.Plane, array: Array) -> _Found:
+def _flat(plane: names.Plane, array: MemoryArray) -> _Found:
     if not array.dense or not array.nbytes or array.nbytes % plane.stride:
         raise RegisterError(
             f"{plane.name}: a flat array of {array.nbytes} bytes is not whole blocks of {plane.stride} bytes"
@@ -146,7 +146,7 @@ def _flat(plane: names.Plane, array: Array) -> _Found:
     return _Found(array.address, array.nbytes // plane.stride, (array,))
 
 
-def _inner_dense(array: Array) -> bool:
+def _inner_dense(array: MemoryArray) -> bool:
     expected = array.itemsize
     for count, stride in zip(array.shape[:0:-1], array.strides[:0:-1], strict=True):
         if count > 1 and stride != expected:
@@ -155,7 +155,7 @@ def _inner_dense(array: Array) -> bool:
     return True
 
 
-def _tensors(plane: names.Plane, entry: Planes, given: Mapping[str | None, Array]) -> _Found:
+def _tensors(plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:
     known = {view.tensor: view for view in entry.views}
     if set(given) != set(known):
         raise RegisterError(f"plane {plane.name} has the tensors {sorted(known)}, got {sorted(map(str, given))}")
@@ -165,7 +165,7 @@ def _tensors(plane: names.Plane, entry: Planes, given: Mapping[str | None, Array
     return _Found(found[0].base, found[0].count, tuple(one.arrays[0] for one in found))
 
 
-def _tensor(plane: names.Plane, view: View, array: Array) -> _Found:
+def _tensor(plane: names.Plane, view: View, array: MemoryArray) -> _Found:
     name = f"{plane.name} {view.tensor}"
     shape_, strides = tuple(count for _, count, _ in view.axes), tuple(step for _, _, step in view.axes)
     if array.shape[1:] != shape_ or not array.shape[:1] or not array.shape[0]:

@@ -15,7 +15,7 @@ RATIO = Metric("merge_ratio", "Contiguous spans per request posted: what merging
 
 
 @dataclass(frozen=True, slots=True)
-class Collector:
+class PrometheusCollector:
     """`counters` as prometheus_client sees them. One per registry: workers of one process share their counters."""
 
     counters: Counters
@@ -34,7 +34,7 @@ class Collector:
 
 
 @dataclass(slots=True)
-class Served:
+class MetricsServer:
     """A running HTTP server of metrics, on a thread of its own."""
 
     port: int
@@ -50,17 +50,17 @@ class Served:
             self.thread.join()
 
 
-def register(counters: Counters, registry: Any = None) -> Collector:
+def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
     """Show `counters` in a prometheus_client registry, the default one with None.
 
     Raises MetricsMissingError without prometheus-client, ValueError where the registry has a `kvplan_` metric already.
     """
-    client, collector = _module("prometheus_client"), Collector(counters)
+    client, collector = _module("prometheus_client"), PrometheusCollector(counters)
     (client.REGISTRY if registry is None else registry).register(collector)
     return collector
 
 
-def serve(counters: Counters, port: int = 0, host: str = "127.0.0.1") -> Served:
+def serve(counters: Counters, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
     """Answer GET /metrics at host:port, any free port with 0, with these counters alone.
 
     Raises MetricsMissingError without prometheus-client, MetricsAddressError where the address cannot be used.
@@ -72,7 +72,7 @@ def serve(counters: Counters, port: int = 0, host: str = "127.0.0.1") -> Served:
         server, thread = client.start_http_server(port, addr=host, registry=registry)
     except (OSError, OverflowError) as error:
         raise MetricsAddressError(f"cannot serve metrics at {host}:{port}: {error}: choose another port") from error
-    return Served(server.server_port, server, thread)
+    return MetricsServer(server.server_port, server, thread)
 
 
 def _counter(core: Any, metric: Metric, value: Any) -> Any:

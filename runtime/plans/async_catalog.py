@@ -7,18 +7,18 @@ from threading import Lock
 
 from kvplan.plan.errors import PlanPendingError
 from kvplan.plan.types import Plan
-from kvplan.runtime.plans.catalog import Catalog, Pinned, Plans, Role
+from kvplan.runtime.plans.catalog import Catalog, Pinned, PlanSource, Role
 
 Key = tuple[str, str, Pinned, Pinned]
 MOST = 16
 
 
-def patient(plans: Plans) -> Plans:
+def never_waiting(plans: PlanSource) -> PlanSource:
     """`plans`, which answer at once: those that compile what is missing do so beside."""
-    return Patient(plans) if isinstance(plans, Catalog) and plans.jit is not None else plans
+    return AsyncCatalog(plans) if isinstance(plans, Catalog) and plans.jit is not None else plans
 
 
-class Patient:
+class AsyncCatalog:
     """A catalog that compiles one plan at a time in a thread of its own."""
 
     def __init__(self, catalog: Catalog) -> None:

@@ -11,12 +11,12 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from kvplan.plan import index
 from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError
-from kvplan.plan.index import Entry, Stamp
+from kvplan.plan.index import IndexEntry, Stamp
 from kvplan.plan.loader import choose, load_plan, loaded
 from kvplan.plan.types import Plan, Side
-from kvplan.runtime.plans.jit import Jit, Made, check_digests, command, shown
+from kvplan.runtime.plans.jit import CompileResult, Jit, check_digests, command, shown
 
-__all__ = ["Catalog", "Fixed", "Jit", "Plans", "plans_of"]
+__all__ = ["Catalog", "FixedPlans", "Jit", "PlanSource", "plans_of"]
 
 Role = Literal["prefill", "decode"]
 # A side: its digest and its readable key.
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @runtime_checkable
-class Plans(Protocol):
+class PlanSource(Protocol):
     """What finds the plan for a pair of sides, each (digest, readable key), by digests; raises PlanMissingError."""
 
     def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan: ...
@@ -35,7 +35,7 @@ class Plans(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedPlans:
     """These plans and no others. Of several for one pair the first is meant."""
 
     plans: tuple[Plan, ...]
@@ -64,9 +64,9 @@ class Catalog:
     ) -> None:
         self.folder, self.jit = Path(folder), jit
         self.options = tuple(sorted((options or {}).items()))
-        self._read: tuple[Stamp | None, tuple[Entry, ...]] = (None, ())
+        self._read: tuple[Stamp | None, tuple[IndexEntry, ...]] = (None, ())
         self._plans: dict[str, Plan] = {}
-        self._ran: dict[tuple[tuple[str, ...], Stamp | None], Made] = {}
+        self._ran: dict[tuple[tuple[str, ...], Stamp | None], CompileResult] = {}
         self._reading, self._compiling = Lock(), Lock()
         if self.folder.exists() and not self.folder.is_dir():
             raise PlanIndexError(f"{self.folder} is no directory: give the one that `kvplan compile -o` wrote to")
@@ -110,7 +110,7 @@ class Catalog:
         words = self._command(model, key, key)
         return self._made(told, words, lambda made: self._side(role, key, model) or self._side_of(role, made))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[IndexEntry, ...]:
         """The index as it is now, read again where it has changed; empty where there is none. Raises PlanIndexError."""
         with self._reading:
             if self._stamp() != self._read[0] or self._read[0] is None:
@@ -130,11 +130,11 @@ class Catalog:
     def _command(self, model: str, prefill: str, decode: str) -> list[str]:
         return command(model, prefill, decode, self.options, self.jit.layouts if self.jit else (), self.folder)
 
-    def _meant(self, one: Entry) -> bool:
+    def _meant(self, one: IndexEntry) -> bool:
         named = {name for name, _ in self.options}
         return set(self.options) <= set(one.options) and set(one.unusual) <= named
 
-    def _first(self, wanted: Callable[[Entry], bool]) -> Plan | None:
+    def _first(self, wanted: Callable[[IndexEntry], bool]) -> Plan | None:
         """The plan of the lowest digest whose entry is wanted and whose file is there."""
         entries = self.entries()
         try:
@@ -145,7 +145,7 @@ class Catalog:
                 raise
             return self._searched(self.entries(), wanted)
 
-    def _searched(self, entries: Iterable[Entry], wanted: Callable[[Entry], bool]) -> Plan | None:
+    def _searched(self, entries: Iterable[IndexEntry], wanted: Callable[[IndexEntry], bool]) -> Plan | None:
         found = sorted(filter(wanted, entries), key=lambda one: (one.plan, one.path))
         return next((plan for plan in map(self._plan, found) if plan is not None), None)
 
@@ -165,7 +165,7 @@ class Catalog:
         plan = self._first(lambda one: one.plan in made)
         return None if plan is None else _side(plan, role)
 
-    def _plan(self, one: Entry) -> Plan | None:
+    def _plan(self, one: IndexEntry) -> Plan | None:
         """The plan of an entry, None where its file is gone: the bytes that are checked are those that are executed."""
         found = index.contents(self.folder, one.path)
         if found is None:
@@ -206,25 +206,25 @@ class Catalog:
         return made.digests
 
 
-def plans_of(value: object) -> Plans:
+def plans_of(value: object) -> PlanSource:
     """A plan, plans, the path of a plan or of a plans directory, or what finds plans itself, as what finds plans.
 
     Raises PlanLoadError for anything else.
     """
     if isinstance(value, Plan):
-        return Fixed((value,))
+        return FixedPlans((value,))
     if isinstance(value, str | Path):
-        return Fixed((load_plan(value),)) if Path(value).is_file() else Catalog(value)
+        return FixedPlans((load_plan(value),)) if Path(value).is_file() else Catalog(value)
     # Bytes have a method `find`, too.
-    if isinstance(value, Plans) and not isinstance(value, Sequence | bytearray):
+    if isinstance(value, PlanSource) and not isinstance(value, Sequence | bytearray):
         return value
     given = tuple(value) if isinstance(value, Iterable) else ()
     if not given or not all(isinstance(plan, Plan) for plan in given):
         raise PlanLoadError(f"{ascii(value)[:80]} is no plan, plans or plans directory: give one of these")
-    return Fixed(given)
+    return FixedPlans(given)
 
 
-def _pinned(one: Entry, role: Role) -> Pinned:
+def _pinned(one: IndexEntry, role: Role) -> Pinned:
     return one.prefill if role == "prefill" else one.decode
 
 
@@ -232,9 +232,9 @@ def _side(plan: Plan, role: Role) -> Side:
     return plan.prefill if role == "prefill" else plan.decode
 
 
-def _check(pinned: Entry, found: Entry, name: str) -> None:
+def _check(pinned: IndexEntry, found: IndexEntry, name: str) -> None:
     """Raises PlanIndexError where a plan is not the one that the index says it is."""
-    for field in fields(Entry):
+    for field in fields(IndexEntry):
         said, is_ = getattr(pinned, field.name), getattr(found, field.name)
         if said != is_:
             raise PlanIndexError(f"{name} has {field.name} {is_!r}, its index says {said!r}: compile it again")

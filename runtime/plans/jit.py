@@ -22,7 +22,7 @@ REFUSED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CompileResult:
     """What a command made: digests of plans, or none and what was wrong. It is `final` if it would end so again."""
 
     digests: tuple[str, ...]
@@ -41,7 +41,7 @@ class Jit:
     layouts: tuple[str | Path, ...] = ()
     most: int = 256
 
-    def run(self, words: Sequence[str]) -> Made:
+    def run(self, words: Sequence[str]) -> CompileResult:
         """Run `kvplan WORDS`. Raises PlanMissingError where it does not end in time, or cannot be run."""
         argv = [sys.executable, "-P", "-m", "kvplan.cli", *words, "--format", "json"]
         try:
@@ -54,7 +54,7 @@ class Jit:
             raise PlanMissingError(f"cannot be run, {error}: {shown(words)}") from error
         if done.returncode:
             said = _said(done.stdout) or done.stderr.decode(errors="replace").strip()[-500:]
-            return Made((), f"exit code {done.returncode}, {said}", done.returncode == REFUSED)
+            return CompileResult((), f"exit code {done.returncode}, {said}", done.returncode == REFUSED)
         return _digests(done.stdout)
 
 
@@ -93,8 +93,8 @@ def _said(stdout: bytes) -> str:
         return ""
 
 
-def _digests(stdout: bytes) -> Made:
+def _digests(stdout: bytes) -> CompileResult:
     try:
-        return Made(tuple(str(plan["digest"]) for plan in json.loads(stdout)["plans"]))
+        return CompileResult(tuple(str(plan["digest"]) for plan in json.loads(stdout)["plans"]))
     except (ValueError, KeyError, TypeError):
-        return Made((), f"the compiler's answer cannot be read: {ascii(stdout)[:200]}", False)
+        return CompileResult((), f"the compiler's answer cannot be read: {ascii(stdout)[:200]}", False)

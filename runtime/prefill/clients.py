@@ -13,7 +13,7 @@ from kvplan.runtime.errors import CardError, TransportError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.lease import Claimant
-from kvplan.runtime.prefill.source import Stock
+from kvplan.runtime.prefill.source import SourceRequest
 from kvplan.runtime.transfer.links import Links
 from kvplan.runtime.transfer.prepare import link
 from kvplan.runtime.transport.base import Transport
@@ -23,7 +23,7 @@ MOST_CLAIMS = 1 << 14
 
 
 @dataclass(slots=True, eq=False)
-class Guest:
+class DecodeClient:
     """One connection of a decode worker. `card` is its memory where the pair pushes, `peer` its name in the transport.
 
     `claims` are the requests it needs, and whether in chunks; `told` how many chunks it was told of. `heard` is when
@@ -40,7 +40,7 @@ class Guest:
     peer: str = ""
     decode: Geometry | None = None
     links: Links | None = None
-    beat: int = 0
+    heartbeat: int = 0
     claims: dict[str, bool] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)
     checked: dict[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Guest:
         self.claims[request] = fed
         return True
 
-    def unlike(self, stock: Stock, named: Wired | None) -> str:
+    def unlike(self, stock: SourceRequest, named: Wired | None) -> str:
         """Why the blocks that decode names are not those of a hold; empty where they are, or only decode knows them."""
         if stock.tables is None or self.checked.get(stock.request) == stock.hold:
             return ""
@@ -75,35 +75,35 @@ class Guest:
         self.checked.pop(request, None)
 
 
-class Guests:
+class DecodeClients:
     """All connections by ZeroMQ identity. A new run of a decode engine replaces the guests of the run before."""
 
     def __init__(self, worker: int, geometry: Geometry, transport: Transport) -> None:
         self._worker, self._geometry, self._transport = worker, geometry, transport
-        self._all: dict[bytes, Guest] = {}
+        self._all: dict[bytes, DecodeClient] = {}
         self._left = set[str]()
 
-    def __iter__(self) -> Iterator[Guest]:
+    def __iter__(self) -> Iterator[DecodeClient]:
         return iter(list(self._all.values()))
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def get(self, identity: bytes) -> Guest | None:
+    def get(self, identity: bytes) -> DecodeClient | None:
         return self._all.get(identity)
 
     def full(self) -> bool:
         """Whether no more connections are taken."""
         return len(self._all) >= MOST
 
-    def before(self, hello: Hello) -> list[Guest]:
+    def before(self, hello: Hello) -> list[DecodeClient]:
         """The guests of earlier runs of the engine that says hello."""
         return [one for one in self if one.name == hello.name and one.claimant.run != hello.run]
 
-    def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> Guest:
+    def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> DecodeClient:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
         claimant = Claimant(hello.run, plan.digest, hello.worker)
-        guest = Guest(identity, hello.name, claimant, plan, expected(plan, self._worker), now, hello.card)
+        guest = DecodeClient(identity, hello.name, claimant, plan, expected(plan, self._worker), now, hello.card)
         if hello.card is not None:
             guest.peer = self._transport.add_peer(hello.card.metadata)
             guest.decode = geometry(hello.card)
@@ -114,11 +114,11 @@ class Guests:
         logs.event(logs.INFO, "peer met", **facts, mode="push" if hello.card else "pull")
         return guest
 
-    def others(self, guest: Guest) -> list[Guest]:
+    def others(self, guest: DecodeClient) -> list[DecodeClient]:
         """Other connections of the same decode worker."""
         return [one for one in self if one.claimant == guest.claimant and one is not guest]
 
-    def remove(self, guest: Guest) -> None:
+    def remove(self, guest: DecodeClient) -> None:
         """Forget a connection; its memory follows with `sweep`."""
         if self._all.get(guest.identity) is guest:
             del self._all[guest.identity]

@@ -14,9 +14,9 @@ from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 from kvplan.runtime.errors import HandleError, LimitedError
-from kvplan.runtime.prefill.pin import NEVER, PAIRS, Claimant, Event, Hold, Released
+from kvplan.runtime.prefill.pin import NEVER, PAIRS, Claimant, LeaseEvent, Pin, Released
 
-__all__ = ["Claimant", "Event", "Leases", "Released"]
+__all__ = ["Claimant", "LeaseEvent", "Leases", "Released"]
 
 REMEMBERED = 1 << 16
 
@@ -43,7 +43,7 @@ class Leases:
             raise LimitedError(f"a lease of {seconds} s for {most} requests: give a time above 0 and a number from 1")
         self._seconds, self._most = seconds, most
         self._now, self._shift = NEVER, 0.0
-        self._holds: dict[str, Hold] = {}
+        self._holds: dict[str, Pin] = {}
         self._released: dict[str, Released] = {}
         self._ended: OrderedDict[str, _Ended] = OrderedDict()
         self._alarms: list[tuple[float, str]] = []
@@ -61,7 +61,7 @@ class Leases:
             raise LimitedError(
                 f"{self._most} requests are held or not yet taken from released(), the most there may be"
             )
-        hold = self._holds[request] = Hold(request, next(_NUMBERS), self._now + self._seconds)
+        hold = self._holds[request] = Pin(request, next(_NUMBERS), self._now + self._seconds)
         self._ended.pop(request, None)
         self._settle(hold)
         return hold.number
@@ -83,7 +83,7 @@ class Leases:
 
     def done(
         self, request: str, hold: int, claimant: Claimant, contract: frozenset[int], now: float
-    ) -> tuple[str, Event]:
+    ) -> tuple[str, LeaseEvent]:
         """A claimant reads no more. Returns why its reads may be of other bytes, or "" where the hold has lasted."""
         self.expire(now)
         refused = self._refused(request, hold, claimant, contract)
@@ -93,7 +93,7 @@ class Leases:
         self._settle(self._holds[request])
         return "", self._event(kind, request, claimant)
 
-    def leave(self, request: str, claimant: Claimant, now: float) -> Event:
+    def leave(self, request: str, claimant: Claimant, now: float) -> LeaseEvent:
         """A claimant gives the request up, and reads no more."""
         self.expire(now)
         hold = self._holds.get(request)
@@ -118,7 +118,7 @@ class Leases:
         hold = self._holds.get(request)
         if hold is None or hold.ending:
             raise HandleError(f"request {request} cannot be pinned: {self._lost(request)}")
-        hold.pins += 1
+        hold.writers += 1
 
     def remembers(self, request: str) -> bool:
         """Whether a request was held, and is one of the last 65,536 that were released."""
@@ -132,9 +132,9 @@ class Leases:
     def unpin(self, request: str) -> None:
         """Raises HandleError where the request is not pinned."""
         hold = self._holds.get(request)
-        if hold is None or not hold.pins:
+        if hold is None or not hold.writers:
             raise HandleError(f"request {request} is not pinned: unpin once for each pin")
-        hold.pins -= 1
+        hold.writers -= 1
         self._settle(hold)
 
     def withdraw(self, request: str, now: float) -> None:
@@ -176,18 +176,18 @@ class Leases:
             self._shift = self._now - now
         self._now = max(self._now, now + self._shift)
 
-    def _settle(self, hold: Hold) -> None:
+    def _settle(self, hold: Pin) -> None:
         """Release a hold that is over, unless it is pinned; else set its alarm."""
         due = hold.due()
         if not hold.ending and due <= self._now:
             hold.ending = hold.why()
-        if hold.ending and not hold.pins:
+        if hold.ending and not hold.writers:
             self._release(hold)
         if not hold.ending and due < hold.alarm:
             hold.alarm = due
             heapq.heappush(self._alarms, (due, hold.request))
 
-    def _release(self, hold: Hold) -> None:
+    def _release(self, hold: Pin) -> None:
         del self._holds[hold.request]
         self._ended[hold.request] = _Ended(hold.number, hold.ending, frozenset(hold.finished))
         if len(self._ended) > REMEMBERED:
@@ -211,7 +211,7 @@ class Leases:
             return "stale", f"request {request} was read under hold {number}, and has hold {current.number}: read again"
         if current.ending:
             return ("duplicate" if claimant.pair in current.finished else "late"), self._lost(request)
-        if isinstance(current, Hold) and claimant not in current.claims:
+        if isinstance(current, Pin) and claimant not in current.claims:
             return "stale", _unclaimed(request, claimant)
         return None
 
@@ -223,9 +223,9 @@ class Leases:
             return f"{text}: call hold or open on every prefill worker first"
         return f"{ended.ending}: hold {ended.number} of request {request} is over: have it held anew, and ask again"
 
-    def _event(self, kind: str, request: str, claimant: Claimant, text: str = "") -> Event:
+    def _event(self, kind: str, request: str, claimant: Claimant, text: str = "") -> LeaseEvent:
         self.numbers[kind] += 1
-        return Event(kind, request, claimant.worker, text)
+        return LeaseEvent(kind, request, claimant.worker, text)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:

@@ -31,7 +31,7 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LeaseEvent:
     """What a message meant. Of leases: counted, left, duplicate, unexpected, stale, late or unknown."""
 
     kind: str
@@ -41,7 +41,7 @@ class Event:
 
 
 @dataclass(slots=True)
-class Hold:
+class Pin:
     """A request whose blocks are kept.
 
     `claims` say until when a claimant was promised the blocks: NEVER once it is done or has left. `floor` is what
@@ -54,7 +54,7 @@ class Hold:
     until: float
     floor: float = NEVER
     alarm: float = math.inf
-    pins: int = 0
+    writers: int = 0
     withdrawn: bool = False
     ending: str = ""
     claims: dict[Claimant, float] = field(default_factory=dict)

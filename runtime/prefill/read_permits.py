@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.messages import Ask, Spent
-from kvplan.runtime.prefill.clients import Guest
-from kvplan.runtime.transfer.limits import Gate, Limits
+from kvplan.runtime.prefill.clients import DecodeClient
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 
 LARGEST = 1 << 40
 MOST = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ReadPermit:
     """A read that a decode worker asked for: whose, of which request, its number there."""
 
     key: str
@@ -24,14 +24,14 @@ class Grant:
     number: int
 
 
-class Grants:
+class ReadPermits:
     """What was asked for and what was granted: fair between decode workers, and between the requests of each."""
 
     def __init__(self, limits: Limits) -> None:
-        self._gate = Gate[Grant](limits)
+        self._gate = AdmissionQueue[ReadPermit](limits)
         self._granted = Counter[str]()
 
-    def ask(self, guest: Guest, said: Ask) -> bool:
+    def ask(self, guest: DecodeClient, said: Ask) -> bool:
         """Queue a read; False for one that cannot be: of no request that is claimed, of no size, asked for twice."""
         if said.request not in guest.claims or not 0 < said.size <= LARGEST:
             return False
@@ -39,29 +39,29 @@ class Grants:
             return False
         try:
             self._gate.want(
-                guest.key, said.request, said.size, Grant(guest.key, guest.identity, said.request, said.number)
+                guest.key, said.request, said.size, ReadPermit(guest.key, guest.identity, said.request, said.number)
             )
         except KvplanError:
             return False
         return True
 
-    def spent(self, guest: Guest, said: Spent) -> bool:
+    def spent(self, guest: DecodeClient, said: Spent) -> bool:
         """A read is over; False where it was not granted."""
-        known = self._gate.done(Grant(guest.key, guest.identity, said.request, said.number))
+        known = self._gate.done(ReadPermit(guest.key, guest.identity, said.request, said.number))
         self._granted[guest.key] -= known
         return known
 
-    def admit(self) -> list[Grant]:
+    def admit(self) -> list[ReadPermit]:
         """The reads that may begin now."""
         found = self._gate.admit()
         self._granted.update(one.key for one in found)
         return found
 
-    def leave(self, guest: Guest, request: str) -> None:
+    def leave(self, guest: DecodeClient, request: str) -> None:
         """A request is given up: what waits of it is not granted any more."""
         self._gate.drop_request(request, guest.key)
 
-    def drop(self, guest: Guest) -> None:
+    def drop(self, guest: DecodeClient) -> None:
         """A decode worker is gone: what it was granted counts no more."""
         self._gate.drop(guest.key)
         del self._granted[guest.key]

@@ -14,25 +14,25 @@ from kvplan.plan.request import checked_range
 from kvplan.plan.types import Blocks
 
 
-class Computed(Protocol):
+class ComputeEvent(Protocol):
     """An event, such as a CUDA event: `query` says whether all work before it has completed."""
 
     def query(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedChunk:
     """One chunk: tokens [first, end), in all layers or some; `tables` name its pages on the prefill side."""
 
     tokens: tuple[int, int]
     layers: tuple[int, ...] | None
     tables: Tables
     last: bool
-    after: Computed | None
+    after: ComputeEvent | None
 
 
 @dataclass(slots=True)
-class Stock:
+class SourceRequest:
     """One held request. `tokens` is None where it is offered as a whole, after `after`.
 
     `ready` chunks of `chunks` have been computed: they are announced in order. `tables` are the blocks of one that is
@@ -42,10 +42,10 @@ class Stock:
     request: str
     hold: int
     tokens: tuple[int, int] | None = None
-    after: Computed | None = None
+    after: ComputeEvent | None = None
     tables: Tables | None = None
     again: bool = False
-    chunks: list[Offered] = field(default_factory=list)
+    chunks: list[OfferedChunk] = field(default_factory=list)
     ready: int = 0
 
     @property
@@ -68,7 +68,7 @@ class Stock:
                 return f"hold {self.hold} has other blocks of group {group!r} than decode was told of"
         return ""
 
-    def offer(self, chunk: Offered) -> None:
+    def offer(self, chunk: OfferedChunk) -> None:
         """Add a chunk. Raises BadRequestError where it is outside of what was opened, or comes after the last one."""
         name = f"request {self.request}"
         if self.tokens is None:
@@ -97,7 +97,7 @@ class Stock:
         return True
 
 
-def _past(event: Computed | None) -> bool:
+def _past(event: ComputeEvent | None) -> bool:
     return event is None or bool(event.query())
 
 

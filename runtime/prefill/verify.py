@@ -17,17 +17,17 @@ from kvplan.runtime.control.messages import Done
 from kvplan.runtime.control.wire import unpack
 from kvplan.runtime.errors import ChecksumError
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.prefill.clients import Guest
-from kvplan.runtime.prefill.source import Stock
+from kvplan.runtime.prefill.clients import DecodeClient
+from kvplan.runtime.prefill.source import SourceRequest
 
 MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Comparison:
     """What came of one comparison: `problem` is empty where all is alike."""
 
-    guest: Guest
+    guest: DecodeClient
     done: Done
     problem: str
     code: str
@@ -39,24 +39,24 @@ class Verifier:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._threads = ThreadPoolExecutor(1, "kvplan-checksum")
-        self._waiting: dict[tuple[Guest, str], Future[Verdict]] = {}
+        self._waiting: dict[tuple[DecodeClient, str], Future[Comparison]] = {}
 
-    def ask(self, guest: Guest, done: Done, stock: Stock | None) -> Verdict | None:
+    def ask(self, guest: DecodeClient, done: Done, stock: SourceRequest | None) -> Comparison | None:
         """Begin to compare; a verdict at once where there is nothing to compare, or it cannot be."""
         if not done.sums and done.sample is None:
-            return Verdict(guest, done, "", "")
+            return Comparison(guest, done, "", "")
         if (guest, done.request) in self._waiting or len(self._waiting) >= MOST:
-            return Verdict(guest, done, "too many checksums are being compared: ask again", BadRequestError.code)
+            return Comparison(guest, done, "too many checksums are being compared: ask again", BadRequestError.code)
         brought = {} if stock is None else _brought(stock)
         self._waiting[guest, done.request] = self._threads.submit(_compare, self._pool, guest, done, brought)
         return None
 
-    def leave(self, guest: Guest, request: str) -> None:
+    def leave(self, guest: DecodeClient, request: str) -> None:
         """A request is given up: what its comparison says is not asked for any more."""
         if (future := self._waiting.pop((guest, request), None)) is not None:
             future.cancel()
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[Comparison]:
         """Those that have come since the last call."""
         found = {key: future for key, future in self._waiting.items() if future.done()}
         for key in found:
@@ -67,18 +67,18 @@ class Verifier:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _compare(pool: Pool, guest: Guest, done: Done, brought: Tables) -> Verdict:
+def _compare(pool: Pool, guest: DecodeClient, done: Done, brought: Tables) -> Comparison:
     try:
         problem = _unlike(pool, guest, done, brought)
-        return Verdict(guest, done, problem, ChecksumError.code if problem else "")
+        return Comparison(guest, done, problem, ChecksumError.code if problem else "")
     except KvplanError as error:
-        return Verdict(guest, done, str(error), error.code)
+        return Comparison(guest, done, str(error), error.code)
     except Exception as error:
         text = f"the checksums cannot be compared: {type(error).__name__}: {error}"
-        return Verdict(guest, done, text, BadRequestError.code)
+        return Comparison(guest, done, text, BadRequestError.code)
 
 
-def _unlike(pool: Pool, guest: Guest, done: Done, brought: Tables) -> str:
+def _unlike(pool: Pool, guest: DecodeClient, done: Done, brought: Tables) -> str:
     """What differs first, as text."""
     if done.asked is None or done.sample is None or done.asked.request != done.request:
         raise BadRequestError("checksums came without the request that they are of")
@@ -94,7 +94,7 @@ def _unlike(pool: Pool, guest: Guest, done: Done, brought: Tables) -> str:
     return ""
 
 
-def _brought(stock: Stock) -> Tables:
+def _brought(stock: SourceRequest) -> Tables:
     """The tables that the chunks of a request named, put together."""
     found: dict[str, Table] = dict(stock.tables or {})
     for chunk in stock.chunks:

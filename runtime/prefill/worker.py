@@ -9,20 +9,20 @@ from kvplan.plan.block_tables import Tables, own
 from kvplan.plan.request import check_id
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.control.card import Hello, Refusal
-from kvplan.runtime.control.channel import Desk
-from kvplan.runtime.control.handshake_server import Local
+from kvplan.runtime.control.channel import ControlServer
+from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.plans.async_catalog import patient
-from kvplan.runtime.plans.catalog import Fixed, plans_of
-from kvplan.runtime.polling import Thread, rest
+from kvplan.runtime.plans.async_catalog import never_waiting
+from kvplan.runtime.plans.catalog import FixedPlans, plans_of
+from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.prefill.clients import expected
-from kvplan.runtime.prefill.lease import Event, Leases, Released
-from kvplan.runtime.prefill.registration import Serving
-from kvplan.runtime.prefill.source import Computed, Offered, Stock, check_event, interval, numbered
+from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released
+from kvplan.runtime.prefill.registration import PrefillRegistration
+from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 
@@ -54,7 +54,7 @@ class PrefillWorker:
         start: bool = True,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
-        self.plans, self.worker = patient(plans_of(plans)), worker
+        self.plans, self.worker = never_waiting(plans_of(plans)), worker
         self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side, self._admission = 0, pool.side, admission
@@ -62,10 +62,10 @@ class PrefillWorker:
         self._leases = Leases(lease, self.limits.requests)
         self._lock, self._closed, self._asleep = threading.RLock(), False, False
         self._addresses, self._ended = tuple[str, ...](), list[Released]()
-        given = self.plans.plans if isinstance(self.plans, Fixed) else ()
+        given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No plan has a decode worker that would ever tell this worker that it is done.
         self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
-        self._desk = Desk(bind, keys)
+        self._desk = ControlServer(bind, keys)
         try:
             self._furnish(pool)
         except Exception:
@@ -78,7 +78,9 @@ class PrefillWorker:
             self.counters.gauge("in_flight_bytes", lambda: self._serving.gate.in_flight()),
         ]
         wakers = (self._desk.fileno(),)
-        self._thread = Thread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
+        self._thread = (
+            PollingThread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
+        )
 
     def announce(self, addresses: Iterable[str]) -> None:
         """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
@@ -93,7 +95,7 @@ class PrefillWorker:
         with self._lock:
             self._addresses = tuple(given)
 
-    def hold(self, request: str, tables: Tables | None = None, *, after: Computed | None = None) -> None:
+    def hold(self, request: str, tables: Tables | None = None, *, after: ComputeEvent | None = None) -> None:
         """Keep a whole request's blocks until it is `released`. It is read once `after`, an event, has completed.
 
         With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
@@ -114,7 +116,7 @@ class PrefillWorker:
         tables: Tables | None = None,
         *,
         layers: Iterable[int] | None = None,
-        after: Computed | None = None,
+        after: ComputeEvent | None = None,
         last: bool = False,
     ) -> None:
         """Tokens [first, end) of an opened request are computed, once `after` has completed, in all layers or some.
@@ -127,7 +129,7 @@ class PrefillWorker:
         with self._lock:
             self._check_open()
             named = self._named(tables) or {}
-            chunk = Offered(interval(tokens, what), numbered(layers, what), named, bool(last), after)
+            chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
             self._serving.offer(request, chunk)
 
     def withdraw(self, request: str) -> None:
@@ -143,7 +145,7 @@ class PrefillWorker:
             found, self._ended = self._ended, []
             return found
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[LeaseEvent]:
         """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
         with self._lock:
             found = list(self._serving.events)
@@ -202,10 +204,10 @@ class PrefillWorker:
         if pool.worker != self.worker or pool.side.digest != self._side.digest:
             raise RegisterError(f"the pool is not that of prefill worker {self.worker} of this side: call views again")
         leases = self._leases, self._lease
-        self._serving = Serving(pool, self._transport, self._desk, *leases, self.limits, self.counters)
+        self._serving = PrefillRegistration(pool, self._transport, self._desk, *leases, self.limits, self.counters)
         self._asleep = False
 
-    def _hear(self, identity: bytes, message: object, me: Local, now: float) -> None:
+    def _hear(self, identity: bytes, message: object, me: PrefillFace, now: float) -> None:
         if self._asleep and isinstance(message, Hello):
             text = f"prefill worker {self.worker} is suspended"
             self._desk.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
@@ -213,7 +215,7 @@ class PrefillWorker:
         self._serving.hear(identity, message, me, now)
 
     def _hold(
-        self, request: str, tokens: tuple[int, int] | None, after: Computed | None, tables: Tables | None = None
+        self, request: str, tokens: tuple[int, int] | None, after: ComputeEvent | None, tables: Tables | None = None
     ) -> None:
         check_id(request)
         check_event(request, after)
@@ -229,7 +231,7 @@ class PrefillWorker:
                 text = f"request {request} was held before, and decode may still name its old blocks"
                 raise HandleError(f"{text}: give its tables, or another name")
             number = self._leases.hold(request, self._clock())
-            self._serving.add(Stock(request, number, tokens, after, named, again))
+            self._serving.add(SourceRequest(request, number, tokens, after, named, again))
 
     def _named(self, tables: Tables | None) -> Tables | None:
         """The caller's tables, checked and copied."""
@@ -242,10 +244,10 @@ class PrefillWorker:
             self.counters.add("leases", end=one.why)
             self._serving.gone(one.request, LeaseError.code, f"hold of the request is over: {one.why}")
 
-    def _local(self) -> Local:
+    def _local(self) -> PrefillFace:
         serving, me = self._serving, self.identity
         addresses = () if self._asleep else self._addresses
-        return Local(
+        return PrefillFace(
             me, self._side, self.worker, me.model, me.model_digest, self.plans, self.generation, addresses,
             self._admission, serving.pool.geometry, serving.metadata,
         )  # fmt: skip

@@ -55,7 +55,7 @@ def clipped(tokens: Interval, request: Interval) -> Interval:
     return min(max(tokens[0], request[0]), request[1]), max(tokens[1], request[0])
 
 
-def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: Cover) -> Chunk | None:
+def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: ChunkCover) -> Chunk | None:
     """What a request takes of a chunk that is offered: checked, and covered; None where that is nothing.
 
     Raises BadRequestError where it does not fit the request, or what came before.
@@ -147,7 +147,7 @@ def _said(tokens: Interval) -> str:
     return f"tokens [{tokens[0]}, {tokens[1]})"
 
 
-class Cover:
+class ChunkCover:
     """Which tokens of which layers have come. `worker` is the prefill worker that feeds, None for one that has all.
 
     The layers of which nothing is read from the worker may come, too, and need not.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kvplan.plan import request as requests
-from kvplan.plan.block_tables import Anywhere
+from kvplan.plan.block_tables import AnyBlock
 from kvplan.plan.request import Request
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import Ints, Plan, Runs
@@ -59,7 +59,7 @@ def foreseen(plan: Plan, worker: int, request: Request) -> Demand:
         return Demand({}, {})
     mine = plan.decode.workers[worker].shard
     pairs = {name: pair_named(plan, name) for name, _ in keys(plan, worker)}
-    asked = replace(request, prefill={pair.prefill: Anywhere() for pair in pairs.values()})
+    asked = replace(request, prefill={pair.prefill: AnyBlock() for pair in pairs.values()})
     runs = {key: requests.runs(plan, pairs[key[0]], asked, (key[1], mine)) for key in keys(plan, worker)}
     return Demand(runs, written_by(plan, runs))
 

@@ -12,26 +12,26 @@ from kvplan.plan.types import Runs
 from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transfer import slices
-from kvplan.runtime.transfer.gather import Load, Scratch, gather
-from kvplan.runtime.transfer.limits import Gate
-from kvplan.runtime.transfer.prepare import Link
-from kvplan.runtime.transport.base import Handle, Transport
+from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
+from kvplan.runtime.transfer.limits import AdmissionQueue
+from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transport.base import TransferHandle, Transport
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class Slice:
     """A part of what is moved. `handles` are those under way, None for one that failed when it was posted.
 
     `state` is waiting (for the limits), asked (for the peer's leave), posted or over.
     """
 
-    mover: Mover
+    mover: TransferExecutor
     number: int
-    link: Link
+    link: PreparedLink
     runs: Mapping[str, Runs]
     size: int
     state: str = "waiting"
-    handles: list[Handle | None] = field(default_factory=list)
+    handles: list[TransferHandle | None] = field(default_factory=list)
 
     def settled(self) -> bool:
         """Whether a piece that was left can touch nothing any more: done, or its connection is gone."""
@@ -40,17 +40,17 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class ExecutorContext:
     """What pieces are moved with: shared by all movers of a worker. `numbers` tell their pieces apart."""
 
     transport: Transport
-    gate: Gate[Piece]
-    scratch: Scratch
+    gate: AdmissionQueue[Slice]
+    scratch: IndexScratch
     slice_bytes: int
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
 
-class Mover:
+class TransferExecutor:
     """Bytes of one request between here and one peer. With `ask`, the peer is asked before a piece is posted.
 
     It is told by `spent` when a piece that it allowed is over, though the request may have ended before.
@@ -62,7 +62,7 @@ class Mover:
         self,
         request: str,
         peer: str,
-        means: Means,
+        means: ExecutorContext,
         fail: Callable[[Exception], None],
         ask: Callable[[int, int], None] | None = None,
         spent: Callable[[int], None] = lambda number: None,
@@ -72,7 +72,7 @@ class Mover:
         self.posted: int | None = 0
         self.fed = False
         self._means, self._fail, self._ask, self._spent = means, fail, ask, spent
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, Slice] = {}
 
     @property
     def done(self) -> bool:
@@ -83,15 +83,15 @@ class Mover:
     def under_way(self) -> bool:
         return any(piece.state == "posted" for piece in self._pieces.values())
 
-    def feed(self, link: Link, runs: Mapping[str, Runs]) -> None:
+    def feed(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
         for part in slices.cut(link, runs, self._means.slice_bytes):
-            piece = Piece(self, next(self._means.numbers), link, part, slices.size(link, part))
+            piece = Slice(self, next(self._means.numbers), link, part, slices.size(link, part))
             self.total += piece.size
             self._pieces[piece.number] = piece
             self._means.gate.want(self.peer, self.request, piece.size, piece)
 
-    def admitted(self, piece: Piece) -> None:
+    def admitted(self, piece: Slice) -> None:
         """The limits allow a piece."""
         if self._pieces.get(piece.number) is not piece:
             self._means.gate.done(piece)
@@ -117,7 +117,7 @@ class Mover:
             if piece.state == "posted" and piece.number in self._pieces and self._try(self._over, piece):
                 self._end(piece)
 
-    def stop(self) -> list[Piece]:
+    def stop(self) -> list[Slice]:
         """Give up: nothing more is posted. Returns the pieces that are still under way."""
         left = [piece for piece in self._pieces.values() if piece.handles]
         self._means.gate.drop_request(self.request, self.peer)
@@ -127,11 +127,11 @@ class Mover:
         self._pieces.clear()
         return left
 
-    def buried(self, piece: Piece) -> None:
+    def buried(self, piece: Slice) -> None:
         """A piece that was left is settled: its bytes are no longer in flight."""
         self._close(piece)
 
-    def _close(self, piece: Piece) -> None:
+    def _close(self, piece: Slice) -> None:
         self._means.gate.done(piece)
         if piece.state == "posted":
             self._spent(piece.number)
@@ -144,11 +144,11 @@ class Mover:
             self._fail(error)
             return False
 
-    def _post(self, piece: Piece) -> None:
+    def _post(self, piece: Slice) -> None:
         piece.state = "posted"
         self._try(self._gathered, piece)
 
-    def _gathered(self, piece: Piece) -> None:
+    def _gathered(self, piece: Slice) -> None:
         load = gather(piece.link, piece.runs, self._means.scratch)
         self.requests += load.requests
         self.spans += load.spans
@@ -159,7 +159,7 @@ class Mover:
                 piece.handles = [handle for handle in piece.handles if handle is not None]
             raise
 
-    def _issue(self, piece: Piece, load: Load) -> None:
+    def _issue(self, piece: Slice, load: GatheredSpans) -> None:
         # None stands for a transfer that the transport may have begun before it raised.
         link, transport = piece.link, self._means.transport
         for bank, local, remote in load.banks:
@@ -171,7 +171,7 @@ class Mover:
                 link.op, link.peer, load.local_spans, link.local.mem_type, load.remote_spans, link.remote.mem_type
             )
 
-    def _over(self, piece: Piece) -> bool:
+    def _over(self, piece: Slice) -> bool:
         for handle in list(piece.handles):
             if handle is None or not self._poll(piece, handle):
                 return False
@@ -181,7 +181,7 @@ class Mover:
             handle.release()
         return True
 
-    def _poll(self, piece: Piece, handle: Handle) -> bool:
+    def _poll(self, piece: Slice, handle: TransferHandle) -> bool:
         try:
             return handle.poll()
         except PeerLostError:
@@ -189,7 +189,7 @@ class Mover:
             released(piece.link.peer, handle)
             raise
 
-    def _end(self, piece: Piece) -> None:
+    def _end(self, piece: Slice) -> None:
         del self._pieces[piece.number]
         self.moved += piece.size
         self._close(piece)
@@ -202,7 +202,7 @@ def begun_nothing(error: Exception) -> bool:
     return isinstance(error, KvplanError) and not isinstance(error, TransportError)
 
 
-def over(peer: str, handle: Handle | None) -> bool:
+def over(peer: str, handle: TransferHandle | None) -> bool:
     """Whether a transfer can touch nothing any more: it is done, or its connection is gone.
 
     A peer that is removed from the transport proves nothing: bytes of NIXL over TCP were seen to arrive later.
@@ -220,7 +220,7 @@ def over(peer: str, handle: Handle | None) -> bool:
     return True
 
 
-def released(peer: str, handle: Handle) -> None:
+def released(peer: str, handle: TransferHandle) -> None:
     """Give a handle back that touches nothing any more; what the transport says against it is logged."""
     try:
         handle.release()

@@ -17,21 +17,21 @@ from kvplan.plan import spans
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
-from kvplan.runtime.transfer.prepare import INT32, Bank, Entry, Link
+from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
 from kvplan.runtime.transport.base import Index
 
 NOTHING = np.empty((0, 5), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class GatheredSpans:
     """What one link moves: indices into its banks, and explicit rows (address, bytes, device) of both sides.
 
     The indices (local, remote) are views of the scratch: post them before the next load is gathered. `bytes` are
     those asked for, without padding that lies between them; `spans` is their number before neighbours were joined.
     """
 
-    banks: tuple[tuple[Bank, Index, Index], ...]
+    banks: tuple[tuple[DescriptorBank, Index, Index], ...]
     local_spans: Ints
     remote_spans: Ints
     bytes: int
@@ -43,7 +43,7 @@ class Load:
         return sum(len(local) for _, local, _ in self.banks) + len(self.local_spans)
 
 
-class Scratch:
+class IndexScratch:
     """Memory for indices that is used again: fresh memory costs more than what is written into it."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Scratch:
         return self._free[self._used - size : self._used]
 
 
-def gather(link: Link, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
+def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) -> GatheredSpans:
     """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
     scratch.clear()
     out = _Out(link, scratch)
@@ -84,7 +84,7 @@ def gather(link: Link, runs: Mapping[str, Runs], scratch: Scratch) -> Load:
             raise LimitError(f"{text}: ask for fewer tokens at once")
         _entry(entry, pages, ragged, out)
     merged = merge(np.concatenate(out.explicit)) if out.explicit else NOTHING
-    return Load(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
+    return GatheredSpans(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
 
 
 def merge(found: Ints) -> Ints:
@@ -128,27 +128,27 @@ def chains(p: Ints, d: Ints) -> tuple[Ints, Ints]:
 class _Out:
     """What is gathered so far."""
 
-    link: Link
-    scratch: Scratch
-    banks: list[tuple[Bank, Index, Index]] = field(default_factory=list)
+    link: PreparedLink
+    scratch: IndexScratch
+    banks: list[tuple[DescriptorBank, Index, Index]] = field(default_factory=list)
     explicit: list[Ints] = field(default_factory=list)
     bytes: int = 0
     spans: int = 0
 
 
-def _most(entry: Entry, pages: Runs, ragged: Runs) -> int:
+def _most(entry: PreparedRead, pages: Runs, ragged: Runs) -> int:
     """How many descriptors whole pages and ragged runs come to before anything is joined."""
     return len(pages.count) * len(entry.page) + sum(_ragged(one, ragged) for one in entry.token)
 
 
-def _ragged(tokens: rows.Tokens, runs: Runs) -> int:
+def _ragged(tokens: rows.TokenRows, runs: Runs) -> int:
     """How many spans partial blocks come to; where tokens lie in tiles, at most."""
     table, every = tokens.table, int(runs.count.sum())
     joined = int((table[:, rows.P_TOKEN :] == table[:, rows.BYTES, None]).all(axis=1).sum())
     return joined * (every if tokens.hops else len(runs.count)) + (len(table) - joined) * every
 
 
-def _entry(entry: Entry, pages: Runs, ragged: Runs, out: _Out) -> None:
+def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
     beside = ragged.decode_block if len(ragged.count) else None
     if beside is not None:
         strides = out.link.prefill.stride, out.link.decode.stride
@@ -161,7 +161,7 @@ def _entry(entry: Entry, pages: Runs, ragged: Runs, out: _Out) -> None:
     _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
 
 
-def _pages(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
+def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
     if not len(p):
         return
     if not entry.banks:
@@ -174,7 +174,7 @@ def _pages(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> No
         _index(entry, False, p, d, out)
 
 
-def _joined(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
+def _joined(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
     first, length = chains(p, d)
     alone = _alone(entry, p, d, length, ragged)
     if alone.all():
@@ -186,7 +186,7 @@ def _joined(entry: Entry, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> N
     out.explicit.append(_spelled(entry.places[: entry.joinable], p[start], d[start], length[chained]))
 
 
-def _alone(entry: Entry, p: Ints, d: Ints, length: Ints, ragged: Ints | None) -> npt.NDArray[np.bool_]:
+def _alone(entry: PreparedRead, p: Ints, d: Ints, length: Ints, ragged: Ints | None) -> npt.NDArray[np.bool_]:
     """Blocks that nothing else joins: not in a chain, nor beside a partial block, nor from one plane into the next."""
     alone = np.repeat(length == 1, length)
     ends = entry.blocks[0] - 1, entry.blocks[1] - 1
@@ -198,7 +198,7 @@ def _alone(entry: Entry, p: Ints, d: Ints, length: Ints, ragged: Ints | None) ->
     return alone
 
 
-def _index(entry: Entry, joinable: bool, p: Ints, d: Ints, out: _Out) -> None:
+def _index(entry: PreparedRead, joinable: bool, p: Ints, d: Ints, out: _Out) -> None:
     """Ask every bank for these blocks: its rows begin as the others' do, so all share one table of indices."""
     banks = [bank for bank in entry.banks if bank.joinable == joinable]
     if not len(p) or not banks:
@@ -223,7 +223,7 @@ def _spelled(places: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
     return found.reshape(-1, 5)
 
 
-def _addresses(link: Link, found: Ints) -> Ints:
+def _addresses(link: PreparedLink, found: Ints) -> Ints:
     p, d = found[:, rows.P_PLANE], found[:, rows.D_PLANE]
     spelled = np.empty((len(found), 5), np.int64)
     spelled[:, 0] = link.prefill.base[p] + found[:, rows.P_OFFSET]
@@ -234,7 +234,7 @@ def _addresses(link: Link, found: Ints) -> Ints:
     return spelled
 
 
-def _sides(link: Link, merged: Ints) -> tuple[Ints, Ints]:
+def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints]:
     """The explicit rows (address, bytes, device) of the local and of the remote side."""
     theirs, ours = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
     theirs[:, 2] = link.prefill.regions[theirs[:, 2], 2]

@@ -12,7 +12,7 @@ from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints, Plan, Planes, Read, Worker
 
 Layers = frozenset[int]
-Tables = tuple[Ints, tuple[rows.Tokens, ...]]
+Tables = tuple[Ints, tuple[rows.TokenRows, ...]]
 
 
 def moved(plan: Plan, prefill_worker: int | None) -> Layers:
@@ -49,7 +49,7 @@ def chosen(plan: Plan, decode_worker: int, read: Read, tables: Tables, layers: L
     theirs, ours = plan.prefill.workers[read.worker], plan.decode.workers[decode_worker]
     held = _held(theirs), _held(ours)
     page = _rows(read, tables[0], held, layers)
-    token = tuple(rows.Tokens(_rows(read, one.table, held, layers), one.hops) for one in tables[1])
+    token = tuple(rows.TokenRows(_rows(read, one.table, held, layers), one.hops) for one in tables[1])
     return page, tuple(one for one in token if len(one.table))
 
 

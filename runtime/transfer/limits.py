@@ -49,7 +49,7 @@ class _Job(Generic[Token]):
     token: Token
 
 
-class Gate(Generic[Token]):
+class AdmissionQueue(Generic[Token]):
     """Admits jobs of a known size: peers in turn, the requests of a peer in turn, the jobs of a request in order.
 
     A job that does not fit waits until it does, and is not overtaken by smaller ones: in its peer's limit it holds up

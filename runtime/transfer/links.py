@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kvplan.runtime.errors import LimitedError, TransportError
 from kvplan.runtime.ops import logs
-from kvplan.runtime.transfer.prepare import Link
+from kvplan.runtime.transfer.prepare import PreparedLink
 
 Layers = frozenset[int] | None
 MOST = 1024
@@ -15,10 +15,10 @@ MOST = 1024
 class Links:
     """Links by layers, None for all. `make` prepares one."""
 
-    def __init__(self, make: Callable[[Layers], Link]) -> None:
-        self._make, self._made = make, dict[Layers, Link]()
+    def __init__(self, make: Callable[[Layers], PreparedLink]) -> None:
+        self._make, self._made = make, dict[Layers, PreparedLink]()
 
-    def of(self, layers: Layers) -> Link:
+    def of(self, layers: Layers) -> PreparedLink:
         """The link for some layers. Raises what preparing raises, LimitedError for too many unlike sets of layers."""
         if layers not in self._made:
             if len(self._made) >= MOST:

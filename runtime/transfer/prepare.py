@@ -19,7 +19,7 @@ from kvplan.runtime.errors import AddressError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.transfer.layers import chosen
-from kvplan.runtime.transport.base import Op, Prepared, Transport
+from kvplan.runtime.transport.base import Op, PreparedList, Transport
 
 INT32 = (1 << 31) - 1
 # Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
@@ -29,17 +29,17 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Bank:
+class DescriptorBank:
     """Some page rows of a read, prepared on both sides: descriptor number = row x blocks of the pool + block."""
 
     rows: int
     joinable: bool
-    local: Prepared
-    remote: Prepared
+    local: PreparedList
+    remote: PreparedList
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PreparedRead:
     """One read, expanded. The first `joinable` rows of `page` run on from one block into the next on both sides.
 
     `places` are, by page row, (prefill address, decode address, bytes, prefill stride, decode stride, prefill region,
@@ -50,15 +50,15 @@ class Entry:
     read: Read
     pair: Pair
     page: Ints
-    token: tuple[rows.Tokens, ...]
+    token: tuple[rows.TokenRows, ...]
     places: Ints
     joinable: int
     blocks: tuple[int, int]
-    banks: tuple[Bank, ...]
+    banks: tuple[DescriptorBank, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PreparedLink:
     """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
 
     `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
@@ -71,7 +71,7 @@ class Link:
     push: bool
     prefill: Geometry
     decode: Geometry
-    entries: tuple[Entry, ...]
+    entries: tuple[PreparedRead, ...]
 
     @property
     def op(self) -> Op:
@@ -101,17 +101,17 @@ def link(
     *,
     push: bool = False,
     layers: frozenset[int] | None = None,
-) -> Link:
+) -> PreparedLink:
     """Prepare all that moves between two workers, of the global `layers` only where they are given.
 
     Raises BadRequestError where one page holds some of `layers` and other layers, too; then nothing stays prepared.
     """
-    found = Link(prefill_worker, decode_worker, peer, push, prefill, decode, ())
+    found = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, ())
     bridges = (
         shape.bridgeable(prefill, plan.prefill, prefill_worker),
         shape.bridgeable(decode, plan.decode, decode_worker),
     )
-    made: list[Entry] = []
+    made: list[PreparedRead] = []
     try:
         for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
             entry = _entry(plan, read, found, bridges, layers)
@@ -149,8 +149,8 @@ def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask,
 
 
 def _entry(
-    plan: Plan, read: Read, ends: Link, bridges: tuple[Mask, Mask], layers: frozenset[int] | None
-) -> Entry | None:
+    plan: Plan, read: Read, ends: PreparedLink, bridges: tuple[Mask, Mask], layers: frozenset[int] | None
+) -> PreparedRead | None:
     """One read of `layers`; None where it has none of them."""
     page, token = rows.of_read(read)
     if not len(page) and not token:
@@ -166,7 +166,7 @@ def _entry(
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
     ordered = np.concatenate([page[join], page[~join]])
     pair = spans.pair_named(plan, read.pair)
-    return Entry(read, pair, ordered, token, _places(ordered, sides), int(join.sum()), blocks, ())
+    return PreparedRead(read, pair, ordered, token, _places(ordered, sides), int(join.sum()), blocks, ())
 
 
 def _places(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
@@ -177,7 +177,7 @@ def _places(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
     return np.stack((*address, page[:, rows.BYTES], *strides, *regions), axis=1)
 
 
-def _with_banks(entry: Entry, transport: Transport, ends: Link) -> Entry:
+def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -> PreparedRead:
     page, size = entry.page, INT32 // max(entry.blocks)
     if not size:
         return entry
@@ -186,18 +186,18 @@ def _with_banks(entry: Entry, transport: Transport, ends: Link) -> Entry:
     theirs = strided(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
     ours = strided(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
     local, remote = (theirs, ours) if ends.push else (ours, theirs)
-    made: list[Bank] = []
+    made: list[DescriptorBank] = []
     try:
         for start, stop in _cut(entry.joinable, len(page), size):
             lists = _lists(transport, ends, local[start:stop], remote[start:stop])
-            made.append(Bank(stop - start, stop <= entry.joinable, *lists))
+            made.append(DescriptorBank(stop - start, stop <= entry.joinable, *lists))
     except Exception:
         _release(made)
         raise
     return replace(entry, banks=tuple(made))
 
 
-def _lists(transport: Transport, ends: Link, local: Ints, remote: Ints) -> tuple[Prepared, Prepared]:
+def _lists(transport: Transport, ends: PreparedLink, local: Ints, remote: Ints) -> tuple[PreparedList, PreparedList]:
     mine = transport.prepare(None, local, ends.local.mem_type)
     try:
         return mine, transport.prepare(ends.peer, remote, ends.remote.mem_type)
@@ -206,7 +206,7 @@ def _lists(transport: Transport, ends: Link, local: Ints, remote: Ints) -> tuple
         raise
 
 
-def _release(banks: Iterable[Bank]) -> None:
+def _release(banks: Iterable[DescriptorBank]) -> None:
     for bank in banks:
         bank.local.release()
         bank.remote.release()

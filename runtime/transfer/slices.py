@@ -10,17 +10,17 @@ import numpy as np
 from kvplan.plan import expand as rows
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
-from kvplan.runtime.transfer.prepare import Entry, Link
+from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
 
 Pieces = list[dict[str, Runs]]
 
 
-def size(link: Link, runs: Mapping[str, Runs]) -> int:
+def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
     """Bytes that `runs` by pair move over a link."""
     return sum(int(cost.sum()) for cost in _costs(link, runs).values())
 
 
-def cut(link: Link, runs: Mapping[str, Runs], most: int) -> Pieces:
+def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
     """`runs` by pair in pieces of at most `most` bytes, in order, pair after pair; none where nothing moves.
 
     What fits is one piece, of the same arrays. A run is not cut, so that one of more bytes is a piece of its own;
@@ -42,7 +42,7 @@ def cut(link: Link, runs: Mapping[str, Runs], most: int) -> Pieces:
     ]
 
 
-def _costs(link: Link, runs: Mapping[str, Runs]) -> dict[str, Ints]:
+def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
     """Bytes of every run by pair, for the pairs that the link moves."""
     found: dict[str, Ints] = {}
     for entry in link.entries:
@@ -51,7 +51,7 @@ def _costs(link: Link, runs: Mapping[str, Runs]) -> dict[str, Ints]:
     return found
 
 
-def _cost(entry: Entry, runs: Runs) -> Ints:
+def _cost(entry: PreparedRead, runs: Runs) -> Ints:
     whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
     page = int(entry.page[:, rows.BYTES].sum())
     token = sum(int(one.table[:, rows.BYTES].sum()) for one in entry.token)

@@ -19,13 +19,13 @@ Index = npt.NDArray[np.int32]
 Op = Literal["READ", "WRITE"]
 
 
-class Prepared(Protocol):
+class PreparedList(Protocol):
     """A list of descriptors, prepared once and used by index."""
 
     def release(self) -> None: ...
 
 
-class Handle(Protocol):
+class TransferHandle(Protocol):
     """One posted read or write. It has one owner, is released once, and never while it may still move bytes."""
 
     def poll(self) -> bool:
@@ -70,13 +70,17 @@ class Transport(Protocol):
         Never blocks. A peer whose process is dead may be found lost a few calls, with `progress` between, later.
         """
 
-    def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> Prepared:
+    def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> PreparedList:
         """Prepare strided rows of a peer's memory, or of this process's with None."""
 
-    def post(self, op: Op, peer: str, local: Prepared, local_at: Index, remote: Prepared, remote_at: Index) -> Handle:
+    def post(
+        self, op: Op, peer: str, local: PreparedList, local_at: Index, remote: PreparedList, remote_at: Index
+    ) -> TransferHandle:
         """Post a transfer of prepared descriptors by index: element n of either side is one request."""
 
-    def post_spans(self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str) -> Handle:
+    def post_spans(
+        self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str
+    ) -> TransferHandle:
         """Post a transfer of explicit rows."""
 
     def progress(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from kvplan.plan.types import Ints
 from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transport import guard
-from kvplan.runtime.transport.base import Index, Op, Prepared, check_op
+from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
 
 
 @dataclass(slots=True)
@@ -158,10 +158,12 @@ class InMemory:
         self._given.add(made)
         return made
 
-    def post(self, op: Op, peer: str, local: Prepared, local_at: Index, remote: Prepared, remote_at: Index) -> _Posted:
+    def post(
+        self, op: Op, peer: str, local: PreparedList, local_at: Index, remote: PreparedList, remote_at: Index
+    ) -> _Posted:
         return self._post(op, peer, self._own(local, None).at(local_at), self._own(remote, peer).at(remote_at))
 
-    def _own(self, prepared: Prepared, peer: str | None) -> _List:
+    def _own(self, prepared: PreparedList, peer: str | None) -> _List:
         if not isinstance(prepared, _List) or prepared.agent is not self or prepared.peer != peer:
             raise HandleError("a prepared list belongs to another agent or to another peer")
         return prepared

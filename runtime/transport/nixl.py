@@ -20,8 +20,8 @@ from kvplan.runtime.clock import now
 from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transport import guard
-from kvplan.runtime.transport.base import Index, Op, Prepared, check_op
-from kvplan.runtime.transport.nixl_handles import List, Posted, attempt, errors
+from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
+from kvplan.runtime.transport.nixl_handles import NixlList, NixlTransfer, attempt, errors
 
 MODULES = ("nixl._api", "nixl_cu13._api", "nixl_cu12._api", "nixl_rocm._api", "rixl._api")
 OLDEST = (1, 5)
@@ -104,7 +104,7 @@ class Nixl:
         """A new agent, which has met nobody and registered nothing."""
         self.name = f"{self._word}-{uuid.uuid4().hex}"
         self._registered: list[Any] = []
-        self._given: weakref.WeakSet[List | Posted] = weakref.WeakSet()
+        self._given: weakref.WeakSet[NixlList | NixlTransfer] = weakref.WeakSet()
         self._met: dict[bytes, str] = {}
         self._lost: set[str] = set()
         self._asked: dict[str, float] = {}
@@ -182,15 +182,17 @@ class Nixl:
         self._asked[peer] = time
         return True
 
-    def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> List:
+    def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> NixlList:
         guard.check_rows(rows)
         with errors(self.bindings):
             value = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", _rows(rows), mem_type)
-        made = List(self, peer, value)
+        made = NixlList(self, peer, value)
         self._given.add(made)
         return made
 
-    def post(self, op: Op, peer: str, local: Prepared, local_at: Index, remote: Prepared, remote_at: Index) -> Posted:
+    def post(
+        self, op: Op, peer: str, local: PreparedList, local_at: Index, remote: PreparedList, remote_at: Index
+    ) -> NixlTransfer:
         check_op(op)
         mine, theirs = self._own(local, None), self._own(remote, peer)
         if local_at.dtype != np.int32 or remote_at.dtype != np.int32:
@@ -199,14 +201,16 @@ class Nixl:
             value = self.agent.make_prepped_xfer(op, mine, local_at, theirs, remote_at)
         return self._post(peer, value)
 
-    def _own(self, prepared: Prepared, peer: str | None) -> Any:
-        if not isinstance(prepared, List) or prepared.owner is not self or prepared.peer != peer:
+    def _own(self, prepared: PreparedList, peer: str | None) -> Any:
+        if not isinstance(prepared, NixlList) or prepared.owner is not self or prepared.peer != peer:
             raise HandleError("a prepared list belongs to another agent or to another peer")
         if self.agent and prepared.released:
             raise HandleError("a prepared list is used after its release")
         return prepared.value
 
-    def post_spans(self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str) -> Posted:
+    def post_spans(
+        self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str
+    ) -> NixlTransfer:
         check_op(op)
         guard.check_spans(local)
         guard.check_spans(remote)
@@ -216,8 +220,8 @@ class Nixl:
             value = self.agent.initialize_xfer(op, mine, theirs, peer)
         return self._post(peer, value)
 
-    def _post(self, peer: str, value: Any) -> Posted:
-        handle = Posted(self, peer, value)
+    def _post(self, peer: str, value: Any) -> NixlTransfer:
+        handle = NixlTransfer(self, peer, value)
         self._given.add(handle)
         handle.post()
         return handle

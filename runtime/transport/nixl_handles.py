@@ -13,7 +13,7 @@ from kvplan.runtime.ops import logs
 LOST = "nixlRemoteDisconnectError"
 
 
-class Owner(Protocol):
+class AgentOwner(Protocol):
     """The transport that a list or a transfer belongs to. `agent` raises TransportError once it is closed."""
 
     telemetry: bool
@@ -30,10 +30,10 @@ class Owner(Protocol):
     def found_lost(self, peer: str) -> None: ...
 
 
-class List:
+class NixlList:
     """A prepared list, known by its owner: NIXL takes a list of another agent, and crashes."""
 
-    def __init__(self, owner: Owner, peer: str | None, value: Any) -> None:
+    def __init__(self, owner: AgentOwner, peer: str | None, value: Any) -> None:
         self.owner, self.peer, self.value = owner, peer, value
         self.released = False
 
@@ -50,13 +50,13 @@ class List:
             attempt("release of a prepared list", value.release)
 
 
-class Posted:
+class NixlTransfer:
     """One posted transfer. States: posted, done, failed, cut, released; NIXL is asked of those posted only.
 
     A transfer is cut when its agent goes: no byte of it moves any more.
     """
 
-    def __init__(self, owner: Owner, peer: str, value: Any) -> None:
+    def __init__(self, owner: AgentOwner, peer: str, value: Any) -> None:
         self.owner, self.peer, self.value, self.state = owner, peer, value, "made"
 
     def post(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kvplan.cli.jobs import Job, deployed, product
+from kvplan.cli.jobs import PairJob, deployed, product
 from kvplan.dsl.library import load
 from kvplan.dsl.model import Deployment, PlanSpec
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
-HERE = Span("deploy.yaml", 1, 1, 1)
+HERE = SourceSpan("deploy.yaml", 1, 1, 1)
 
 
 def test_product_of_sides() -> None:
@@ -24,8 +24,8 @@ def test_deployment_is_the_sum_of_its_entries() -> None:
     )
     jobs = deployed(load(), Deployment("d", "", specs, HERE), {})
     assert len(jobs) == 6
-    assert Job("n", "tp=2", "tp=4", {"elect": "spread"}) in jobs
-    assert Job("o", "tp=2", "tp=1", {}) in jobs
+    assert PairJob("n", "tp=2", "tp=4", {"elect": "spread"}) in jobs
+    assert PairJob("o", "tp=2", "tp=1", {}) in jobs
 
 
 def test_command_line_wins() -> None:

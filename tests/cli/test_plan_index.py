@@ -15,7 +15,7 @@ from kvplan.cli import files
 from kvplan.cli.main import main
 from kvplan.plan.digest import functions
 from kvplan.plan.errors import PlanIndexError
-from kvplan.plan.index import NAME, Entry, parse, pinned
+from kvplan.plan.index import NAME, IndexEntry, parse, pinned
 from kvplan.runtime.plans.catalog import Catalog
 
 MODEL = "qwen3-0.6b"
@@ -51,7 +51,7 @@ def process(out: Path, before: str = "", prefill: str = "tp=1", decode: str = "t
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def entries(out: Path) -> dict[str, Entry]:
+def entries(out: Path) -> dict[str, IndexEntry]:
     return {f"{one.prefill[1]} -> {one.decode[1]}": one for one in parse((out / NAME).read_bytes(), NAME)}
 
 

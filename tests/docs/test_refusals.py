@@ -151,7 +151,7 @@ def test_unlike_geometry_is_named(library: Library, changed: str) -> None:
     (cache,) = side.caches
     k, v = cache.tensors
     axes = {"extent": (*k.axes[:-1], ("dim", 64)), "name": (*k.axes[:-1], ("turn", 128)), "row": k.axes}[changed]
-    other = replace(cache, tensors=(replace(k, axes=axes, unit=4 if changed == "row" else 1), v))
+    other = replace(cache, tensors=(replace(k, axes=axes, tokens_per_row=4 if changed == "row" else 1), v))
     with pytest.raises(Refused) as caught:
         check_pair(side, replace(side, caches=(other,)))
     said = {

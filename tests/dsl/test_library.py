@@ -13,7 +13,7 @@ from tests.paths import ROOT
 from kvplan.dsl.check import check
 from kvplan.dsl.lang.nodes import Text
 from kvplan.dsl.library import Library, load, load_deployment
-from kvplan.dsl.model import Needs
+from kvplan.dsl.model import NeedsRule
 from kvplan.dsl.text.diagnostics import DslError, render
 
 SHIPPED = sorted(Path(str(files("kvplan.layouts"))).glob("*/*.yaml"))
@@ -163,7 +163,7 @@ caches:
 """
 
 
-def limits(needs: Needs | None) -> dict[str, str] | None:
+def limits(needs: NeedsRule | None) -> dict[str, str] | None:
     return {name: expr.text for name, expr in needs.limits} if needs else None
 
 

@@ -43,7 +43,7 @@ def side(case: Case, word: str) -> BoundSide:
         for n, (p, t) in enumerate(at)
     )
     sizes = (("pp", len(stages)), ("tp", tp), ("dcp", ways), ("share", tp // ways))
-    unit = max(t.unit for c in caches for t in c.tensors)
+    unit = max(t.tokens_per_row for c in caches for t in c.tensors)
     chunk = {"row": unit, "block": kernel, "blocks": 3 * kernel, "uneven": -(-kernel * 3 // 2 // unit) * unit}
     made = BoundSide(
         f"tp={tp}", "e", "m", sizes, case[f"{word} copies"], tuple(caches), _groups(case, word, caches), workers, (),
@@ -96,7 +96,7 @@ def _ringed(caches: list[BoundCache], case: Case, word: str) -> list[BoundCache]
     if case[f"{word} ring"] == "none":
         return mine
     kernel, ratio = BLOCKS[case[f"{word} block"]]
-    least = room(caches[0].needs, max(t.unit for c in caches for t in c.tensors)) or 1
+    least = room(caches[0].needs, max(t.tokens_per_row for c in caches for t in c.tensors)) or 1
     ring = (-(-least // (kernel * ratio)) + 2 * (case[f"{word} ring"] == "spare")) * kernel * ratio
     return [replace(c, ring=ring) if c.length == caches[0].length else c for c in mine]
 

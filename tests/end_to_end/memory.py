@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.labels import Atlas, Labels, Paged, Wanted, paged, paint, table_of
-from kvplan.compiler.check.oracle import Plane, planes
+from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, TableBlocks, paged, paint, table_of
+from kvplan.compiler.check.oracle import OraclePlane, planes
 from kvplan.compiler.check.request import Request, Slot, Table
 
 Bytes = npt.NDArray[np.uint8]
@@ -28,7 +28,7 @@ class Memory:
     side: BoundSide
     number: int
     ids: int
-    stored: Mapping[str, Plane]
+    stored: Mapping[str, OraclePlane]
     allocations: tuple[Bytes, ...]
     planes: Mapping[str, Bytes]
 
@@ -51,7 +51,7 @@ def _allocated(empty: Memory, fill: int) -> Memory:
     each other where they share ids and their logical blocks are equally long; any others one plane behind the other.
     """
     by_group = {g.name: [p for p in empty.stored.values() if p.group.name == g.name] for g in empty.side.groups}
-    arenas: dict[tuple[object, ...], list[list[Plane]]] = {}
+    arenas: dict[tuple[object, ...], list[list[OraclePlane]]] = {}
     for name, mine in by_group.items():
         sizes = {p.stride * p.group.ratio for p in mine}
         key = (mine[0].group.arena, *sizes) if len(sizes) == 1 else (name,)
@@ -68,11 +68,11 @@ def _allocated(empty: Memory, fill: int) -> Memory:
     return replace(empty, allocations=tuple(allocations), planes=views)
 
 
-def _fused(mine: list[Plane]) -> bool:
+def _fused(mine: list[OraclePlane]) -> bool:
     return sum(p.page for p in mine) == mine[0].stride and len(mine) > 1 and len({p.stride for p in mine}) == 1
 
 
-def _views(memory: Bytes, mine: list[Plane], blocks: Mapping[str, int]) -> dict[str, Bytes]:
+def _views(memory: Bytes, mine: list[OraclePlane], blocks: Mapping[str, int]) -> dict[str, Bytes]:
     at, found = 0, {}
     for p in mine:
         count, step = blocks[p.name], p.page if _fused(mine) else p.stride * blocks[p.name]
@@ -115,7 +115,7 @@ def wrong(memory: Memory, regions: Atlas, request: Request, skipped: tuple[str, 
     ]
 
 
-def _gaps(memory: Memory, every: Sequence[tuple[Plane, Paged]]) -> Memory:
+def _gaps(memory: Memory, every: Sequence[tuple[OraclePlane, TableBlocks]]) -> Memory:
     """Memory with 1 behind the pages of `every` where no page of the same group lies, and 0 elsewhere.
 
     Pages of another group may lie there: a block belongs to one group at a time.
@@ -140,12 +140,12 @@ def ids_of(tables: Mapping[str, Table]) -> int:
     return max(found) + 3
 
 
-def _pages(memory: Memory, tables: Mapping[str, Table]) -> list[tuple[Plane, Paged]]:
+def _pages(memory: Memory, tables: Mapping[str, Table]) -> list[tuple[OraclePlane, TableBlocks]]:
     worker = memory.side.workers[memory.number]
     pages = {g.name: paged(memory.side, worker, g, table_of(tables, g)) for g in memory.side.groups}
     return [(p, pages[p.group.name]) for p in memory.stored.values() if pages[p.group.name].ids.size]
 
 
-def _wanted(side: BoundSide, plane: Plane, request: Request) -> Wanted:
+def _wanted(side: BoundSide, plane: OraclePlane, request: Request) -> NeededTokens:
     c = next(c for c in side.caches if c.name == plane.cache)
-    return Wanted(c.needs, *request.range_of(c.length))
+    return NeededTokens(c.needs, *request.range_of(c.length))

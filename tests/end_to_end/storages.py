@@ -72,7 +72,7 @@ def _alone(order: str, t: BoundTensor, row: str, kernel: int, tile: int) -> str:
     if order == "dim tiles" and elements:
         return nest(f"head {elements}/{tile // 2} {axis} {elements}%{tile // 2}", t.name)
     if order == "token tiles":
-        rows = kernel // t.unit
+        rows = kernel // t.tokens_per_row
         size = next((n for n in (tile, tile // 2, 2) if rows % n == 0 and rows > n), 1)
         return nest(f"head {axis}/{size} {elements} {axis}%{size}", t.name + row)
     return nest(f"head {axis}", _leaf(t) + row)

@@ -63,7 +63,7 @@ def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     groups = {g.name: g for g in side.groups}
     ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Ids)]
     rings = [t.at for t in tables.values() if isinstance(t, Ring)]
-    return max(max(ends, default=0) * side.ways + side.ways * side.chunk, *rings, 0)
+    return max(max(ends, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
 
 @contextmanager

@@ -16,16 +16,16 @@ from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.shapes import (
     DTYPE,
     TRUTH,
-    Either,
-    Expression,
+    EitherShape,
+    ExpressionShape,
     Form,
-    Known,
-    Many,
-    Named,
-    Scalar,
+    ListShape,
+    MapShape,
+    NameShape,
+    ScalarShape,
     Shape,
-    Whole,
-    Word,
+    WholeShape,
+    WordShape,
     document,
 )
 
@@ -94,43 +94,43 @@ def rows(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
 def described(shape: Shape) -> str:
     """A shape in words, forms as links to their sections."""
     match shape:
-        case Scalar():
+        case ScalarShape():
             return shape.what
-        case Expression():
+        case ExpressionShape():
             return "expression"
-        case Whole():
+        case WholeShape():
             return f"whole number{_range(shape)}"
-        case Word():
+        case WordShape():
             return _word(shape)
-        case Known():
+        case NameShape():
             return f"name of a {shape.sort}".replace("a e", "an e")
-        case Many():
+        case ListShape():
             return _listed(shape)
-        case Named():
+        case MapShape():
             return f"by name: {described(shape.of)}"
-        case Either((one, Many(of=same))) if one == same:
+        case EitherShape((one, ListShape(of=same))) if one == same:
             return f"{described(one)}, or a list"
-        case Either((one, Named(of=same))) if one == same:
+        case EitherShape((one, MapShape(of=same))) if one == same:
             return f"{described(one)}, or several by name"
-        case Either():
+        case EitherShape():
             return " or ".join(described(one) for one in shape.shapes)
         case Form():
             return f"[{shape.what}](#{next(name for name, forms in SECTIONS.items() if shape in forms)})"
 
 
-def _range(shape: Whole) -> str:
+def _range(shape: WholeShape) -> str:
     """` from 1`, ` to 1000`, or both; nothing for any number from 0 up."""
     return (f" from {shape.least}" if shape.least else "") + (f" to {shape.most}" if shape.most is not None else "")
 
 
-def _listed(shape: Many) -> str:
+def _listed(shape: ListShape) -> str:
     one = described(shape.of)
     if shape.bare:
         return f"{one}, or a list"
     return f"list: {one}" if isinstance(shape.of, Form) else f"list of {one}s"
 
 
-def _word(shape: Word) -> str:
+def _word(shape: WordShape) -> str:
     if shape in (DTYPE, TRUTH):
         return "element type" if shape == DTYPE else "`true` or `false`"
     words = [f"`{word}`" for word in (*shape.values, *(["{option}"] if shape.option else []))]

@@ -18,7 +18,7 @@ from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.placement.shards import holding
+from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model
 
@@ -119,7 +119,7 @@ def test_draft_layers_follow_the_models_own(fact: Fact) -> None:
 def test_a_trained_draft_is_shared_out_by_heads(name: str) -> None:
     side = bound(name, "tp=4,draft_tokens=2")
     draft = next(one for one in side.caches if one.name == "draft")
-    heads = [holding(side, draft.tensors[0], worker)["head"] for worker in side.workers]
+    heads = [shard_intervals(side, draft.tensors[0], worker)["head"] for worker in side.workers]
     assert {b - a for a, b in heads} == {numbers(draft, "heads") // 4}
     assert len(set(heads)) == 4
     latents = [one for one in side.caches if one.kind == "mla"]
@@ -163,7 +163,7 @@ def test_a_worker_holds_what_the_formulas_say(fact: Fact) -> None:
 
 def held(side: BoundSide, one: BoundCache) -> int:
     worker = side.workers[0]
-    parts = ((prod(b - a for a, b in holding(side, t, worker).values()), t) for t in one.tensors)
+    parts = ((prod(b - a for a, b in shard_intervals(side, t, worker).values()), t) for t in one.tensors)
     return sum(count * tensor.size for count, tensor in parts)
 
 

@@ -97,8 +97,8 @@ def test_choose_goes_by_digests() -> None:
 
 def test_the_public_api() -> None:
     assert kvplan.runtime.__all__ == [
-        "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Event", "Expired", "Hub",
-        "Identity", "InMemory", "Jit", "Keys", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
+        "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
+        "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Memory", "Nixl", "Peer", "Plain", "Plan", "Pool",
         "PrefillWorker", "Released", "Request", "Ring", "Sample", "Slot", "Transfer", "choose", "load_plan", "scales",
         "views",
     ]  # fmt: skip

@@ -99,7 +99,9 @@ def kind(random: Random, name: str, depth: int, tokens: bool) -> Kind:
     if not tokens:
         return Kind(name, extents, tuple(found), layers, tokens)
     length = "own" if random.random() < 0.1 else CONTEXT
-    return Kind(name, extents, tuple(found), layers, tokens, needs(random), length, max(t.unit for t in found))
+    return Kind(
+        name, extents, tuple(found), layers, tokens, needs(random), length, max(t.tokens_per_row for t in found)
+    )
 
 
 def needs(random: Random) -> Needs:
@@ -143,7 +145,7 @@ def rings(
     sizes: dict[str, int] = {}
     for g in groups:
         mine = [c for c in caches if c.name in {name for name, _ in g.members}]
-        least = [room(c.needs, max(t.unit for t in c.tensors)) for c in mine]
+        least = [room(c.needs, max(t.tokens_per_row for t in c.tensors)) for c in mine]
         fits = g.store == "tokens" and None not in least and not any(c.needs.sink for c in mine)
         blocks = -(-max(n or 1 for n in least) // g.tokens) + random.choice((0, 0, 1, 3)) if fits else 0
         size = g.tokens * blocks if random.random() < 0.6 else 0
@@ -181,7 +183,10 @@ def stored(random: Random, kind: Kind, kernel: int, texts: list[str]) -> BoundCa
     if len(kind.tensors) > 1 and random.random() < 0.2:
         at = random.randint(1, len(kind.tensors) - 1)
         parts = {"one": list(kind.tensors[:at]), "two": list(kind.tensors[at:])}
-    tiles |= {f"token{unit}": in_tiles(random, unit, kernel // unit) for unit in sorted({t.unit for t in kind.tensors})}
+    tiles |= {
+        f"token{unit}": in_tiles(random, unit, kernel // unit)
+        for unit in sorted({t.tokens_per_row for t in kind.tensors})
+    }
     looped = {t.name: loops(t, tiles) for t in kind.tensors}
     text = {name: expression(random, [(t, looped[t.name]) for t in some], False) for name, some in parts.items()}
     texts.append(" | ".join(text.values()))

@@ -19,7 +19,7 @@ from kvplan.compiler.check.copy_list import Key, by_plane, check_numbers, check_
 from kvplan.compiler.check.labels import FOREIGN, PADDING, UNWRITTEN, Atlas, Labels, Mask, paint, ragged
 from kvplan.compiler.check.request import Copy, Request
 from kvplan.compiler.check.request_fits import check
-from kvplan.compiler.check.simulate import Source, labelled, sources, wanted
+from kvplan.compiler.check.simulate import SourcePages, labelled, sources, wanted
 from kvplan.compiler.pair.compat import check_pair
 
 BATCH = 1 << 21
@@ -30,21 +30,21 @@ NONE = np.zeros((0, 2), np.int64)
 class Survey:
     """One request on a pair of sides: the blocks it has in every plane of either side, and the labels of all bytes."""
 
-    prefill: Mapping[Key, Source]
-    decode: Mapping[Key, Source]
+    prefill: Mapping[Key, SourcePages]
+    decode: Mapping[Key, SourcePages]
     sides: tuple[BoundSide, BoundSide]
     request: Request
     regions: Atlas
     skipped: tuple[str, ...]
 
-    def planes(self) -> Iterator[tuple[int, Key, Source]]:
+    def planes(self) -> Iterator[tuple[int, Key, SourcePages]]:
         """The decode planes that the other side has, too, in order: number, key, blocks."""
         kept = (item for item in self.decode.items() if item[1].plane.cache not in self.skipped)
         return ((number, key, target) for number, (key, target) in enumerate(kept))
 
 
 @dataclass(slots=True)
-class Arrived:
+class ArrivedPlane:
     """A decode plane's blocks as copies left them, a row each: the labels they hold, how often written.
 
     `outside` has (offset in the plane, bytes) of what was written anywhere else; `padding` counts bytes behind pages
@@ -92,22 +92,22 @@ def fill(found: Survey) -> dict[Key, Labels]:
     return {key: paint(at.plane, found.regions, at.pages.token) for key, at in found.prefill.items()}
 
 
-def apply(found: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | None = None) -> dict[Key, Arrived]:
+def apply(found: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | None = None) -> dict[Key, ArrivedPlane]:
     """What copies make of the decode planes, from prefill planes as `fill` gives them. Raises BadInput (Q031..Q035)."""
     moves, arrived = _moves(found, tuple(copies)), {}
     for _, key, target in found.planes():
         ready = _prepared(found, target, moves.get(key, {}))
         pages = _written(found, target, ready, 0, len(target.pages.ids), filled)
-        arrived[key] = Arrived(*pages, ready.outside, ready.padding)
+        arrived[key] = ArrivedPlane(*pages, ready.outside, ready.padding)
     return arrived
 
 
-def verdict(found: Survey, arrived: Mapping[Key, Arrived], limit: int = 5) -> Verdict:
+def verdict(found: Survey, arrived: Mapping[Key, ArrivedPlane], limit: int = 5) -> Verdict:
     """Judge what arrived, by whatever way it did. A plane that is not in `arrived` was not written."""
     judge = Judge(found.regions, limit)
     for number, key, target in found.planes():
         shape = len(target.pages.ids), target.plane.page
-        here = arrived.get(key) or Arrived(np.full(shape, UNWRITTEN), np.zeros(shape, np.int64))
+        here = arrived.get(key) or ArrivedPlane(np.full(shape, UNWRITTEN), np.zeros(shape, np.int64))
         judge.plane(number, key, here.outside, here.padding)
         want = wanted(found.sides[1], target.plane, found.request)
         for first, last in _batches(target):
@@ -116,7 +116,7 @@ def verdict(found: Survey, arrived: Mapping[Key, Arrived], limit: int = 5) -> Ve
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class PlaneCopies:
     """The copies to one decode plane: pieces by prefill plane, by row, with where they are read; what fell outside."""
 
     pieces: Mapping[Key, tuple[Pieces, Labels]]
@@ -132,7 +132,7 @@ def _moves(found: Survey, copies: tuple[Copy, ...]) -> Mapping[Key, Mapping[Key,
     return moves
 
 
-def _prepared(found: Survey, target: Source, by: Mapping[Key, Labels]) -> Ready:
+def _prepared(found: Survey, target: SourcePages, by: Mapping[Key, Labels]) -> PlaneCopies:
     pieces: dict[Key, tuple[Pieces, Labels]] = {}
     outside, padding = [NONE], 0
     for at, rows in by.items():
@@ -145,7 +145,7 @@ def _prepared(found: Survey, target: Source, by: Mapping[Key, Labels]) -> Ready:
         outside.append(np.stack([rows[stray.copy, 1] + stray.done, stray.size], 1))
         inside = inside.only(np.argsort(inside.row, kind="stable"))
         pieces[at] = inside, rows[inside.copy, 0] + inside.done
-    return Ready(pieces, np.concatenate(outside), padding)
+    return PlaneCopies(pieces, np.concatenate(outside), padding)
 
 
 def _lost(mine: Pieces, rows: Labels) -> Labels:
@@ -162,7 +162,7 @@ def _lost(mine: Pieces, rows: Labels) -> Labels:
     return np.stack([rows[gone, 1] + begins[gone], rows[gone, 2] - kept[gone]], 1)
 
 
-def _between(source: Source, tail: Pieces, rows: Labels) -> Mask:
+def _between(source: SourcePages, tail: Pieces, rows: Labels) -> Mask:
     """Which pieces that land behind a page come from behind a page of the request, too."""
     read = at_source(source, rows[tail.copy, 0] + tail.done, tail.size)
     bad = (read.row == NOWHERE) | (read.start < source.plane.page)
@@ -170,14 +170,19 @@ def _between(source: Source, tail: Pieces, rows: Labels) -> Mask:
     return found
 
 
-def _batches(target: Source) -> Iterator[tuple[int, int]]:
+def _batches(target: SourcePages) -> Iterator[tuple[int, int]]:
     """Pages of a plane, as many at a time as make a few million labels."""
     step, count = max(1, BATCH // target.plane.page), len(target.pages.ids)
     return ((first, min(first + step, count)) for first in range(0, count, step))
 
 
 def _written(
-    found: Survey, target: Source, ready: Ready, first: int, last: int, filled: Mapping[Key, Labels] | None = None
+    found: Survey,
+    target: SourcePages,
+    ready: PlaneCopies,
+    first: int,
+    last: int,
+    filled: Mapping[Key, Labels] | None = None,
 ) -> tuple[Labels, Labels]:
     """Pages `first` to `last` of a decode plane as the copies leave them: labels, and how often each was written."""
     page = target.plane.page

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from kvplan.compiler.check.labels import Labels, Mask, ragged
-from kvplan.compiler.check.simulate import Source
+from kvplan.compiler.check.simulate import SourcePages
 
 NOWHERE = -1
 # Pieces that are longer than this on average are copied one by one.
@@ -33,7 +33,7 @@ class Pieces:
         return type(self)(*(a[which] for a in (self.copy, self.row, self.start, self.size, self.done)))
 
 
-def into_blocks(at: Source, offset: Labels, size: Labels) -> Pieces:
+def into_blocks(at: SourcePages, offset: Labels, size: Labels) -> Pieces:
     """The parts of `size` bytes at `offset` of a plane that lie in blocks of the table, a block's tail included."""
     ids, stride = at.pages.ids, at.plane.stride
     low = np.searchsorted(ids, offset // stride)
@@ -42,7 +42,7 @@ def into_blocks(at: Source, offset: Labels, size: Labels) -> Pieces:
     return _pieces(copy, row, ids[row], stride, offset, size)
 
 
-def at_source(at: Source, offset: Labels, size: Labels) -> Pieces:
+def at_source(at: SourcePages, offset: Labels, size: Labels) -> Pieces:
     """All of `size` bytes at `offset`, block by block: row NOWHERE where the table does not have the block."""
     ids, stride = at.pages.ids, at.plane.stride
     first = offset // stride

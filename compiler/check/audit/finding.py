@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvplan.compiler.check.audit.verdict import Finding
-from kvplan.compiler.check.labels import NOT_DATA, Atlas, Labels, Mask, Region, region_of, words
+from kvplan.compiler.check.labels import NOT_DATA, Atlas, LabelRegion, Labels, Mask, region_of, words
 
 BYTE = "byte"
 Sort = tuple[object, ...]
 
 
 @dataclass(slots=True)
-class Group:
+class FaultGroup:
     """Faulty bytes that are alike; `at` is the first one's (plane in the order of planes, byte in the plane)."""
 
     at: tuple[int, int]
@@ -35,14 +35,14 @@ class Findings:
     regions: Atlas
     limit: int
     counts: Counter[str] = field(default_factory=Counter)
-    groups: dict[Sort, Group] = field(default_factory=dict)
+    groups: dict[Sort, FaultGroup] = field(default_factory=dict)
     listed: int = 0
 
     def add(self, sort: Sort, at: tuple[int, int], count: int, finding: Callable[[int], Finding]) -> None:
         """Count `count` bytes of a sort, whose first word is the fault, the first of them at `at`."""
         if sort not in self.groups and not self.room(str(sort[0])):
             return
-        group = self.groups.setdefault(sort, Group(at, finding))
+        group = self.groups.setdefault(sort, FaultGroup(at, finding))
         group.bytes += count
         self.listed += count
 
@@ -57,7 +57,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PageRun:
     """Pages of one decode plane in a row: the plane's number, its blocks `ids`, and what they should hold."""
 
     worker: int
@@ -73,7 +73,7 @@ class Place:
         return int(self.ids[spot // self.page]) * self.stride + spot % self.page
 
 
-def alike(found: Findings, place: Place, fault: str, bad: Mask, tail: str) -> None:
+def alike(found: Findings, place: PageRun, fault: str, bad: Mask, tail: str) -> None:
     """Add the bytes of a mask over pages, tensor by tensor; `tail` says in words what is wrong with them."""
     spots = np.flatnonzero(bad)
     found.counts[fault] += len(spots)
@@ -83,7 +83,7 @@ def alike(found: Findings, place: Place, fault: str, bad: Mask, tail: str) -> No
         _add(found, place, (fault, place.worker, number), int(mine[0]), len(mine), tail)
 
 
-def unlike(found: Findings, place: Place, bad: Mask, holds: Labels) -> None:
+def unlike(found: Findings, place: PageRun, bad: Mask, holds: Labels) -> None:
     """Add the wrong bytes of a mask over pages that hold the labels `holds`, by the way from what they should hold."""
     spots = np.flatnonzero(bad)
     found.counts["wrong"] += len(spots)
@@ -95,7 +95,7 @@ def unlike(found: Findings, place: Place, bad: Mask, holds: Labels) -> None:
         _by_way(found, place, ("wrong", place.worker, *pair), spots[mine], held[mine], ways)
 
 
-def _by_way(found: Findings, place: Place, sort: Sort, spots: Labels, held: Labels, ways: Labels) -> None:
+def _by_way(found: Findings, place: PageRun, sort: Sort, spots: Labels, held: Labels, ways: Labels) -> None:
     """Add bytes of one pair of tensors, way by way, the first one first."""
     way, first, count = np.unique(ways, return_index=True, return_counts=True)
     known = [number for number, w in enumerate(way.tolist()) if (*sort, w) in found.groups]
@@ -105,11 +105,11 @@ def _by_way(found: Findings, place: Place, sort: Sort, spots: Labels, held: Labe
         _add(found, place, (*sort, int(way[number])), int(spots[spot]), int(count[number]), tail)
 
 
-def _label(place: Place, spot: int) -> int:
+def _label(place: PageRun, spot: int) -> int:
     return int(place.full.reshape(-1)[spot])
 
 
-def _add(found: Findings, place: Place, sort: Sort, spot: int, count: int, tail: str) -> None:
+def _add(found: Findings, place: PageRun, sort: Sort, spot: int, count: int, tail: str) -> None:
     offset, text = place.offset(spot), f"{words(found.regions, _label(place, spot))}: {tail}"
     fault, worker, plane = str(sort[0]), place.worker, place.plane
     found.add(sort, (place.number, offset), count, lambda n: Finding(fault, worker, plane, offset, text, n))
@@ -134,14 +134,14 @@ def _ways(regions: Atlas, needed: Labels, held: Labels) -> Labels:
     return way
 
 
-def _common(here: Region, there: Region) -> list[str]:
+def _common(here: LabelRegion, there: LabelRegion) -> list[str]:
     """The axes that tell how two coordinates are apart: all of equal axes, otherwise layer and token alone."""
     if set(here.axes) != set(there.axes):
         return [axis for axis in here.axes if axis in there.axes and axis in ("layer", "token")]
     return [*here.axes, *([BYTE] if here.shape[-1] == there.shape[-1] else [])]
 
 
-def indices(region: Region, labels: Labels) -> Mapping[str, Labels]:
+def indices(region: LabelRegion, labels: Labels) -> Mapping[str, Labels]:
     """The coordinates of labels of one region, by axis, the byte of the element among them."""
     return dict(zip((*region.axes, BYTE), np.unravel_index(labels - region.base, region.shape), strict=True))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kvplan.compiler.check.audit.finding import Findings, Place, alike, unlike
+from kvplan.compiler.check.audit.finding import Findings, PageRun, alike, unlike
 from kvplan.compiler.check.audit.verdict import FAULTS, Finding, Verdict
 from kvplan.compiler.check.copy_list import Key
-from kvplan.compiler.check.labels import Atlas, Labels, Mask, Wanted, paint
-from kvplan.compiler.check.simulate import Source, all_wanted
+from kvplan.compiler.check.labels import Atlas, Labels, Mask, NeededTokens, paint
+from kvplan.compiler.check.simulate import SourcePages, all_wanted
 from kvplan.plan.types import ALL
 
 WORDS = {
@@ -52,7 +52,14 @@ class Judge:
         )
 
     def pages(
-        self, number: int, key: Key, target: Source, span: tuple[int, int], holds: Labels, writes: Labels, want: Wanted
+        self,
+        number: int,
+        key: Key,
+        target: SourcePages,
+        span: tuple[int, int],
+        holds: Labels,
+        writes: Labels,
+        want: NeededTokens,
     ) -> None:
         """Compare the pages `span` of a plane: what they hold, how often each byte was written."""
         first, last = span
@@ -62,13 +69,13 @@ class Judge:
         full = paint(target.plane, self.regions, token)
         need = full if all_wanted(want, token) else paint(target.plane, self.regions, token, want)
         ids, page, stride = target.pages.ids[first:last], target.plane.page, target.plane.stride
-        place = Place(key[0], key[1], number, ids, page, stride, full)
+        place = PageRun(key[0], key[1], number, ids, page, stride, full)
         asked, written = need >= 0, writes > 0
         self.counts["bytes"] += int(asked.sum())
         self._faults(place, asked, written, writes, holds)
         self._spare(place, target, token, want, written & ~asked)
 
-    def _faults(self, place: Place, asked: Mask, written: Mask, writes: Labels, holds: Labels) -> None:
+    def _faults(self, place: PageRun, asked: Mask, written: Mask, writes: Labels, holds: Labels) -> None:
         """What is wrong with the bytes that are needed."""
         for fault, bad in {"missing": asked & ~written, "double": asked & (writes > 1)}.items():
             if bad.any():
@@ -77,13 +84,13 @@ class Judge:
         if wrong.any():
             unlike(self.found, place, wrong, holds)
 
-    def _spare(self, place: Place, target: Source, token: Labels, want: Wanted, spare: Mask) -> None:
+    def _spare(self, place: PageRun, target: SourcePages, token: Labels, want: NeededTokens, spare: Mask) -> None:
         """What was written and is not needed: padding and what lies beyond may be, what lies before may not."""
         if not spare.any():
             return
         data = spare & (place.full >= 0)
         self.counts["padding"] += int((spare & ~data).sum())
-        after = Wanted(ALL, want.first, BEHIND_ALL if want.first < want.end or token.size else want.first)
+        after = NeededTokens(ALL, want.first, BEHIND_ALL if want.first < want.end or token.size else want.first)
         early = data & (paint(target.plane, self.regions, token, after) < 0)
         self.counts["beyond"] += int((data & ~early).sum())
         if early.any():

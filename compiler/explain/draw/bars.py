@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kvplan.compiler.emit.page_drawing import Gap, Leaf, Piece, Rows, legend, pieces
+from kvplan.compiler.emit.page_drawing import DrawnPadding, DrawnRows, DrawnTensor, Piece, legend, pieces
 from kvplan.compiler.words import many
 from kvplan.plan.types import Planes
 
@@ -43,13 +43,13 @@ def draw(planes: Planes, starts: Mapping[str, int], width: int = WIDTH) -> list[
 
 def levels(title: str, body: Sequence[Piece], bytes: int, starts: Mapping[str, int]) -> list[Level]:
     """The bar of `body`, then those of the loops in it; a loop of one is not worth a bar."""
-    if len(body) == 1 and isinstance(body[0], Rows) and body[0].count == 1:
+    if len(body) == 1 and isinstance(body[0], DrawnRows) and body[0].count == 1:
         return levels(title, body[0].body, bytes, starts)
     segments = [segment for piece in body for segment in _segments(piece, starts)]
-    said = tuple(line for piece in body if not isinstance(piece, Rows) for line in legend((piece,)))
+    said = tuple(line for piece in body if not isinstance(piece, DrawnRows) for line in legend((piece,)))
     found = [Level(title, bytes, tuple(segments), said)]
     for piece in body:
-        if isinstance(piece, Rows):
+        if isinstance(piece, DrawnRows):
             found += levels(f"each of {many(piece.count, piece.axis)}", piece.body, piece.step, starts)
     return found
 
@@ -64,9 +64,9 @@ def bar(level: Level, width: int = WIDTH) -> str:
 
 
 def _segments(piece: Piece, starts: Mapping[str, int]) -> list[Segment]:
-    if isinstance(piece, Gap):
+    if isinstance(piece, DrawnPadding):
         return [Segment("", piece.bytes)]
-    if isinstance(piece, Leaf):
+    if isinstance(piece, DrawnTensor):
         return [Segment(piece.view.tensor, piece.bytes)]
     first = starts.get(piece.axis, 0)
     turns = [Segment(f"{piece.axis} {first + index}", piece.step) for index in range(piece.count)]

@@ -22,7 +22,7 @@ TOKEN = "token"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LandingSpan:
     """The spans of `nest`, from prefill worker `read.worker` to decode worker `reader`; pieces of a pair have letters.
 
     `holds` are the global intervals on split axes of what it moves, `rows` the rows of a page of either side in a
@@ -52,7 +52,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PageRepeat:
     """`count` repetitions along `axis` in one page, `step` bytes apart."""
 
     axis: str
@@ -61,24 +61,24 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LandedSpan:
     """A piece in one page: `bytes` bytes at `offset`, repeated by `turns`, the widest step first."""
 
     offset: int
     bytes: int
-    turns: tuple[Turn, ...]
+    turns: tuple[PageRepeat, ...]
     letter: str
-    piece: Piece = field(compare=False, repr=False)
+    piece: LandingSpan = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class LandedPages:
     """Planes of one worker with the same spans in them."""
 
     side: int
     worker: int
     planes: tuple[names.Plane, ...]
-    spans: tuple[Laid, ...]
+    spans: tuple[LandedSpan, ...]
 
     @property
     def bytes(self) -> int:
@@ -90,7 +90,7 @@ class Page:
         return sum(where.bytes * math.prod(turn.count for turn in where.turns) for where in self.spans)
 
 
-def pieces(plan: Plan, reader: int) -> tuple[Piece, ...]:
+def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
     """What decode worker `reader` reads, in the plan's order. Raises BadInput (S024) where there is no such worker."""
     if not 0 <= reader < len(plan.reads):
         message = (
@@ -101,7 +101,7 @@ def pieces(plan: Plan, reader: int) -> tuple[Piece, ...]:
     return tuple(piece for kind in kinds for piece in _of_kind(plan, reader, kind))
 
 
-def laid(piece: Piece, end: int) -> Iterator[tuple[int, Laid]]:
+def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, LandedSpan]]:
     """The piece as it lies in every plane of its worker on one side: (plane, where). Loops over planes are expanded.
 
     Where runs of tokens are one span, all tokens of the page are.
@@ -109,7 +109,7 @@ def laid(piece: Piece, end: int) -> Iterator[tuple[int, Laid]]:
     nest = piece.nest
     first = (nest.prefill, nest.decode)[end]
     over = [loop for loop in nest.loops if step(loop, end)[0]]
-    turns = [Turn(loop.axis, loop.count, step(loop, end)[1]) for loop in nest.loops if loop not in over]
+    turns = [PageRepeat(loop.axis, loop.count, step(loop, end)[1]) for loop in nest.loops if loop not in over]
     turns += [] if piece.joined else _token_turns(piece, end)
     order = tuple(sorted(turns, key=lambda turn: -turn.step))
     size = nest.bytes * (piece.rows[end] if piece.joined else 1)
@@ -117,7 +117,7 @@ def laid(piece: Piece, end: int) -> Iterator[tuple[int, Laid]]:
         plane, offset = (
             first[i] + sum(n * step(loop, end)[i] for n, loop in zip(point, over, strict=True)) for i in (0, 1)
         )
-        yield piece.read.first[end] + plane, Laid(offset, size, order, piece.letter, piece)
+        yield piece.read.first[end] + plane, LandedSpan(offset, size, order, piece.letter, piece)
 
 
 def step(loop: Loop, end: int) -> Place:
@@ -125,17 +125,17 @@ def step(loop: Loop, end: int) -> Place:
     return (loop.prefill, loop.decode)[end]
 
 
-def worker_of(piece: Piece, end: int) -> int:
+def worker_of(piece: LandingSpan, end: int) -> int:
     """The worker on that side."""
     return (piece.read.worker, piece.reader)[end]
 
 
-def pages(plan: Plan, found: Sequence[Piece], side: int) -> list[Page]:
+def pages(plan: Plan, found: Sequence[LandingSpan], side: int) -> list[LandedPages]:
     """The pages of one side that the pieces touch: planes with equal spans once, in the order of workers and planes.
 
     Of prefill workers that take turns of the tokens of a page only the first has spans: the others' lie on them.
     """
-    laid_in: dict[tuple[int, int], list[Laid]] = {}
+    laid_in: dict[tuple[int, int], list[LandedSpan]] = {}
     for piece in found:
         for number, where in laid(piece, side):
             laid_in.setdefault((worker_of(piece, side), number), []).append(where)
@@ -144,28 +144,28 @@ def pages(plan: Plan, found: Sequence[Piece], side: int) -> list[Page]:
         plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker])[number]
         spans = tuple(sorted(_first_turn(plan, there), key=lambda where: where.offset))
         alike.setdefault((worker, plane.page, plane.part, spans), []).append(plane)
-    return [Page(side, key[0], tuple(same), key[3]) for key, same in alike.items()]  # type: ignore[arg-type]
+    return [LandedPages(side, key[0], tuple(same), key[3]) for key, same in alike.items()]  # type: ignore[arg-type]
 
 
-def _first_turn(plan: Plan, there: Sequence[Laid]) -> list[Laid]:
+def _first_turn(plan: Plan, there: Sequence[LandedSpan]) -> list[LandedSpan]:
     shards = [plan.prefill.workers[where.piece.read.worker].shard for where in there]
     return [where for where, shard in zip(there, shards, strict=True) if shard == min(shards)]
 
 
-def _of_kind(plan: Plan, reader: int, kind: tuple[str, str]) -> list[Piece]:
+def _of_kind(plan: Plan, reader: int, kind: tuple[str, str]) -> list[LandingSpan]:
     reads = [read for read in plan.reads[reader] if (read.pair, read.cache) == kind]
     paged = all(read.table.page for read in reads)
     nests = [(read, nest) for read in reads for nest in (read.table.page if paged else read.table.token)]
     return [_piece(plan, reader, read, nest, _letter(number)) for number, (read, nest) in enumerate(nests)]
 
 
-def _piece(plan: Plan, reader: int, read: Read, nest: Nest, letter: str) -> Piece:
+def _piece(plan: Plan, reader: int, read: Read, nest: Nest, letter: str) -> LandingSpan:
     source, worker = plan.prefill.workers[read.worker], plan.decode.workers[reader]
     found = [(axis, interval(worker, read, nest, axis, held)) for axis, held in read.holds]
     holds = tuple((axis, where) for axis, where in found if where)
     planes = read.first[0] + nest.prefill[0], read.first[1] + nest.decode[0]
     rows = _rows(entry(source, planes[0]), nest), _rows(entry(worker, planes[1]), nest)
-    return Piece(letter, reader, read, nest, holds, rows if nest.token else (0, 0))
+    return LandingSpan(letter, reader, read, nest, holds, rows if nest.token else (0, 0))
 
 
 def _letter(number: int) -> str:
@@ -181,7 +181,7 @@ def _rows(entry: Planes, nest: Nest) -> int:
     return math.prod(count for axis, count, _ in axes if axis == TOKEN)
 
 
-def _token_turns(piece: Piece, end: int) -> list[Turn]:
+def _token_turns(piece: LandingSpan, end: int) -> list[PageRepeat]:
     """The rows of a page as loops: one, or one more for every size of tile."""
     nest, rows = piece.nest, piece.rows[end]
     if nest.token is None:
@@ -189,4 +189,4 @@ def _token_turns(piece: Piece, end: int) -> list[Turn]:
     edges = [1, *sorted(hop[0] for hop in nest.hops if hop[0] < rows), rows]
     far = [edge * nest.token[end] + sum(edge // hop[0] * hop[1 + end] for hop in nest.hops) for edge in edges]
     pairs = zip(edges, edges[1:], far, strict=False)
-    return [Turn(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]
+    return [PageRepeat(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]

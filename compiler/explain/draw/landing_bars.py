@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from kvplan.compiler.explain.draw.bars import LEFT_OUT, Level, Segment, bar
-from kvplan.compiler.explain.draw.landing import Laid, Piece, Turn
+from kvplan.compiler.explain.draw.landing import LandedSpan, LandingSpan, PageRepeat
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.types import Interval
@@ -19,20 +19,20 @@ MOST_ZOOMS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SpanMark:
     """One span of a page."""
 
     offset: int
     bytes: int
-    piece: Piece
+    piece: LandingSpan
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class RepeatedMarks:
     """`body`, whose offsets count from `offset`, again and again."""
 
     offset: int
-    turn: Turn
+    turn: PageRepeat
     body: tuple[Node, ...]
 
     @property
@@ -40,11 +40,11 @@ class Turns:
         return (self.turn.count - 1) * self.turn.step + end(self.body)
 
 
-Node = Mark | Turns
-Turned = tuple[tuple[Turn, int], ...]
+Node = SpanMark | RepeatedMarks
+Turned = tuple[tuple[PageRepeat, int], ...]
 
 
-def tree(spans: Iterable[Laid]) -> tuple[Node, ...]:
+def tree(spans: Iterable[LandedSpan]) -> tuple[Node, ...]:
     """Spans of one page, nested: those that repeat together share their loop; loops that interlace are unrolled.
 
     Spans that lie on each other stay so.
@@ -61,24 +61,24 @@ def tree(spans: Iterable[Laid]) -> tuple[Node, ...]:
     return tree(turn for where in every for turn in _unrolled(where)) if interlaced else tuple(found)
 
 
-def _unrolled(where: Laid) -> list[Laid]:
+def _unrolled(where: LandedSpan) -> list[LandedSpan]:
     if not where.turns:
         return [where]
     first, *inner = where.turns
     return [replace(where, offset=where.offset + n * first.step, turns=tuple(inner)) for n in range(first.count)]
 
 
-def _together(first: Laid, other: Laid) -> bool:
+def _together(first: LandedSpan, other: LandedSpan) -> bool:
     if not first.turns:
         return other is first
     return other.turns[:1] == first.turns[:1] and other.offset < first.offset + first.turns[0].step
 
 
-def _node(first: Laid, alike: Sequence[Laid]) -> Node:
+def _node(first: LandedSpan, alike: Sequence[LandedSpan]) -> Node:
     if not first.turns:
-        return Mark(first.offset, first.bytes, first.piece)
+        return SpanMark(first.offset, first.bytes, first.piece)
     inner = [replace(where, offset=where.offset - first.offset, turns=where.turns[1:]) for where in alike]
-    return Turns(first.offset, first.turns[0], tree(inner))
+    return RepeatedMarks(first.offset, first.turns[0], tree(inner))
 
 
 def end(body: Sequence[Node]) -> int:
@@ -95,12 +95,12 @@ def cells(body: Sequence[Node], size: int, hole: str = "", turned: Turned = ()) 
     at = 0
     for node in sorted(body, key=lambda node: node.offset):
         found += [Segment(hole, node.offset - at)] if node.offset > at else []
-        found += [_segment(node, turned)] if isinstance(node, Mark) else _turns(node, hole, turned)
+        found += [_segment(node, turned)] if isinstance(node, SpanMark) else _turns(node, hole, turned)
         at = max(at, node.offset + node.bytes)
     return [*found, Segment(hole, size - at)] if size > at else found
 
 
-def _turns(node: Turns, hole: str, turned: Turned) -> list[Segment]:
+def _turns(node: RepeatedMarks, hole: str, turned: Turned) -> list[Segment]:
     count, width = node.turn.count, node.turn.step
     one = cells(node.body, width, hole, (*turned, (node.turn, 0)))
     if count * len(one) <= MOST_CELLS:
@@ -114,7 +114,7 @@ def _turns(node: Turns, hole: str, turned: Turned) -> list[Segment]:
     ]
 
 
-def _segment(mark: Mark, turned: Turned) -> Segment:
+def _segment(mark: SpanMark, turned: Turned) -> Segment:
     """`A k+v head 0-1`, with less than that, or the letter alone."""
     piece = mark.piece
     held = [f"{axis} {ranges(range(*_narrowed(axis, where, turned)))}" for axis, where in piece.holds]
@@ -133,7 +133,7 @@ def _narrowed(axis: str, where: Interval, turned: Turned) -> Interval:
     return low, high
 
 
-def bars(spans: Iterable[Laid], size: int, hole: str, width: int) -> list[str]:
+def bars(spans: Iterable[LandedSpan], size: int, hole: str, width: int) -> list[str]:
     """One page of `size` bytes, `width` columns wide, then what its loops repeat, as wide as there is room."""
     body = tree(spans)
     zooms = _zooms(body, hole)[: 2 * MOST_ZOOMS]
@@ -156,7 +156,7 @@ def _zooms(body: Sequence[Node], hole: str, turned: Turned = ()) -> list[str]:
     """The first turn of every loop that was left out, where there is more in it than one span."""
     lines: list[str] = []
     for node in body:
-        if not isinstance(node, Turns):
+        if not isinstance(node, RepeatedMarks):
             continue
         inner = (*turned, (node.turn, 0))
         one = cells(node.body, node.turn.step, hole, inner)

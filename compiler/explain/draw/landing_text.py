@@ -13,7 +13,17 @@ import numpy as np
 from kvplan.compiler.emit.match_functions import build
 from kvplan.compiler.explain.draw.bars import LEFT_OUT
 from kvplan.compiler.explain.draw.columns import columns
-from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, Page, Piece, laid, pages, pieces, step, worker_of
+from kvplan.compiler.explain.draw.landing import (
+    DECODE,
+    PREFILL,
+    LandedPages,
+    LandingSpan,
+    laid,
+    pages,
+    pieces,
+    step,
+    worker_of,
+)
 from kvplan.compiler.explain.draw.landing_bars import WIDTH, bars
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import ranges
@@ -30,7 +40,7 @@ MOST_NAMES = 4
 
 def landing(plan: Plan, reader: int) -> list[str]:
     """Every pair of groups and cache that decode worker `reader` reads; those unlike in their layers only once."""
-    alike: dict[tuple[str, ...], list[Sequence[Piece]]] = {}
+    alike: dict[tuple[str, ...], list[Sequence[LandingSpan]]] = {}
     for (_, cache), found in groupby(pieces(plan, reader), key=lambda piece: (piece.read.pair, piece.read.cache)):
         one = tuple(found)
         alike.setdefault((cache, *section(plan, [_few_layers(piece) for piece in one], name=False)), []).append(one)
@@ -40,13 +50,13 @@ def landing(plan: Plan, reader: int) -> list[str]:
     return lines[1:] or [f"decode worker {reader} reads nothing"]
 
 
-def _few_layers(piece: Piece) -> Piece:
+def _few_layers(piece: LandingSpan) -> LandingSpan:
     """The piece with two layers where each has pages of its own: whatever their number, they look the same."""
     loops = [replace(loop, count=2) if loop.prefill[0] and loop.decode[0] else loop for loop in piece.nest.loops]
     return replace(piece, nest=replace(piece.nest, loops=tuple(loops)))
 
 
-def section(plan: Plan, found: Sequence[Piece], name: bool = True) -> list[str]:
+def section(plan: Plan, found: Sequence[LandingSpan], name: bool = True) -> list[str]:
     """Decode pages, the prefill pages they come from to the same scale, the table of letters, why it is cut so.
 
     Without `name` the pages of some layers are not told from those of others.
@@ -57,7 +67,7 @@ def section(plan: Plan, found: Sequence[Piece], name: bool = True) -> list[str]:
     return [*drawn, *_table(found), "", *_cuts(found), *_runs(plan, found)]
 
 
-def _side(side: Sequence[Page], among: Sequence[Page], longest: int) -> list[str]:
+def _side(side: Sequence[LandedPages], among: Sequence[LandedPages], longest: int) -> list[str]:
     """The first pages of one side, and how many there are beside them."""
     shown, more = side[:MOST_PAGES], len(side) - MOST_PAGES
     lines = [line for page in shown for line in _page(page, among, longest)]
@@ -65,11 +75,11 @@ def _side(side: Sequence[Page], among: Sequence[Page], longest: int) -> list[str
     return lines + ([_empty(side[0])] if any(page.written < page.bytes for page in shown) else [])
 
 
-def _empty(page: Page) -> str:
+def _empty(page: LandedPages) -> str:
     return "dotted: nothing is written there" if page.side == DECODE else "blank: not for this decode worker"
 
 
-def _page(page: Page, among: Sequence[Page], longest: int) -> list[str]:
+def _page(page: LandedPages, among: Sequence[LandedPages], longest: int) -> list[str]:
     """What the prefill page has for others is left blank, what nothing is written to is dotted."""
     each = "" if len(page.planes) == 1 else " each"
     head = f"{SIDES[page.side]} worker {page.worker}: {_planes(page, among)}{page.bytes:,} B{each}"
@@ -77,7 +87,7 @@ def _page(page: Page, among: Sequence[Page], longest: int) -> list[str]:
     return [head, *bars(page.spans, page.bytes, hole, max(1, round(WIDTH * page.bytes / longest)))]
 
 
-def _planes(page: Page, among: Sequence[Page]) -> str:
+def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
     """`32 pages, layers 0-31: `; what tells this page from others of the section."""
     part = f"{_part(page)}, " if page.planes[0].part else ""
     axes: dict[str, set[int]] = {}
@@ -91,14 +101,14 @@ def _planes(page: Page, among: Sequence[Page]) -> str:
     return f"{part}{where}{layers}{many(len(page.planes), 'page')} of "
 
 
-def _part(page: Page) -> str:
+def _part(page: LandedPages) -> str:
     """The name of an allocation; parts that have only a number are named after what is in them."""
     part = str(page.planes[0].part)
     tensors = dict.fromkeys(tensor for where in page.spans for tensor in where.piece.nest.tensors)
     return "+".join(tensors) if part.isdigit() else part
 
 
-def _title(plan: Plan, ones: Sequence[Sequence[Piece]]) -> list[str]:
+def _title(plan: Plan, ones: Sequence[Sequence[LandingSpan]]) -> list[str]:
     """The cache, the pairs of groups that look the same, their layers and spans."""
     first = ones[0][0]
     names = [one[0].read.pair for one in ones]
@@ -115,20 +125,20 @@ def _title(plan: Plan, ones: Sequence[Sequence[Piece]]) -> list[str]:
     )
 
 
-def _unit(piece: Piece, tokens: int) -> str:
+def _unit(piece: LandingSpan, tokens: int) -> str:
     if piece.nest.token is None:
         return f"a page of {many(tokens, 'token')}" if tokens else "a state"
     return "a run of tokens" if piece.close else "a token"
 
 
-def _table(found: Sequence[Piece]) -> list[str]:
+def _table(found: Sequence[LandingSpan]) -> list[str]:
     rows = [row for piece in found[:MOST_ROWS] for row in _rows(piece)]
     head = ("", "from", "takes", "tensors", "prefill at", "decode at", "bytes", "how often")
     more = [f"{LEFT_OUT} {many(len(found) - MOST_ROWS, 'more piece')}"] if len(found) > MOST_ROWS else []
     return [*columns(head, rows), *more]
 
 
-def _rows(piece: Piece) -> list[tuple[object, ...]]:
+def _rows(piece: LandingSpan) -> list[tuple[object, ...]]:
     """The row of a letter, and more where its loops do not fit beside it."""
     nest = piece.nest
     held = ", ".join(f"{axis} {ranges(range(*where))}" for axis, where in piece.holds) or "all"
@@ -139,7 +149,7 @@ def _rows(piece: Piece) -> list[tuple[object, ...]]:
     return [(*row, first.replace("\xa0", " ")), *((*[""] * len(row), more.replace("\xa0", " ")) for more in rest)]
 
 
-def _cuts(found: Sequence[Piece]) -> list[str]:
+def _cuts(found: Sequence[LandingSpan]) -> list[str]:
     """Why a piece is as many spans as it is: how each of its loops goes on in either page."""
     said: dict[str, list[str]] = {}
     for piece in found:
@@ -159,12 +169,12 @@ def _letters(letters: Sequence[str]) -> str:
     return " ".join(letters) if len(letters) < 6 else f"{letters[0]} {LEFT_OUT} {letters[-1]}"
 
 
-def _both(piece: Piece, index: int) -> str:
+def _both(piece: LandingSpan, index: int) -> str:
     prefill, decode = (_goes(piece, index, side) for side in (PREFILL, DECODE))
     return f"{prefill} on both sides" if prefill == decode else f"prefill {prefill}; decode {decode}"
 
 
-def _goes(piece: Piece, index: int, side: int) -> str:
+def _goes(piece: LandingSpan, index: int, side: int) -> str:
     planes, far = step(piece.nest.loops[index], side)
     if planes:
         return "a page each"
@@ -173,14 +183,14 @@ def _goes(piece: Piece, index: int, side: int) -> str:
     return f"every {far:,} B, " + ("side by side" if gap <= 0 else f"{gap:,} B between")
 
 
-def _tokens(piece: Piece) -> str:
+def _tokens(piece: LandingSpan) -> str:
     places = [f"{word} every {far:,} B" for word, far in zip(SIDES, piece.nest.token or (), strict=True)]
     tiles = f", further after every {' and '.join(str(hop[0]) for hop in piece.nest.hops)}" if piece.nest.hops else ""
     end = "a run of tokens is one span" if piece.close else "a span a token"
     return f"token after token: {'; '.join(places)}{tiles}: {end}"
 
 
-def _runs(plan: Plan, found: Sequence[Piece]) -> list[str]:
+def _runs(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
     """Which turns of the tokens the workers have, where they are shared out, and where runs of tokens end."""
     first = found[0]
     pair = next(pair for pair in plan.pairs if pair.name == first.read.pair)
@@ -196,7 +206,7 @@ def _runs(plan: Plan, found: Sequence[Piece]) -> list[str]:
     return [*_shared(plan, found), *turns, *([] if first.nest.token is None else _ends(pair, groups, (theirs, ours)))]
 
 
-def _shared(plan: Plan, found: Sequence[Piece]) -> list[str]:
+def _shared(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
     """Which letters are drawn where several prefill workers fill the same pages by turns."""
     drawn = [where.piece.letter for page in pages(plan, found, DECODE) for where in page.spans]
     others = [piece.letter for piece in found if piece.letter not in drawn]

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from kvplan.cli.commands.matrix_text import WIDTH, size, text
 from kvplan.cli.main import main
-from kvplan.compiler.explain.matrix import Cell, Reason
+from kvplan.compiler.explain.matrix import MatrixCell, RefusalReason
 
 FIVE = "tp=1/2/4/8/16"
 SOME = ("--prefill", "tp=1/3/5", "--decode", "tp=2,kv_dtype=bf16/fp8")
@@ -72,8 +72,8 @@ def test_letters_link_cells_to_the_reasons_of_one_code() -> None:
 
 
 def test_letters_go_on_behind_z() -> None:
-    reasons = [Reason("C110", f"{n}", "") for n in range(60)]
-    cells = tuple(Cell("tp=1", f"tp={n}", reason) for n, reason in enumerate(reasons, 1))
+    reasons = [RefusalReason("C110", f"{n}", "") for n in range(60)]
+    cells = tuple(MatrixCell("tp=1", f"tp={n}", reason) for n, reason in enumerate(reasons, 1))
     lines = text("m", cells).splitlines()
     found = [line.split(": ")[0] for line in lines if line.startswith("C110")]
     assert len(set(found)) == 60

@@ -24,7 +24,7 @@ from kvplan.dsl.configs.write_model import periodic, quoted
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Cache, Model
 from kvplan.dsl.text.diagnostics import DslError
-from kvplan.dsl.text.yaml_reader import Scalar, read_text
+from kvplan.dsl.text.yaml_reader import YamlScalar, read_text
 
 FOLDER = FIXTURES / "configs"
 CONFIGS = sorted(FOLDER.glob("*.json"))
@@ -206,7 +206,7 @@ def test_periods(layers: tuple[int, ...], count: int, said: str) -> None:
 @pytest.mark.parametrize("text", ["plain", "a: b", "it's #1", "", "- x", "{a", "a\nb\x07c", "true", "é", "x ", "*"])
 def test_quoted(text: str) -> None:
     value = read_text(f"kvplan: 1\ntitle: {quoted(text)}\n", Path("x.yaml")).root.get("title")
-    assert isinstance(value, Scalar)
+    assert isinstance(value, YamlScalar)
     assert value.text == " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 

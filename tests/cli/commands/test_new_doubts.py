@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 from tests.paths import FIXTURES
 
-from kvplan.cli.commands.new import New, made
+from kvplan.cli.commands.new import NewModel, made
 from kvplan.cli.main import main
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load
 from kvplan.dsl.model import Model
 from kvplan.dsl.text.diagnostics import DslError
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 FIXTURES = FIXTURES
 WRITTEN, PUBLIC = FIXTURES / "transformers", sorted((FIXTURES / "configs").glob("*.json"))
@@ -33,14 +33,14 @@ PLAIN: Mapping[str, object] = {
 }  # fmt: skip
 
 
-def new(tmp_path: Path, config: Mapping[str, object]) -> New:
+def new(tmp_path: Path, config: Mapping[str, object]) -> NewModel:
     (tmp_path / "config.json").write_text(json.dumps(config))
     return made(LIBRARY, tmp_path / "config.json", None)
 
 
-def stored(new: New) -> dict[str, tuple[str, int, dict[str, str]]]:
+def stored(new: NewModel) -> dict[str, tuple[str, int, dict[str, str]]]:
     """Name of a cache -> kind, how many layers, the numbers that the file says."""
-    model: Model = parsed(LIBRARY, new.text, new.name, Span("x", 1, 1, 1))
+    model: Model = parsed(LIBRARY, new.text, new.name, SourceSpan("x", 1, 1, 1))
     said = {name: {n: expr.text for n, expr in cache.params.items()} for name, cache in model.caches.items()}
     return {name: (cache.kind, len(cache.layers), said[name]) for name, cache in model.caches.items()}
 

@@ -12,9 +12,9 @@ from tests.paths import ROOT
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo import run as demo_run
 from kvplan.cli.demo.content import stamp
-from kvplan.cli.demo.memory import Memory
-from kvplan.cli.demo.rows import Share, arrived
-from kvplan.cli.demo.show import Outcome
+from kvplan.cli.demo.memory import DemoMemory
+from kvplan.cli.demo.rows import RequestShare, arrived
+from kvplan.cli.demo.show import FetchReport
 from kvplan.cli.demo.worker import noise
 from kvplan.compiler.api import Compiled, compile_bound
 from kvplan.compiler.bind.bind import bind
@@ -36,7 +36,7 @@ def scaled(model: str, prefill: str, decode: str) -> Compiled:
     return compile_bound(bind(library(), small, prefill), bind(library(), small, decode))
 
 
-def ready(made: Compiled) -> tuple[Share, Memory, Memory]:
+def ready(made: Compiled) -> tuple[RequestShare, DemoMemory, DemoMemory]:
     """The share of decode worker 0, its memory as it must be after a transfer, and as it was before."""
     _, (share, *_) = demo_asked.shares(made, demo_asked.ranges(made))
     before = noise(made.plan.decode, share, seed=3)
@@ -45,7 +45,7 @@ def ready(made: Compiled) -> tuple[Share, Memory, Memory]:
     return share, memory, before
 
 
-def moved(made: Compiled, folder: Path, transport: str = "memory", seconds: float = SECONDS) -> list[Outcome]:
+def moved(made: Compiled, folder: Path, transport: str = "memory", seconds: float = SECONDS) -> list[FetchReport]:
     """What the demo's decode workers report. Raises CrewError where one holds a wrong byte."""
     path = folder / "plan.py"
     path.write_text(made.text)

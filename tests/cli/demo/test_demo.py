@@ -15,7 +15,7 @@ from kvplan.cli.commands.demo import command, compiled, shipped
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo import run as demo_run
 from kvplan.cli.demo.check import WrongBytesError, check, padding
-from kvplan.cli.demo.processes import CrewError
+from kvplan.cli.demo.processes import ProcessError
 from kvplan.compiler.api import Compiled, compile_pair
 from kvplan.compiler.check import oracle
 
@@ -122,12 +122,12 @@ def test_a_request_moves_and_every_byte_is_checked(tmp_path: Path, transport: st
 
 @needs_nixl
 def test_a_worker_that_cannot_start_ends_the_demo(tmp_path: Path, dense: Compiled) -> None:
-    with pytest.raises(CrewError, match="prefill worker 0: PlanLoadError"):
+    with pytest.raises(ProcessError, match="prefill worker 0: PlanLoadError"):
         demo_run.run(dense, tmp_path / "none.py", "nixl", time.monotonic() + SECONDS, lambda _: None)
 
 
 def test_the_demo_gives_up_at_its_deadline(tmp_path: Path, dense: Compiled) -> None:
-    with pytest.raises(CrewError, match="before the deadline"):
+    with pytest.raises(ProcessError, match="before the deadline"):
         moved(dense, tmp_path, "memory", seconds=0.05)
 
 

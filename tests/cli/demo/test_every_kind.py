@@ -14,9 +14,9 @@ from tests.cli.demo.pairs import moved, ready, scaled
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo.check import WrongBytesError, check
 from kvplan.cli.demo.content import stamp
-from kvplan.cli.demo.memory import Memory
-from kvplan.cli.demo.processes import CrewError
-from kvplan.cli.demo.rows import Ints, Rule, Share, arrived
+from kvplan.cli.demo.memory import DemoMemory
+from kvplan.cli.demo.processes import ProcessError
+from kvplan.cli.demo.rows import Ints, RequestShare, Rule, arrived
 from kvplan.compiler.api import Compiled
 from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.compiler.check.oracle import planes
@@ -46,7 +46,7 @@ def made(request: pytest.FixtureRequest) -> Compiled:
     return scaled(*SORTS[request.param])
 
 
-def written(share: Share, before: Memory) -> dict[str, Mask]:
+def written(share: RequestShare, before: DemoMemory) -> dict[str, Mask]:
     """Which bytes must have arrived in the last plane of every cache that moves: the same whatever was there before."""
     low, high = before.copy(), before.copy()
     for memory, value in ((low, 0), (high, 255)):
@@ -87,23 +87,23 @@ def test_a_block_of_any_cache_that_never_came_is_found(made: Compiled) -> None:
             right.planes[name][block] = came
 
 
-def unneeded(share: Share, cache: BoundCache, unit: int) -> Ints:
+def unneeded(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
     """What a plan that knows nothing of windows would move."""
     return arrived(share, replace(cache, needs=ALL), unit)
 
 
-def unfinished(share: Share, cache: BoundCache, unit: int) -> Ints:
+def unfinished(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
     """What a plan that moves rows which are not full yet would move."""
     first, end = share.asked[cache.length]
     return arrived(replace(share, asked={**share.asked, cache.length: (first, end + unit - 1)}), cache, unit)
 
 
-def other_length(share: Share, cache: BoundCache, unit: int) -> Ints:
+def other_length(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
     """What a plan that counts all caches in tokens of the context would move."""
     return arrived(share, replace(cache, length=CONTEXT), unit)
 
 
-def skipped(share: Share, cache: BoundCache, unit: int) -> Ints:
+def skipped(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
     return arrived(replace(share, skipped=frozenset()), cache, unit)
 
 
@@ -136,7 +136,7 @@ def kept(side: BoundSide, more: int) -> BoundSide:
 @pytest.mark.parametrize("more", [-1, 1])
 def test_a_plan_that_moves_a_token_too_few_or_too_many_fails(tmp_path: Path, more: int) -> None:
     made = scaled(*SORTS["window"])
-    with pytest.raises(CrewError, match=r"WrongBytesError: decode worker 0: plane sliding"):
+    with pytest.raises(ProcessError, match=r"WrongBytesError: decode worker 0: plane sliding"):
         moved(replace(made, decode=kept(made.decode, more)), tmp_path)
 
 

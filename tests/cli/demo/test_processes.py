@@ -7,30 +7,30 @@ import time
 
 import pytest
 
-from kvplan.cli.demo.processes import Crew, CrewError, Line
+from kvplan.cli.demo.processes import ProcessError, Processes, WorkerPipe
 
 SOON = 20.0
 
 
-def echo(line: Line) -> None:
+def echo(line: WorkerPipe) -> None:
     line.say(line.listen(SOON) + 1)
     line.listen(SOON)
 
 
-def fail(line: Line) -> None:
+def fail(line: WorkerPipe) -> None:
     raise ValueError("no such page")
 
 
-def die(line: Line) -> None:
+def die(line: WorkerPipe) -> None:
     os._exit(7)
 
 
-def sleep(line: Line) -> None:
+def sleep(line: WorkerPipe) -> None:
     time.sleep(60)
 
 
 def test_a_message_goes_there_and_back() -> None:
-    with Crew() as crew:
+    with Processes() as crew:
         member = crew.start("echo", echo)
         member.tell(41)
         assert member.hear(time.monotonic() + SOON) == 42
@@ -41,12 +41,12 @@ def test_a_message_goes_there_and_back() -> None:
     [(fail, SOON, "ValueError: no such page"), (die, SOON, "exit code 7"), (sleep, 0.2, "before the deadline")],
 )
 def test_what_goes_wrong_is_named(work: object, seconds: float, said: str) -> None:
-    with pytest.raises(CrewError, match=said), Crew() as crew:
+    with pytest.raises(ProcessError, match=said), Processes() as crew:
         crew.start("worker", work).hear(time.monotonic() + seconds)  # type: ignore[arg-type]
 
 
 def test_no_process_outlives_its_crew() -> None:
-    with Crew() as crew:
+    with Processes() as crew:
         member = crew.start("sleeper", sleep)
     assert not member.runner.is_alive()
 
@@ -57,17 +57,17 @@ def tell_often(member) -> None:
 
 
 def test_telling_a_dead_worker_is_an_error() -> None:
-    with Crew() as crew:
+    with Processes() as crew:
         member = crew.start("dead", die)
         member.runner.join(SOON)
-        with pytest.raises(CrewError, match="gone"):
+        with pytest.raises(ProcessError, match="gone"):
             tell_often(member)
 
 
 def test_threads_speak_the_same_way() -> None:
-    with Crew(threads=True) as crew:
+    with Processes(threads=True) as crew:
         member, failing = crew.start("echo", echo), crew.start("failing", fail)
         member.tell(1)
         assert member.hear(time.monotonic() + SOON) == 2
-        with pytest.raises(CrewError, match="no such page"):
+        with pytest.raises(ProcessError, match="no such page"):
             failing.hear(time.monotonic() + SOON)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.random_sides.sides import cache, group, side, tensor
 
-from kvplan.cli.demo.rows import Share, arrived, held, slot, spot
+from kvplan.cli.demo.rows import RequestShare, arrived, held, slot, spot
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.emit.match_functions import build
 from kvplan.plan.types import CONTEXT, Blocks, Group, Needs
@@ -26,10 +26,10 @@ def one(kernel: int = 16, ring: int = 0, **needs: int) -> BoundCache:
 
 def share(
     only: BoundCache, table: Blocks = NONE, tokens: tuple[int, int] = (0, 1), ratio: int = 1, turns: int = 1
-) -> Share:
+) -> RequestShare:
     """Worker 0's share in one cache, in blocks of `ratio` kernel blocks; `turns` workers, 2 tokens each."""
     its = replace(group((only, (0,)), ratio=ratio), ring=only.ring)
-    return Share(side([only], [its], tp=turns, dcp=turns, chunk=2), 0, {"c": table}, {CONTEXT: tokens})
+    return RequestShare(side([only], [its], tp=turns, dcp=turns, chunk=2), 0, {"c": table}, {CONTEXT: tokens})
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_workers_that_take_turns_have_their_own_tokens() -> None:
 
 def test_a_state_lies_in_its_slot_whatever_the_range() -> None:
     state = cache("layer { block { s } }", tensor("s", 1))
-    given = Share(side([state]), 0, {"c": Blocks(0, np.array([6]))}, {CONTEXT: (70, 90)})
+    given = RequestShare(side([state]), 0, {"c": Blocks(0, np.array([6]))}, {CONTEXT: (70, 90)})
     found = slot(given, state, given.side.groups[0], arrived)
     assert (found.block.tolist(), found.row.tolist()) == ([6], [0])
     assert slot(replace(given, skipped=frozenset("c")), state, given.side.groups[0], arrived).block.size == 0

@@ -7,7 +7,7 @@ import pytest
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.placement.shards import holding
+from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.dsl.library import Library, load
 
 ENGINES = ("vllm", "vllm-legacy", "gaudi", "sglang")
@@ -34,7 +34,7 @@ def test_copies_of_a_head_are_neighbours(library: Library, engine: str, model: s
     """Worker i of t holds head i * K // t of K, as the engines' weight loaders divide by the number of copies."""
     side = bound(library, model, f"engine={engine},tp={tp}")
     tensor = side.caches[0].tensors[0]
-    assert [holding(side, tensor, worker)["head"] for worker in side.workers] == [(n, n + 1) for n in heads]
+    assert [shard_intervals(side, tensor, worker)["head"] for worker in side.workers] == [(n, n + 1) for n in heads]
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_copies_of_a_head_are_neighbours(library: Library, engine: str, model: s
 def test_turns_of_tokens(library: Library, text: str, turns: list[int]) -> None:
     """Ranks of dcp are neighbours in tp: parallel_state.py reshapes the ranks to rows of dcp."""
     side = bound(library, "deepseek-v3", text)
-    assert [worker.turn for worker in side.workers] == turns
-    assert side.ways == max(turns) + 1
+    assert [worker.token_shard for worker in side.workers] == turns
+    assert side.token_shards == max(turns) + 1
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_turns_of_tokens(library: Library, text: str, turns: list[int]) -> None:
     ],
 )
 def test_tokens_of_a_turn(library: Library, text: str, chunk: int) -> None:
-    assert bound(library, "deepseek-v3", text).chunk == chunk
+    assert bound(library, "deepseek-v3", text).interleave_tokens == chunk
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.request import Copy, Ids, Request, Slot
 from kvplan.compiler.check.simulate import simulate
-from kvplan.compiler.check.simulate_report import Report
+from kvplan.compiler.check.simulate_report import SimulationReport
 from kvplan.compiler.check.trace import copies as trace
 
 TEXT = "layer { block { head { token { k[dim] } pad(2) } } }"
@@ -40,7 +40,7 @@ def good() -> list[Copy]:
     return found
 
 
-def run(copies: list[Copy]) -> Report:
+def run(copies: list[Copy]) -> SimulationReport:
     return simulate(PLAN, bound(2), bound(1), copies, REQUEST)
 
 

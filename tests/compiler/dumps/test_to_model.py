@@ -15,13 +15,13 @@ from kvplan.compiler.dumps.read import read_dump
 from kvplan.compiler.dumps.to_model import recognised
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.configs.same_model import parsed
-from kvplan.dsl.configs.write_model import Head, model_text
+from kvplan.dsl.configs.write_model import ModelHead, model_text
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 DUMPS = sorted((FIXTURES / "dumps").glob("*.json"))
-HERE = Span("dump", 1, 1, 1)
+HERE = SourceSpan("dump", 1, 1, 1)
 STAGES = [path for path in DUMPS if json.loads(path.read_text())["mesh"]["pp"] > 1]
 over_all = pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
 over_whole = pytest.mark.parametrize("path", [p for p in DUMPS if p not in STAGES], ids=lambda path: path.stem)
@@ -35,7 +35,7 @@ def library() -> Library:
 def written(library: Library, dump: Dump) -> Model:
     found = recognised(dump, library.engine(dump.engine), library.kinds)
     params = {name: kind.params for name, kind in library.kinds.items()}
-    return parsed(library, model_text(Head("written", "written", {}), found, params), "written", HERE)
+    return parsed(library, model_text(ModelHead("written", "written", {}), found, params), "written", HERE)
 
 
 def test_there_are_dumps_of_every_sort() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.paths import ROOT, TESTS
 
-from kvplan.compiler.emit.cost import Facts, Moves, facts
+from kvplan.compiler.emit.cost import Moves, PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.match_functions import build, names
@@ -38,7 +38,7 @@ CASES = {
 
 
 def text_of(plan: Plan) -> str:
-    return emit(plan, facts(plan, proved="Proved: every byte once."), COMMAND)
+    return emit(plan, plan_cost(plan, proved="Proved: every byte once."), COMMAND)
 
 
 @pytest.fixture(params=list(CASES.values()), ids=list(CASES))
@@ -103,7 +103,7 @@ def test_odd_text_does_not_end_the_docstring():
 def test_a_long_command_can_be_copied():
     command = "kvplan compile toy-8b --prefill tp=4," + "x" * 60 + " --decode tp=2," + "y" * 60
     plan = plans.plan()
-    text = emit(plan, facts(plan), command)
+    text = emit(plan, plan_cost(plan), command)
     assert text.startswith('r"""')
     assert "    kvplan compile toy-8b \\\n        --prefill tp=4," in text
     parse(text, "x.py")
@@ -112,7 +112,7 @@ def test_a_long_command_can_be_copied():
 def test_equal_figures_are_said_once():
     header = docstring(
         plans.plan(),
-        Facts(tuple(Moves((0, 1), pair, "state", True, 1, 2, 2, 9) for pair in ("s.0", "s.1"))),
+        PlanCost(tuple(Moves((0, 1), pair, "state", True, 1, 2, 2, 9) for pair in ("s.0", "s.1"))),
         "",
     )
     assert "decode workers 0-1, s.0, s.1, each: 1 read, 2 spans a slot; 2 requests and 9 B a request\n" in header
@@ -251,8 +251,8 @@ def test_function_names_are_identifiers():
 def test_requests_join_what_lies_together():
     """Equal sharding: one request per page and plane where blocks are apart, one per logical block of four in them."""
     plan = plans.plan(2, 2, ratios=(4, 4))
-    assert [move.requests for move in facts(plan).moves] == [32 * 1024 // 64]
-    assert [move.requests for move in facts(plans.plan(2, 2)).moves] == [32 * 1024 // 16]
+    assert [move.requests for move in plan_cost(plan).moves] == [32 * 1024 // 64]
+    assert [move.requests for move in plan_cost(plans.plan(2, 2)).moves] == [32 * 1024 // 16]
 
 
 def test_padding_is_bridged_only_where_both_sides_have_it():
@@ -264,8 +264,8 @@ def test_padding_is_bridged_only_where_both_sides_have_it():
 
     both = replace(plan, prefill=padded(plan.prefill), decode=padded(plan.decode))
     one = replace(plan, prefill=padded(plan.prefill))
-    assert facts(both).moves[0].requests == 32 * 1024 // 64
-    assert facts(one).moves[0].requests == 32 * 1024 // 16
+    assert plan_cost(both).moves[0].requests == 32 * 1024 // 64
+    assert plan_cost(one).moves[0].requests == 32 * 1024 // 16
 
 
 def test_digests_are_over_meaning():

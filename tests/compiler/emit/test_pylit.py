@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kvplan.compiler.emit.pylit import Call, Ref, assign, flat, lit
+from kvplan.compiler.emit.pylit import ConstructorCall, NameRef, assign, flat, lit
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,11 @@ from kvplan.compiler.emit.pylit import Call, Ref, assign, flat, lit
         (-1_234_567, "-1_234_567"),
         ((), "()"),
         ((1,), "(1,)"),
-        ((True, None, Ref("X")), "(True, None, X)"),
+        ((True, None, NameRef("X")), "(True, None, X)"),
         ("it's", '"it\'s"'),
         ('say "so"', "'say \"so\"'"),
         ("a\\b\n", '"a\\\\b\\n"'),
-        (Call("F", (1,), (("key", "a"),)), 'F(1, key="a")'),
+        (ConstructorCall("F", (1,), (("key", "a"),)), 'F(1, key="a")'),
     ],
 )
 def test_flat(value, text):
@@ -38,18 +38,20 @@ def test_unknown_values_are_refused():
 
 
 def test_a_call_tries_its_arguments_on_one_line_first():
-    call = Call("Call", ("a" * 50, "b" * 50))
+    call = ConstructorCall("Call", ("a" * 50, "b" * 50))
     assert lit(call, lead=10) == f'Call(\n    "{"a" * 50}", "{"b" * 50}"\n)'
     assert lit(("a" * 60, "b" * 60)) == f'(\n    "{"a" * 60}",\n    "{"b" * 60}",\n)'
 
 
 def _value(rng: random.Random, depth: int) -> object:
     if depth == 0 or rng.random() < 0.2:
-        return rng.choice([rng.randrange(10**6), "x" * rng.randrange(12), Ref("NAME"), None, True])
+        return rng.choice([rng.randrange(10**6), "x" * rng.randrange(12), NameRef("NAME"), None, True])
     items = tuple(_value(rng, depth - 1) for _ in range(rng.randrange(6)))
     if rng.random() < 0.5:
         return items
-    return Call("Constructor", items, tuple((f"key_{i}", _value(rng, depth - 1)) for i in range(rng.randrange(4))))
+    return ConstructorCall(
+        "Constructor", items, tuple((f"key_{i}", _value(rng, depth - 1)) for i in range(rng.randrange(4)))
+    )
 
 
 def test_ruff_leaves_it_alone():

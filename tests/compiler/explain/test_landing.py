@@ -12,8 +12,8 @@ from tests.compiler.plans import plan
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, Laid, Piece, Turn, laid, pieces
-from kvplan.compiler.explain.draw.landing_bars import Mark, bars, cells, end, tree
+from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, LandedSpan, LandingSpan, PageRepeat, laid, pieces
+from kvplan.compiler.explain.draw.landing_bars import SpanMark, bars, cells, end, tree
 from kvplan.compiler.explain.draw.landing_shards import numbered
 from kvplan.compiler.explain.draw.landing_text import landing
 from kvplan.dsl.lang.dtypes import size
@@ -39,7 +39,7 @@ def made(model: str, prefill: str, decode: str) -> Plan:
     return compile_pair(load(), model, prefill, decode).plan
 
 
-def offsets(where: Laid) -> list[int]:
+def offsets(where: LandedSpan) -> list[int]:
     turns = product(*(range(0, turn.count * turn.step, turn.step) for turn in where.turns))
     return [where.offset + sum(moves) for moves in turns]
 
@@ -212,12 +212,12 @@ def test_groups_unlike_in_their_layers_are_drawn_once(names: tuple[str, str, str
     assert said.count("spans a state") == 1
 
 
-def spans(*nests: Nest) -> list[Laid]:
+def spans(*nests: Nest) -> list[LandedSpan]:
     read = Read(0, "a", "a", (0,), (), Table(nests))
     return [
         where
         for number, nest in enumerate(nests)
-        for _, where in laid(Piece("AB"[number], 0, read, nest, (), (12, 12)), DECODE)
+        for _, where in laid(LandingSpan("AB"[number], 0, read, nest, (), (12, 12)), DECODE)
     ]
 
 
@@ -229,16 +229,19 @@ def test_tiles_of_tokens_are_loops_of_their_own() -> None:
 
 def test_loops_that_interlace_are_unrolled() -> None:
     piece = spans(Nest(("k",), (0, 0), (0, 0), 2))[0].piece
-    one, other = Laid(0, 2, (Turn("x", 3, 8),), "A", piece), Laid(4, 2, (Turn("y", 2, 16),), "B", piece)
+    one, other = (
+        LandedSpan(0, 2, (PageRepeat("x", 3, 8),), "A", piece),
+        LandedSpan(4, 2, (PageRepeat("y", 2, 16),), "B", piece),
+    )
     nodes = tree([one, other])
-    assert [(node.offset, type(node)) for node in nodes] == [(at, Mark) for at in (0, 4, 8, 16, 20)]
+    assert [(node.offset, type(node)) for node in nodes] == [(at, SpanMark) for at in (0, 4, 8, 16, 20)]
     assert sum(cell.bytes for cell in cells(nodes, 24)) == 24
     assert end(nodes) == 22
 
 
 def test_a_bar_of_many_spans_stays_narrow() -> None:
     piece = spans(Nest(("k",), (0, 0), (0, 0), 2))[0].piece
-    (line,) = bars([Laid(2 * n, 2, (), "A", piece) for n in range(400)], 800, "", 92)
+    (line,) = bars([LandedSpan(2 * n, 2, (), "A", piece) for n in range(400)], 800, "", 92)
     assert len(line) <= 96
     assert "…" in line
 

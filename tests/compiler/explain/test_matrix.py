@@ -12,7 +12,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.request import Copy, Ids, Request, Slot
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.matrix import Cost, Reason, matrix
+from kvplan.compiler.explain.matrix import PairCost, RefusalReason, matrix
 from kvplan.dsl.library import Library, load
 
 FP8 = "kv_dtype=fp8,kernel_block=16"
@@ -56,7 +56,7 @@ def test_numbers_are_those_of_a_trace(library: Library, model: str, prefill: str
     made = compile_pair(library, model, prefill, decode)
     found = copies(made.plan, Request((0, 1024), apart(made.prefill), apart(made.decode)))
     lengths = np.array([copy.bytes for copy in found])
-    assert cell.outcome == Cost(posted(found), int(lengths.sum()), int(lengths.min()))
+    assert cell.outcome == PairCost(posted(found), int(lengths.sum()), int(lengths.min()))
 
 
 def test_rows_are_prefill_sides_in_the_order_given(library: Library) -> None:
@@ -68,7 +68,7 @@ def test_rows_are_prefill_sides_in_the_order_given(library: Library) -> None:
 
 def test_a_refused_side_refuses_its_row_and_an_unlike_pair_its_cell(library: Library) -> None:
     cells = matrix(library, "llama-3.1-8b", ["tp=1", "tp=3"], ["tp=1", "tp=1,kv_dtype=fp8"])
-    codes = [cell.outcome.code if isinstance(cell.outcome, Reason) else "" for cell in cells]
+    codes = [cell.outcome.code if isinstance(cell.outcome, RefusalReason) else "" for cell in cells]
     assert codes == ["", "C134", "C110", "C110"]
     assert cells[2].outcome == cells[3].outcome
 
@@ -85,8 +85,8 @@ def test_bad_input_is_no_cell_even_where_the_other_side_is_refused(
 def test_options_of_the_compilation_count(library: Library) -> None:
     pair = ("llama-3.1-8b", ["tp=16"], ["tp=1"])
     one, spread = (matrix(library, *pair, {"elect": rule})[0].outcome for rule in ("one", "spread"))
-    assert isinstance(one, Cost)
-    assert isinstance(spread, Cost)
+    assert isinstance(one, PairCost)
+    assert isinstance(spread, PairCost)
     assert one.bytes == spread.bytes
     plans = [compile_pair(library, pair[0], "tp=16", "tp=1", {"elect": rule}).plan for rule in ("one", "spread")]
     assert len(plans[0].reads[0]) < len(plans[1].reads[0])

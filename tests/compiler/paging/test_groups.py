@@ -13,15 +13,15 @@ from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.groups import form
 from kvplan.compiler.paging.packing import balanced_size, packed
-from kvplan.compiler.paging.pool import ALIKE, ONE, PACKED, Entry, pooled
+from kvplan.compiler.paging.pool import ALIKE, ONE, PACKED, PooledCache, pooled
 from kvplan.compiler.placement.place import place
 from kvplan.dsl.library import load
-from kvplan.dsl.model import Groups, Storage
+from kvplan.dsl.model import GroupRules, Storage
 from kvplan.dsl.text.source import inline
 from kvplan.plan.types import ALL, Needs
 
 SPAN = inline("")
-RULE = Groups("by_reach", "strided", "true", (3, 2), SPAN)
+RULE = GroupRules("by_reach", "strided", "true", (3, 2), SPAN)
 
 
 def cache(name: str, layers: Sequence[int], needs: Needs = ALL, store: str = "tokens") -> BoundCache:
@@ -29,16 +29,16 @@ def cache(name: str, layers: Sequence[int], needs: Needs = ALL, store: str = "to
     return BoundCache(name, name, store, tuple(layers), (), storage, {}, 16, None, False, tokens=16, needs=needs)
 
 
-def full(name: str, count: int, page: int, tokens: int = 16, rigid: bool = False) -> Entry:
-    return Entry(cache(name, range(count)), tokens, page, rigid)
+def full(name: str, count: int, page: int, tokens: int = 16, rigid: bool = False) -> PooledCache:
+    return PooledCache(cache(name, range(count)), tokens, page, rigid)
 
 
-def window(name: str, count: int, page: int, keep: int = 127, tokens: int = 16) -> Entry:
-    return Entry(cache(name, range(count), Needs(keep, None, 0)), tokens, page)
+def window(name: str, count: int, page: int, keep: int = 127, tokens: int = 16) -> PooledCache:
+    return PooledCache(cache(name, range(count), Needs(keep, None, 0)), tokens, page)
 
 
-def state(name: str, count: int, page: int) -> Entry:
-    return Entry(cache(name, range(count), store="state"), 0, page)
+def state(name: str, count: int, page: int) -> PooledCache:
+    return PooledCache(cache(name, range(count), store="state"), 0, page)
 
 
 def sizes(parts: list[list[tuple[str, int]]]) -> list[int]:
@@ -54,7 +54,7 @@ def test_caches_that_need_the_same_blocks_are_one_group_whatever_their_pages() -
 
 
 @pytest.mark.parametrize("other", [window("near", 2, 100), state("s", 2, 100), full("far", 2, 100, tokens=32)])
-def test_caches_that_need_other_blocks_are_not(other: Entry) -> None:
+def test_caches_that_need_other_blocks_are_not(other: PooledCache) -> None:
     pool = pooled([full("a", 2, 100), other], inside=False)
     assert pool.way == ALIKE
     assert len(form(RULE, [entry.cache for entry in pool.entries], pool)) == 2
@@ -79,12 +79,12 @@ def test_windows_beside_a_rigid_page_that_does_not_fit_keep_all_their_blocks() -
 @pytest.mark.parametrize(
     "other",
     [
-        Entry(cache("b", range(2), Needs(None, 64, 0)), 16, 250),
-        Entry(cache("b", range(2), Needs(127, None, 0)), 16, 250, True),
+        PooledCache(cache("b", range(2), Needs(None, 64, 0)), 16, 250),
+        PooledCache(cache("b", range(2), Needs(127, None, 0)), 16, 250, True),
         state("b", 2, 250),
     ],
 )
-def test_chunks_states_and_rigid_windows_cannot(other: Entry) -> None:
+def test_chunks_states_and_rigid_windows_cannot(other: PooledCache) -> None:
     with pytest.raises(Refused, match="100 B, which do not divide the 250 B of 'b'") as caught:
         pooled([full("a", 2, 100, rigid=True), other], inside=False)
     assert caught.value.code == "C138"

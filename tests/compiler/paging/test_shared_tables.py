@@ -11,7 +11,7 @@ from tests.random_sides.sides import cache, tensor
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
-from kvplan.compiler.paging.pool import PACKED, Entry, pooled, reach
+from kvplan.compiler.paging.pool import PACKED, PooledCache, pooled, reach
 from kvplan.dsl.library import load
 from kvplan.plan.types import Needs
 
@@ -21,8 +21,8 @@ WINDOW = replace(
 )
 
 
-def entry(made: BoundCache, page: int) -> Entry:
-    return Entry(made, 16, page)
+def entry(made: BoundCache, page: int) -> PooledCache:
+    return PooledCache(made, 16, page)
 
 
 def test_a_ring_shares_no_table_with_what_is_paged() -> None:

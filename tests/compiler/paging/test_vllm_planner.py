@@ -17,7 +17,7 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.placement.place import place
-from kvplan.compiler.placement.tree import Loop, Part
+from kvplan.compiler.placement.tree import BodyLoop, PagedRegion
 from kvplan.dsl.library import Library, load
 
 CASES: list[dict[str, Any]] = json.loads((FIXTURES / "planned/cases.json").read_text())
@@ -112,8 +112,8 @@ def check_strides(side: BoundSide, order: str, wanted: list[list[Layer]]) -> Non
                 assert {step_of_layers(part)} == set(steps)
 
 
-def step_of_layers(part: Part) -> int:
-    (loop,) = (node for node in part.body if isinstance(node, Loop) and node.axis == "layer")
+def step_of_layers(part: PagedRegion) -> int:
+    (loop,) = (node for node in part.body if isinstance(node, BodyLoop) and node.axis == "layer")
     return loop.step
 
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvplan.compiler.pair.elect import Held, elect, one_each, spread, within_reach
+from kvplan.compiler.pair.elect import TensorHoldings, elect, one_each, spread, within_reach
 
-WHAT = Held((("head", (0, 1)),), (0, 1, 2, 3, 4), (1, 1, 0))
+WHAT = TensorHoldings((("head", (0, 1)),), (0, 1, 2, 3, 4), (1, 1, 0))
 
 
 def test_reader_j_takes_holder_floor_j_m_over_r() -> None:

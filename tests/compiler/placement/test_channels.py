@@ -7,7 +7,7 @@ from math import prod
 import pytest
 
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.check.oracle import Ints, Plane, planes
+from kvplan.compiler.check.oracle import Ints, OraclePlane, planes
 from kvplan.dsl.library import Library, load
 
 HYBRIDS = {
@@ -35,13 +35,13 @@ def library() -> Library:
     return load()
 
 
-def page(library: Library, model: str, text: str, cache: str, rank: int = 0) -> Plane:
+def page(library: Library, model: str, text: str, cache: str, rank: int = 0) -> OraclePlane:
     """The first page of a cache on one worker."""
     side = bind(library, library.model(model), text)
     return next(plane for plane in planes(side, side.workers[rank]).values() if plane.cache == cache)
 
 
-def offsets(plane: Plane, tensor: str, *axes: str) -> Ints:
+def offsets(plane: OraclePlane, tensor: str, *axes: str) -> Ints:
     """Where the elements of the first layer's tensor lie, from the start of its page's first tensor; by `axes`."""
     field = next(field for field in plane.fields if field.tensor.name == tensor)
     names = [name for name, _ in field.axes]

@@ -13,7 +13,7 @@ from tests.paths import TESTS
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.oracle import Ints, Plane, planes
+from kvplan.compiler.check.oracle import Ints, OraclePlane, planes
 from kvplan.compiler.errors import CompileError
 from kvplan.dsl.library import Library, load
 
@@ -37,13 +37,13 @@ def library() -> Library:
     return load(layouts=(HERE,))
 
 
-def bound(library: Library, text: str, model: str = "toy-heads") -> tuple[BoundSide, list[Plane]]:
+def bound(library: Library, text: str, model: str = "toy-heads") -> tuple[BoundSide, list[OraclePlane]]:
     """A side, and the planes of its first worker."""
     side = bind(library, library.model(model), text)
     return side, list(planes(side, side.workers[0]).values())
 
 
-def offsets(page: Plane, tensor: str, axes: tuple[str, ...]) -> Ints:
+def offsets(page: OraclePlane, tensor: str, axes: tuple[str, ...]) -> Ints:
     """Where a tensor lies in a page, its axes in the order given."""
     field = next(f for f in page.fields if f.tensor.name == tensor)
     have = [name for name, _ in field.axes]
@@ -126,7 +126,7 @@ def test_gaudi_keys_and_values(library: Library) -> None:
         assert page.stride == case["k"][0] // case["blocks"] * strides[0]
 
 
-def state(case: Case, folder: Path) -> list[Plane]:
+def state(case: Case, folder: Path) -> list[OraclePlane]:
     """The pages of a state of its own on the first worker."""
     params = STATES[case["kind"]].format(groups=case.get("groups"))
     (folder / "one.yaml").write_text(

@@ -3,13 +3,13 @@
 import pytest
 
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.prove.cover import Region, check_cover, progression
+from kvplan.compiler.prove.cover import CoordinateSet, check_cover, progression
 
 EXTENTS = {"head": 4, "token": 2}
 
 
-def region(heads: int, tokens: int = 0b11) -> Region:
-    return Region("k", (("head", heads), ("token", tokens)))
+def region(heads: int, tokens: int = 0b11) -> CoordinateSet:
+    return CoordinateSet("k", (("head", heads), ("token", tokens)))
 
 
 def test_products_that_cover_once_pass() -> None:
@@ -22,10 +22,10 @@ def test_products_that_cover_once_pass() -> None:
         ([region(0b0111)], "P012"),
         ([region(0b1111), region(0b1000, 0b01)], "P011"),
         ([region(0b11111)], "P010"),
-        ([Region("k", (("head", 0b1111),))], "P010"),
+        ([CoordinateSet("k", (("head", 0b1111),))], "P010"),
     ],
 )
-def test_damage_is_named(regions: list[Region], code: str) -> None:
+def test_damage_is_named(regions: list[CoordinateSet], code: str) -> None:
     with pytest.raises(ProofFailed, match=code):
         check_cover("here", "k", EXTENTS, regions)
 

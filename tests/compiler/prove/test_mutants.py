@@ -16,7 +16,7 @@ from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import ProofFailed
-from kvplan.compiler.pair.reads import Placed, placed
+from kvplan.compiler.pair.reads import PlacedSide, placed
 from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.digest import sealed
@@ -25,7 +25,7 @@ from kvplan.plan.types import Plan
 
 
 @cache
-def whole(name: str) -> tuple[Compiled, Placed, Placed, Request]:
+def whole(name: str) -> tuple[Compiled, PlacedSide, PlacedSide, Request]:
     """A pair compiled and placed, with a request that has whole pages and is ragged at both ends."""
     sides = PAIRS[name]
     own = {"own": (1, 18)} if any(c.length == "own" for c in sides.decode.caches) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kvplan.dsl.text.yaml_reader import Scalar, Table, Tree, read
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable, read
 
 NULL = re.compile(r"~|null|Null|NULL|")
 TRUTH = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -20,12 +20,12 @@ def seen(path: Path) -> object:
 
 
 def value(tree: Tree) -> object:
-    if isinstance(tree, Table):
+    if isinstance(tree, YamlTable):
         return {entry.key.text: value(entry.value) for entry in tree.entries}
-    return scalar(tree) if isinstance(tree, Scalar) else [value(item) for item in tree.items]
+    return scalar(tree) if isinstance(tree, YamlScalar) else [value(item) for item in tree.items]
 
 
-def scalar(tree: Scalar) -> object:
+def scalar(tree: YamlScalar) -> object:
     text = tree.text
     if tree.quoted or not any(kind.fullmatch(text) for kind in (NULL, TRUTH, INTEGER, FLOAT)):
         return int(text, BASES[text[:2]]) if not tree.quoted and re.fullmatch("0x[0-9a-fA-F]+|0o[0-7]+", text) else text

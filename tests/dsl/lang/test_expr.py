@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import evaluate, names, parse_expr
-from kvplan.dsl.lang.nodes import Sizes
+from kvplan.dsl.lang.nodes import SizeSet
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, render
 
-ENV = {"a": 7, "b": 2, "zero": 0, "tp": 4, "rank(tp)": 3, "word": "fp8", "on": True, "sizes": Sizes(only=(16, 32, 64))}
+ENV = {
+    "a": 7,
+    "b": 2,
+    "zero": 0,
+    "tp": 4,
+    "rank(tp)": 3,
+    "word": "fp8",
+    "on": True,
+    "sizes": SizeSet(only=(16, 32, 64)),
+}
 
 
 @pytest.mark.parametrize(
@@ -42,8 +51,8 @@ ENV = {"a": 7, "b": 2, "zero": 0, "tp": 4, "rank(tp)": 3, "word": "fp8", "on": T
         ("bytes(f32)", 4),
         ("bytes('bfloat16')", 2),
         ("rank(tp) % b", 1),
-        ("multiples(16)", Sizes(step=16)),
-        ("sizes(32, 16, 32)", Sizes(only=(16, 32))),
+        ("multiples(16)", SizeSet(step=16)),
+        ("sizes(32, 16, 32)", SizeSet(only=(16, 32))),
         ("least(sizes)", 16),
         ("least(multiples(8))", 8),
         ("largest(sizes, 96)", 32),

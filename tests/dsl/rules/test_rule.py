@@ -10,13 +10,13 @@ import pytest
 
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import EVERY, parse_expr
-from kvplan.dsl.lang.foreign import ARITY, Unusable
+from kvplan.dsl.lang.foreign import ARITY, UnusableValue
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import load
 from kvplan.dsl.model import Param, Rule
-from kvplan.dsl.rules.answers import Facts, ask
-from kvplan.dsl.rules.config_rules import Reading, over, parse_own
-from kvplan.dsl.rules.rule import Found, Params, apply, first, parse_rules
+from kvplan.dsl.rules.answers import ForeignValues, ask
+from kvplan.dsl.rules.config_rules import ConfigRules, over, parse_own
+from kvplan.dsl.rules.rule import Params, RuleMatch, apply, first, parse_rules
 from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
 from kvplan.dsl.text.yaml_reader import read_text
 
@@ -24,13 +24,13 @@ FACTS: Mapping[str, object] = {
     "n": 4, "word": "M-E*", "yes": True, "none": None, "half": 0.5, "list": (1, "x", None, True),
     "map": {"k": 3, "l": (7,)},
     "turns": {"05": 1, "11": 2, "x": 3, "²": 4, "9" * 99: 5},
-    "huge": Unusable("B002", "the number is too large"),
+    "huge": UnusableValue("B002", "the number is too large"),
 }  # fmt: skip
 
 
-def choose(rules: Iterable[Rule], values: Mapping[str, object], params_of: Params) -> Found | None:
+def choose(rules: Iterable[Rule], values: Mapping[str, object], params_of: Params) -> RuleMatch | None:
     """The first rule that holds for `values`, applied."""
-    facts = Facts(values)
+    facts = ForeignValues(values)
     rule, _ = first(rules, facts)
     return apply(rule, facts, params_of(rule.kind) or {}) if rule else None
 
@@ -108,25 +108,25 @@ def test_no_function_of_foreign_values_in_storage() -> None:
 
 
 def test_an_answer_says_what_it_is_from() -> None:
-    answer = ask(parse_expr("first(missing, n) * 2 if has(word) else half", functions=EVERY), Facts(FACTS))
+    answer = ask(parse_expr("first(missing, n) * 2 if has(word) else half", functions=EVERY), ForeignValues(FACTS))
     assert (answer.value, answer.sources, answer.doubt) == (8, ("n",), "")
 
 
 def test_an_answer_says_what_was_assumed() -> None:
-    answer = ask(parse_expr("first(missing, assumed(3)) + n", functions=EVERY), Facts(FACTS))
+    answer = ask(parse_expr("first(missing, assumed(3)) + n", functions=EVERY), ForeignValues(FACTS))
     assert (answer.value, answer.sources) == (7, ("n",))
     assert "assumed" in answer.doubt
-    assert not ask(parse_expr("first(n, assumed(3))", functions=EVERY), Facts(FACTS)).doubt
+    assert not ask(parse_expr("first(n, assumed(3))", functions=EVERY), ForeignValues(FACTS)).doubt
 
 
 def test_an_answer_says_what_was_looked_for() -> None:
-    answer = ask(parse_expr("first(missing, none)", functions=EVERY), Facts(FACTS))
+    answer = ask(parse_expr("first(missing, none)", functions=EVERY), ForeignValues(FACTS))
     assert (answer.value, answer.absent) == (None, True)
     assert "missing and none" in answer.doubt
 
 
 def test_doubts_and_origins_go_on() -> None:
-    facts = Facts({"w": 3}, {"w": ("key",)}, {"w": "w is a guess"})
+    facts = ForeignValues({"w": 3}, {"w": ("key",)}, {"w": "w is a guess"})
     answer = ask(parse_expr("w * 2", functions=EVERY), facts)
     assert (answer.value, answer.sources, answer.doubt) == (6, ("key",), "w is a guess")
 
@@ -201,14 +201,14 @@ def test_faults_of_rules(match: str, kind: str, fault: list[str]) -> None:
     assert rules(f"kvplan: 1\nkind: x\nmatch: {match}\n", kind)[1] == fault
 
 
-def own(text: str) -> tuple[Reading, list[str]]:
+def own(text: str) -> tuple[ConfigRules, list[str]]:
     sink = Sink()
     made = parse_own(sink, read_text(f"kvplan: 1\nconfig: {text}\n", Path("x.yaml")).root.get("config"), "x", params)
     return made, [d.code for d in sink.found]
 
 
 def test_words_of_a_model_come_after_those_they_are_about() -> None:
-    general = Reading(
+    general = ConfigRules(
         "g", words=tuple((name, parse_expr(text)) for name, text in [("a", "k"), ("b", "a + 1"), ("c", "b")])
     )
     mine, faults = own('{words: {b: "first(z, b)", z: k, y: b * 2}}')
@@ -239,7 +239,7 @@ def test_ranges() -> None:
 def test_json_as_foreign_values() -> None:
     found = parse_foreign('\ufeff{"a": [1, null, {"b": 1.5}], "c": 9223372036854775808, "d": -1}'.encode(), "x.json")
     assert found["a"] == (1, None, {"b": 1.5})
-    assert isinstance(found["c"], Unusable)
+    assert isinstance(found["c"], UnusableValue)
     assert found["d"] == -1
 
 
@@ -254,7 +254,7 @@ def test_what_is_no_configuration(data: bytes) -> None:
 
 
 def test_an_integer_of_any_length() -> None:
-    assert isinstance(parse_foreign(b'{"a": ' + b"9" * 10_000 + b"}", "x.json")["a"], Unusable)
+    assert isinstance(parse_foreign(b'{"a": ' + b"9" * 10_000 + b"}", "x.json")["a"], UnusableValue)
 
 
 PIECES = ["n", "word", "none", "half", "list", "map", "huge", "missing", "'x'", "0", "7", "true"]
@@ -276,5 +276,5 @@ def test_every_expression_over_anything_has_an_answer(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(150):
         text = drawn(rng, 4)
-        answer = ask(parse_expr(text, functions=EVERY), Facts(FACTS))
+        answer = ask(parse_expr(text, functions=EVERY), ForeignValues(FACTS))
         assert isinstance(answer.value, bool | int | str) or (answer.value is None and answer.doubt), text

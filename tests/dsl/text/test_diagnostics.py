@@ -12,15 +12,15 @@ from tests.paths import ROOT, TESTS
 
 from kvplan.dsl.check import check
 from kvplan.dsl.codes import CODES, page
-from kvplan.dsl.lang.nodes import Sizes
+from kvplan.dsl.lang.nodes import SizeSet
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest, render
-from kvplan.dsl.text.source import Span
+from kvplan.dsl.text.source import SourceSpan
 
 LINE = "  LBHNC:     layer { block { head { tokens { k[dim] v[dim] } } } }"
 MESSAGE = "storage 'LBHNC' uses axis 'tokens', which tensor k does not have"
 NOTE = "k has axes head, token, dim, besides layer and block"
 GUESS = "did you mean 'token'?"
-ONE = Diagnostic("E012", MESSAGE, Span("layouts/kinds/gqa.yaml", 18, 37, 6, LINE), (NOTE,), GUESS)
+ONE = Diagnostic("E012", MESSAGE, SourceSpan("layouts/kinds/gqa.yaml", 18, 37, 6, LINE), (NOTE,), GUESS)
 
 
 def test_text() -> None:
@@ -38,7 +38,7 @@ def test_text() -> None:
 
 
 def test_order_count_and_repeats() -> None:
-    other = Diagnostic("K001", "x", Span("layouts/kinds/gqa.yaml", 2, 1, 1, "a: b"))
+    other = Diagnostic("K001", "x", SourceSpan("layouts/kinds/gqa.yaml", 2, 1, 1, "a: b"))
     text = render([ONE, other, ONE])
     assert text.index("K001") < text.index("E012")
     assert text.endswith("\n2 errors")
@@ -46,7 +46,7 @@ def test_order_count_and_repeats() -> None:
 
 
 def test_caret_stays_in_the_line_and_under_tabs() -> None:
-    text = render([Diagnostic("K001", "x", Span("f", 7, 2, 99, "\tab"))])
+    text = render([Diagnostic("K001", "x", SourceSpan("f", 7, 2, 99, "\tab"))])
     assert text.split("\n")[2:4] == [" 7 | \tab", "   | \t^^"]
 
 
@@ -67,13 +67,13 @@ def test_guesses_are_help_and_facts_are_notes(path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_values_are_written_as_in_a_side(form: str) -> None:
-    values = (("a", Sizes(step=16)), ("b", Sizes(only=(16, 32))), ("c", True))
-    text = render([Diagnostic("B001", "x", Span("f", 1, 1, 1, "a"), values=values)], form)
+    values = (("a", SizeSet(step=16)), ("b", SizeSet(only=(16, 32))), ("c", True))
+    text = render([Diagnostic("B001", "x", SourceSpan("f", 1, 1, 1, "a"), values=values)], form)
     if form == "json":
         assert json.loads(text)[0]["values"] == {"a": "multiples(16)", "b": "16+32", "c": "true"}
     else:
         assert "a = multiples(16), b = 16+32, c = true" in text
-    assert f"{Sizes(step=16)!r}" == "multiples(16)"
+    assert f"{SizeSet(step=16)!r}" == "multiples(16)"
 
 
 def test_error_shows_itself() -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from kvplan.dsl.text.diagnostics import DslError
-from kvplan.dsl.text.yaml_reader import List, Scalar, Table, Tree, read, read_text
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, read, read_text
 
 
-def tree(text: str) -> Table:
+def tree(text: str) -> YamlTable:
     return read_text(text, Path("x.yaml")).root
 
 
-def scalars(node: Tree) -> list[Scalar]:
-    if isinstance(node, Scalar):
+def scalars(node: Tree) -> list[YamlScalar]:
+    if isinstance(node, YamlScalar):
         return [node]
-    inner = node.items if isinstance(node, List) else tuple(part for e in node.entries for part in (e.key, e.value))
+    inner = node.items if isinstance(node, YamlList) else tuple(part for e in node.entries for part in (e.key, e.value))
     return [scalar for part in inner for scalar in scalars(part)]
 
 
@@ -55,9 +55,9 @@ def test_what_was_meant_where_a_comma_cut_a_value() -> None:
     document = read_text("a: {b: max(c, d), e: 1}\n", Path("x.yaml"))
     assert [d.code for d in document.errors] == ["Y010"]
     inner = document.root.get("a")
-    assert isinstance(inner, Table)
+    assert isinstance(inner, YamlTable)
     value = inner.get("b")
-    assert isinstance(value, Scalar)
+    assert isinstance(value, YamlScalar)
     assert (value.text, value.span.column) == ("max(c, d)", 8)
 
 

@@ -55,6 +55,6 @@ def example_sections(of: Subject) -> list[list[str]]:
 
 def _product(spec: TensorSpec, found: Numbers) -> str:
     axes = [f"{worth(expr, found.env):,} {name}" for name, expr in spec.axes if expr]
-    tokens = worth(spec.unit, found.env) if spec.unit else 1
+    tokens = worth(spec.tokens_per_row, found.env) if spec.tokens_per_row else 1
     rows = [f"a row per {tokens} tokens"] if tokens != 1 else []
     return " × ".join([*rows, *axes, str(worth(spec.dtype, found.env))])

@@ -12,12 +12,12 @@ from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.side.options import split_options
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.model import Engine, Kind, Sizes, Storage, Value
+from kvplan.dsl.model import Engine, Kind, SizeSet, Storage, Value
 from kvplan.dsl.schema.fields import placeholders
 from kvplan.dsl.text.diagnostics import DslError
 
 NONE = "it has no storage expression for that"
-WORDS: Mapping[str, Value | Sizes] = {"dtype": "bf16", "query_heads": 1}
+WORDS: Mapping[str, Value | SizeSet] = {"dtype": "bf16", "query_heads": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def storages(engine: Engine, kind: Kind) -> dict[str, Storage]:
     return {**kind.storage, **engine.own.get(kind.name, {})}
 
 
-def default_env(engine: Engine, given: Mapping[str, str] | None = None) -> dict[str, Value | Sizes]:
+def default_env(engine: Engine, given: Mapping[str, str] | None = None) -> dict[str, Value | SizeSet]:
     """Options and mesh sizes of a side that says nothing but `given`."""
     return split_options(engine.options, given or {}, {**WORDS, **mesh_sizes(engine, {})})
 

@@ -57,7 +57,7 @@ def bytes_of(spec: TensorSpec, env: Env) -> str:
         return ""
     factors = [_factor(expr, env) for _, expr in spec.axes if expr] + [_element(spec.dtype, env)]
     text = " * ".join(factor for factor in factors if factor != "1") or "1"
-    text = f"({text} / {_factor(spec.unit, env)})" if spec.unit else text
+    text = f"({text} / {_factor(spec.tokens_per_row, env)})" if spec.tokens_per_row else text
     return text if exists is not None or spec.when is None else f"({text} if {spec.when.text} else 0)"
 
 

@@ -74,7 +74,7 @@ def _params(kind: Kind) -> list[str]:
 
 
 def _tensor(spec: TensorSpec) -> tuple[object, ...]:
-    token = f"token (a row per {code(spec.unit.text)})" if spec.unit else "token"
+    token = f"token (a row per {code(spec.tokens_per_row.text)})" if spec.tokens_per_row else "token"
     axes = ", ".join(f"{name} {code(expr.text)}" if expr else token for name, expr in spec.axes)
     split = ", ".join(f"{axis} over {mesh}" for axis, mesh in spec.split.items()) or "every worker has all"
     return code(spec.name), axes, _written(spec.dtype), code(spec.when.text) if spec.when else "", split

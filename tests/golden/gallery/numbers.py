@@ -13,11 +13,11 @@ from kvplan.compiler.side.options import settle, split_options
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Expr, Kind, Model, Sizes, TensorSpec, Value
+from kvplan.dsl.model import Cache, Expr, Kind, Model, SizeSet, TensorSpec, Value
 from kvplan.plan.types import Needs
 
 TOKENS = 1024
-Env = Mapping[str, Value | Sizes]
+Env = Mapping[str, Value | SizeSet]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _numbers(kind: Kind, cache: Cache, outer: Env) -> Numbers:
 
 def _rows(kind: Kind, env: Env) -> list[tuple[TensorSpec, int, int]]:
     there = [spec for spec in kind.tensors.values() if spec.when is None or evaluate(spec.when, env)]
-    return [(spec, _bytes(spec, env), _whole(spec.unit, env) if spec.unit else 1) for spec in there]
+    return [(spec, _bytes(spec, env), _whole(spec.tokens_per_row, env) if spec.tokens_per_row else 1) for spec in there]
 
 
 def _bytes(spec: TensorSpec, env: Env) -> int:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Engine
-from kvplan.dsl.text.yaml_reader import List, Scalar, Table, Tree
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 UNITS = ("B", "KiB", "MiB", "GiB")
 # From a page in docs/gallery/kinds or docs/gallery/models.
@@ -79,17 +79,17 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def said(root: Table, key: str) -> str:
+def said(root: YamlTable, key: str) -> str:
     """The text of a key, empty where there is none; several values with commas."""
     return written(root.get(key))
 
 
 def written(tree: Tree | None) -> str:
-    if isinstance(tree, Scalar):
+    if isinstance(tree, YamlScalar):
         return " ".join(tree.text.split())
-    if isinstance(tree, List):
+    if isinstance(tree, YamlList):
         return " or ".join(written(item) for item in tree.items)
-    return ", ".join(f"{e.key.text} {written(e.value)}" for e in tree.entries) if isinstance(tree, Table) else ""
+    return ", ".join(f"{e.key.text} {written(e.value)}" for e in tree.entries) if isinstance(tree, YamlTable) else ""
 
 
 def default_first(library: Library) -> list[Engine]:

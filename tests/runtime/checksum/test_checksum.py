@@ -18,7 +18,7 @@ from kvplan.runtime.checksum import checksum, keys
 from kvplan.runtime.checksum.checksum import Sample, Sums, added, check, first_unlike, of_read, of_side
 from kvplan.runtime.checksum.rows import needed
 from kvplan.runtime.errors import ChecksumError, RegisterError
-from kvplan.runtime.memory.coordinates import Digit, Field, Sheet
+from kvplan.runtime.memory.coordinates import IndexDigit, LayerSheet, TensorField
 from kvplan.runtime.memory.register import Pool, views
 
 TOKENS, SLOT, BLOCKS = 40, 2, 24
@@ -219,9 +219,9 @@ def test_which_rows_are_needed(tokens: tuple[int, int], needs: Needs, unit: int,
 def test_keys_of_an_axis_in_tiles_are_those_of_the_axis_in_one() -> None:
     """Indices 2 to 7, three tiles of two with the place in the tile outside; wanted are 3 to 5, or none."""
     group, held = Group("g", "state", 0, 0, 1, 0), {"head": (2, 8)}
-    tiles = Digit("head", 1, 2, 12), Digit("head", 2, 3, 4)
-    sheet, whole = Sheet(0, 0, 0, ()), (Digit("head", 1, 6, 4),)
-    tiled, plain = (Field("c", "t", group, 4, 0, held, (), digits, (sheet,)) for digits in (tiles, whole))
+    tiles = IndexDigit("head", 1, 2, 12), IndexDigit("head", 2, 3, 4)
+    sheet, whole = LayerSheet(0, 0, 0, ()), (IndexDigit("head", 1, 6, 4),)
+    tiled, plain = (TensorField("c", "t", group, 4, 0, held, (), digits, (sheet,)) for digits in (tiles, whole))
     want = {"head": (3, 6)}
     digits = [keys.cropped(field, sheet, want) for field in (tiled, plain)]
     assert digits == [(tiles[0], replace(tiles[1], count=2)), (replace(whole[0], at=1, count=3),)]

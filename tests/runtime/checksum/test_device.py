@@ -18,9 +18,9 @@ from tests.runtime.helpers.checksums import ROLES, Engines, engines
 from kvplan.plan.types import Ints
 from kvplan.runtime.checksum import memory
 from kvplan.runtime.checksum.keys import odd
-from kvplan.runtime.checksum.memory import Words
+from kvplan.runtime.checksum.memory import TensorWords
 from kvplan.runtime.errors import RegisterError
-from kvplan.runtime.memory.coordinates import Digit
+from kvplan.runtime.memory.coordinates import IndexDigit
 from kvplan.runtime.memory.register import Pool
 
 NAMES = ["unlike tiles of tokens, turns on one side", "records with scales apart, against records in one place"]
@@ -66,11 +66,11 @@ def test_torch_finds_the_same(name: str, lent: list[int], monkeypatch: pytest.Mo
     assert lent
 
 
-def words_at(shift: int, width: int) -> tuple[Bytes, Words, tuple[Ints, Ints, Ints], Ints, int]:
+def words_at(shift: int, width: int) -> tuple[Bytes, TensorWords, tuple[Ints, Ints, Ints], Ints, int]:
     """Bytes, words that begin `shift` bytes on in them, rows and a table, and what their sum must be."""
     random = np.random.default_rng(0)
     found = random.integers(0, 256, 6 * 96 + 1, np.uint8)
-    words = Words(0, shift, (Digit("token", 1, 4, 24),), (Digit("dim", 1, 3, 8),), 2, width)
+    words = TensorWords(0, shift, (IndexDigit("token", 1, 4, 24),), (IndexDigit("dim", 1, 3, 8),), 2, width)
     block, row, key, table = (
         random.integers(0, 6, 9),
         random.integers(0, 4, 9),

@@ -104,4 +104,4 @@ def test_a_sample_sees_its_own_tokens_alone(name: str) -> None:
 
 
 def _units(both: Engines, worker: int) -> list[tuple[str, int]]:
-    return sorted({(field.cache, field.unit) for field in fields(both.plan.decode, worker)})
+    return sorted({(field.cache, field.tokens_per_row) for field in fields(both.plan.decode, worker)})

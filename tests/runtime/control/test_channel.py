@@ -19,7 +19,7 @@ from tests.runtime.helpers.control import BIND, LONG, pair
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import MAGIC, Hello, Refusal, seal, unseal
-from kvplan.runtime.control.channel import FAILURES, Desk, Line
+from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import Claim, Held, Leave
 from kvplan.runtime.control.sockets import QUEUE, REFUSED, _Peers
@@ -37,7 +37,7 @@ def until(wait: Callable[[float], None], found: Callable[[], Any]) -> Any:
     return pytest.fail("nothing came")
 
 
-def talk(desk: Desk, line: Line) -> None:
+def talk(desk: ControlServer, line: ControlClient) -> None:
     """A message there and one back."""
     assert line.send(CLAIM)
     identity = until(desk.wait, lambda: [one for one, message in desk.receive() if message == CLAIM])[0]
@@ -51,8 +51,8 @@ def test_messages_go_there_and_back(bind: str, secure: bool, tmp_path) -> None:
     if "[" in bind and not ipv6():
         pytest.skip("this machine has no IPv6")
     one, other = pair() if secure else (Plain(), Plain())
-    desk = Desk(bind.replace("@{}", f"{tmp_path}/s"), one)
-    line = Line(desk.address, other)
+    desk = ControlServer(bind.replace("@{}", f"{tmp_path}/s"), one)
+    line = ControlClient(desk.address, other)
     talk(desk, line)
     line.close()
     desk.close()
@@ -68,8 +68,8 @@ def ipv6() -> bool:
 
 def test_many_desks_and_lines_of_one_process_do_not_mix() -> None:
     pairs = [pair() for _ in range(3)]
-    desks = [Desk(BIND, one) for one, _ in pairs]
-    lines = [Line(desk.address, other) for desk, (_, other) in zip(desks, pairs, strict=True)]
+    desks = [ControlServer(BIND, one) for one, _ in pairs]
+    lines = [ControlClient(desk.address, other) for desk, (_, other) in zip(desks, pairs, strict=True)]
     for number, line in enumerate(lines):
         line.send(Leave(str(number)))
     for number, desk in enumerate(desks):
@@ -81,8 +81,8 @@ def test_many_desks_and_lines_of_one_process_do_not_mix() -> None:
 
 
 def test_order_is_kept_and_receive_is_bounded() -> None:
-    desk = Desk(BIND, Plain())
-    line = Line(desk.address, Plain())
+    desk = ControlServer(BIND, Plain())
+    line = ControlClient(desk.address, Plain())
     for number in range(100):
         assert line.send(Leave(str(number)))
     found: list = []
@@ -96,7 +96,7 @@ def test_order_is_kept_and_receive_is_bounded() -> None:
     desk.close()
 
 
-def broken(line: Line) -> errors.KvplanError:
+def broken(line: ControlClient) -> errors.KvplanError:
     found = until(line.wait, line.broken)
     assert not line.send(CLAIM)
     line.close()
@@ -105,8 +105,8 @@ def broken(line: Line) -> errors.KvplanError:
 
 def test_a_key_that_is_not_let_in(caplog: pytest.LogCaptureFixture) -> None:
     (one, other), (stranger, _) = pair(), pair()
-    desk = Desk(BIND, one)
-    line = Line(desk.address, stranger, one.public)
+    desk = ControlServer(BIND, one)
+    line = ControlClient(desk.address, stranger, one.public)
     line.send(CLAIM)
     error = broken(line)
     assert isinstance(error, errors.KeysError)
@@ -114,7 +114,7 @@ def test_a_key_that_is_not_let_in(caplog: pytest.LogCaptureFixture) -> None:
     assert stranger.public.decode() in str(error)
     (refused,) = [record for record in caplog.records if record.getMessage().startswith("key refused")]
     assert vars(refused)["facts"] == {"public": stranger.public.decode()}
-    line = Line(desk.address, other)
+    line = ControlClient(desk.address, other)
     talk(desk, line)
     line.close()
     desk.close()
@@ -122,8 +122,8 @@ def test_a_key_that_is_not_let_in(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_server_with_another_key() -> None:
     (one, other), (stranger, _) = pair(), pair()
-    desk = Desk(BIND, one)
-    error = broken(Line(desk.address, other, stranger.public))
+    desk = ControlServer(BIND, one)
+    error = broken(ControlClient(desk.address, other, stranger.public))
     assert isinstance(error, errors.KeysError)
     assert f"does not have public key {stranger.public.decode()}, ours is {other.public.decode()}" in str(error)
     desk.close()
@@ -132,8 +132,8 @@ def test_a_server_with_another_key() -> None:
 @pytest.mark.parametrize("secure", [False, True])
 def test_keys_on_one_side_only(secure: bool) -> None:
     one, other = pair()
-    desk = Desk(BIND, one if secure else Plain())
-    error = broken(Line(desk.address, Plain() if secure else other))
+    desk = ControlServer(BIND, one if secure else Plain())
+    error = broken(ControlClient(desk.address, Plain() if secure else other))
     # Whether a server's last word comes before the end of the connection is a matter of luck.
     assert isinstance(error, errors.KeysError if not secure else errors.KeysError | errors.HandshakeError)
     assert "key" in str(error)
@@ -144,18 +144,18 @@ def test_keys_on_one_side_only(secure: bool) -> None:
 def test_keys_must_be_chosen() -> None:
     keys, _ = pair()
     with pytest.raises(errors.KeysError, match=r"or Plain\(\) where anybody may connect, not a NoneType"):
-        Desk(BIND, None)  # type: ignore[arg-type]
+        ControlServer(BIND, None)  # type: ignore[arg-type]
     with pytest.raises(errors.KeysError, match="not a str"):
-        Line("tcp://127.0.0.1:1", "plain")  # type: ignore[arg-type]
+        ControlClient("tcp://127.0.0.1:1", "plain")  # type: ignore[arg-type]
     with pytest.raises(errors.KeysError, match="no keys of our own"):
-        Line("tcp://127.0.0.1:1", Plain(), keys.public)
+        ControlClient("tcp://127.0.0.1:1", Plain(), keys.public)
 
 
 def test_plain_says_so_once_for_every_socket(caplog: pytest.LogCaptureFixture) -> None:
     keys, _ = pair()
     with caplog.at_level(logging.WARNING):
-        guarded, desk = Desk(BIND, keys), Desk(BIND, Plain())
-        line = Line(desk.address, Plain())
+        guarded, desk = ControlServer(BIND, keys), ControlServer(BIND, Plain())
+        line = ControlClient(desk.address, Plain())
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         f'plain desk={desk.address} risk="anybody who reaches it may read and write memory"',
@@ -166,8 +166,8 @@ def test_plain_says_so_once_for_every_socket(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_peer_that_goes_is_noticed_on_both_sides() -> None:
-    desk = Desk(BIND, Plain())
-    line, gone = Line(desk.address, Plain()), Line(desk.address, Plain())
+    desk = ControlServer(BIND, Plain())
+    line, gone = ControlClient(desk.address, Plain()), ControlClient(desk.address, Plain())
     gone.send(CLAIM)
     ((identity, _),) = until(desk.wait, desk.receive)
     gone.close()
@@ -178,12 +178,12 @@ def test_a_peer_that_goes_is_noticed_on_both_sides() -> None:
 
 
 def test_a_line_that_was_lost_stays_lost() -> None:
-    desk = Desk(BIND, Plain())
-    line = Line(desk.address, Plain())
+    desk = ControlServer(BIND, Plain())
+    line = ControlClient(desk.address, Plain())
     talk(desk, line)
     desk.close()
     assert isinstance(until(line.wait, line.broken), errors.PeerLostError)
-    again = Desk(desk.address, Plain())
+    again = ControlServer(desk.address, Plain())
     again.wait(0.3)
     assert not line.send(CLAIM)
     assert again.receive() == []
@@ -192,13 +192,13 @@ def test_a_line_that_was_lost_stays_lost() -> None:
 
 
 def test_a_server_that_comes_later_is_met() -> None:
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     desk.close()
-    line = Line(desk.address, Plain())
+    line = ControlClient(desk.address, Plain())
     assert line.send(CLAIM)
     line.wait(0.1)
     assert line.broken() is None
-    again = Desk(desk.address, Plain())
+    again = ControlServer(desk.address, Plain())
     assert [message for _, message in until(again.wait, again.receive)] == [CLAIM]
     line.close()
     again.close()
@@ -206,11 +206,11 @@ def test_a_server_that_comes_later_is_met() -> None:
 
 def test_queues_are_bounded_and_sending_never_blocks() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    line = Line(f"tcp://127.0.0.1:{listener.getsockname()[1]}", Plain())
+    line = ControlClient(f"tcp://127.0.0.1:{listener.getsockname()[1]}", Plain())
     assert [line.send(CLAIM) for _ in range(2 * QUEUE)].count(True) == QUEUE
     line.close()
     listener.close()
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     assert not desk.send(b"nobody", HELD)
     desk.close()
 
@@ -218,22 +218,22 @@ def test_queues_are_bounded_and_sending_never_blocks() -> None:
 @pytest.mark.parametrize("bind", ["tcp://256.0.0.1:5", "tcp://127.0.0.1", "nonsense", "", "inproc://x", "udp://a:1", 5])
 def test_addresses_that_are_none(bind: Any) -> None:
     with pytest.raises(errors.HandshakeError):
-        Desk(bind, Plain())
+        ControlServer(bind, Plain())
     with pytest.raises(errors.HandshakeError, match=r".*"):
-        Line(bind if bind != "tcp://256.0.0.1:5" else "tcp://:", Plain())
+        ControlClient(bind if bind != "tcp://256.0.0.1:5" else "tcp://:", Plain())
 
 
 def test_a_taken_address() -> None:
     keys, _ = pair()
-    desk = Desk(BIND, keys)
+    desk = ControlServer(BIND, keys)
     with pytest.raises(errors.HandshakeError, match="cannot listen"):
-        Desk(desk.address, keys)
+        ControlServer(desk.address, keys)
     desk.close()
 
 
 def test_after_close_nothing_happens() -> None:
-    desk = Desk(BIND, Plain())
-    line = Line(desk.address, Plain())
+    desk = ControlServer(BIND, Plain())
+    line = ControlClient(desk.address, Plain())
     for one in (line, desk):
         one.close()
         one.close()
@@ -246,13 +246,13 @@ def test_after_close_nothing_happens() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e-9])
 def test_short_waits(seconds: float) -> None:
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     desk.wait(seconds)
     desk.close()
 
 
 def test_frames_that_are_no_message() -> None:
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
         raw.linger = 0
         raw.connect(desk.address)
@@ -266,7 +266,7 @@ def test_frames_that_are_no_message() -> None:
 
 
 def test_the_release_before_is_told_the_missing_field() -> None:
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     with zmq.Context() as context, context.socket(zmq.REQ) as raw:
         raw.linger = 0
         raw.connect(desk.address)
@@ -281,7 +281,7 @@ def test_a_line_refuses_what_is_no_message_and_understands_the_framing_of_before
     with zmq.Context() as context, context.socket(zmq.ROUTER) as raw:
         raw.linger = 0
         raw.bind(BIND)
-        line = Line(raw.getsockopt_string(zmq.LAST_ENDPOINT), Plain())
+        line = ControlClient(raw.getsockopt_string(zmq.LAST_ENDPOINT), Plain())
         line.send(Hello("engine", b"", "", "r", 0, "", "", "", "", "", "", None))
         identity, _ = raw.recv_multipart()
         for frames in ([b"nonsense"], [seal(CLAIM)], [b"a", b"b"], [b"", MAGIC + BEFORE["refusal"]]):
@@ -301,15 +301,15 @@ def test_one_that_speaks_something_else() -> None:
 
     thread = threading.Thread(target=answer)
     thread.start()
-    error = broken(Line(f"tcp://127.0.0.1:{listener.getsockname()[1]}", Plain()))
+    error = broken(ControlClient(f"tcp://127.0.0.1:{listener.getsockname()[1]}", Plain()))
     assert "is it a worker at all?" in str(error)
     thread.join()
     listener.close()
 
 
 def test_a_message_too_large_ends_the_connection_of_its_sender_only() -> None:
-    desk = Desk(BIND, Plain())
-    line = Line(desk.address, Plain())
+    desk = ControlServer(BIND, Plain())
+    line = ControlClient(desk.address, Plain())
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
         raw.linger = 0
         raw.connect(desk.address)
@@ -332,8 +332,8 @@ def test_nothing_is_left_open(secure: bool) -> None:
     one, other = pair() if secure else (Plain(), Plain())
 
     def once() -> None:
-        desk = Desk(BIND, one)
-        line = Line(desk.address, other)
+        desk = ControlServer(BIND, one)
+        line = ControlClient(desk.address, other)
         talk(desk, line)
         line.close()
         desk.close()
@@ -354,6 +354,6 @@ def test_a_desk_that_nobody_closes_ends_with_its_owner() -> None:
     gc.collect()
     before = threading.active_count()
     for _ in range(3):
-        Desk(BIND, pair()[0])
+        ControlServer(BIND, pair()[0])
     gc.collect()
     assert threading.active_count() == before

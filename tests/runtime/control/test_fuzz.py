@@ -30,7 +30,7 @@ from kvplan.runtime.control.card import (
     seal,
     unseal,
 )
-from kvplan.runtime.control.channel import Desk, Line
+from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake import greet
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.messages import (
@@ -182,8 +182,8 @@ def throw(address: str, chance: random.Random) -> None:
 @pytest.mark.parametrize("secure", [False, True])
 def test_a_live_desk_survives_garbage(secure: bool) -> None:
     one, other = pair() if secure else (Plain(), Plain())
-    desk, chance = Desk(BIND, one), random.Random(7)
-    line = Line(desk.address, other)
+    desk, chance = ControlServer(BIND, one), random.Random(7)
+    line = ControlClient(desk.address, other)
     talk(desk, line)
     before = descriptors(), threading.active_count()
     for number in range(SOCKETS):
@@ -191,7 +191,7 @@ def test_a_live_desk_survives_garbage(secure: bool) -> None:
         if number % 50 == 0:
             assert all(isinstance(message, CardError) for _, message in desk.receive())
             talk(desk, line)
-    fresh = Line(desk.address, other)
+    fresh = ControlClient(desk.address, other)
     talk(desk, fresh)
     fresh.close()
     until(time.sleep, lambda: descriptors() <= before[0])
@@ -205,8 +205,8 @@ def test_a_live_desk_survives_garbage(secure: bool) -> None:
 def test_a_live_desk_survives_garbage_in_frames(secure: bool) -> None:
     """Thousands of fuzzed messages and odd framings from one that is let in."""
     one, other = pair() if secure else (Plain(), Plain())
-    desk, chance = Desk(BIND, one), random.Random(8)
-    line = Line(desk.address, other)
+    desk, chance = ControlServer(BIND, one), random.Random(8)
+    line = ControlClient(desk.address, other)
     talk(desk, line)
     before = descriptors(), threading.active_count()
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
@@ -228,7 +228,7 @@ def test_a_live_desk_survives_garbage_in_frames(secure: bool) -> None:
     desk.close()
 
 
-def drain(desk: Desk) -> int:
+def drain(desk: ControlServer) -> int:
     """Answer what there is, as a worker would."""
     messages = desk.receive()
     for identity, message in messages:

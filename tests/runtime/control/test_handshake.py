@@ -35,7 +35,7 @@ from tests.runtime.helpers.plans import Shape, plan
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal
-from kvplan.runtime.control.channel import Desk, Line
+from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake import greet, named
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Plain
@@ -45,16 +45,16 @@ SHORT = 0.2
 
 
 @pytest.fixture(autouse=True)
-def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Line]]:
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ControlClient]]:
     """Every line that a meeting opens; at the end of a test all are closed."""
-    made: list[Line] = []
+    made: list[ControlClient] = []
 
-    class Kept(Line):
+    class Kept(ControlClient):
         def __init__(self, *rest: Any) -> None:
             super().__init__(*rest)
             made.append(self)
 
-    monkeypatch.setattr("kvplan.runtime.control.handshake.Line", Kept)
+    monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", Kept)
     yield made
     assert all(line._closed for line in made)
 
@@ -132,7 +132,7 @@ def test_an_engine_that_never_comes_up() -> None:
 
 @contextmanager
 def silent() -> Iterator[str]:
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     yield desk.address
     desk.close()
 
@@ -181,7 +181,7 @@ def test_one_that_never_answers_meets_the_deadline(peer: Any) -> None:
 
 
 def test_nobody_there() -> None:
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     desk.close()
     with pytest.raises(errors.HandshakeError, match="did not answer before the deadline"):
         connect(desk.address, deadline=now() + SHORT)
@@ -215,9 +215,9 @@ def test_a_wrong_key_is_told_before_the_deadline(wrong: str) -> None:
     assert ours.public.decode() in str(caught.value)
 
 
-def test_a_worker_that_lets_nobody_in_fails_the_whole_meeting(lines: list[Line]) -> None:
+def test_a_worker_that_lets_nobody_in_fails_the_whole_meeting(lines: list[ControlClient]) -> None:
     (one, other), (stranger, _) = pair(), pair()
-    desk = Desk(BIND, stranger)
+    desk = ControlServer(BIND, stranger)
     with engine(one) as desks, serving(desk, lambda hello: None):
         addresses = desks[0].address, desk.address
         with engine(one, addresses=addresses) as first, pytest.raises(errors.KeysError):
@@ -324,7 +324,7 @@ def test_another_number_of_workers(count: int) -> None:
 
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:5", "tcp://*:5", "tcp://[::]:5", "ipc:///tmp/a", "inproc://a", "x"])
-def test_addresses_that_lead_nowhere(address: str, lines: list[Line]) -> None:
+def test_addresses_that_lead_nowhere(address: str, lines: list[ControlClient]) -> None:
     with engine(addresses=(address,) * 2) as desks, pytest.raises(errors.HandshakeError, match="announce where"):
         connect(desks[0].address)
     assert len(lines) == 1
@@ -431,7 +431,7 @@ def test_a_question_that_could_not_be_read_is_refused_without_a_nonce() -> None:
 
 
 def test_a_worker_that_goes_while_it_is_met() -> None:
-    desk = Desk(BIND, Plain())
+    desk = ControlServer(BIND, Plain())
     answered = threading.Event()
 
     def alter(worker: int, hello: Hello, card: Any) -> Any:

@@ -14,11 +14,11 @@ from tests.runtime.helpers.plans import Model, Shape, plan
 from kvplan.plan.types import Blocks, Plan, Table
 from kvplan.runtime import Hub, InMemory, Memory, errors, views
 from kvplan.runtime.control.card import WorkerCard, describe
-from kvplan.runtime.control.handshake_checks import Like, check_card, check_like
+from kvplan.runtime.control.handshake_checks import PairTerms, check_card, check_like
 from kvplan.runtime.control.identity import Identity, scales
 from kvplan.runtime.transfer import prepare, slices
-from kvplan.runtime.transfer.gather import Scratch, gather
-from kvplan.runtime.transfer.prepare import INT32, Link
+from kvplan.runtime.transfer.gather import IndexScratch, gather
+from kvplan.runtime.transfer.prepare import INT32, PreparedLink
 
 MODEL = Model(state=False)
 BASES = 1 << 40, 1 << 50
@@ -38,7 +38,7 @@ def pools(blocks: tuple[int, int], made: Any) -> list[Any]:
     return found
 
 
-def linked(blocks: tuple[int, int], made: Any) -> Link:
+def linked(blocks: tuple[int, int], made: Any) -> PreparedLink:
     found, hub = pools(blocks, made), Hub()
     agents = [InMemory(hub) for _ in found]
     for agent, pool in zip(agents, found, strict=True):
@@ -47,12 +47,12 @@ def linked(blocks: tuple[int, int], made: Any) -> Link:
     return prepare.link(made, 0, 0, peer, agents[1], found[0].geometry, found[1].geometry)
 
 
-def addresses(one: Link, p: list[int], d: list[int]) -> set[tuple[int, int, int]]:
+def addresses(one: PreparedLink, p: list[int], d: list[int]) -> set[tuple[int, int, int]]:
     """(prefill address, decode address, bytes) of all that goes by address."""
     tokens = 0, 4 * len(p)
     pair = one.entries[0].pair
     runs = {"kv": pair.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
-    load = gather(one, runs, Scratch())
+    load = gather(one, runs, IndexScratch())
     assert not load.banks
     rows = zip(load.remote_spans.tolist(), load.local_spans[:, 0].tolist(), strict=True)
     return {(there[0], here, there[1]) for there, here in rows}
@@ -95,7 +95,7 @@ def test_no_post_moves_more_than_a_slice(most: int) -> None:
     runs = {"kv": one.entries[0].pair.match(3, 157, Blocks(0, ids), Blocks(0, ids[::-1].copy()), 0, 0)}
     pieces = slices.cut(one, runs, most)
     sizes = [slices.size(one, piece) for piece in pieces]
-    assert sum(sizes) == slices.size(one, runs) == sum(gather(one, piece, Scratch()).bytes for piece in pieces)
+    assert sum(sizes) == slices.size(one, runs) == sum(gather(one, piece, IndexScratch()).bytes for piece in pieces)
     assert all(size <= most or len(piece["kv"].count) == 1 for size, piece in zip(sizes, pieces, strict=True))
     assert (len(pieces) > 1) == (most < slices.size(one, runs))
 
@@ -107,8 +107,8 @@ def test_a_read_that_moves_nothing_is_refused() -> None:
         linked((30, 30), empty)
 
 
-def like(**change: str) -> Like:
-    return Like("m", replace(Identity("p", revision="r1", scales=scales({"k": 1.0})), **change))
+def like(**change: str) -> PairTerms:
+    return PairTerms("m", replace(Identity("p", revision="r1", scales=scales({"k": 1.0})), **change))
 
 
 @pytest.mark.parametrize("change", [

@@ -23,7 +23,7 @@ from tests.runtime.prefill.test_worker import ONE, Caller, caller, clock, worker
 
 from kvplan.runtime import errors
 from kvplan.runtime.control.card import seal
-from kvplan.runtime.control.channel import Desk, Line
+from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import Claim
 from kvplan.runtime.control.sockets import QUEUE
@@ -90,7 +90,7 @@ CROWDED = 10_000 if "SOAK_S" in os.environ else 1_000
 @pytest.mark.parametrize("says", [b"", GREETING[:12]])
 def test_a_connection_that_never_finishes_its_handshake_is_ended(says: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.control.sockets.HANDSHAKE", 300)
-    desk = Desk(control.BIND, Plain())
+    desk = ControlServer(control.BIND, Plain())
     host, port = desk.address.removeprefix("tcp://").rsplit(":", 1)
     with socket.create_connection((host, int(port))) as one, ExitStack() as stack:
         stack.callback(desk.close)
@@ -127,7 +127,7 @@ def test_one_who_never_reads_is_dropped_and_the_others_are_answered(worker: Any,
 def many(address: str) -> None:
     with ExitStack() as lines:
         for _ in range(30):
-            lines.callback(Line(address, Plain()).close)
+            lines.callback(ControlClient(address, Plain()).close)
 
 
 def test_without_descriptors_the_known_are_answered_and_the_new_get_a_named_error(worker: Any, good: Caller) -> None:

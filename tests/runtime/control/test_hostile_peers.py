@@ -25,7 +25,7 @@ from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import World, world
 from tests.runtime.prefill.test_worker import Caller, caller, clock, worker
 
-from kvplan.runtime.control.channel import Desk, Line
+from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import Ask, Claim, Done, Held, Leave, Spent, Want, WireTable
 from kvplan.runtime.control.sockets import ENOUGH
@@ -101,7 +101,7 @@ def answered(good: Caller) -> None:
     until_heard = time.monotonic() + 20
     while time.monotonic() < until_heard:
         said = good.hear()
-        if isinstance(said, Held) and said.beat == 7 and [name for name, _ in said.held] == ["r"]:
+        if isinstance(said, Held) and said.heartbeat == 7 and [name for name, _ in said.held] == ["r"]:
             return
     raise AssertionError("a good peer was not answered")
 
@@ -153,8 +153,8 @@ def test_one_message_that_asks_for_too_much_ends_its_sender_alone(worker: Any, c
 
 
 def test_a_round_of_large_messages_is_short() -> None:
-    desk = Desk(control.BIND, Plain())
-    line = Line(desk.address, Plain())
+    desk = ControlServer(control.BIND, Plain())
+    line = ControlClient(desk.address, Plain())
     large = Claim(1, ("x" * ENOUGH,))
     for _ in range(10):
         assert line.send(large)

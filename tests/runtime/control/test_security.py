@@ -19,12 +19,12 @@ from tests.runtime.transport.test_hazards import NAMED, functions
 
 from kvplan.runtime import Blocks, Jit, errors
 from kvplan.runtime.control.card import LARGEST, Refusal
-from kvplan.runtime.control.channel import Desk, Line
+from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
-from kvplan.runtime.control.messages import Ask, Claim, Done, Failed, Held, Kept, Want, WireTable
+from kvplan.runtime.control.messages import Ask, Claim, Confirmed, Done, Failed, Held, Want, WireTable
 from kvplan.runtime.control.sockets import QUEUE
 from kvplan.runtime.control.wire import MOST_GROUPS, unpack
-from kvplan.runtime.plans.async_catalog import Patient
+from kvplan.runtime.plans.async_catalog import AsyncCatalog
 from kvplan.runtime.plans.catalog import Catalog
 from kvplan.runtime.transfer.links import Links
 from kvplan.runtime.transport.inmemory import Hub, InMemory
@@ -43,9 +43,9 @@ def pair() -> Iterator[World]:
 def test_a_guard_that_died_lets_nobody_in() -> None:
     keys, _ = control.pair()
     stranger = zmq.curve_keypair()
-    desk = Desk(control.BIND, keys)
+    desk = ControlServer(control.BIND, keys)
     desk._end.peek()[2][2].stop()  # type: ignore[index]
-    line = Line(desk.address, Keys(*stranger, frozenset({keys.public})))
+    line = ControlClient(desk.address, Keys(*stranger, frozenset({keys.public})))
     line.send(Claim(1, ()))
     desk.wait(1.0)
     found = desk.receive()
@@ -76,11 +76,11 @@ def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any
     number = caller.ask(Claim(1, ("r",))).held[0][1]
     other = Caller(worker, run=caller.run)
     other.hello()
-    assert other.ask(Done("r", number, 1)) == Kept("r", 1)
+    assert other.ask(Done("r", number, 1)) == Confirmed("r", 1)
     assert [one.request for one in worker.released()] == ["r"]
     worker.hold("r", {"kv": Blocks(0, np.array([7]))})
     told = [caller.ask(Done("r", number, 1)), caller.hear(0.1)]
-    problems = [one.problem for one in told if isinstance(one, Kept)]
+    problems = [one.problem for one in told if isinstance(one, Confirmed)]
     assert len(problems) == 1
     assert "read again" in problems[0]
     other.line.close()
@@ -149,7 +149,7 @@ def test_groups_of_a_message_are_bounded() -> None:
 
 
 def test_plans_that_are_asked_for_at_once_are_bounded(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    patient, asked = Patient(Catalog(tmp_path, jit=Jit(60))), list[Any]()
+    patient, asked = AsyncCatalog(Catalog(tmp_path, jit=Jit(60))), list[Any]()
 
     def never(*key: Any) -> Future[Any]:
         asked.append(key)

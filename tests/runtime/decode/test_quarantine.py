@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from kvplan.plan.types import Group, Side
-from kvplan.runtime.decode.quarantine import Ledger
+from kvplan.runtime.decode.quarantine import BlockLedger
 from kvplan.runtime.errors import QuarantinedError
 
 SIDE = Side(
@@ -11,7 +11,7 @@ SIDE = Side(
 
 
 def test_groups_of_one_arena_share_their_blocks() -> None:
-    ledger = Ledger(SIDE, {"a": 8, "b": 8, "c": 8})
+    ledger = BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8})
     ledger.take({"a": np.array([1, 2]), "c": np.array([3])})
     with pytest.raises(QuarantinedError, match="block 2 of group 'b' is being written"):
         ledger.take({"b": np.array([5, 2])})
@@ -19,7 +19,7 @@ def test_groups_of_one_arena_share_their_blocks() -> None:
 
 
 def test_what_is_refused_takes_nothing() -> None:
-    ledger = Ledger(SIDE, {"a": 8, "b": 8, "c": 8})
+    ledger = BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8})
     ledger.quarantine({"c": np.array([0])})
     with pytest.raises(
         QuarantinedError, match="in quarantine: use others until its transfer ends, or close this worker"

@@ -11,8 +11,8 @@ import numpy as np
 from tests.end_to_end.memory import Memory, allocate, ids_of, stamp
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.labels import Atlas, Labels, Wanted, atlas, paged, paint, table_of
-from kvplan.compiler.check.oracle import Plane
+from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, atlas, paged, paint, table_of
+from kvplan.compiler.check.oracle import OraclePlane
 from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
 from kvplan.plan.block_tables import Ring as Kept
 from kvplan.plan.block_tables import Slot as Held
@@ -84,7 +84,7 @@ def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     groups = {g.name: g for g in side.groups}
     ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Ids)]
     rings = [t.at for t in tables.values() if isinstance(t, Ring)]
-    return max(max(ends, default=0) * side.ways + side.ways * side.chunk, *rings, 0)
+    return max(max(ends, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
 
 def asked(request: Request) -> Asked:
@@ -136,11 +136,11 @@ def unneeded(made: Engines, sides: tuple[BoundSide, BoundSide], role: str, worke
     return [np.flatnonzero(one == 0) for one in marked.allocations]
 
 
-def _pages(made: Engines, role: str, worker: int, regions: Atlas) -> Iterator[tuple[Plane, int, Labels]]:
+def _pages(made: Engines, role: str, worker: int, regions: Atlas) -> Iterator[tuple[OraclePlane, int, Labels]]:
     memory, tables, needs = made.memory[role][worker], getattr(made.request, role), needs_of(made.plan)
     length = {g.name: g.length for g in memory.side.groups}
     for plane in (p for p in memory.stored.values() if p.cache in needs):
         pages = paged(memory.side, memory.side.workers[worker], plane.group, table_of(tables, plane.group))
-        want = Wanted(needs[plane.cache], *made.request.range_of(length[plane.group.name]))
+        want = NeededTokens(needs[plane.cache], *made.request.range_of(length[plane.group.name]))
         if pages.ids.size:
             yield from zip(repeat(plane), pages.ids.tolist(), paint(plane, regions, pages.token, want), strict=False)

@@ -18,8 +18,8 @@ from kvplan.plan.types import Plan, Side
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import Hello, Refusal, WorkerCard, describe
-from kvplan.runtime.control.channel import Desk
-from kvplan.runtime.control.handshake import Local, Met, greet, meet
+from kvplan.runtime.control.channel import ControlServer
+from kvplan.runtime.control.handshake import MetEngine, PrefillFace, greet, meet
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.memory.geometry import Geometry
@@ -57,12 +57,12 @@ def lie(side: Side, worker: int) -> Geometry:
     return Geometry(BASE + ends - count * stride, stride, page, count, zeros, zeros, regions, "DRAM")
 
 
-def local(worker: int = 0, **change: Any) -> Local:
+def local(worker: int = 0, **change: Any) -> PrefillFace:
     side = PLAN.prefill
     values = {"identity": Identity("prefill-0", "run-p"), "side": side, "worker": worker, "model": PLAN.model}
     values |= {"model_digest": PLAN.model_digest, "plans": Known(), "generation": 3, "addresses": ("tcp://a:1",) * 2}
     values |= {"admission": True, "geometry": lie(side, worker), "metadata": b"metadata"}
-    return Local(**{**values, **change})
+    return PrefillFace(**{**values, **change})
 
 
 def pair() -> tuple[Keys, Keys]:
@@ -71,7 +71,7 @@ def pair() -> tuple[Keys, Keys]:
     return Keys(*one, frozenset({other[0]})), Keys(*other, frozenset({one[0]}))
 
 
-def answer(desk: Desk, reply: Callable[[Any], Any]) -> None:
+def answer(desk: ControlServer, reply: Callable[[Any], Any]) -> None:
     """One round of a prefill worker's poll."""
     desk.wait(0.02)
     for identity, message in desk.receive():
@@ -80,7 +80,7 @@ def answer(desk: Desk, reply: Callable[[Any], Any]) -> None:
 
 
 @contextmanager
-def serving(desk: Desk, reply: Callable[[Any], Any]) -> Iterator[Desk]:
+def serving(desk: ControlServer, reply: Callable[[Any], Any]) -> Iterator[ControlServer]:
     """A desk that is answered by a thread until the end of the block, and then closed."""
     over = threading.Event()
 
@@ -103,9 +103,9 @@ def engine(
     keys: Keys | Plain | None = None,
     alter: Callable[[int, Any, Any], Any] = lambda worker, hello, card: card,
     **change: Any,
-) -> Iterator[list[Desk]]:
+) -> Iterator[list[ControlServer]]:
     """Both workers of a prefill engine; `alter` changes what worker number so-and-so answers."""
-    desks = [Desk(BIND, Plain() if keys is None else keys) for _ in range(2)]
+    desks = [ControlServer(BIND, Plain() if keys is None else keys) for _ in range(2)]
     given = {"addresses": tuple(desk.address for desk in desks), **change}
 
     def reply(worker: int) -> Callable[[Any], Any]:
@@ -116,7 +116,7 @@ def engine(
         yield desks
 
 
-def connect(address: str, **change: Any) -> Met:
+def connect(address: str, **change: Any) -> MetEngine:
     """Meet as decode worker 0 of PLAN; the caller closes the lines."""
     values = {"identity": Identity("decode-0", "run-d"), "side": PLAN.decode, "worker": 0, "plans": Known()}
     values |= {"address": address, "deadline": now() + LONG, "keys": Plain(), "server_key": None}
@@ -124,7 +124,7 @@ def connect(address: str, **change: Any) -> Met:
     return meet(**{**values, **change})
 
 
-def close(met: Met) -> Met:
+def close(met: MetEngine) -> MetEngine:
     for _, line in met.workers:
         line.close()
     return met

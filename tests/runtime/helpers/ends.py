@@ -20,8 +20,8 @@ from kvplan.plan.types import Plan, Runs
 from kvplan.runtime import Blocks, InMemory, Ring, Slot, views
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.transfer import prepare
-from kvplan.runtime.transfer.gather import Load, Scratch, gather
-from kvplan.runtime.transfer.prepare import Link
+from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
+from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub
 
 SECONDS = 20
@@ -49,16 +49,16 @@ class Ends:
     decode: list[Memory]
     agents: tuple[list[Any], list[Any]]
     pools: tuple[list[Pool], list[Pool]]
-    scratch: Scratch = field(default_factory=Scratch)
+    scratch: IndexScratch = field(default_factory=IndexScratch)
 
-    def link(self, theirs: int, ours: int, push: bool, layers: frozenset[int] | None = None) -> Link:
+    def link(self, theirs: int, ours: int, push: bool, layers: frozenset[int] | None = None) -> PreparedLink:
         here, there = self.agents[0][theirs], self.agents[1][ours]
         here, there = (here, there) if push else (there, here)
         peer = here.add_peer(there.metadata())
         lies = self.pools[0][theirs].geometry, self.pools[1][ours].geometry
         return prepare.link(self.plan, theirs, ours, peer, here, *lies, push=push, layers=layers)
 
-    def move(self, link: Link, runs: Mapping[str, Runs]) -> Load:
+    def move(self, link: PreparedLink, runs: Mapping[str, Runs]) -> GatheredSpans:
         """Post what a link moves, and wait for it: the transport counts as many requests as were predicted."""
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
         load = gather(link, runs, self.scratch)
@@ -119,7 +119,7 @@ def _room(side: BoundSide, tables: Mapping[str, traced.Table]) -> int:
     groups = {g.name: g for g in side.groups}
     held = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, traced.Ids)]
     rings = [t.at for t in tables.values() if isinstance(t, traced.Ring)]
-    return max(max(held, default=0) * side.ways + side.ways * side.chunk, *rings, 0)
+    return max(max(held, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
 
 def refill(memory: Memory, value: int) -> None:

@@ -25,7 +25,7 @@ from kvplan.plan.errors import KvplanError, PlanIndexError, PlanLoadError, PlanM
 from kvplan.plan.loader import load_plan
 from kvplan.plan.types import Plan
 from kvplan.runtime.plans import jit
-from kvplan.runtime.plans.catalog import Catalog, Fixed, Jit, Plans, plans_of
+from kvplan.runtime.plans.catalog import Catalog, FixedPlans, Jit, PlanSource, plans_of
 
 TEXT = """
 from dataclasses import replace
@@ -44,25 +44,25 @@ def text(prefill: int = 2, decode: int = 1, options: tuple = DEFAULT) -> str:
     return TEXT.format(prefill, decode, options)
 
 
-def stored(folder: Path, *texts: str) -> list[index.Entry]:
+def stored(folder: Path, *texts: str) -> list[index.IndexEntry]:
     """Plans of these texts in a folder, with their index."""
     entries = []
     for number, one in enumerate(texts):
         path = folder / f"plan{number}.py"
         path.write_text(one)
         found = plans_of(path)
-        assert isinstance(found, Fixed)
+        assert isinstance(found, FixedPlans)
         unusual = ["elect"] if ("elect", "spread") in found.plans[0].options else []
         entries.append(index.entry(path.name, path.read_bytes(), found.plans[0], unusual))
     (folder / index.NAME).write_text(index.render(entries))
     return entries
 
 
-def find(plans: Plans, one: index.Entry) -> Plan:
+def find(plans: PlanSource, one: index.IndexEntry) -> Plan:
     return plans.find(one.model, one.model_digest, one.prefill, one.decode)
 
 
-def compiled(out: Path, *words: str) -> index.Entry:
+def compiled(out: Path, *words: str) -> index.IndexEntry:
     """What the compiler's index says after `kvplan compile` of one pair."""
     done = CliRunner().invoke(
         main, ["compile", MODEL, "--prefill", PREFILL, "--decode", DECODE, *words, "-o", str(out)]
@@ -72,7 +72,7 @@ def compiled(out: Path, *words: str) -> index.Entry:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> index.Entry:
+def made(tmp_path_factory: pytest.TempPathFactory) -> index.IndexEntry:
     return compiled(tmp_path_factory.mktemp("made"))
 
 
@@ -176,7 +176,7 @@ def test_plan_and_index_replaced_while_one_looks(tmp_path: Path, monkeypatch: py
     catalog = Catalog(tmp_path)
     catalog.entries()
     real = index.contents
-    seen: list[index.Entry] = []
+    seen: list[index.IndexEntry] = []
 
     def late(folder: Path, path: str) -> object:
         if path == one.path and not seen:
@@ -322,13 +322,13 @@ def test_models_that_have_a_side(tmp_path: Path) -> None:
 
 def test_plans_of_what_a_caller_has(tmp_path: Path) -> None:
     one, other = plan(Shape(2), Shape(1)), plan(Shape(1), Shape(1))
-    assert plans_of(one) == Fixed((one,))
-    assert plans_of(iter([one, other])) == Fixed((one, other))
-    fixed = Fixed((one,))
+    assert plans_of(one) == FixedPlans((one,))
+    assert plans_of(iter([one, other])) == FixedPlans((one, other))
+    fixed = FixedPlans((one,))
     assert plans_of(fixed) is fixed
     assert isinstance(plans_of(tmp_path), Catalog)
     (tmp_path / "plan.py").write_text(text())
-    assert isinstance(plans_of(str(tmp_path / "plan.py")), Fixed)
+    assert isinstance(plans_of(str(tmp_path / "plan.py")), FixedPlans)
     sides = [(side.digest, side.key) for side in (other.prefill, other.decode)]
     assert plans_of([one, other]).find("m", "md", *sides) is other
     with pytest.raises(PlanMissingError):
@@ -338,7 +338,7 @@ def test_plans_of_what_a_caller_has(tmp_path: Path) -> None:
             plans_of(wrong)
 
 
-def test_the_printed_command_makes_the_plan(tmp_path: Path, made: index.Entry) -> None:
+def test_the_printed_command_makes_the_plan(tmp_path: Path, made: index.IndexEntry) -> None:
     out = tmp_path / "it's a $(touch folder); plans"
     catalog = Catalog(out)
     with pytest.raises(PlanMissingError) as caught:
@@ -376,7 +376,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return seen
 
 
-def test_a_missing_plan_is_made_once_for_all_who_ask(tmp_path: Path, made: index.Entry, runs: list) -> None:
+def test_a_missing_plan_is_made_once_for_all_who_ask(tmp_path: Path, made: index.IndexEntry, runs: list) -> None:
     catalog = Catalog(tmp_path / "plans", Jit(60))
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: find(catalog, made), range(8)))
@@ -392,7 +392,7 @@ def test_a_missing_side_is_made(tmp_path: Path, runs: list) -> None:
     assert len(runs) == 1
 
 
-def test_digests_that_do_not_come_of_the_command(tmp_path: Path, made: index.Entry, runs: list) -> None:
+def test_digests_that_do_not_come_of_the_command(tmp_path: Path, made: index.IndexEntry, runs: list) -> None:
     catalog = Catalog(tmp_path, Jit(60))
     for _ in range(3):
         with pytest.raises(PlanMissingError, match=r"tp=1 \(other\).*\n.*\n.*of one kvplan"):
@@ -400,7 +400,7 @@ def test_digests_that_do_not_come_of_the_command(tmp_path: Path, made: index.Ent
     assert len(runs) <= 2
 
 
-def test_a_refused_pair_is_tried_once(tmp_path: Path, made: index.Entry, runs: list) -> None:
+def test_a_refused_pair_is_tried_once(tmp_path: Path, made: index.IndexEntry, runs: list) -> None:
     catalog = Catalog(tmp_path, Jit(60))
     for _ in range(3):
         with pytest.raises(PlanMissingError, match=r"exit code 3, [A-Z]\d{3}: .*cannot"):
@@ -408,7 +408,7 @@ def test_a_refused_pair_is_tried_once(tmp_path: Path, made: index.Entry, runs: l
     assert len(runs) == 1
 
 
-def test_peers_cannot_have_any_number_of_plans_made(tmp_path: Path, made: index.Entry, runs: list) -> None:
+def test_peers_cannot_have_any_number_of_plans_made(tmp_path: Path, made: index.IndexEntry, runs: list) -> None:
     catalog = Catalog(tmp_path, Jit(60, most=1))
     find(catalog, made)
     with pytest.raises(PlanMissingError, match="no more are made"):
@@ -417,7 +417,7 @@ def test_peers_cannot_have_any_number_of_plans_made(tmp_path: Path, made: index.
     assert len(runs) == 1
 
 
-def test_a_compiler_that_does_not_end(tmp_path: Path, made: index.Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_does_not_end(tmp_path: Path, made: index.IndexEntry, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
@@ -431,13 +431,13 @@ def test_a_compiler_that_does_not_end(tmp_path: Path, made: index.Entry, monkeyp
     assert any("not done within 0.3 s" in str(error) for error in errors)
 
 
-def test_a_compiler_that_is_not_there(tmp_path: Path, made: index.Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_is_not_there(tmp_path: Path, made: index.IndexEntry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
     with pytest.raises(PlanMissingError, match="cannot be run"):
         find(Catalog(tmp_path, Jit(5)), made)
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path, made: index.Entry) -> None:
+def test_a_directory_that_cannot_be_written(tmp_path: Path, made: index.IndexEntry) -> None:
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "qwen3_0_6b").write_text("a file where a directory must be")
     with pytest.raises(PlanMissingError, match=r"exit code 2, R006: .* cannot be written"):
@@ -447,7 +447,9 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, made: index.Entry) -
 @pytest.mark.parametrize(
     "model", ["", "-o", "--help", "a b", "a;b", "$(id)", "../a", "a/b.yaml", "b.yaml", "a\nb", "a\0b", "é", "a" * 200]
 )
-def test_names_of_models_that_a_peer_may_not_send(tmp_path: Path, made: index.Entry, model: str, runs: list) -> None:
+def test_names_of_models_that_a_peer_may_not_send(
+    tmp_path: Path, made: index.IndexEntry, model: str, runs: list
+) -> None:
     with pytest.raises(PlanMissingError, match="is no name of a model"):
         find(Catalog(tmp_path, Jit(60)), replace(made, model=model))
     assert not runs
@@ -458,7 +460,7 @@ def test_names_of_models_that_a_peer_may_not_send(tmp_path: Path, made: index.En
 @pytest.mark.parametrize(
     "key", ["", "-o", "--out=x", "tp=1 -o x", "tp=1;id", "`id`", "tp=1/2", "tp=\n1", "é", "t" * 2000]
 )
-def test_keys_that_a_peer_may_not_send(tmp_path: Path, made: index.Entry, key: str, role: str, runs: list) -> None:
+def test_keys_that_a_peer_may_not_send(tmp_path: Path, made: index.IndexEntry, key: str, role: str, runs: list) -> None:
     sent: dict[str, Any] = {role: ("x", key)}
     with pytest.raises(PlanMissingError, match="is no key of a side"):
         find(Catalog(tmp_path, Jit(60)), replace(made, **sent))
@@ -466,7 +468,7 @@ def test_keys_that_a_peer_may_not_send(tmp_path: Path, made: index.Entry, key: s
 
 
 @pytest.mark.parametrize("digest", ["", "a b", "x); make it with\nrm -rf plans", "\x1b[2J", "é", "a" * 65])
-def test_digests_that_a_peer_may_not_send(tmp_path: Path, made: index.Entry, digest: str) -> None:
+def test_digests_that_a_peer_may_not_send(tmp_path: Path, made: index.IndexEntry, digest: str) -> None:
     for one in (
         replace(made, model_digest=digest),
         replace(made, prefill=(digest, "tp=1")),
@@ -478,7 +480,7 @@ def test_digests_that_a_peer_may_not_send(tmp_path: Path, made: index.Entry, dig
         assert str(caught.value).isprintable()
 
 
-def test_layouts_of_ones_own_are_in_the_command(tmp_path: Path, made: index.Entry) -> None:
+def test_layouts_of_ones_own_are_in_the_command(tmp_path: Path, made: index.IndexEntry) -> None:
     words = jit.command(MODEL, PREFILL, DECODE, [("elect", "spread")], ["my layouts"], Path("plans"))
     assert shlex.split(jit.shown(words))[1:] == [
         "compile", MODEL, "--prefill", PREFILL, "--decode", DECODE, "--elect", "spread", "--layouts", "my layouts",
@@ -489,7 +491,7 @@ def test_layouts_of_ones_own_are_in_the_command(tmp_path: Path, made: index.Entr
 def test_keys_of_every_committed_plan_can_be_sent() -> None:
     files = ROOT.glob("examples/plans/*/*.py")
     for found in map(plans_of, files):
-        assert isinstance(found, Fixed)
+        assert isinstance(found, FixedPlans)
         one = found.plans[0]
         assert jit.command(one.model, one.prefill.key, one.decode.key, (), (), Path("x"))
 

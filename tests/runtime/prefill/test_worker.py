@@ -16,12 +16,12 @@ from tests.runtime.helpers.worlds import PREFILL, memory
 
 from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.control.card import MAGIC, Hello, Refusal, checksum, seal
-from kvplan.runtime.control.channel import Line
+from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import meet
-from kvplan.runtime.control.messages import Ask, Claim, Done, Grant, Held, Kept, Leave, Spent, Want
+from kvplan.runtime.control.messages import Ask, Claim, Confirmed, Done, Grant, Held, Leave, Spent, Want
 from kvplan.runtime.control.wire import pack
-from kvplan.runtime.plans.catalog import Fixed
-from kvplan.runtime.polling import Thread
+from kvplan.runtime.plans.catalog import FixedPlans
+from kvplan.runtime.polling import PollingThread
 from kvplan.runtime.prefill.clients import expected
 from kvplan.runtime.transport.inmemory import Hub
 
@@ -59,7 +59,7 @@ class Caller:
 
     def __init__(self, worker: PrefillWorker, run: str = "d1") -> None:
         self.worker, self.run = worker, run
-        self.line = Line(worker.address, Plain())
+        self.line = ControlClient(worker.address, Plain())
 
     def hello(self, want: str = "worker", **other: Any) -> Any:
         side = ONE.decode.digest
@@ -111,9 +111,9 @@ def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) 
     worker.hold("r")
     held = caller.ask(Claim(1, ("r", "s")))
     (name, number), (lost, why) = held.held[0], held.lost[0]
-    assert (held.beat, held.lease, name, lost) == (1, 10, "r", "s")
+    assert (held.heartbeat, held.lease, name, lost) == (1, 10, "r", "s")
     assert "not held here" in why
-    assert caller.ask(Done("r", number, 1)) == Kept("r", 1)
+    assert caller.ask(Done("r", number, 1)) == Confirmed("r", 1)
     assert [(one.request, one.why) for one in worker.released()] == [("r", "finished")]
     assert kinds(worker) == ["counted"]
 
@@ -313,13 +313,13 @@ def test_a_suspended_worker_asks_to_wait(worker: PrefillWorker, caller: Caller) 
 def test_an_engine_does_not_meet_itself(worker: PrefillWorker) -> None:
     me, clock = Identity("decode", PREFILL.run), time.monotonic
     with answering(worker), pytest.raises(errors.OwnCardError, match="this very engine"):
-        meet(me, ONE.decode, 0, Fixed((ONE,)), worker.address, clock() + 5, Plain(), None, lambda _: None, clock)
+        meet(me, ONE.decode, 0, FixedPlans((ONE,)), worker.address, clock() + 5, Plain(), None, lambda _: None, clock)
 
 
 @contextmanager
 def answering(worker: PrefillWorker) -> Iterator[None]:
     """Poll a worker from a thread."""
-    thread = Thread(worker.poll, "answering")
+    thread = PollingThread(worker.poll, "answering")
     try:
         yield
     finally:

@@ -237,8 +237,8 @@ def speak(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     def through(kind: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *arguments, **_: kind(net, *arguments)
 
-    monkeypatch.setattr("kvplan.runtime.prefill.worker.Desk", through(Desk))
-    monkeypatch.setattr("kvplan.runtime.control.handshake.Line", through(Line))
+    monkeypatch.setattr("kvplan.runtime.prefill.worker.ControlServer", through(Desk))
+    monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", through(Line))
     monkeypatch.setattr("kvplan.runtime.control.handshake.time", SimpleNamespace(sleep=net.sleep))
     for module in ("decode.summing", "prefill.verify"):
         monkeypatch.setattr(f"kvplan.runtime.{module}.ThreadPoolExecutor", through(Executor))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.runtime.transfer.test_chunks import PLAN, REQUEST, chunk
 
 from kvplan.runtime import errors
-from kvplan.runtime.transfer.chunks import Chunk, Cover
+from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 
 COVERS: dict[str, tuple[list[Chunk], str]] = {
     "twice": ([chunk(2, 9), chunk(2, 9)], r"tokens \[2, 9\) of a chunk overlap tokens \[2, 9\)"),
@@ -32,7 +32,7 @@ COVERS: dict[str, tuple[list[Chunk], str]] = {
 @pytest.mark.parametrize("name", COVERS)
 def test_what_does_not_tile_the_request_is_refused(name: str) -> None:
     fed, text = COVERS[name]
-    cover = Cover(PLAN, REQUEST)
+    cover = ChunkCover(PLAN, REQUEST)
     for one in fed[:-1]:
         cover.add(one)
     with pytest.raises(errors.BadRequestError, match=text):
@@ -40,7 +40,7 @@ def test_what_does_not_tile_the_request_is_refused(name: str) -> None:
 
 
 def test_what_was_refused_has_not_come() -> None:
-    cover = Cover(PLAN, REQUEST)
+    cover = ChunkCover(PLAN, REQUEST)
     cover.add(chunk(5, 9))
     with pytest.raises(errors.BadRequestError):
         cover.add(chunk(9, 14, last=True))
@@ -51,7 +51,7 @@ def test_what_was_refused_has_not_come() -> None:
 
 
 def test_an_empty_request_is_covered_once() -> None:
-    cover = Cover(PLAN, replace(REQUEST, tokens=(14, 14)))
+    cover = ChunkCover(PLAN, replace(REQUEST, tokens=(14, 14)))
     cover.add(chunk(14, 14, some=frozenset({3})))
     with pytest.raises(errors.BadRequestError, match=r"layer 3: .*overlap"):
         cover.add(chunk(14, 14, some=frozenset({3}), last=True))
@@ -61,7 +61,7 @@ def test_an_empty_request_is_covered_once() -> None:
 
 @given(st.lists(st.tuples(st.integers(2, 14), st.integers(2, 14), st.sampled_from(([3], [7], [3, 7]))), max_size=8))
 def test_a_cover_takes_what_is_new_and_nothing_else(offers: list[tuple[int, int, list[int]]]) -> None:
-    cover, came = Cover(PLAN, REQUEST), set[tuple[int, int]]()
+    cover, came = ChunkCover(PLAN, REQUEST), set[tuple[int, int]]()
     for first, end, some in offers:
         cells = {(token, layer) for token in range(first, end) for layer in some}
         if cells and not cells & came:

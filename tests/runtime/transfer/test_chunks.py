@@ -26,7 +26,7 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Ints, Pair, Plan, Read
 from kvplan.runtime import Blocks, Ring, Slot, errors
 from kvplan.runtime.transfer import chunks, layers
-from kvplan.runtime.transfer.chunks import Chunk, Cover
+from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import Demand, demand, written
 
 
@@ -61,7 +61,7 @@ def spelled(copies: Ints) -> Ints:
 def together(plan: Plan, worker: int, request: Request, fed: Sequence[Chunk]) -> Counter[tuple[int, ...]]:
     """All bytes that the chunks move, with the blocks that each says it writes."""
     bare, found = replace(request, prefill={}), Counter[tuple[int, ...]]()
-    limits, cover = written(plan, worker, bare) if moves(request) else {}, Cover(plan, request)
+    limits, cover = written(plan, worker, bare) if moves(request) else {}, ChunkCover(plan, request)
     for given_ in fed:
         chunk = chunks.check(plan, bare, given_, {})
         cover.add(chunk)

@@ -13,15 +13,15 @@ from tests.runtime.helpers.plans import ROW, Model, Shape, plan
 from kvplan.plan.types import Blocks
 from kvplan.runtime import Memory, errors, views
 from kvplan.runtime.transfer import prepare
-from kvplan.runtime.transfer.gather import Scratch, by_decode, chains, gather, merge
-from kvplan.runtime.transfer.prepare import Link
+from kvplan.runtime.transfer.gather import IndexScratch, by_decode, chains, gather, merge
+from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
 BLOCKS, BASE = 30, 1 << 40
 MODEL = Model(state=False)
 
 
-def link(prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False) -> Link:
+def link(prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False) -> PreparedLink:
     """Planes side by side in one allocation per side, which nothing touches."""
     made, hub = plan(prefill, decode, MODEL), Hub()
     pools = []
@@ -41,11 +41,11 @@ def link(prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False
     return prepare.link(made, 0, 0, peer, here, pools[0].geometry, pools[1].geometry, push=push)
 
 
-def posted(one: Link, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:
+def posted(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:
     """(prefill address, decode address, bytes) of every request."""
     made = one.entries[0].pair
     runs = {"kv": made.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
-    load, found = gather(one, runs, Scratch()), list[tuple[int, int, int]]()
+    load, found = gather(one, runs, IndexScratch()), list[tuple[int, int, int]]()
     banks: list[tuple[Any, Any, Any]] = list(load.banks)
     both = [(bank.remote.at(remote), bank.local.at(local)) for bank, local, remote in banks]
     for pair in [*both, (load.remote_spans, load.local_spans)]:
@@ -84,7 +84,7 @@ def test_requests_are_minimal_for_the_blocks(sides: tuple, first: int, end: int,
 def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
     one = link(Shape(1, tail=16), Shape(1, tail=16))
     runs = one.entries[0].pair.match(0, 14, *(Blocks(0, np.array([3, 4, 5, 6])),) * 2, 0, 0)
-    load = gather(one, {"kv": runs}, Scratch())
+    load = gather(one, {"kv": runs}, IndexScratch())
     # Three whole blocks in two layers, and two tokens of two heads in two layers; padding is no part of it.
     assert (load.spans, load.bytes) == (3 * 2 + 2 * 2, 14 * 2 * 2 * ROW)
     assert load.requests < load.spans
@@ -132,7 +132,7 @@ def test_chains(pairs: list[tuple[int, int]]) -> None:
 def test_preparing_does_not_follow_the_number_of_blocks() -> None:
     few, many = link(Shape(1), Shape(1), 10**3), link(Shape(1), Shape(1), 10**6)
 
-    def size(one: Link) -> int:
+    def size(one: PreparedLink) -> int:
         lists: list[Any] = [bank.local for entry in one.entries for bank in entry.banks]
         return sum(prepared.rows.size for prepared in lists)
 
@@ -140,7 +140,7 @@ def test_preparing_does_not_follow_the_number_of_blocks() -> None:
 
 
 def test_a_scratch_that_grows_keeps_what_was_handed_out() -> None:
-    scratch = Scratch()
+    scratch = IndexScratch()
     first = scratch.table(2, 10, np.arange(3, dtype=np.int32))
     second = scratch.table(200, 10, np.arange(3, dtype=np.int32))
     assert first.tolist() == [0, 1, 2, 10, 11, 12]

@@ -15,13 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.transfer import limits as module
-from kvplan.runtime.transfer.limits import Gate, Limits
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 
 SMALL = Limits(bytes_per_peer=10, bytes_total=25, slice_bytes=10)
 
 
-def gate(*jobs: tuple[str, str, int, int], limits: Limits = SMALL) -> Gate[int]:
-    made = Gate[int](limits)
+def gate(*jobs: tuple[str, str, int, int], limits: Limits = SMALL) -> AdmissionQueue[int]:
+    made = AdmissionQueue[int](limits)
     for job in jobs:
         made.want(*job)
     return made
@@ -170,7 +170,7 @@ class Jobs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate, self.serial = Gate[int](SMALL), 0
+        self.gate, self.serial = AdmissionQueue[int](SMALL), 0
         self.waiting: dict[int, tuple[str, str, int]] = {}
         self.flying: dict[int, tuple[str, str, int]] = {}
 
@@ -245,7 +245,7 @@ TestJobs.settings = settings(max_examples=60, stateful_step_count=30)
 )
 def test_no_job_starves_while_others_keep_asking(seed: int, peers: int, requests: int, size: int, ahead: int) -> None:
     """The others always have jobs waiting; ours is admitted after a bounded number of theirs."""
-    chance, made, owner, flying = Random(seed), Gate[int](SMALL), dict[int, tuple[str, str]](), set[int]()
+    chance, made, owner, flying = Random(seed), AdmissionQueue[int](SMALL), dict[int, tuple[str, str]](), set[int]()
 
     def want(peer: str, request: str) -> None:
         owner[len(owner)] = (peer, request)
@@ -271,7 +271,7 @@ def test_no_job_starves_while_others_keep_asking(seed: int, peers: int, requests
 @given(st.integers(0, 1 << 64), st.integers(2, 6))
 @settings(max_examples=30)
 def test_requests_that_always_want_get_as_many_turns(seed: int, count: int) -> None:
-    chance, made = Random(seed), Gate[tuple[str, int]](SMALL)
+    chance, made = Random(seed), AdmissionQueue[tuple[str, int]](SMALL)
     for name in range(count):
         for n in range(200):
             made.want("p", str(name), chance.randint(1, 12), (str(name), n))
@@ -286,7 +286,7 @@ def test_requests_that_always_want_get_as_many_turns(seed: int, count: int) -> N
 
 
 def test_peers_that_always_want_get_as_many_turns() -> None:
-    made = Gate[tuple[str, int]](Limits(bytes_per_peer=25, bytes_total=25, slice_bytes=5))
+    made = AdmissionQueue[tuple[str, int]](Limits(bytes_per_peer=25, bytes_total=25, slice_bytes=5))
     for peer, requests in (("p", 1), ("q", 5), ("r", 50)):
         for n in range(300):
             made.want(peer, f"r{n % requests}", 5, (peer, n))
@@ -301,7 +301,7 @@ def test_peers_that_always_want_get_as_many_turns() -> None:
 
 def work(count: int) -> int:
     """Lines that a gate runs for so many requests of a tenth as many peers, most of them at their limit."""
-    made, lines = Gate[int](Limits(bytes_per_peer=10, bytes_total=500, slice_bytes=10)), 0
+    made, lines = AdmissionQueue[int](Limits(bytes_per_peer=10, bytes_total=500, slice_bytes=10)), 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal lines
@@ -320,7 +320,7 @@ def work(count: int) -> int:
     return lines
 
 
-def drain(made: Gate[int]) -> list[int]:
+def drain(made: AdmissionQueue[int]) -> list[int]:
     done: list[int] = []
     while admitted := made.admit():
         for token in admitted:

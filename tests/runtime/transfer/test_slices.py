@@ -20,13 +20,13 @@ from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Blocks, Runs
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import demand
-from kvplan.runtime.transfer.gather import Scratch, gather
-from kvplan.runtime.transfer.prepare import Link
+from kvplan.runtime.transfer.gather import IndexScratch, gather
+from kvplan.runtime.transfer.prepare import PreparedLink
 
 PAGE = 2 * 2 * 4 * ROW
 
 
-def matched(one: Link, p: list[int], d: list[int], tokens: tuple[int, int]) -> dict[str, Runs]:
+def matched(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int]) -> dict[str, Runs]:
     return {"kv": one.entries[0].pair.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
 
 
@@ -51,7 +51,7 @@ def test_slices_are_small_and_whole(
     # No two that follow each other would have fitted into one.
     heads = [slices.size(one, {"kv": Runs(*(column[:1] for column in piece["kv"]))}) for piece in pieces]
     assert all(size + head > most for size, head in zip(sizes, heads[1:], strict=False))
-    assert [gather(one, piece, Scratch()).bytes for piece in pieces] == sizes
+    assert [gather(one, piece, IndexScratch()).bytes for piece in pieces] == sizes
 
 
 def test_what_fits_is_the_very_same_arrays() -> None:
@@ -69,7 +69,7 @@ def test_neighbours_stay_together(order: str) -> None:
     one = link(Shape(1), Shape(1))
     pieces = slices.cut(one, matched(one, ids[order], ids[order], (0, 96)), 6 * PAGE)
     # Two layers, each a plane of its own.
-    assert [gather(one, piece, Scratch()).requests for piece in pieces] == [2] * 4
+    assert [gather(one, piece, IndexScratch()).requests for piece in pieces] == [2] * 4
 
 
 def test_a_run_larger_than_a_slice_is_one_by_itself() -> None:
