@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.model import Expr, SizeSet, Storage, Value
+from kvplan.dsl.lang.nodes import Expr, SizeSet, Storage, Value
 from kvplan.plan.types import ALL, CONTEXT, Needs
 
 

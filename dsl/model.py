@@ -6,16 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from kvplan.dsl.lang.nodes import Align as Align
-from kvplan.dsl.lang.nodes import Axis as Axis
-from kvplan.dsl.lang.nodes import Expr as Expr
-from kvplan.dsl.lang.nodes import Item as Item
-from kvplan.dsl.lang.nodes import Leaf as Leaf
-from kvplan.dsl.lang.nodes import Pad as Pad
-from kvplan.dsl.lang.nodes import Repeat as Repeat
-from kvplan.dsl.lang.nodes import SizeSet as SizeSet
-from kvplan.dsl.lang.nodes import Storage as Storage
-from kvplan.dsl.lang.nodes import Value as Value
+from kvplan.dsl.lang.nodes import Expr, Storage, Value
 from kvplan.dsl.text.source import SourceSpan
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})

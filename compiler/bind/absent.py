@@ -10,7 +10,8 @@ from kvplan.compiler.side.text import nearest
 from kvplan.dsl.files.conditions import meant
 from kvplan.dsl.lang.evaluate import is_true
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.model import Engine, Expr, Model
+from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.model import Engine, Model
 
 WHEN = "when "
 

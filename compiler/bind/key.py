@@ -10,7 +10,8 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import evaluate
-from kvplan.dsl.model import Engine, Param, SizeSet, Value
+from kvplan.dsl.lang.nodes import SizeSet, Value
+from kvplan.dsl.model import Engine, Param
 
 
 def side_key(

@@ -7,7 +7,8 @@ from typing import Any
 
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.model import Cache, Expr, Kind, Model, SizeSet, TensorSpec, Value
+from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
+from kvplan.dsl.model import Cache, Kind, Model, TensorSpec
 from kvplan.dsl.text.diagnostics import DslError
 
 Plain = dict[str, Any]

@@ -12,7 +12,8 @@ from kvplan.compiler.paging.measured import grid, of_cache, page
 from kvplan.compiler.paging.pool import PagePool, PooledCache, pooled
 from kvplan.compiler.side.options import Env, number, settle
 from kvplan.dsl.lang.expr import evaluate, names
-from kvplan.dsl.model import Engine, Expr, SizeSet, Value
+from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
+from kvplan.dsl.model import Engine
 from kvplan.dsl.text.diagnostics import DslError
 
 Over = Mapping[str, int]

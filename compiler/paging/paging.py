@@ -17,7 +17,8 @@ from kvplan.compiler.side.options import Env, given_or_mended, number
 from kvplan.compiler.side.text import whole
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import evaluate, names
-from kvplan.dsl.model import Engine, GroupRules, SizeSet, Value
+from kvplan.dsl.lang.nodes import SizeSet, Value
+from kvplan.dsl.model import Engine, GroupRules
 
 LEAST = {"padded": 0, "align": 1}
 

@@ -25,8 +25,8 @@ from kvplan.compiler.placement.tree import (
     volume,
 )
 from kvplan.dsl.lang.expr import evaluate
-from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Value
-from kvplan.dsl.model import SizeSet as Values
+from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Value
+from kvplan.dsl.lang.nodes import SizeSet as Values
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import nearest, whole
 from kvplan.dsl.lang.dtypes import canonical
 from kvplan.dsl.lang.expr import evaluate, names
-from kvplan.dsl.model import Expr, Param, SizeSet, Value
+from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
+from kvplan.dsl.model import Param
 
 Env = dict[str, Value | SizeSet]
 

@@ -47,14 +47,21 @@ def _lark() -> Lark:
     return Lark(grammar, parser="lalr", start=["expr", "storage"], propagate_positions=True, maybe_placeholders=False)
 
 
+@cache
+def _parsed(text: str, start: str) -> Tree[Token] | None:
+    """lark's tree, kept by text: the same expressions stand in many files. None: too long or nested too deeply."""
+    if len(text) > LONGEST or _depth(text) > DEEPEST or _longest_chain(text) > MOST_OPERATORS:
+        return None
+    return _lark().parse(text, start=start)
+
+
 def tree(text: str, start: str, span: SourceSpan, exact: bool) -> Tree[Token]:
     """The tree of `text`; `exact` says that `span` begins where the text does. Raises DslError (E001, E002, E006)."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-    if len(text) > LONGEST or _depth(text) > DEEPEST or _longest_chain(text) > MOST_OPERATORS:
-        raise DslError(Diagnostic("E006", "the expression is too long or nested too deeply", span))
     try:
-        return _lark().parse(text, start=start)
+        if (parsed := _parsed(text, start)) is not None:
+            return parsed
     except UnexpectedToken as error:
         at, allowed = error.token.start_pos or 0, set(error.accepts or error.expected)
         if error.token.type == "$END":
@@ -64,6 +71,7 @@ def tree(text: str, start: str, span: SourceSpan, exact: bool) -> Tree[Token]:
         raise _unexpected(text, error.pos_in_stream or 0, 1, set(error.allowed or ()), span, exact) from None
     except UnexpectedInput as error:
         raise _unexpected(text, error.pos_in_stream or 0, 1, set(), span, exact) from None
+    raise DslError(Diagnostic("E006", "the expression is too long or nested too deeply", span))
 
 
 def _depth(text: str) -> int:

@@ -31,9 +31,10 @@ from kvplan.compiler.pair.sides import plan_side
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.lang.storage import parse_parts
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Model, Storage
+from kvplan.dsl.model import Model
 from kvplan.plan.types import Planes, View
 
 KINDS = sorted(load().kinds)

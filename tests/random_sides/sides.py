@@ -8,7 +8,7 @@ from tests.random_sides.storage import storage
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker, Stride
 from kvplan.dsl.lang.expr import parse_expr
-from kvplan.dsl.model import Storage
+from kvplan.dsl.lang.nodes import Storage
 
 SIZES = {1: "u8", 2: "bf16", 4: "f32"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.lang.storage import parse_parts, parse_storage
-from kvplan.dsl.model import Storage
 from kvplan.dsl.text.source import inline
 
 

@@ -15,8 +15,9 @@ from kvplan.compiler.paging.groups import form
 from kvplan.compiler.paging.packing import balanced_size, packed
 from kvplan.compiler.paging.pool import ALIKE, ONE, PACKED, PooledCache, pooled
 from kvplan.compiler.placement.place import place
+from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.library import load
-from kvplan.dsl.model import GroupRules, Storage
+from kvplan.dsl.model import GroupRules
 from kvplan.dsl.text.source import inline
 from kvplan.plan.types import ALL, Needs
 

@@ -12,7 +12,8 @@ from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.side.options import split_options
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.model import Engine, Kind, SizeSet, Storage, Value
+from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
+from kvplan.dsl.model import Engine, Kind
 from kvplan.dsl.schema.fields import placeholders
 from kvplan.dsl.text.diagnostics import DslError
 

@@ -9,8 +9,8 @@ from itertools import product
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.lang.nodes import Call, Name, Number, Text
-from kvplan.dsl.model import Expr, Kind, TensorSpec
+from kvplan.dsl.lang.nodes import Call, Expr, Name, Number, Text
+from kvplan.dsl.model import Kind, TensorSpec
 from kvplan.dsl.text.diagnostics import DslError
 
 Env = Mapping[str, object]

@@ -10,9 +10,9 @@ from tests.golden.gallery.text import ROOT, code, codes, count, default_first, e
 
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import notes
-from kvplan.dsl.lang.nodes import Text
+from kvplan.dsl.lang.nodes import Expr, Text
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Expr, Kind, TensorSpec
+from kvplan.dsl.model import Kind, TensorSpec
 from kvplan.plan.types import CONTEXT
 
 TENSORS = ("tensor", "axes", "element", "if", "shared out")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.nodes import Name, Number
+from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Name, Number, Pad
 from kvplan.dsl.lang.storage import leaves
-from kvplan.dsl.model import Align, Axis, Expr, Item, Leaf, Pad
 
 OUTSIDE = ("block", "layer")
 

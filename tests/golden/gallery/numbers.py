@@ -12,8 +12,9 @@ from kvplan.compiler.check.request_fits import needed
 from kvplan.compiler.side.options import settle, split_options
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Expr, Kind, Model, SizeSet, TensorSpec, Value
+from kvplan.dsl.model import Cache, Kind, Model, TensorSpec
 from kvplan.plan.types import Needs
 
 TOKENS = 1024

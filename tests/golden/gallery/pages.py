@@ -11,8 +11,9 @@ from tests.golden.gallery.numbers import Numbers
 from tests.golden.gallery.storage import Drawn, drawn, example
 from tests.golden.gallery.text import block, code, codes
 
+from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Engine, Kind, Storage
+from kvplan.dsl.model import Cache, Engine, Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from kvplan.compiler.explain.draw.bars import draw
 from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.pair.sides import plan_side
 from kvplan.dsl.lang.expr import parse_expr
-from kvplan.dsl.lang.nodes import Name, Number
+from kvplan.dsl.lang.nodes import Expr, Name, Number, Storage, Value
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Engine, Expr, Kind, Model, Storage, Value
+from kvplan.dsl.model import Cache, Engine, Kind, Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.types import Planes
 
