@@ -19,12 +19,14 @@ from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.lazy_files import LazyFiles
 from kvplan.dsl.files.models import ModelReferences, parse_model
-from kvplan.dsl.files.variants import FAMILY, check_variants, names_in, place, variant
+from kvplan.dsl.files.variants import check_variants, names_in, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import Deployment, Engine, Kind, Model, Param
 from kvplan.dsl.rules.config_rules import ConfigRules, parse_reading
+from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
-from kvplan.dsl.schema.params import parse_params
+from kvplan.dsl.schema.model import FAMILY
+from kvplan.dsl.schema.params import read_params
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
 from kvplan.dsl.text.overlay import merged, without
 from kvplan.dsl.text.source import SourceSpan, inline, shown
@@ -110,7 +112,8 @@ class Library:
         found: dict[str, tuple[Param, ...]] = {}
         words = {value for kind in self._readable for param in kind.params.values() for value in param.values}
         for root in (guarded(Sink(), partial(self._whole, name)) for name in self.engines):
-            for param in parse_params(Sink(), root.get("options") if root else None, "options").values():
+            keys = OPTIONS.read(Sink(), root.get("options") if root else None, "options")
+            for param in read_params(Sink(), keys).values():
                 found[param.name] = (*found.get(param.name, ()), param)
             for own in entries(Sink(), root.get("own") if root else None, "own").values():
                 words |= {key.text for key in entries(Sink(), own, "own")}
@@ -151,14 +154,14 @@ class Library:
                 document.root.span,
                 help="it begins with deployment: NAME",
             )
-        made = parse_deployment(sink, document.root, name, document.root.span, set(self.models)) if name else None
+        made = parse_deployment(sink, document.root, name, self.models) if name else None
         if sink.found or made is None:
             raise DslError(*sink.found)
         return made
 
     def _parse(self, sink: Sink, sort: str, document: YamlDocument, name: str) -> object:
         if sort == "deployment":
-            return parse_deployment(sink, document.root, name, document.root.span, set(self.models))
+            return parse_deployment(sink, document.root, name, self.models)
         parse = {"kind": self._kind, "engine": self._engine, "model": self._models, "config": _config}[sort]
         try:
             return parse(sink, document, name)
@@ -180,7 +183,7 @@ class Library:
         return made
 
     def _kind(self, sink: Sink, document: YamlDocument, name: str) -> Kind:
-        return parse_kind(sink, document.root, name, document.root.span, self.outer)
+        return parse_kind(sink, document.root, name, self.outer)
 
     def _model(self, sink: Sink, document: YamlDocument, name: str) -> Model:
         known, root = ModelReferences(self.kinds, self.outer, lambda: self.spoken), document.root
@@ -195,7 +198,7 @@ class Library:
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
         root = self._extended(document.root, (name,))
-        return parse_engine(sink, root, name, document.root.span, EngineContext(self.kinds, WORDS))
+        return parse_engine(sink, root, name, EngineContext(self.kinds, WORDS))
 
     def _whole(self, name: str) -> YamlTable:
         """An engine's file with all that it extends."""
@@ -220,7 +223,7 @@ class Library:
 
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
-    return parse_reading(sink, document.root, name, document.root.span)
+    return parse_reading(sink, document.root, name)
 
 
 def _says_default(root: YamlTable) -> bool:

@@ -147,7 +147,6 @@ class Requirement:
     that: Expr
     say: str
     kind: str | None
-    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,6 @@ class GroupRules:
     assign: str
     overlay: str
     stretch: tuple[int, int]
-    span: SourceSpan
     block: Expr | None = None
     page: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
     inside: Expr | None = None
@@ -187,7 +185,6 @@ class MeshRules:
     layers: str
     tokens: tuple[str, ...]
     chunk: Expr | None
-    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +205,6 @@ class Engine:
     derive: Mapping[str, Expr]
     groups: GroupRules
     mesh: MeshRules
-    span: SourceSpan
     stride: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
     dump: DumpRules | None = None
 
@@ -220,7 +216,6 @@ class Deployment:
     name: str
     title: str
     plans: tuple[PlanSpec, ...]
-    span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +226,5 @@ class PlanSpec:
     prefill: tuple[str, ...]
     decode: tuple[str, ...]
     options: Mapping[str, str]
-    span: SourceSpan
     # ("prefill", text), ("option", name), ("value", name) … -> where it is written
     places: Mapping[tuple[str, str], SourceSpan] = field(default_factory=dict)

@@ -54,7 +54,7 @@ def _deployment(library: Library, path: Path) -> Deployment | None:
     sort, name = identify(sink, document)
     if sort != "deployment":
         return None
-    return parse_deployment(sink, document.root, name, document.root.span, set(library.models))
+    return parse_deployment(sink, document.root, name, library.models)
 
 
 def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from kvplan.dsl.model import Deployment, PlanSpec
-from kvplan.dsl.schema.fields import entries, fields, items, scalar, shape, text
-from kvplan.dsl.schema.model import DEPLOYMENT, PLAN
+from kvplan.dsl.schema.model import DEPLOYMENT, PlanKeys
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.source import SourceSpan
-from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import YamlList, YamlScalar, YamlTable
 
 SUFFIXES = (".yaml", ".yml", ".yam")
 
 
-def parse_deployment(sink: Sink, root: YamlTable, name: str, span: SourceSpan, models: set[str]) -> Deployment:
+def parse_deployment(sink: Sink, root: YamlTable, name: str, models: Collection[str]) -> Deployment:
     """A deployment, with every error in the sink. `models` are the known names; files are named by path."""
-    found = fields(sink, root, DEPLOYMENT.what, DEPLOYMENT.known, DEPLOYMENT.required)
-    for key in ("doc", "doc-ref"):
-        text(sink, found.get(key), key)
-    plans = tuple(_plan(sink, item, models) for item in items(sink, found.get("plans"), "plans"))
-    return Deployment(name, text(sink, found.get("title"), "title"), plans, span)
+    keys = DEPLOYMENT.read(sink, root)
+    return Deployment(name, keys.title, tuple(_plan(sink, plan, models) for plan in keys.plans))
 
 
-def _plan(sink: Sink, tree: Tree, models: set[str]) -> PlanSpec:
-    found = fields(sink, tree, PLAN.what, PLAN.known, PLAN.required)
-    named = {_model(sink, model, models): model.span for model in _texts(sink, found.get("models"), "models")}
-    sides = {side: _texts(sink, found.get(side), side) for side in ("prefill", "decode")}
-    given = [
-        (key, scalar(sink, value, f"'{key.text}'"))
-        for key, value in entries(sink, found.get("options"), "options").items()
-    ]
-    options = {key.text: value.text for key, value in given if value}
+def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:
+    for name in ("models", "prefill", "decode"):
+        tree = keys.given.get(name)
+        if isinstance(tree, YamlList) and not tree.items:
+            sink.add("K003", f"{name} must be a value or a list of values, not an empty list", tree.span)
+    named = {_model(sink, model, models): model.span for model in keys.models}
     places = {
         **{("model", name): span for name, span in named.items()},
-        **{(side, text.text): text.span for side, texts in sides.items() for text in texts},
-        **{("option", key.text): key.span for key, _ in given},
-        **{("value", key.text): value.span for key, value in given if value},
+        **{("prefill", side.text): side.span for side in keys.prefill},
+        **{("decode", side.text): side.span for side in keys.decode},
+        **{("option", name.text): name.span for name in keys.options},
+        **{("value", name.text): value.span for name, value in keys.options.items()},
     }
-    prefill, decode = (tuple(text.text for text in texts) for texts in sides.values())
-    return PlanSpec(tuple(named), prefill, decode, options, tree.span, places)
+    return PlanSpec(
+        models=tuple(named),
+        prefill=tuple(side.text for side in keys.prefill),
+        decode=tuple(side.text for side in keys.decode),
+        options={name.text: value.text for name, value in keys.options.items()},
+        places=places,
+    )
 
 
 def is_path(word: str) -> bool:
@@ -47,7 +46,7 @@ def is_path(word: str) -> bool:
     return word.endswith(SUFFIXES) or "/" in word
 
 
-def _model(sink: Sink, model: YamlScalar, models: set[str]) -> str:
+def _model(sink: Sink, model: YamlScalar, models: Collection[str]) -> str:
     """A model's name, or the path of its file: relative ones begin at the deployment file's folder."""
     if not is_path(model.text):
         if model.text not in models:
@@ -58,17 +57,3 @@ def _model(sink: Sink, model: YamlScalar, models: set[str]) -> str:
         help = "relative paths begin at the deployment file's folder"
         sink.add("Y012", f"no such file '{path.as_posix()}'", model.span, help=help)
     return str(path)
-
-
-def _texts(sink: Sink, tree: Tree | None, what: str) -> list[YamlScalar]:
-    """One value or a list of them, none empty."""
-    listed = tree.items if isinstance(tree, YamlList) else () if tree is None else (tree,)
-    found = []
-    for item in listed:
-        if isinstance(item, YamlScalar) and not item.empty:
-            found.append(item)
-        else:
-            sink.add("K003", f"{what} must be a value or a list of values, not {shape(item)}", item.span)
-    if tree is not None and not listed:
-        sink.add("K003", f"{what} must be a value or a list of values, not an empty list", tree.span)
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kvplan.dsl.files.needs import check_ring, check_tokens, parse_needs
 from kvplan.dsl.files.storage_check import check_storage
@@ -13,25 +14,11 @@ from kvplan.dsl.lang.nodes import Expr, Item, Storage
 from kvplan.dsl.lang.storage import parse_items
 from kvplan.dsl.model import Kind, TensorSpec
 from kvplan.dsl.rules.rule import parse_rules
-from kvplan.dsl.schema.fields import (
-    KEYWORDS,
-    LABEL,
-    check_names,
-    entries,
-    expression,
-    fields,
-    guarded,
-    named,
-    scalar,
-    shape,
-    text,
-    word,
-    worded,
-)
-from kvplan.dsl.schema.kind import KIND, LENGTH, STORES, TENSOR
-from kvplan.dsl.schema.params import check_defaults, check_dtype, parse_params
+from kvplan.dsl.schema.fields import KEYWORDS, check_names, guarded, shown, worded
+from kvplan.dsl.schema.kind import KIND, LENGTH, STORAGE_PARTS, KindKeys, TensorKeys
+from kvplan.dsl.schema.params import check_defaults, check_dtype, read_params
+from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 TOKEN = "~"
@@ -39,171 +26,165 @@ RESERVED = ("pad", "align", "block", "layer")
 CONTEXT = "context"
 
 
-def parse_kind(sink: Sink, root: YamlTable, name: str, span: SourceSpan, outer: Iterable[str]) -> Kind:
+def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> Kind:
     """A kind, with every error in the sink. `outer` are the names that expressions may use besides parameters."""
-    found = fields(sink, root, KIND.what, KIND.known, KIND.required)
-    params = parse_params(sink, found.get("params"), "params")
+    keys = KIND.read(sink, root)
+    params = read_params(sink, keys.params)
     check_defaults(sink, params, outer)
     known = {*params, *outer}
-    store = word(sink, found.get("store"), "store", STORES, "tokens")
-    check_tokens(sink, store, "the kind", found)
-    check_ring(sink, store, found)
-    ring = expression(sink, found.get("ring"), "ring")
-    check_names(sink, ring, known, "a number of tokens is expected")
-    needs = parse_needs(sink, found.get("needs"), known)
-    tensors = _tensors(sink, found.get("tensors"), store, known)
-    tensors = _split(sink, found.get("split"), tensors)
-    storage = parse_storages(sink, found.get("storage"), tensors, known)
-    parse_rules(sink, found.get("match"), "match", lambda _: params, name)
-    return Kind(name, text(sink, found.get("title"), "title"), text(sink, found.get("doc"), "doc"),
-                params, store, tensors, storage, span, needs if needs and needs.limits else None,
-                _length(sink, found.get("length")), ring)  # fmt: skip
+    check_tokens(sink, keys.store, "the kind", keys.given)
+    check_ring(sink, keys.store, keys.given)
+    check_names(sink, keys.ring, known, "a number of tokens is expected")
+    needs = parse_needs(sink, keys.needs, known)
+    tensors = _tensors(sink, keys, known)
+    parse_rules(sink, keys.match, "match", lambda _: params, name)
+    return Kind(
+        name=name,
+        title=keys.title,
+        doc=keys.doc,
+        params=params,
+        store=keys.store,
+        tensors=tensors,
+        storage=read_storages(sink, keys.storage, tensors, known),
+        span=root.span,
+        needs=needs if needs and needs.limits else None,
+        length=_length(sink, keys.length),
+        ring=keys.ring,
+    )
 
 
-def _length(sink: Sink, tree: Tree | None) -> str:
+def _length(sink: Sink, name: YamlScalar | None) -> str:
     """The name of the range of tokens that a request gives for such caches (K009)."""
-    found = scalar(sink, tree, "length")
-    if found and (not re.fullmatch(LENGTH, found.text) or found.text in KEYWORDS):
+    if name and (not re.fullmatch(LENGTH, name.text) or name.text in KEYWORDS):
         help = "lower case letters, digits and _; no word of expressions"
-        sink.add("K009", f"'{found.text}' cannot be the name of a length", found.span, help=help)
-    return found.text if found else CONTEXT
+        sink.add("K009", f"'{name.text}' cannot be the name of a length", name.span, help=help)
+    return name.text if name else CONTEXT
 
 
-def _tensors(sink: Sink, tree: Tree | None, store: str, known: set[str]) -> dict[str, TensorSpec]:
-    found = {}
-    for name, (value, span) in named(sink, tree, "tensors").items():
-        if name in RESERVED:
-            sink.add(
-                "E018", f"'{name}' is a word of storage expressions", span, help="choose another name for the tensor"
-            )
-            continue
-        found[name] = _tensor(sink, name, value, span, store, known)
-    return found
+def _tensors(sink: Sink, keys: KindKeys, known: set[str]) -> dict[str, TensorSpec]:
+    """Tensors by name, the kind's split added; a tensor's own comes first."""
+    good = {name: tensor for name, tensor in keys.tensors.items() if _is_free(sink, name, "tensor")}
+    found = {name.text: _tensor(sink, name, tensor, keys.store, known) for name, tensor in good.items()}
+    axes = {axis: extent for tensor in found.values() for axis, extent in tensor.axes}
+    common = _split(sink, keys.split, axes, "no tensor has") if found else {}
+    return {name: _with_split(tensor, common) for name, tensor in found.items()}
 
 
-def _tensor(sink: Sink, name: str, tree: Tree, span: SourceSpan, store: str, known: set[str]) -> TensorSpec:
-    found = fields(sink, tree, f"tensor '{name}'", TENSOR.known, TENSOR.required)
-    axes, unit = _axes(sink, name, found.get("axes"), store)
-    dtype = worded(expression(sink, found.get("dtype"), "dtype"), {n: dtypes.canonical(n) for n in dtypes.NAMES})
-    when = expression(sink, found.get("when"), "when")
-    for expr in (*(e for _, e in axes), unit, when):
+def _is_free(sink: Sink, name: YamlScalar, what: str) -> bool:
+    """Whether a name is no word of storage expressions (E018)."""
+    if name.text in RESERVED:
+        message = f"'{name.text}' is a word of storage expressions"
+        sink.add("E018", message, name.span, help=f"choose another name for the {what}")
+    return name.text not in RESERVED
+
+
+def _tensor(sink: Sink, name: YamlScalar, keys: TensorKeys, store: str, known: set[str]) -> TensorSpec:
+    axes, tokens_per_row = _axes(sink, name.text, keys, store)
+    dtype = worded(keys.dtype, {word: dtypes.canonical(word) for word in dtypes.NAMES})
+    for expr in (*(extent for _, extent in axes), tokens_per_row, keys.when):
         check_names(sink, expr, known)
     check_dtype(sink, dtype, known)
-    split = _split_of(sink, found.get("split"), dict(axes), f"tensor {name} does not have")
-    return TensorSpec(name, axes, dtype or parse_expr("'u8'"), split, span, unit, when)
+    return TensorSpec(
+        name=name.text,
+        axes=axes,
+        dtype=dtype or parse_expr("'u8'"),
+        split=_split(sink, keys.split, dict(axes), f"tensor {name.text} does not have"),
+        span=name.span,
+        tokens_per_row=tokens_per_row,
+        when=keys.when,
+    )
 
 
 def _axes(
-    sink: Sink, tensor: str, tree: Tree | None, store: str
+    sink: Sink, tensor: str, keys: TensorKeys, store: str
 ) -> tuple[tuple[tuple[str, Expr | None], ...], Expr | None]:
-    """Axes with extents in order, and the unit of the token axis."""
+    """Axes with extents in order, and the tokens of a row of the token axis."""
     axes: list[tuple[str, Expr | None]] = []
-    unit, token = None, None
-    for name, (value, span) in named(sink, tree, f"axes of {tensor}").items():
-        if name in RESERVED:
-            sink.add(
-                "E018", f"'{name}' is a word of storage expressions", span, help="choose another name for the axis"
-            )
+    tokens_per_row, token = None, None
+    for name, extent in keys.axes.items():
+        if not _is_free(sink, name, "axis"):
             continue
-        if not (isinstance(value, YamlScalar) and value.text.startswith(TOKEN)):
-            extent = expression(sink, value, f"axis '{name}'")
+        if not (isinstance(extent, YamlScalar) and extent.text.startswith(TOKEN)):
             # An axis without a good extent is still an axis, so that its uses are not accused, too.
-            axes.append((name, extent or parse_expr("1")))
+            axes.append((name.text, EXPRESSION.read(sink, extent, f"axis '{name.text}'") or parse_expr("1")))
             continue
         if token is not None:
-            sink.add("E024", f"tensor {tensor} has two token axes, '{token}' and '{name}'", span)
-        token = name
-        unit = _unit(sink, value)
-        axes.append((name, None))
-    _check_token(sink, tensor, tree, token, store)
-    return tuple(axes), unit
+            sink.add("E024", f"tensor {tensor} has two token axes, '{token}' and '{name.text}'", name.span)
+        token, tokens_per_row = name.text, _tokens_per_row(sink, extent)
+        axes.append((name.text, None))
+    _check_token(sink, tensor, keys.given.get("axes"), token, store)
+    return tuple(axes), tokens_per_row
 
 
-def _check_token(sink: Sink, tensor: str, tree: Tree | None, token: str | None, store: str) -> None:
-    if tree is None or not isinstance(tree, YamlTable):
+def _check_token(sink: Sink, tensor: str, axes: Tree | None, token: str | None, store: str) -> None:
+    """Report a token axis that is missing, or that a state has (E024)."""
+    if not isinstance(axes, YamlTable) or (store == "state") == (token is None):
         return
-    if store != "state" and token is None:
-        what = "a ring" if store == "ring" else store
-        said = f"tensor {tensor} has no token axis, but the kind stores {what}"
-        sink.add("E024", said, tree.span, help="add token: ~")
-    if store == "state" and token is not None:
-        sink.add(
-            "E024", f"tensor {tensor} has a token axis, but the kind stores a state", tree.span, help="store: tokens"
-        )
+    what = "a ring" if store == "ring" else "a state" if store == "state" else store
+    has, help = ("no", "add token: ~") if token is None else ("a", "store: tokens")
+    sink.add("E024", f"tensor {tensor} has {has} token axis, but the kind stores {what}", axes.span, help=help)
 
 
-def _unit(sink: Sink, value: YamlScalar) -> Expr | None:
+def _tokens_per_row(sink: Sink, extent: YamlScalar) -> Expr | None:
     """`~` is a row per token, `~/4` one row per four tokens."""
-    rest = value.text[len(TOKEN) :].strip()
+    rest = extent.text[len(TOKEN) :].strip()
     if not rest:
         return None
     if not rest.startswith("/"):
-        sink.add("E001", f"expected '~' or '~/n', not '{value.text}'", value.span)
+        sink.add("E001", f"expected '~' or '~/n', not '{extent.text}'", extent.span)
         return None
     size = rest[1:].strip()
-    place = value.span.at(value.text.rindex(size), len(size)) if size else value.span
-    return guarded(sink, lambda: parse_expr(size, place, value.exact))
+    place = extent.span.at(extent.text.rindex(size), len(size)) if size else extent.span
+    return guarded(sink, lambda: parse_expr(size, place, extent.exact))
 
 
-def _split_of(sink: Sink, tree: Tree | None, axes: Mapping[str, object], whose: str) -> dict[str, str]:
+def _split(sink: Sink, given: Mapping[YamlScalar, str], axes: Mapping[str, Expr | None], whose: str) -> dict[str, str]:
+    """Axis to mesh axis (E020 for an axis that there is not, or that tokens are on)."""
     found = {}
-    for key, value in entries(sink, tree, "split").items():
-        over = scalar(sink, value, f"split of '{key.text}'")
-        if key.text not in axes:
-            sink.add("E020", f"split over axis '{key.text}', which {whose}", key.span, help=nearest(key.text, axes))
-        elif axes[key.text] is None:
-            sink.add(
-                "E020",
-                f"the token axis '{key.text}' cannot be split",
-                key.span,
-                help="engines share out tokens: mesh: tokens",
-            )
-        elif over:
-            found[key.text] = over.text
+    for axis, over in given.items():
+        if axis.text not in axes:
+            help = nearest(axis.text, axes)
+            sink.add("E020", f"split over axis '{axis.text}', which {whose}", axis.span, help=help)
+        elif axes[axis.text] is None:
+            help = "engines share out tokens: mesh: tokens"
+            sink.add("E020", f"the token axis '{axis.text}' cannot be split", axis.span, help=help)
+        else:
+            found[axis.text] = over
     return found
-
-
-def _split(sink: Sink, tree: Tree | None, tensors: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
-    """Tensors with the kind's split added; a tensor's own comes first."""
-    axes = {name: extent for tensor in tensors.values() for name, extent in tensor.axes}
-    common = _split_of(sink, tree, axes, "no tensor has") if tensors else {}
-    return {name: _with_split(tensor, common) for name, tensor in tensors.items()}
 
 
 def _with_split(tensor: TensorSpec, common: Mapping[str, str]) -> TensorSpec:
     own = {axis: over for axis, over in common.items() if axis in dict(tensor.axes)}
-    split = {**own, **tensor.split}
-    return TensorSpec(tensor.name, tensor.axes, tensor.dtype, split, tensor.span, tensor.tokens_per_row, tensor.when)
+    return replace(tensor, split={**own, **tensor.split})
 
 
-def parse_storages(
-    sink: Sink, tree: Tree | None, tensors: Mapping[str, TensorSpec], known: set[str]
+def read_storages(
+    sink: Sink, given: Mapping[YamlScalar, Tree], tensors: Mapping[str, TensorSpec], known: set[str]
 ) -> dict[str, Storage]:
     """Storage expressions by name, checked against the tensors."""
     found = {}
-    for name, (value, span) in named(sink, tree, "storage", LABEL).items():
-        parts = _parts(sink, name, value)
+    for name, tree in given.items():
+        parts = _parts(sink, name.text, tree)
         if parts is None:
             continue
-        found[name] = Storage(name, parts, span)
+        found[name.text] = Storage(name.text, parts, name.span)
         if tensors:
-            check_storage(sink, found[name], tensors, known | {"kernel_block"})
+            check_storage(sink, found[name.text], tensors, known | {"kernel_block"})
     return found
 
 
 def _parts(sink: Sink, name: str, tree: Tree) -> tuple[tuple[str | None, tuple[Item, ...]], ...] | None:
-    if isinstance(tree, YamlTable):
-        parts = {
-            part: _items(sink, value) for part, (value, _) in named(sink, tree, f"storage '{name}'", LABEL).items()
-        }
-        good = {part: items for part, items in parts.items() if items is not None}
-        return tuple(good.items()) if len(good) == len(parts) else None
-    items = _items(sink, tree)
-    return ((None, items),) if items is not None else None
+    if not isinstance(tree, YamlTable):
+        items = _items(sink, tree)
+        return ((None, items),) if items is not None else None
+    trees = STORAGE_PARTS.read(sink, tree, f"storage '{name}'")
+    parts = {part.text: _items(sink, value) for part, value in trees.items()}
+    good = {part: items for part, items in parts.items() if items is not None}
+    return tuple(good.items()) if len(good) == len(parts) else None
 
 
 def _items(sink: Sink, tree: Tree) -> tuple[Item, ...] | None:
     if isinstance(tree, YamlScalar):
         return guarded(sink, lambda: parse_items(tree.text, tree.span, tree.exact))
-    sink.add("E023", f"expected a storage expression, not {shape(tree)}", tree.span, help="layer { block { … } }")
+    sink.add("E023", f"expected a storage expression, not {shown(tree)}", tree.span, help="layer { block { … } }")
     return None

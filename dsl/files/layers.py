@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.schema.fields import check_names, expression, guarded, integer, shape
+from kvplan.dsl.schema.fields import check_names, guarded, shown
+from kvplan.dsl.schema.shapes import EXPRESSION, WholeShape
 from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
@@ -23,13 +24,13 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
         return _listed(sink, tree, count, drafts)
     if not isinstance(tree, YamlScalar) or tree.empty:
         help = "a list of numbers, all, drafts, or an expression of layer"
-        sink.add("K012", f"layers cannot be {shape(tree)}", tree.span, help=help)
+        sink.add("K012", f"layers cannot be {shown(tree)}", tree.span, help=help)
         return ()
     if tree.text == ALL:
         return tuple(range(count))
     if tree.text == DRAFTS:
         return _drafts(sink, tree.span, count, drafts)
-    return _meant(sink, expression(sink, tree, "layers"), tree.span, count)
+    return _true_layers(sink, EXPRESSION.read(sink, tree, "layers"), tree.span, count)
 
 
 def _drafts(sink: Sink, span: SourceSpan, count: int, drafts: int) -> tuple[int, ...]:
@@ -38,21 +39,21 @@ def _drafts(sink: Sink, span: SourceSpan, count: int, drafts: int) -> tuple[int,
     return tuple(range(count, count + drafts))
 
 
-def _meant(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) -> tuple[int, ...]:
+def _true_layers(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) -> tuple[int, ...]:
     """The model's layers that an expression is true for."""
     if expr is None:
         return ()
     before = len(sink.found)
     check_names(sink, expr, ("layer", "layers"), "all, drafts, a list, or an expression of layer: layer % 4 == 3")
-    found: list[int] = []
+    layers: list[int] = []
     for layer in range(count):
         if len(sink.found) > before:
             return ()
         if _truth(sink, expr, layer, count):
-            found.append(layer)
-    if count and not found and len(sink.found) == before:
+            layers.append(layer)
+    if count and not layers and len(sink.found) == before:
         sink.add("K012", f"{expr.text} is true for none of {count} layers", span)
-    return tuple(found)
+    return tuple(layers)
 
 
 def _truth(sink: Sink, expr: Expr, layer: int, count: int) -> bool:
@@ -66,7 +67,8 @@ def _truth(sink: Sink, expr: Expr, layer: int, count: int) -> bool:
 def _listed(sink: Sink, tree: YamlList, count: int, drafts: int) -> tuple[int, ...]:
     if not tree.items:
         sink.add("K012", "layers cannot be an empty list", tree.span, help="leave the cache out")
-    numbers = [(number, item.span) for item in tree.items if (number := integer(sink, item, "a layer")) is not None]
+    read = ((WholeShape().read(sink, item, "a layer"), item.span) for item in tree.items)
+    numbers = [(number, span) for number, span in read if number is not None]
     most = count + drafts
     for number, span in numbers:
         if count and number >= most:

@@ -13,24 +13,13 @@ from kvplan.dsl.files.variants import notes
 from kvplan.dsl.lang.nodes import Expr, Value
 from kvplan.dsl.model import Cache, Kind, Model, Param
 from kvplan.dsl.rules.config_rules import parse_own
-from kvplan.dsl.schema.fields import (
-    LABEL,
-    check_names,
-    entries,
-    expression,
-    fields,
-    guarded,
-    integer,
-    named,
-    scalar,
-    text,
-    truth,
-)
-from kvplan.dsl.schema.model import CACHE, MODEL, MOST_LAYERS
-from kvplan.dsl.schema.params import check_value, checked, dtype_word
+from kvplan.dsl.schema.fields import check_names, entries, guarded
+from kvplan.dsl.schema.model import CACHE, MODEL
+from kvplan.dsl.schema.params import check_value, checked
+from kvplan.dsl.schema.shapes import EXPRESSION, NameShape
 from kvplan.dsl.text.diagnostics import Sink, close, nearest
 from kvplan.dsl.text.source import SourceSpan
-from kvplan.dsl.text.yaml_reader import Tree, YamlTable
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,73 +44,76 @@ class ModelReferences:
 
 def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known: ModelReferences) -> Model:
     """A model, with every error in the sink."""
-    found = fields(sink, root, MODEL.what, MODEL.known, MODEL.required)
-    layers = integer(sink, found.get("layers"), "layers", 1, MOST_LAYERS)
-    drafts = integer(sink, found.get("drafts"), "drafts", 0, MOST_LAYERS)
+    keys = MODEL.read(sink, root)
     # Of a number of drafts that is none it is known that there are some.
-    most = drafts if drafts is not None else int("drafts" in found)
-    entries(sink, found.get("match"), "match")
-    parse_own(sink, found.get("config"), name, lambda kind: known.kinds[kind].params if kind in known.kinds else None)
-    given = named(sink, found.get("caches"), "caches", LABEL)
-    around = ModelContext(layers or 0, most, _values(sink, found), tuple(given))
-    caches = {name: _cache(sink, name, value, place, around, known) for name, (value, place) in given.items()}
-    title, ref = text(sink, found.get("title"), "title"), text(sink, found.get("doc-ref"), "doc-ref")
-    text(sink, found.get("doc"), "doc")
-    good = {cache: made for cache, made in caches.items() if made is not None}
-    return Model(name, title, ref, around.layers, around.values, good, span, most, tuple(notes(root)))
+    drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
+    parse_own(sink, keys.config, name, lambda kind: known.kinds[kind].params if kind in known.kinds else None)
+    values: dict[str, Value | None] = {"dtype": keys.dtype, "query_heads": keys.query_heads}
+    around = ModelContext(
+        layers=keys.layers or 0,
+        drafts=drafts,
+        values={word: value for word, value in values.items() if value is not None},
+        caches=tuple(cache.text for cache in keys.caches),
+    )
+    caches = {cache.text: _cache(sink, cache, tree, around, known) for cache, tree in keys.caches.items()}
+    return Model(
+        name=name,
+        title=keys.title,
+        doc_ref=keys.doc_ref,
+        layers=around.layers,
+        values=around.values,
+        caches={cache: made for cache, made in caches.items() if made is not None},
+        span=span,
+        drafts=drafts,
+        notes=tuple(notes(root)),
+    )
 
 
-def _values(sink: Sink, found: Mapping[str, Tree]) -> dict[str, Value]:
-    values: dict[str, Value] = {}
-    dtype = dtype_word(sink, found.get("dtype"), "dtype")
-    heads = integer(sink, found.get("query_heads"), "query_heads")
-    values |= {"dtype": dtype} if dtype is not None else {}
-    return values | ({"query_heads": heads} if heads is not None else {})
-
-
-def _cache(
-    sink: Sink,
-    name: str,
-    tree: Tree,
-    span: SourceSpan,
-    around: ModelContext,
-    known: ModelReferences,
-) -> Cache | None:
-    kinds, values = known.kinds, around.values
-    given = {key.text: value for key, value in entries(sink, tree, f"cache '{name}'").items()}
-    chosen = scalar(sink, given.get("kind"), "kind")
-    if chosen is None:
-        if isinstance(tree, YamlTable) and "kind" not in given:
-            meant = close(name, {*around.caches} - {name})
-            help = f"add kind: …, or did you mean '{meant[0]}'?" if meant else "add kind: …"
-            sink.add("K002", f"cache '{name}' lacks 'kind'", span, help=help)
-        return None
-    if chosen.text not in kinds:
-        help = nearest(chosen.text, kinds) or "a file of your own is named, too, or found with --layouts DIR"
-        sink.add("K008", f"unknown kind '{chosen.text}'", chosen.span, help=help)
-        return None
-    kind = guarded(sink, lambda: kinds[chosen.text])
+def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known: ModelReferences) -> Cache | None:
+    kind = _kind(sink, name, tree, around, known)
     if kind is None:
         return None
-    found = fields(sink, tree, f"cache '{name}' of kind '{kind.name}'", [*CACHE.known, *kind.params], _required(kind))
-    check_tokens(sink, kind.store, f"kind '{kind.name}'", found)
-    needs = parse_needs(sink, found.get("needs"), {*kind.params, *known.outer})
-    params = {key: _param(sink, kind.params[key], found[key], values) for key in kind.params if key in found}
-    good = {key: expr for key, expr in params.items() if expr is not None}
-    check_worth(sink, kind, good, values, span, needs)
-    held = parse_layers(sink, found.get("layers"), around.layers, around.drafts)
-    when = expression(sink, found.get("when"), "when")
-    check_names(sink, when, known.outer)
-    check_condition(sink, when, known.spoken)
-    return Cache(name, kind.name, held, good, span, truth(sink, found.get("optional"), "optional"), needs, when)
+    required = [param.name for param in kind.params.values() if param.default is None]
+    keys = CACHE.read(sink, tree, f"cache '{name.text}' of kind '{kind.name}'", kind.params, required)
+    check_tokens(sink, kind.store, f"kind '{kind.name}'", keys.given)
+    needs = parse_needs(sink, keys.needs, {*kind.params, *known.outer})
+    given = [(param, keys.given[param.name]) for param in kind.params.values() if param.name in keys.given]
+    params = {param.name: _param(sink, param, value, around) for param, value in given}
+    good = {param: expr for param, expr in params.items() if expr is not None}
+    check_worth(sink, kind, good, around.values, name.span, needs)
+    check_names(sink, keys.when, known.outer)
+    check_condition(sink, keys.when, known.spoken)
+    return Cache(
+        name=name.text,
+        kind=kind.name,
+        layers=parse_layers(sink, keys.layers, around.layers, around.drafts),
+        params=good,
+        span=name.span,
+        optional=keys.optional,
+        needs=needs,
+        when=keys.when,
+    )
 
 
-def _required(kind: Kind) -> list[str]:
-    return [*CACHE.required, *(name for name, param in kind.params.items() if param.default is None)]
+def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known: ModelReferences) -> Kind | None:
+    """The kind that a cache is of; its keys are known with that only. None, reported, where it names none."""
+    given = {key.text: value for key, value in entries(sink, tree, f"cache '{name.text}'").items()}
+    chosen = NameShape("kind").read(sink, given.get("kind"), "kind")
+    if chosen is None:
+        if isinstance(tree, YamlTable) and "kind" not in given:
+            meant = close(name.text, {*around.caches} - {name.text})
+            help = f"add kind: …, or did you mean '{meant[0]}'?" if meant else "add kind: …"
+            sink.add("K002", f"cache '{name.text}' lacks 'kind'", name.span, help=help)
+        return None
+    if chosen.text not in known.kinds:
+        help = nearest(chosen.text, known.kinds) or "a file of your own is named, too, or found with --layouts DIR"
+        sink.add("K008", f"unknown kind '{chosen.text}'", chosen.span, help=help)
+        return None
+    return guarded(sink, lambda: known.kinds[chosen.text])
 
 
-def _param(sink: Sink, param: Param, tree: Tree, values: Mapping[str, Value]) -> Expr | None:
+def _param(sink: Sink, param: Param, tree: Tree, around: ModelContext) -> Expr | None:
     before = len(sink.found)
-    expr = checked(sink, param, expression(sink, tree, f"'{param.name}'"))
-    check_value(sink, param, expr, {"dtype", "query_heads"} | set(values))
+    expr = checked(sink, param, EXPRESSION.read(sink, tree, f"'{param.name}'"))
+    check_value(sink, param, expr, {"dtype", "query_heads"} | set(around.values))
     return expr if len(sink.found) == before else None

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kvplan.dsl.files.documents import open_document
-from kvplan.dsl.schema.fields import LABEL, named, shape
-from kvplan.dsl.schema.model import FAMILY as FAMILY
-from kvplan.dsl.schema.model import ONCE
+from kvplan.dsl.schema.fields import entries
+from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
 from kvplan.dsl.text.diagnostics import DslError, Sink
 from kvplan.dsl.text.overlay import merged, without
 from kvplan.dsl.text.source import SourceSpan
@@ -49,14 +48,11 @@ def place(root: YamlTable, name: str) -> SourceSpan:
 
 def check_variants(sink: Sink, tree: Tree | None) -> None:
     """Report variants that are none: names (K009), shapes (K003), keys that a file has once (K001)."""
-    for name, (value, span) in named(sink, tree, FAMILY, LABEL).items():
-        if not isinstance(value, YamlTable):
-            sink.add("K003", f"variant '{name}' must be a mapping, not {shape(value)}", value.span or span)
-            continue
-        for entry in value.entries:
-            if entry.key.text in ONCE:
+    for name, value in VARIANTS.read(sink, tree, FAMILY).items():
+        for key in entries(sink, value, f"variant '{name.text}'"):
+            if key.text in ONCE:
                 help = "a file says it once, for all its variants"
-                sink.add("K001", f"unknown key '{entry.key.text}' in variant '{name}'", entry.key.span, help=help)
+                sink.add("K001", f"unknown key '{key.text}' in variant '{name.text}'", key.span, help=help)
     if isinstance(tree, YamlTable) and not tree.entries:
         sink.add("K003", f"{FAMILY} must have one model at least", tree.span, help=f"leave {FAMILY} out")
 

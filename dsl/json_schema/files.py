@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from kvplan.dsl.json_schema.models import caches, ref
 from kvplan.dsl.json_schema.shapes import Json, SchemaNames, form
@@ -15,7 +16,13 @@ from kvplan.dsl.schema.shapes import Form
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 # A model has a key `config`, so that the files of that sort come last.
-FILES: Mapping[str, Form] = {"kind": KIND, "engine": ENGINE, "model": MODEL, "deployment": DEPLOYMENT, "config": CONFIG}
+FILES: Mapping[str, Form[Any]] = {
+    "kind": KIND,
+    "engine": ENGINE,
+    "model": MODEL,
+    "deployment": DEPLOYMENT,
+    "config": CONFIG,
+}
 # Files that may be parts: with this key they are laid over another, or others over them.
 PARTS = {"engine": "extends", "model": FAMILY}
 # Forms that many others have, and that are the same in parts.

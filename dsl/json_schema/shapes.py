@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LABEL
 from kvplan.dsl.schema.shapes import (
+    DtypeShape,
     EitherShape,
     ExpressionShape,
     Form,
+    LaterShape,
     ListShape,
     MapShape,
     NameShape,
     ScalarShape,
     Shape,
+    TextShape,
+    TokensShape,
+    TruthShape,
     WholeShape,
     WordShape,
 )
@@ -43,34 +49,41 @@ class SchemaNames:
     partial: bool = False
 
 
-def of(shape: Shape, names: SchemaNames) -> Json:
+def of(shape: Shape[Any], names: SchemaNames) -> Json:
     """The schema of one shape."""
     match shape:
-        case ScalarShape():
-            return _scalar(shape)
+        case ScalarShape() | TextShape():
+            return {"type": TEXTS, "pattern": f"^({shape.pattern})$"} if shape.pattern else {"type": TEXTS}
         case ExpressionShape():
-            return {"type": [*EXPRESSIONS, *(["null"] if shape.token else [])]}
+            return {"type": EXPRESSIONS}
+        case TokensShape():
+            return {"type": [*EXPRESSIONS, "null"]}
         case WholeShape():
             return {
                 "type": "integer",
                 "minimum": shape.least,
                 **({} if shape.most is None else {"maximum": shape.most}),
             }
-        case WordShape():
-            return _word(shape)
+        case WordShape(values, option):
+            return _word(values, option)
+        case TruthShape(values) | DtypeShape(values):
+            return _word(values)
         case NameShape():
             return _known(shape, names)
         case ListShape():
             return _many(shape, names)
         case MapShape():
             return _named(shape, names)
-        case EitherShape():
-            return {"anyOf": [of(one, names) for one in shape.shapes]}
+        case EitherShape(shapes):
+            return {"anyOf": [of(each, names) for each in shapes]}
+        case LaterShape(inner):
+            return of(inner, names)
         case Form():
             return names.refs.get(shape.what) or form(shape, names)
+    raise TypeError(f"no schema for {shape}")
 
 
-def form(shape: Form, names: SchemaNames, more: Mapping[str, object] | None = None) -> Json:
+def form(shape: Form[Any], names: SchemaNames, more: Mapping[str, object] | None = None) -> Json:
     """The schema of a mapping with its keys and, where `more` says what they are, all others that it may have."""
     keys = {key.name: {**of(key.shape, names), "description": key.doc} for key in shape.keys}
     rest = of(shape.rest, names) if shape.rest and more is None else False
@@ -92,13 +105,9 @@ def choice(words: Sequence[str]) -> Json:
     return {"anyOf": [{"enum": _spelt(words)}, {"type": "string", "not": {"pattern": f"^({bare})$"}}]}
 
 
-def _scalar(shape: ScalarShape) -> Json:
-    return {"type": TEXTS, "pattern": f"^({shape.pattern})$"} if shape.pattern else {"type": TEXTS}
-
-
-def _word(shape: WordShape) -> Json:
-    words: Json = {"enum": _spelt(shape.values)}
-    return {"anyOf": [words, {"type": "string", "pattern": "^\\{[^{}]*\\}$"}]} if shape.option else words
+def _word(values: Sequence[str], option: bool = False) -> Json:
+    words: Json = {"enum": _spelt(values)}
+    return {"anyOf": [words, {"type": "string", "pattern": "^\\{[^{}]*\\}$"}]} if option else words
 
 
 def _spelt(words: Sequence[str]) -> list[object]:
@@ -109,21 +118,21 @@ def _spelt(words: Sequence[str]) -> list[object]:
 
 def _known(shape: NameShape, names: SchemaNames) -> Json:
     """Names that are known are proposed; any other may be that of a file that was not."""
-    words = [*names.known.get(shape.sort, ()), *shape.words]
+    words = [*names.known.get(shape.file_type, ()), *shape.words]
     return {"anyOf": [{"enum": words}, {"type": NAMES}]} if words else {"type": NAMES}
 
 
-def _many(shape: ListShape, names: SchemaNames) -> Json:
+def _many(shape: ListShape[Any], names: SchemaNames) -> Json:
     item = of(shape.of, replace(names, partial=False))  # lists are not merged
     several: Json = {"type": "array", "items": item}
     return {"anyOf": [item, several]} if shape.bare else several
 
 
-def _named(shape: MapShape, names: SchemaNames) -> Json:
+def _named(shape: MapShape[Any], names: SchemaNames) -> Json:
     inner = of(shape.of, names)
     required = {"required": list(shape.must)} if shape.must and not names.partial else {}
     if shape.keys:
-        whose = (*names.known.get(shape.keys.sort, ()), *shape.keys.words)
+        whose = (*names.known.get(shape.keys.file_type, ()), *shape.keys.words)
         keys = {"properties": dict.fromkeys(whose, inner), "patternProperties": {**NOTES}}
         return {"type": "object", **keys, "additionalProperties": inner, **required}
     pattern = LABEL.pattern if shape.label else IDENTIFIER.pattern

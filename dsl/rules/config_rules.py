@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import Rule
-from kvplan.dsl.rules.rule import Params, foreign, parse_rules
-from kvplan.dsl.schema.fields import LABEL, fields, items, named, text, words
-from kvplan.dsl.schema.model import CONFIG, OWN, REMARK
+from kvplan.dsl.rules.rule import Params, parse_rules
+from kvplan.dsl.schema.model import CONFIG, OWN, RemarkKeys
 from kvplan.dsl.text.diagnostics import Sink
-from kvplan.dsl.text.source import SourceSpan
-from kvplan.dsl.text.yaml_reader import Tree, YamlTable
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +44,29 @@ class ConfigRules:
     always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
 
 
-def parse_reading(sink: Sink, root: YamlTable, name: str, span: SourceSpan) -> ConfigRules:
+def parse_reading(sink: Sink, root: YamlTable, name: str) -> ConfigRules:
     """A config file, with every error in the sink."""
-    found = fields(sink, root, CONFIG.what, CONFIG.known, CONFIG.required)
-    text(sink, found.get("title"), "title")
-    inside, match, about, aside = (words(sink, found.get(key), key) for key in ("inside", "match", "about", "aside"))
-    remarks, faults = (_remarks(sink, found.get(key), key) for key in ("remarks", "faults"))
-    return ConfigRules(name, inside, match, _words(sink, found.get("words")), remarks, (), faults, about, aside)
+    keys = CONFIG.read(sink, root)
+    return ConfigRules(
+        name=name,
+        inside=keys.inside,
+        match=keys.match,
+        words=_words(keys.words),
+        remarks=_remarks(keys.remarks),
+        faults=_remarks(keys.faults),
+        about=keys.about,
+        aside=keys.aside,
+    )
 
 
 def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> ConfigRules:
     """What the model file `name` says under `config`."""
-    if tree is None:
-        return ConfigRules(name)
-    found = fields(sink, tree, OWN.what, OWN.known)
+    keys = OWN.read(sink, tree)
     rules: tuple[Rule, ...] = ()
-    for cache, (value, span) in named(sink, found.get("caches"), "caches of config", LABEL).items():
-        made = parse_rules(sink, value, f"cache '{cache}' of config", params_of)
-        rules += tuple(replace(rule, name=cache, span=span) for rule in made)
-    words_, remarks = _words(sink, found.get("words")), _remarks(sink, found.get("remarks"), "remarks")
-    return ConfigRules(name, (), (), words_, remarks, rules)
+    for cache, given in keys.caches.items():
+        made = parse_rules(sink, given, f"cache '{cache.text}' of config", params_of)
+        rules += tuple(replace(rule, name=cache.text, span=cache.span) for rule in made)
+    return ConfigRules(name, words=_words(keys.words), remarks=_remarks(keys.remarks), caches=rules)
 
 
 def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
@@ -79,17 +80,9 @@ def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
     return replace(general, words=words_, remarks=remarks, caches=caches)
 
 
-def _words(sink: Sink, tree: Tree | None) -> tuple[tuple[str, Expr], ...]:
-    exprs = {name: foreign(sink, value, name) for name, (value, _) in named(sink, tree, "words").items()}
-    return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
+def _words(given: Mapping[YamlScalar, Expr]) -> tuple[tuple[str, Expr], ...]:
+    return tuple((name.text, expr) for name, expr in given.items())
 
 
-def _remarks(sink: Sink, tree: Tree | None, what: str) -> tuple[RemarkRule, ...]:
-    made = [_remark(sink, item) for item in items(sink, tree, what)]
-    return tuple(remark for remark in made if remark is not None)
-
-
-def _remark(sink: Sink, tree: Tree) -> RemarkRule | None:
-    found: Mapping[str, Tree] = fields(sink, tree, REMARK.what, REMARK.known, REMARK.required)
-    when, say = foreign(sink, found.get("when"), "when"), text(sink, found.get("say"), "say")
-    return RemarkRule(when, say) if when and say else None
+def _remarks(given: Iterable[RemarkKeys]) -> tuple[RemarkRule, ...]:
+    return tuple(RemarkRule(keys.when, keys.say.text) for keys in given if keys.when and keys.say)

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.expr import EVERY, parse_expr
-from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import Param, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
-from kvplan.dsl.schema.fields import LABEL, entries, fields, guarded, scalar, shape, words
+from kvplan.dsl.schema.fields import LABEL, shown
 from kvplan.dsl.schema.kind import RULE
 from kvplan.dsl.schema.params import checked
+from kvplan.dsl.schema.shapes import FOREIGN, NameShape
 from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
 
@@ -48,43 +47,33 @@ def parse_rules(
     Reports K001, K003, K008 and errors of expressions.
     """
     items = tree.items if isinstance(tree, YamlList) else (tree,) if tree is not None else ()
-    made = [_rule(sink, item, what, params_of, kind, tuple(more)) for item in items]
-    return tuple(rule for rule in made if rule is not None)
+    rules = [_rule(sink, item, what, params_of, kind, tuple(more)) for item in items]
+    return tuple(rule for rule in rules if rule is not None)
 
 
 def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str, more: tuple[str, ...]) -> Rule | None:
     if not isinstance(tree, YamlTable):
-        sink.add("K003", f"{what} must be a mapping or a list of mappings, not {shape(tree)}", tree.span)
+        sink.add("K003", f"{what} must be a mapping or a list of mappings, not {shown(tree)}", tree.span)
         return None
-    given = {key.text: value for key, value in entries(sink, tree, what).items()}
-    chosen = scalar(sink, given.get("kind"), "kind") if not kind else None
+    chosen = NameShape("kind").read(sink, tree.get("kind"), "kind") if not kind else None
     about = kind or (chosen.text if chosen else "")
     params = params_of(about)
     if params is None:
-        code, said = ("K008", f"unknown kind '{about}'") if about else ("K002", f"{what} lacks 'kind'")
-        sink.add(code, said, chosen.span if chosen else tree.span)
+        code, message = ("K008", f"unknown kind '{about}'") if about else ("K002", f"{what} lacks 'kind'")
+        sink.add(code, message, chosen.span if chosen else tree.span)
         return None
-    own = () if kind else ("kind",)
-    found = fields(sink, tree, what, [*RULE.known, *own, *more, *params])
-    exprs = {name: checked(sink, params[name], foreign(sink, found[name], name)) for name in params if name in found}
+    keys = RULE.read(sink, tree, what, (*(() if kind else ("kind",)), *more, *params))
+    exprs = {
+        name: checked(sink, params[name], FOREIGN.read(sink, keys.given[name], f"'{name}'"))
+        for name in params
+        if name in keys.given
+    }
     good = {name: expr for name, expr in exprs.items() if expr is not None}
-    when, covers = foreign(sink, found.get("when"), "when"), words(sink, found.get("covers"), "covers")
-    return Rule(about, _name(sink, found.get("name"), about), when, good, tree.span, covers)
-
-
-def foreign(sink: Sink, tree: Tree | None, what: str) -> Expr | None:
-    """An expression over foreign values, with every error in the sink."""
-    found = scalar(sink, tree, f"'{what}'")
-    return guarded(sink, lambda: parse_expr(found.text, found.span, found.exact, EVERY)) if found else None
-
-
-def _name(sink: Sink, tree: Tree | None, kind: str) -> str:
-    found = scalar(sink, tree, "name")
-    if found and not LABEL.fullmatch(found.text):
-        sink.add(
-            "K009", f"'{found.text}' cannot be the name of a cache", found.span, help="letters, digits, -, _ and ."
-        )
-    return found.text if found else kind
+    if keys.name and not LABEL.fullmatch(keys.name.text):
+        message = f"'{keys.name.text}' cannot be the name of a cache"
+        sink.add("K009", message, keys.name.span, help="letters, digits, -, _ and .")
+    name = keys.name.text if keys.name else about
+    return Rule(kind=about, name=name, when=keys.when, params=good, span=tree.span, covers=keys.covers)
 
 
 def first(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[str, ...]]:

@@ -2,125 +2,126 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import LABEL
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
+    FOREIGN,
     STORAGE,
     TEXT,
+    DocumentKeys,
     EitherShape,
-    ExpressionShape,
     Form,
-    FormKey,
+    FormKeys,
+    LaterShape,
     ListShape,
     MapShape,
     NameShape,
     ScalarShape,
+    TextShape,
+    TokensShape,
     WordShape,
     document,
+    key,
 )
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
 
 TYPES = ("int", "dtype", "name", "sizes")
 STORES = ("tokens", "ring", "state")
 ALL = "all"
 LENGTH = "[a-z][a-z0-9_]*"
+WHOSE = NameShape("kind", (*STORES, "default"))
+SPLIT = MapShape(TextShape("mesh axis"))
+STORAGE_PARTS: MapShape[Tree] = MapShape(LaterShape(STORAGE), label=True)
+STORAGES: MapShape[Tree] = MapShape(EitherShape((STORAGE, STORAGE_PARTS)), label=True)
 
-PARAM = Form(
-    "a parameter",
-    (
-        FormKey(
-            "type",
-            WordShape(TYPES),
-            "what its values are: whole numbers, which is the default; element types; words; sets of sizes",
-        ),
-        FormKey("default", EXPRESSION, "its value where none is given; a parameter without one is required"),
-        FormKey("values", ListShape(ScalarShape("word"), bare=True), "the words that it may be"),
-        FormKey("aliases", MapShape(ScalarShape("word")), "other words, each for one of `values`"),
-        FormKey("doc", TEXT, "what it is, for people"),
-    ),
-)
-NEEDS = Form(
-    "needs",
-    (
-        FormKey(
-            "window",
-            EXPRESSION,
-            "those among the last `window` − 1: the window of the next token includes that token itself",
-        ),
-        FormKey("retain", EXPRESSION, "those before the window, this many more"),
-        FormKey(
-            "chunk",
-            EXPRESSION,
-            "those in the chunk of `end`, from `end // chunk * chunk` on; none where `end` begins a chunk",
-        ),
-        FormKey("sink", EXPRESSION, "the first tokens of the whole request, besides those of the window or chunk"),
-    ),
-)
+
+@dataclass(frozen=True, slots=True)
+class ParamKeys(FormKeys):
+    type: str = key(
+        WordShape(TYPES),
+        "what its values are: whole numbers, which is the default; element types; words; sets of sizes",
+    )
+    default: Expr | None = key(EXPRESSION, "its value where none is given; a parameter without one is required")
+    values: tuple[str, ...] = key(ListShape(TextShape("word"), bare=True), "the words that it may be")
+    aliases: dict[YamlScalar, YamlScalar] = key(MapShape(ScalarShape("word")), "other words, each for one of `values`")
+    doc: str = key(TEXT, "what it is, for people")
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsKeys(FormKeys):
+    window: Expr | None = key(
+        EXPRESSION, "those among the last `window` − 1: the window of the next token includes that token itself"
+    )
+    retain: Expr | None = key(EXPRESSION, "those before the window, this many more")
+    chunk: Expr | None = key(
+        EXPRESSION, "those in the chunk of `end`, from `end // chunk * chunk` on; none where `end` begins a chunk"
+    )
+    sink: Expr | None = key(EXPRESSION, "the first tokens of the whole request, besides those of the window or chunk")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleKeys(FormKeys):
+    name: YamlScalar | None = key(
+        ScalarShape("name", LABEL.pattern), "what the cache is called; the kind's name if not given"
+    )
+    when: Expr | None = key(FOREIGN, "where it is false, or asks for what is not there, the rule does not hold")
+    covers: tuple[str, ...] = key(
+        ListShape(TextShape("key"), bare=True),
+        "keys of a configuration that are about such a cache, and of which no number is needed",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TensorKeys(FormKeys):
+    axes: dict[YamlScalar, Tree] = key(
+        MapShape(TokensShape()),
+        "its axes in logical order, each with its extent; the token axis has `~`",
+        required=True,
+    )
+    dtype: Expr | None = key(EXPRESSION, "an element type, or an expression for one", required=True)
+    when: Expr | None = key(EXPRESSION, "where it is false, the tensor is not stored, and storage expressions skip it")
+    split: dict[YamlScalar, str] = key(SPLIT, "axis → mesh axis that it is shared over; comes before the kind's")
+
+
+PARAM = Form("a parameter", ParamKeys)
+NEEDS = Form("needs", NeedsKeys)
 NEEDED = EitherShape((WordShape((ALL,)), NEEDS))
-RULE = Form(
-    "a rule",
-    (
-        FormKey("name", ScalarShape("name", LABEL.pattern), "what the cache is called; the kind's name if not given"),
-        FormKey("when", EXPRESSION, "where it is false, or asks for what is not there, the rule does not hold"),
-        FormKey(
-            "covers",
-            ListShape(ScalarShape("key"), bare=True),
-            "keys of a configuration that are about such a cache, and of which no number is needed",
-        ),
-    ),
-    rest=EXPRESSION,
-)
-TENSOR = Form(
-    "a tensor",
-    (
-        FormKey(
-            "axes",
-            MapShape(ExpressionShape(token=True)),
-            "its axes in logical order, each with its extent; the token axis has `~`",
-            True,
-        ),
-        FormKey("dtype", EXPRESSION, "an element type, or an expression for one", True),
-        FormKey("when", EXPRESSION, "where it is false, the tensor is not stored, and storage expressions skip it"),
-        FormKey(
-            "split",
-            MapShape(ScalarShape("mesh axis")),
-            "axis → mesh axis that it is shared over; comes before the kind's",
-        ),
-    ),
-)
-KIND = document(
-    "kind",
-    "a kind",
-    "what a family of caches stores, and the ways in which it can lie in memory",
-    FormKey("params", MapShape(PARAM), "the numbers and words that a model gives"),
-    FormKey(
-        "store",
+RULE = Form("a rule", RuleKeys, rest=FOREIGN)
+TENSOR = Form("a tensor", TensorKeys)
+
+
+@dataclass(frozen=True, slots=True)
+class KindKeys(DocumentKeys):
+    params: dict[YamlScalar, ParamKeys] = key(MapShape(PARAM), "the numbers and words that a model gives")
+    store: str = key(
         WordShape(STORES),
         "`tokens`: grows with the context; `ring`: the last so many tokens; `state`: one slot per request",
-        True,
-    ),
-    FormKey("ring", EXPRESSION, "how many tokens a ring keeps; goes with `store: ring`"),
-    FormKey("needs", NEEDED, "which tokens a reader must have: `all`, which is the default, or limits"),
-    FormKey(
-        "length",
+        required=True,
+    )
+    ring: Expr | None = key(EXPRESSION, "how many tokens a ring keeps; goes with `store: ring`")
+    needs: Tree | None = key(NEEDED, "which tokens a reader must have: `all`, which is the default, or limits")
+    length: YamlScalar | None = key(
         ScalarShape("name", LENGTH),
         "the name of the range of tokens that a request gives for such caches; `context` if not given",
-    ),
-    FormKey(
-        "split",
-        MapShape(ScalarShape("mesh axis")),
-        "axis → mesh axis that it is shared over. More workers than items hold copies",
-    ),
-    FormKey("tensors", MapShape(TENSOR), "what is stored", True),
-    FormKey(
-        "storage",
-        MapShape(EitherShape((STORAGE, MapShape(STORAGE, label=True))), label=True),
+    )
+    split: dict[YamlScalar, str] = key(
+        SPLIT, "axis → mesh axis that it is shared over. More workers than items hold copies"
+    )
+    tensors: dict[YamlScalar, TensorKeys] = key(MapShape(TENSOR), "what is stored", required=True)
+    storage: dict[YamlScalar, Tree] = key(
+        STORAGES,
         "in which ways it may lie in memory: a storage expression, or several by name, an allocation each",
-        True,
-    ),
-    FormKey(
-        "match",
+        required=True,
+    )
+    match: Tree | None = key(
         EitherShape((RULE, ListShape(RULE))),
         "where a checkpoint's configuration has such caches: parameters of the kind as expressions of its values",
-    ),
+    )
+
+
+KIND = document(
+    "kind", "a kind", "what a family of caches stores, and the ways in which it can lie in memory", KindKeys
 )
-WHOSE = NameShape("kind", (*STORES, "default"))

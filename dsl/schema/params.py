@@ -3,53 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, Name, Number, Text
 from kvplan.dsl.model import Param
-from kvplan.dsl.schema.fields import check_names, expression, fields, named, scalar, text, word, worded, words
-from kvplan.dsl.schema.kind import PARAM, TYPES
+from kvplan.dsl.schema.fields import check_names, worded
+from kvplan.dsl.schema.kind import ParamKeys
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.source import SourceSpan
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
+from kvplan.dsl.text.yaml_reader import YamlScalar
 
 # What to say of a word where such a value is expected.
 WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expected: multiples(16) or sizes(16, 32)"}
 
 
-def parse_params(sink: Sink, tree: Tree | None, what: str) -> dict[str, Param]:
-    """Parameters by name. Reports K… and E… errors."""
-    found = named(sink, tree, what)
-    return {name: _param(sink, name, value, span) for name, (value, span) in found.items()}
+def read_params(sink: Sink, given: Mapping[YamlScalar, ParamKeys]) -> dict[str, Param]:
+    """Parameters by name. Reports T…, K010."""
+    return {name.text: _param(sink, name, keys) for name, keys in given.items()}
 
 
-def _param(sink: Sink, name: str, tree: Tree, span: SourceSpan) -> Param:
-    found = fields(sink, tree, f"'{name}'", PARAM.known)
-    kind = word(sink, found.get("type"), "type", TYPES, "int")
-    values = words(sink, found.get("values"), "values")
-    aliases = _aliases(sink, found.get("aliases"), values)
-    default = expression(sink, found.get("default"), "default")
-    param = Param(name, kind, None, values, aliases, text(sink, found.get("doc"), "doc"), span)
-    settled = checked(sink, param, default)
-    return Param(name, kind, settled, values, aliases, param.doc, span)
-
-
-def _aliases(sink: Sink, tree: Tree | None, values: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for alias, (value, _) in named(sink, tree, "aliases").items():
-        meant = scalar(sink, value, f"alias '{alias}'")
-        if meant is None:
-            continue
-        if meant.text not in values:
-            sink.add(
-                "K010",
-                f"alias '{alias}' stands for '{meant.text}', which is no value",
-                meant.span,
-                help=nearest(meant.text, values),
-            )
-        found[alias] = meant.text
-    return found
+def _param(sink: Sink, name: YamlScalar, keys: ParamKeys) -> Param:
+    for alias, word in keys.aliases.items():
+        if word.text not in keys.values:
+            message = f"alias '{alias.text}' stands for '{word.text}', which is no value"
+            sink.add("K010", message, word.span, help=nearest(word.text, keys.values))
+    param = Param(
+        name=name.text,
+        type=keys.type,
+        default=None,
+        values=keys.values,
+        aliases={alias.text: word.text for alias, word in keys.aliases.items()},
+        doc=keys.doc,
+        span=name.span,
+    )
+    return replace(param, default=checked(sink, param, keys.default))
 
 
 def meanings(param: Param) -> Mapping[str, str]:
@@ -132,13 +120,3 @@ def _walk(sink: Sink, exprs: Mapping[str, Expr], path: tuple[str, ...], done: se
         sink.add("E007", f"'{other}' needs itself: {shown}", exprs[other].tree.span, help="give one of them a value")
         done.update(circle)
     done.add(name)
-
-
-def dtype_word(sink: Sink, tree: Tree | None, what: str) -> str | None:
-    """The canonical name of an element type written as a plain word (T002)."""
-    found: YamlScalar | None = scalar(sink, tree, what)
-    if found is None:
-        return None
-    if found.text not in dtypes.NAMES:
-        sink.add("T002", f"'{found.text}' is not an element type", found.span, help=nearest(found.text, dtypes.NAMES))
-    return dtypes.canonical(found.text)

@@ -1,13 +1,36 @@
-"""What the mappings of layout files look like: which keys they have, which of them must be there, what each may be.
+"""Shapes of the values in layout files. Each is said once: it reads a tree, and JSON Schemas and docs are made of it.
 
-Readers take their keys and words from these definitions; JSON Schemas and the tables of docs/dsl.md are made of them.
+A shape's `read` gives a typed value and reports what is wrong with the tree; `what` names the value in messages. What
+one key says of another is the readers' part, in `files` and `rules`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from typing import Any, Generic, Protocol, TypeVar
 
 from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.expr import ARITY, EVERY, parse_expr
+from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LABEL, entries, fields, guarded, shown
+from kvplan.dsl.text.diagnostics import Sink, listed, nearest
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
+
+T = TypeVar("T")
+R = TypeVar("R", covariant=True)
+K = TypeVar("K", bound="FormKeys")
+INTEGER = re.compile(r"0|[1-9][0-9]{0,17}")
+DECIMAL = "numbers are decimal, without quotes or leading zeros"
+
+
+class Shape(Protocol[R]):
+    """What a value may be."""
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> R:
+        """The value; a harmless one where there is none or a wrong one, which is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,114 +40,279 @@ class ScalarShape:
     what: str
     pattern: str = ""
 
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> YamlScalar | None:
+        if tree is None or (isinstance(tree, YamlScalar) and not tree.empty):
+            return tree
+        sink.add("K003", f"{what} must be a single value, not {shown(tree)}", tree.span)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class TextShape:
+    """A single value as text, empty if not given."""
+
+    what: str = "text"
+    pattern: str = ""
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> str:
+        scalar = SCALAR.read(sink, tree, what)
+        return scalar.text if scalar else ""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpressionShape:
-    """An expression, where `token` is true also `~`, which stands for the tokens."""
+    """An expression, where `foreign` is true over what a configuration or a dump says."""
 
-    token: bool = False
+    foreign: bool = False
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> Expr | None:
+        if tree is None:
+            return None
+        if not isinstance(tree, YamlScalar):
+            help = "quote an expression that begins with a bracket"
+            sink.add("E023", f"{what} must be an expression, not {shown(tree)}", tree.span, help=help)
+            return None
+        return guarded(sink, lambda: parse_expr(tree.text, tree.span, tree.exact, EVERY if self.foreign else ARITY))
 
 
 @dataclass(frozen=True, slots=True)
 class WholeShape:
-    """A whole number from `least`, to `most` if that is not None."""
+    """A whole number from `least`, to `most` if that is not None; K013 for any other."""
 
     least: int = 0
     most: int | None = None
 
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> int | None:
+        scalar = SCALAR.read(sink, tree, what)
+        if scalar is None:
+            return None
+        number = None if scalar.quoted or not INTEGER.fullmatch(scalar.text) else int(scalar.text)
+        if number is not None and number >= self.least and (self.most is None or number <= self.most):
+            return number
+        whole = f"a whole number from {self.least}" + ("" if self.most is None else f" to {self.most}")
+        help = DECIMAL if number is None else ""
+        sink.add("K013", f"{what} must be {whole}, not '{scalar.text}'", scalar.span, help=help)
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class WordShape:
-    """One of `values`; where `option` is true also `{option}`, the value of an engine's option."""
+    """One of `values`, the first if not given; where `option` is true also `{option}`, the value of an engine's."""
 
     values: tuple[str, ...]
     option: bool = False
 
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> str:
+        scalar = SCALAR.read(sink, tree, what)
+        if scalar is None or scalar.text in self.values or (self.option and "{" in scalar.text):
+            return scalar.text if scalar else self.values[0]
+        sink.add("K010", f"{what} cannot be '{scalar.text}'", scalar.span, help=nearest(scalar.text, self.values))
+        return self.values[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TruthShape:
+    """`true` or `false`, which it is if not given."""
+
+    values: tuple[str, ...] = ("false", "true")
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> bool:
+        return WordShape(self.values).read(sink, tree, what) == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class DtypeShape:
+    """An element type by any of its names, read as the one that counts; T002 for any other word."""
+
+    values: tuple[str, ...] = dtypes.NAMES
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> str | None:
+        scalar = SCALAR.read(sink, tree, what)
+        if scalar and scalar.text not in self.values:
+            help = nearest(scalar.text, self.values)
+            sink.add("T002", f"'{scalar.text}' is not an element type", scalar.span, help=help)
+        return dtypes.canonical(scalar.text) if scalar else None
+
 
 @dataclass(frozen=True, slots=True)
 class NameShape:
-    """The name of something that a file of the sort `sort` describes, or one of `words`."""
+    """The name of something that a file of the type `file_type` describes, or one of `words`."""
 
-    sort: str
+    file_type: str
     words: tuple[str, ...] = ()
 
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> YamlScalar | None:
+        return SCALAR.read(sink, tree, what)
+
 
 @dataclass(frozen=True, slots=True)
-class ListShape:
-    """A list; where `bare` is true a single value is a list of one."""
+class TokensShape:
+    """An axis' extent: an expression, or `~` for the tokens. A reader takes it apart."""
 
-    of: Shape
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> Tree | None:
+        return tree
+
+
+@dataclass(frozen=True, slots=True)
+class ListShape(Generic[T]):
+    """A list; where `bare` is true a single value is a list of one. Items that cannot be read are left out."""
+
+    of: Shape[T | None]
     bare: bool = False
 
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> tuple[T, ...]:
+        bare = self.bare and tree is not None and not isinstance(tree, YamlList)
+        if tree is not None and not bare and not isinstance(tree, YamlList):
+            sink.add("K003", f"{what} must be a list, not {shown(tree)}", tree.span)
+        items = (tree,) if bare else tree.items if isinstance(tree, YamlList) else ()
+        # A form says itself what it is.
+        inner = self.of.what if isinstance(self.of, Form) else what if bare else f"an item of {what}"
+        values = [self.of.read(sink, item, inner) for item in items]
+        return tuple(value for value in values if value is not None)
+
 
 @dataclass(frozen=True, slots=True)
-class MapShape:
+class MapShape(Generic[T]):
     """A mapping from names to values of one shape: names of expressions, or labels, or what `keys` says.
 
-    `must`: the names that are always there.
+    `must`: the names that are always there (K002). Values that cannot be read are left out.
     """
 
-    of: Shape
+    of: Shape[T | None]
     label: bool = False
     keys: NameShape | None = None
     must: tuple[str, ...] = ()
 
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> dict[YamlScalar, T]:
+        """The values by their names, each with its place. Reports names that cannot be (K009)."""
+        given = entries(sink, tree, what)
+        good = {key: value for key, value in given.items() if self._is_name(sink, key, what)}
+        noun = f"{self.of.what.split()[-1]} " if isinstance(self.of, Form) else ""
+        values = {key: self.of.read(sink, value, f"{noun}'{key.text}'") for key, value in good.items()}
+        self._check_must(sink, tree, {key.text for key in given}, what)
+        return {key: value for key, value in values.items() if value is not None}
+
+    def _is_name(self, sink: Sink, key: YamlScalar, what: str) -> bool:
+        pattern = LABEL if self.label else IDENTIFIER
+        if self.keys is not None or (pattern.fullmatch(key.text) and key.text not in KEYWORDS):
+            return True
+        letters = "letters, digits, -, _ and ." if self.label else "letters, digits and _"
+        sink.add("K009", f"'{key.text}' cannot be a name in {what}", key.span, help=letters)
+        return False
+
+    def _check_must(self, sink: Sink, tree: Tree | None, given: set[str], what: str) -> None:
+        missing = [name for name in self.must if name not in given]
+        if tree is not None and missing:
+            help = f"add {', '.join(f'{name}: …' for name in missing)}"
+            sink.add("K002", f"{what} lacks {listed(missing, 'and')}", tree.span, help=help)
+
 
 @dataclass(frozen=True, slots=True)
 class EitherShape:
-    """One of several shapes."""
+    """One of several shapes, which a reader tells apart."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[Shape[Any], ...]
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> Tree | None:
+        return tree
+
+
+@dataclass(frozen=True, slots=True)
+class LaterShape:
+    """A value of a known shape that is read once its reader knows more: which further keys it may have, say."""
+
+    of: Shape[Any]
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> Tree | None:
+        return tree
+
+
+@dataclass(frozen=True, slots=True)
+class FormKeys:
+    """A mapping that was read: a field for each key of its form, and the keys that were given as they are written."""
+
+    given: Mapping[str, Tree]
+    tree: Tree | None
 
 
 @dataclass(frozen=True, slots=True)
 class FormKey:
-    """A key of a form: `doc` is a sentence, or what may stand for one, in Markdown."""
+    """A key of a form: `doc` is a sentence, or what may stand for one, in Markdown; `attribute` has its value."""
 
     name: str
-    shape: Shape
+    shape: Shape[Any]
     doc: str
     required: bool = False
+    attribute: str = ""
+
+
+def key(shape: Shape[T], doc: str, required: bool = False, name: str = "") -> T:
+    """A field of a FormKeys that is read as `shape`; `name` is the key where that is not the field's own."""
+    read: T = field(metadata={"key": FormKey(name, shape, doc, required)})
+    return read
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A mapping with keys of its own. `rest`: what further keys are, where something else says which there may be.
-
-    `doc` says what a whole file is about.
+class Form(Generic[K]):
+    """A mapping with keys of its own, which `of` has as fields. `rest`: what further keys are, where something else
+    says which there may be. `doc` says what a whole file is about; `head` are keys that only say what a file is.
     """
 
     what: str
-    keys: tuple[FormKey, ...]
-    rest: Shape | None = None
+    of: type[K]
+    rest: Shape[Any] | None = None
     doc: str = ""
-    known: tuple[str, ...] = field(init=False)
-    required: tuple[str, ...] = field(init=False)
+    head: tuple[FormKey, ...] = ()
+    keys: tuple[FormKey, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "known", tuple(key.name for key in self.keys))
-        object.__setattr__(self, "required", tuple(key.name for key in self.keys if key.required))
+        named = [(each.name, each.metadata["key"]) for each in fields_of(self.of) if "key" in each.metadata]
+        own = (FormKey(k.name or name, k.shape, k.doc, k.required, name) for name, k in named)
+        object.__setattr__(self, "keys", (*self.head, *own))
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        return tuple(key.name for key in self.keys)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return tuple(key.name for key in self.keys if key.required)
 
     def key(self, name: str) -> FormKey:
         return next(key for key in self.keys if key.name == name)
 
+    def read(
+        self, sink: Sink, tree: Tree | None, what: str = "", more: Iterable[str] = (), required: Iterable[str] = ()
+    ) -> K:
+        """The mapping, every field as it is where its key is not given. `more` keys are let by, `required` or not."""
+        what, needed = what or self.what, (*self.required, *required)
+        given = fields(sink, tree, what, (*self.known, *more), needed) if tree is not None else {}
+        own = [key for key in self.keys if key.attribute]
+        values = {key.attribute: key.shape.read(sink, given.get(key.name), key.name) for key in own}
+        return self.of(given=given, tree=tree, **values)
 
-Shape = ScalarShape | ExpressionShape | WholeShape | WordShape | NameShape | ListShape | MapShape | EitherShape | Form
 
-TEXT = ScalarShape("text")
+SCALAR = ScalarShape("value")
+TEXT = TextShape()
+SENTENCE = ScalarShape("text")
 EXPRESSION = ExpressionShape()
+FOREIGN = ExpressionShape(foreign=True)
 STORAGE = ScalarShape("storage expression")
-TRUTH = WordShape(("true", "false"))
-DTYPE = WordShape(dtypes.NAMES)
+TRUTH = TruthShape()
+DTYPE = DtypeShape()
 
 
-def document(sort: str, what: str, doc: str, *keys: FormKey) -> Form:
-    """The form of a file: what all files have, then its own keys."""
-    head = (
-        FormKey("kvplan", WordShape(("1",)), "the version of the format, 1; the first key"),
-        FormKey(sort, ScalarShape("name"), "the name, which is the file's without `.yaml`"),
-        FormKey("title", TEXT, "what it is called, for people", required=sort != "deployment"),
-        FormKey("doc", TEXT, "more, for people"),
-        FormKey("doc-ref", TEXT, "where the numbers or the rules come from"),
-    )
-    return Form(what, (*head, *keys), doc=doc)
+@dataclass(frozen=True, slots=True)
+class DocumentKeys(FormKeys):
+    """What every file may say of itself."""
+
+    title: str = key(TEXT, "what it is called, for people", required=True)
+    doc: str = key(TEXT, "more, for people")
+    doc_ref: str = key(TEXT, "where the numbers or the rules come from", name="doc-ref")
+
+
+def document(file_type: str, what: str, doc: str, of: type[K]) -> Form[K]:
+    """The form of a file: its version and name, then its own keys."""
+    version = FormKey("kvplan", WordShape(("1",)), "the version of the format, 1; the first key")
+    name = FormKey(file_type, ScalarShape("name"), "the name, which is the file's without `.yaml`")
+    return Form(what, of, doc=doc, head=(version, name))

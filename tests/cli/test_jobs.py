@@ -5,9 +5,6 @@ from __future__ import annotations
 from kvplan.cli.jobs import PairJob, deployed, product
 from kvplan.dsl.library import load
 from kvplan.dsl.model import Deployment, PlanSpec
-from kvplan.dsl.text.source import SourceSpan
-
-HERE = SourceSpan("deploy.yaml", 1, 1, 1)
 
 
 def test_product_of_sides() -> None:
@@ -19,15 +16,15 @@ def test_product_of_sides() -> None:
 
 def test_deployment_is_the_sum_of_its_entries() -> None:
     specs = (
-        PlanSpec(("m", "n"), ("tp=1", "tp=2"), ("tp=4",), {"elect": "spread"}, HERE),
-        PlanSpec(("o",), ("tp=1/2",), ("tp=1",), {}, HERE),
+        PlanSpec(("m", "n"), ("tp=1", "tp=2"), ("tp=4",), {"elect": "spread"}),
+        PlanSpec(("o",), ("tp=1/2",), ("tp=1",), {}),
     )
-    jobs = deployed(load(), Deployment("d", "", specs, HERE), {})
+    jobs = deployed(load(), Deployment("d", "", specs), {})
     assert len(jobs) == 6
     assert PairJob("n", "tp=2", "tp=4", {"elect": "spread"}) in jobs
     assert PairJob("o", "tp=2", "tp=1", {}) in jobs
 
 
 def test_command_line_wins() -> None:
-    spec = PlanSpec(("m",), ("tp=1",), ("tp=4",), {"elect": "spread"}, HERE)
-    assert deployed(load(), Deployment("d", "", (spec,), HERE), {"elect": "one"})[0].options == {"elect": "one"}
+    spec = PlanSpec(("m",), ("tp=1",), ("tp=4",), {"elect": "spread"})
+    assert deployed(load(), Deployment("d", "", (spec,)), {"elect": "one"})[0].options == {"elect": "one"}

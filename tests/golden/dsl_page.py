@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tests.paths import ROOT
 
@@ -14,16 +15,20 @@ from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM, RULE, TENSOR
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.shapes import (
-    DTYPE,
-    TRUTH,
+    DocumentKeys,
+    DtypeShape,
     EitherShape,
     ExpressionShape,
     Form,
+    LaterShape,
     ListShape,
     MapShape,
     NameShape,
     ScalarShape,
     Shape,
+    TextShape,
+    TokensShape,
+    TruthShape,
     WholeShape,
     WordShape,
     document,
@@ -31,7 +36,7 @@ from kvplan.dsl.schema.shapes import (
 
 PAGE = ROOT / "docs" / "dsl.md"
 BEGIN, END = "<!-- table: {} -->\n", "<!-- end of table -->"
-FILE = document("kind, engine, model, deployment", "a file", "")
+FILE = document("kind, engine, model, deployment", "a file", "", DocumentKeys)
 EXAMPLES = {
     "kind": "layouts/kinds/gqa.yaml",
     "engine": "layouts/engines/vllm.yaml",
@@ -39,7 +44,7 @@ EXAMPLES = {
     "deployment": "examples/demo.yaml",
 }
 # Forms by the heading that their table stands under; those of one file only begin with its own keys.
-SECTIONS: Mapping[str, tuple[Form, ...]] = {
+SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "models": (MODEL, VARIANT), "caches": (CACHE,), "kinds": (KIND,), "parameters": (PARAM,), "tensors": (TENSOR,),
     "which-tokens-are-needed": (NEEDS,), "engines": (ENGINE,), "requirements": (REQUIRE,), "groups": (GROUPS,),
     "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,), "recognition": (RULE, FOUND),
@@ -77,7 +82,7 @@ def made() -> dict[str, str]:
     }  # fmt: skip
 
 
-def entries(form: Form, common: Iterable[str] = FILE.known) -> list[tuple[str, ...]]:
+def entries(form: Form[Any], common: Iterable[str] = FILE.known) -> list[tuple[str, ...]]:
     """A row for each key; those that all files have, and the one that says what a file is, are left out of its own."""
     left_out = {form.known[1], *common} if form.known[0] == "kvplan" and form is not FILE else set()
     keys = [key for key in form.keys if key.name not in left_out]
@@ -91,31 +96,38 @@ def rows(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *body)).replace("| --- ", "|---")
 
 
-def described(shape: Shape) -> str:
+def described(shape: Shape[Any]) -> str:
     """A shape in words, forms as links to their sections."""
     match shape:
-        case ScalarShape():
+        case ScalarShape() | TextShape():
             return shape.what
-        case ExpressionShape():
+        case ExpressionShape() | TokensShape():
             return "expression"
+        case TruthShape():
+            return "`true` or `false`"
+        case DtypeShape():
+            return "element type"
+        case LaterShape(inner):
+            return described(inner)
         case WholeShape():
             return f"whole number{_range(shape)}"
         case WordShape():
             return _word(shape)
         case NameShape():
-            return f"name of a {shape.sort}".replace("a e", "an e")
+            return f"name of a {shape.file_type}".replace("a e", "an e")
         case ListShape():
             return _listed(shape)
         case MapShape():
             return f"by name: {described(shape.of)}"
         case EitherShape((one, ListShape(of=same))) if one == same:
             return f"{described(one)}, or a list"
-        case EitherShape((one, MapShape(of=same))) if one == same:
+        case EitherShape((one, MapShape(of=LaterShape(of=same)))) if one == same:
             return f"{described(one)}, or several by name"
         case EitherShape():
             return " or ".join(described(one) for one in shape.shapes)
         case Form():
             return f"[{shape.what}](#{next(name for name, forms in SECTIONS.items() if shape in forms)})"
+    raise TypeError(f"no words for {shape}")
 
 
 def _range(shape: WholeShape) -> str:
@@ -123,16 +135,14 @@ def _range(shape: WholeShape) -> str:
     return (f" from {shape.least}" if shape.least else "") + (f" to {shape.most}" if shape.most is not None else "")
 
 
-def _listed(shape: ListShape) -> str:
+def _listed(shape: ListShape[Any]) -> str:
     one = described(shape.of)
     if shape.bare:
         return f"{one}, or a list"
-    return f"list: {one}" if isinstance(shape.of, Form) else f"list of {one}s"
+    return f"list: {one}" if isinstance(shape.of, Form | LaterShape) else f"list of {one}s"
 
 
 def _word(shape: WordShape) -> str:
-    if shape in (DTYPE, TRUTH):
-        return "element type" if shape == DTYPE else "`true` or `false`"
     words = [f"`{word}`" for word in (*shape.values, *(["{option}"] if shape.option else []))]
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 

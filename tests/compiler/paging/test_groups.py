@@ -22,7 +22,7 @@ from kvplan.dsl.text.source import inline
 from kvplan.plan.types import ALL, Needs
 
 SPAN = inline("")
-RULE = GroupRules("by_reach", "strided", "true", (3, 2), SPAN)
+RULE = GroupRules("by_reach", "strided", "true", (3, 2))
 
 
 def cache(name: str, layers: Sequence[int], needs: Needs = ALL, store: str = "tokens") -> BoundCache:
