@@ -126,8 +126,8 @@ KEYS: Mapping[str, ErrorCode] = {
         "value that the option may have must be allowed." + example("store: token", "store: tokens"),
     ),
     "K011": ErrorCode(
-        "an engine extends itself",
-        "Engines that extend each other in a circle have no base." + example("extends: itself", "extends: base"),
+        "a file extends itself",
+        "Files that extend each other in a circle have no base." + example("extends: itself", "extends: base"),
     ),
     "K012": ErrorCode(
         "a list of layers is wrong",

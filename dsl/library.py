@@ -14,21 +14,20 @@ from typing import TypeVar
 
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import SORTS, identify, open_document
+from kvplan.dsl.files.documents import FILE_TYPES, identify, open_document
 from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.lazy_files import LazyFiles
 from kvplan.dsl.files.models import ModelReferences, parse_model
-from kvplan.dsl.files.variants import check_variants, names_in, place, variant
+from kvplan.dsl.files.variants import check_variants, extended, names_in, place, variant
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.model import Deployment, Engine, Kind, Model, Param
-from kvplan.dsl.rules.config_rules import ConfigRules, parse_reading
+from kvplan.dsl.model import ConfigRules, Deployment, Engine, Kind, Model, Param
+from kvplan.dsl.rules.config_rules import parse_reading
 from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.schema.params import read_params
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
-from kvplan.dsl.text.overlay import merged, without
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import YamlDocument, YamlScalar, YamlTable
 
@@ -40,25 +39,25 @@ WORDS = ("dtype", "query_heads")
 
 @dataclass(frozen=True)
 class Library:
-    """Kinds, engines and models by name."""
+    """Kinds, engines and models by name; `paths` are the files of each type by what they describe."""
 
     paths: Mapping[str, Mapping[str, Path]]
 
     @cached_property
     def kinds(self) -> LazyFiles[Kind]:
-        return LazyFiles("kind", self.paths["kind"], lambda name: self._parsed("kind", name, self._kind))
+        return LazyFiles("kind", self.paths["kind"], partial(self._parsed, "kind", self._kind))
 
     @cached_property
     def engines(self) -> LazyFiles[Engine]:
-        return LazyFiles("engine", self.paths["engine"], lambda name: self._parsed("engine", name, self._engine))
+        return LazyFiles("engine", self.paths["engine"], partial(self._parsed, "engine", self._engine))
 
     @cached_property
     def models(self) -> LazyFiles[Model]:
-        return LazyFiles("model", self.paths["model"], lambda name: self._parsed("model", name, self._model))
+        return LazyFiles("model", self.paths["model"], partial(self._parsed, "model", self._model))
 
     @cached_property
     def readings(self) -> LazyFiles[ConfigRules]:
-        return LazyFiles("config", self.paths["config"], lambda name: self._parsed("config", name, _config))
+        return LazyFiles("config", self.paths["config"], partial(self._parsed, "config", _config))
 
     def kind(self, name: str) -> Kind:
         return self.kinds.find(name)
@@ -69,35 +68,30 @@ class Library:
     def model(self, name: str) -> Model:
         """A model. Raises DslError: K008 where there is none of that name, K016 where it is a family's."""
         if name not in self.models and (family := self.family(name)):
-            said, help = f"'{name}' is a family", f"its models are {listed(family, 'and')}; {self._asked(family[0])}"
-            raise DslError(Diagnostic("K016", said, inline(name, "<argument>"), (), help))
+            how = "give one by name" + ("" if self.shipped("model", family[0]) else ", with --layouts DIR")
+            help = f"its models are {listed(family, 'and')}; {how}"
+            raise DslError(Diagnostic("K016", f"'{name}' is a family", inline(name, "<argument>"), (), help))
         return self.models.find(name)
-
-    def _asked(self, name: str) -> str:
-        """How a model of a family is asked for."""
-        return "give one by name" + ("" if self.shipped("model", name) else ", with --layouts DIR")
 
     def family(self, name: str) -> tuple[str, ...]:
         """The models of the file `name`.yaml, in its order; none if there is no such file."""
-        found = {path.stem: path for path in self.paths["model"].values()}
-        return names_in(found[name]) if name in found else ()
+        stems = {path.stem: path for path in self.paths["model"].values()}
+        return names_in(stems[name]) if name in stems else ()
 
-    def shipped(self, sort: str, name: str) -> bool:
+    def shipped(self, file_type: str, name: str) -> bool:
         """Whether the file of that name comes with kvplan."""
         with as_file(files("kvplan.layouts")) as folder:
-            return self.paths[sort][name].resolve().is_relative_to(folder.resolve())
+            return self.paths[file_type][name].resolve().is_relative_to(folder.resolve())
 
     @cached_property
     def default_engine(self) -> str:
         """The engine whose file says `default: true`. Raises DslError (K014) unless there is exactly one."""
         chosen = [name for name in self.engines if _says_default(self._root("engine", name))]
-        if len(chosen) != 1:
-            found = listed(chosen, "and") if chosen else "no engine"
-            help = "give engine=… in the side, or mark one engine 'default: true'"
-            raise DslError(
-                Diagnostic("K014", f"{found} marked as the default", inline("default", "<layouts>"), (), help)
-            )
-        return chosen[0]
+        if len(chosen) == 1:
+            return chosen[0]
+        message = f"{listed(chosen, 'and') if chosen else 'no engine'} marked as the default"
+        help = "give engine=… in the side, or mark one engine 'default: true'"
+        raise DslError(Diagnostic("K014", message, inline("default", "<layouts>"), (), help))
 
     @cached_property
     def outer(self) -> tuple[str, ...]:
@@ -107,17 +101,18 @@ class Library:
         return tuple(sorted({*names, *WORDS}))
 
     @cached_property
-    def spoken(self) -> OptionWords:
+    def option_words(self) -> OptionWords:
         """What conditions over options may say; files that cannot be read say nothing."""
-        found: dict[str, tuple[Param, ...]] = {}
+        options: dict[str, tuple[Param, ...]] = {}
         words = {value for kind in self._readable for param in kind.params.values() for value in param.values}
-        for root in (guarded(Sink(), partial(self._whole, name)) for name in self.engines):
+        for name in self.engines:
+            root = guarded(Sink(), partial(self._extended, "engine", name))
             keys = OPTIONS.read(Sink(), root.get("options") if root else None, "options")
             for param in read_params(Sink(), keys).values():
-                found[param.name] = (*found.get(param.name, ()), param)
+                options[param.name] = (*options.get(param.name, ()), param)
             for own in entries(Sink(), root.get("own") if root else None, "own").values():
                 words |= {key.text for key in entries(Sink(), own, "own")}
-        return OptionWords(found, self.storages | words | frozenset(dtypes.NAMES))
+        return OptionWords(options, self.storages | words | frozenset(dtypes.NAMES))
 
     @cached_property
     def storages(self) -> frozenset[str]:
@@ -131,95 +126,72 @@ class Library:
 
     def errors(self, path: Path) -> list[Diagnostic]:
         """Every error of one file."""
-        sink = Sink()
         try:
             document = open_document(path)
         except DslError as error:
             return list(error.diagnostics)
-        sink.found.extend(document.errors)
-        sort, name = identify(sink, document)
-        if sort and name:
-            self._parse(sink, sort, document, name)
+        sink = Sink([*document.errors])
+        file_type, name = identify(sink, document)
+        if file_type and name:
+            guarded(sink, partial(self._parse, sink, file_type, document, name))
         return sink.found
 
     def deployment(self, path: Path) -> Deployment:
         """A deployment file. Raises DslError."""
-        document, sink = open_document(path), Sink()
-        sink.found.extend(document.errors)
-        sort, name = identify(sink, document)
-        if sort not in (None, "deployment"):
-            sink.add(
-                "K005",
-                f"expected a deployment, not a {sort}",
-                document.root.span,
-                help="it begins with deployment: NAME",
-            )
-        made = parse_deployment(sink, document.root, name, self.models) if name else None
-        if sink.found or made is None:
-            raise DslError(*sink.found)
-        return made
+        return self._as("deployment", open_document(path), self._deployment)
 
-    def _parse(self, sink: Sink, sort: str, document: YamlDocument, name: str) -> object:
-        if sort == "deployment":
-            return parse_deployment(sink, document.root, name, self.models)
-        parse = {"kind": self._kind, "engine": self._engine, "model": self._models, "config": _config}[sort]
-        try:
-            return parse(sink, document, name)
-        except DslError as error:
-            sink.take(error)
-            return None
+    def _parse(self, sink: Sink, file_type: str, document: YamlDocument, name: str) -> None:
+        """Report the errors of a file; a mistake of a family is told once."""
+        parsers: Mapping[str, Callable[[Sink, YamlDocument, str], object]] = {
+            "kind": self._kind, "engine": self._engine, "model": self._model, "config": _config,
+            "deployment": self._deployment,
+        }  # fmt: skip
+        for described in names_in(document.path) if file_type == "model" else (name,):
+            parsers[file_type](sink, document, described)
+        sink.found[:] = dict.fromkeys(sink.found)
 
-    def _parsed(self, sort: str, name: str, parse: Callable[[Sink, YamlDocument, str], T]) -> T:
-        document, sink = open_document(self.paths[sort][name]), Sink()
-        sink.found.extend(document.errors)
-        found, _ = identify(sink, document)
-        if found not in (None, sort):
-            sink.add(
-                "K005", f"expected a {sort}, not a {found}", document.root.span, help=f"it begins with {sort}: NAME"
-            )
-        made = parse(sink, document, name)
+    def _parsed(self, file_type: str, parse: Callable[[Sink, YamlDocument, str], T], name: str) -> T:
+        return self._as(file_type, open_document(self.paths[file_type][name]), parse, name)
+
+    def _as(
+        self, file_type: str, document: YamlDocument, parse: Callable[[Sink, YamlDocument, str], T], name: str = ""
+    ) -> T:
+        """What a file of one type describes, `name` or what it says of itself. Raises DslError."""
+        sink = Sink([*document.errors])
+        other, own = identify(sink, document)
+        if other not in (None, file_type):
+            help = f"it begins with {file_type}: NAME"
+            sink.add("K005", f"expected a {file_type}, not a {other}", document.root.span, help=help)
+        made = parse(sink, document, name or own)
         if sink.found:
             raise DslError(*sink.found)
         return made
 
+    def _deployment(self, sink: Sink, document: YamlDocument, name: str) -> Deployment:
+        return parse_deployment(sink, document.root, name, self.models)
+
     def _kind(self, sink: Sink, document: YamlDocument, name: str) -> Kind:
-        return parse_kind(sink, document.root, name, self.outer)
+        return parse_kind(sink, self._over("kind", document.root, name), name, self.outer)
 
     def _model(self, sink: Sink, document: YamlDocument, name: str) -> Model:
-        known, root = ModelReferences(self.kinds, self.outer, lambda: self.spoken), document.root
+        root, known = document.root, ModelReferences(self.kinds, self.outer, lambda: self.option_words)
         check_variants(sink, root.get(FAMILY))
-        return parse_model(sink, variant(root, name), name, place(root, name), known)
-
-    def _models(self, sink: Sink, document: YamlDocument, _: str) -> None:
-        """Every model of a file; a mistake of a family is told once."""
-        for name in names_in(document.path):
-            self._model(sink, document, name)
-        sink.found[:] = dict.fromkeys(sink.found)
+        return parse_model(sink, self._over("model", variant(root, name), name), name, place(root, name), known)
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
-        root = self._extended(document.root, (name,))
+        root = self._over("engine", document.root, name)
         return parse_engine(sink, root, name, EngineContext(self.kinds, WORDS))
 
-    def _whole(self, name: str) -> YamlTable:
-        """An engine's file with all that it extends."""
-        return self._extended(self._root("engine", name), (name,))
+    def _extended(self, file_type: str, name: str) -> YamlTable:
+        """A file with all that it extends."""
+        return self._over(file_type, self._root(file_type, name), name)
 
-    def _extended(self, root: YamlTable, chain: tuple[str, ...]) -> YamlTable:
-        base = root.get("extends")
-        if not isinstance(base, YamlScalar):
-            return root
-        if base.text in chain:
-            circle = " -> ".join((*chain, base.text))
-            raise DslError(Diagnostic("K011", f"engine '{chain[-1]}' extends itself: {circle}", base.span))
-        if base.text not in self.engines:
-            help = nearest(base.text, self.engines)
-            raise DslError(Diagnostic("K008", f"unknown engine '{base.text}'", base.span, (), help))
-        under = self._extended(self._root("engine", base.text), (*chain, base.text))
-        # Which engine is the default is a fact about one file.
-        return merged(without(under, "default", "extends"), root)
+    def _over(self, file_type: str, root: YamlTable, name: str) -> YamlTable:
+        return extended(root, (name,), file_type, self.paths[file_type], partial(self._root, file_type))
 
-    def _root(self, sort: str, name: str) -> YamlTable:
-        return open_document(self.paths[sort][name]).root
+    def _root(self, file_type: str, name: str) -> YamlTable:
+        root = open_document(self.paths[file_type][name]).root
+        return variant(root, name) if file_type == "model" else root
 
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
@@ -227,63 +199,67 @@ def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
 
 
 def _says_default(root: YamlTable) -> bool:
-    said = root.get("default")
-    return isinstance(said, YamlScalar) and said.text == "true"
+    default = root.get("default")
+    return isinstance(default, YamlScalar) and default.text == "true"
 
 
 def load(paths: Sequence[Path] = (), layouts: Sequence[Path] = ()) -> Library:
     """The shipped layouts, all files below the folders `layouts`, and the files `paths`.
 
-    Raises DslError: Y… where a file that must be opened to know its sort has no tree, K007 for a name given twice.
+    Raises DslError: Y… where a file that must be opened to know its type has no tree, K007 for a name given twice.
     """
-    library = Library({sort: {} for sort in SORTS})
-    with as_file(files("kvplan.layouts")) as shipped:
-        for path in _below(shipped):
-            _place(library, path)
-    for folder in layouts:
-        for path in _below(folder):
-            _place(library, path)
-    for path in paths:
-        _place(library, Path(path))
+    library, errors = load_good(paths, layouts)
+    if errors:
+        raise DslError(*errors)
     return library
+
+
+def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Library, list[Diagnostic]]:
+    """As `load`, without those of `paths` that it would refuse, and why. Raises DslError for files of folders."""
+    library = Library({file_type: {} for file_type in FILE_TYPES})
+    with as_file(files("kvplan.layouts")) as shipped:
+        for folder in (shipped, *layouts):
+            for path in _below(folder):
+                _put(library, path)
+    sink = Sink()
+    for path in paths:
+        guarded(sink, partial(_put, library, Path(path)))
+    return library, sink.found
 
 
 def _below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file())
 
 
-def _place(library: Library, path: Path) -> None:
+def _put(library: Library, path: Path) -> None:
     """Put a file where it belongs; the same text under the same name may come twice."""
-    sort = FOLDERS.get(path.parent.name) or _sort(path)
-    shelf = library.paths.get(sort)
-    assert isinstance(shelf, dict)
-    for name in names_in(path) if sort == "model" else (path.stem,):
-        other = shelf.get(name)
+    file_type = FOLDERS.get(path.parent.name) or _file_type(path)
+    known = library.paths[file_type]
+    assert isinstance(known, dict)
+    names = names_in(path) if file_type == "model" else (path.stem,)
+    for name in names:
+        other = known.get(name)
         if other is not None and not _same(other, path):
             note = f"the other one is in {shown(other)}"
-            at = place(open_document(path).root, name) if sort == "model" else _name_span(path, sort)
-            raise DslError(Diagnostic("K007", f"{sort} '{name}' is given twice", at, (note,), "choose another name"))
-        shelf.setdefault(name, path)
+            at = place(open_document(path).root, name) if file_type == "model" else _name_span(path, file_type)
+            message = f"{file_type} '{name}' is given twice"
+            raise DslError(Diagnostic("K007", message, at, (note,), "choose another name"))
+    known.update({name: path for name in names if name not in known})
 
 
-def _sort(path: Path) -> str:
-    """What a file is, from its keys; a broken one counts as a deployment, whose errors come when it is read."""
+def _file_type(path: Path) -> str:
+    """What a file describes, from its keys. Raises DslError."""
     document, sink = open_document(path), Sink()
-    sort, _ = identify(sink, document)
-    if sort is None:
+    file_type, _ = identify(sink, document)
+    if file_type is None:
         raise DslError(*document.errors, *sink.found)
-    return sort
+    return file_type
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve() or one.read_bytes() == other.read_bytes()
+def _same(path: Path, other: Path) -> bool:
+    return path.resolve() == other.resolve() or path.read_bytes() == other.read_bytes()
 
 
-def _name_span(path: Path, sort: str) -> SourceSpan:
-    value = open_document(path).root.get(sort)
+def _name_span(path: Path, file_type: str) -> SourceSpan:
+    value = open_document(path).root.get(file_type)
     return value.span if isinstance(value, YamlScalar) else SourceSpan(shown(path), 1, 1, 1)
-
-
-def load_deployment(path: Path, layouts: Sequence[Path] = ()) -> Deployment:
-    """A deployment file. Raises DslError."""
-    return load((), layouts).deployment(path)

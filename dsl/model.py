@@ -41,6 +41,36 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class RemarkRule:
+    """A sentence to say where `when` holds; {name} is replaced."""
+
+    when: Expr
+    say: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRules:
+    """`inside`: mappings in which the numbers may stand. `match`: keys that tell one model from another.
+
+    `words` are worth what their expressions are, in this order, each of which may use those before it and, where it is
+    about one layer, `layer`. `caches` are rules of a model's own, for each name the first that holds; kinds that they
+    are about have no others. `faults` are remarks on what cannot be. `about` and `aside` are patterns of keys: those
+    that look as if they were about caches, and those of them that are not. `always` are words asked for in any case.
+    """
+
+    name: str
+    inside: tuple[str, ...] = ()
+    match: tuple[str, ...] = ()
+    words: tuple[tuple[str, Expr], ...] = ()
+    remarks: tuple[RemarkRule, ...] = ()
+    caches: tuple[Rule, ...] = ()
+    faults: tuple[RemarkRule, ...] = ()
+    about: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
+
+
+@dataclass(frozen=True, slots=True)
 class DumpRules:
     """What a layer's print says: `dtype` and `query_heads` of the model, its cache by the first rule that holds."""
 
@@ -89,7 +119,7 @@ class NeedsRule:
 class Kind:
     """A cache kind. `store` is tokens, ring or state; `length` names the range of tokens that a request gives for it.
 
-    `needs` None: all tokens. `ring`: how many tokens a ring keeps.
+    `needs` None: all tokens. `ring`: how many tokens a ring keeps. `match`: where a configuration has such caches.
     """
 
     name: str
@@ -103,6 +133,7 @@ class Kind:
     needs: NeedsRule | None = None
     length: str = "context"
     ring: Expr | None = None
+    match: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +157,8 @@ class Cache:
 class Model:
     """A model: `layers` counts all its layers, with caches or without; `values` are its other numbers and words.
 
-    Its `drafts` draft layers are numbered after them. `notes` : what its file says beside numbers, (about what, text).
+    Its `drafts` draft layers are numbered after them. `notes`: what its file says beside numbers, (about what, text).
+    `config`: how a configuration of it is read beside the kinds' rules.
     """
 
     name: str
@@ -138,6 +170,7 @@ class Model:
     span: SourceSpan
     drafts: int = 0
     notes: tuple[tuple[str, str], ...] = ()
+    config: ConfigRules = ConfigRules("")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from kvplan.compiler.errors import CompileError
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
-from kvplan.dsl.library import Library, load
+from kvplan.dsl.library import Library, load_good
 from kvplan.dsl.model import Deployment, Model, PlanSpec
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
@@ -22,26 +22,15 @@ from kvplan.dsl.text.source import SourceSpan
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
     """The compiler's errors in those of `files` that are deployments, at the values they are about."""
-    library = _with(load((), layouts), files, layouts)
+    # `kvplan.dsl.check` says why files cannot be opened.
+    library, _ = load_good(files, layouts)
     read = [one for path in files if (one := _deployment(library, path))]
     named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
-    library = _with(library, [*files, *dict.fromkeys(named)], layouts)
+    library, _ = load_good([*files, *dict.fromkeys(named)], layouts)
     found = [error for one in read for spec in one.plans for error in _check(library, spec)]
     # One side is bound for every model; the same words at the same place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
     return list(once.values())
-
-
-def _with(library: Library, files: Sequence[Path], layouts: Sequence[Path]) -> Library:
-    """The library with as many of `files` as can be opened; `kvplan.dsl.check` says why the others cannot."""
-    good: list[Path] = []
-    for path in files:
-        try:
-            library = load([*good, path], layouts)
-            good.append(path)
-        except (DslError, OSError):
-            continue
-    return library
 
 
 def _deployment(library: Library, path: Path) -> Deployment | None:

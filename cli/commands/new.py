@@ -15,8 +15,8 @@ from kvplan.cli.options import format_option, layouts_option
 if TYPE_CHECKING:
     from kvplan.dsl.configs.write_model import ModelHead
     from kvplan.dsl.library import Library
+    from kvplan.dsl.model import ConfigRules
     from kvplan.dsl.rules.answers import ForeignValues
-    from kvplan.dsl.rules.config_rules import ConfigRules
     from kvplan.dsl.text.source import SourceSpan
 
 DASH, STDIN = Path("-"), "<stdin>"
@@ -60,18 +60,18 @@ def command(config: Path, out: Path | None, layouts: tuple[Path, ...], form: str
 
 def made(library: Library, path: Path, out: Path | None) -> NewModel:
     """The model that the configuration at `path` describes, to be written to `out`. Raises DslError (F…)."""
-    from kvplan.dsl.configs.families import reading_of, rules_of
+    from kvplan.dsl.configs.families import reading_of
     from kvplan.dsl.configs.recognise import recognise
     from kvplan.dsl.configs.same_model import parsed, twins
     from kvplan.dsl.configs.write_model import doubts, model_text
     from kvplan.dsl.text.source import SourceSpan, shown
 
-    place, rules = SourceSpan(STDIN if path == DASH else shown(path), 1, 1, 1), rules_of(library)
+    place = SourceSpan(STDIN if path == DASH else shown(path), 1, 1, 1)
     config = _read(path, place)
     reading, model = reading_of(library, config)
-    found = recognise(config, reading, rules, place, model)
+    found = recognise(config, reading, library.kinds, place, model)
     head = _head(library, found.facts, reading, config, out)
-    text = model_text(head, found, {name: kind.params for name, kind in rules.items()})
+    text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
     same = sorted(twins(library, parsed(library, text, head.name, place)), key=lambda name: name != model)
     return NewModel(head.name, text, tuple(doubts(found)), tuple(same))
 

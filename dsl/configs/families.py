@@ -1,41 +1,19 @@
-"""Which files a configuration is read with: the kinds' rules, and those of the model file that matches it best."""
+"""Which rules a configuration is read with: those of its format, and of the model file that matches it best."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.keys import nested
-from kvplan.dsl.configs.recognise import KindRules
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
-from kvplan.dsl.rules.config_rules import ConfigRules, over, parse_own
-from kvplan.dsl.rules.rule import parse_rules
-from kvplan.dsl.text.diagnostics import DslError, Sink
+from kvplan.dsl.model import ConfigRules
+from kvplan.dsl.rules.config_rules import over
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A model of the library, or a family: its name, and how its configurations are read."""
-
-    name: str
-    own: ConfigRules
-
-
-def rules_of(library: Library) -> dict[str, KindRules]:
-    """The rules of every kind, if any. Raises DslError."""
-    found = {}
-    for name, kind in library.kinds.items():
-        tree, sink = open_document(library.paths["kind"][name]).root.get("match"), Sink()
-        rules = parse_rules(sink, tree, "match", lambda _, kind=kind: kind.params, name)  # type: ignore[misc]
-        _refuse(sink)
-        found[name] = KindRules(kind.params, rules)
-    return found
 
 
 def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRules, str]:
@@ -46,17 +24,7 @@ def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRu
     for model, path in library.paths["model"].items():
         score = _score(variant(open_document(path).root, model).get("match"), general.match, chain)
         best, name = max((best, name), (score, model), key=lambda pair: pair[0])
-    return (over(general, _own(library, name)) if name else general), name
-
-
-def _own(library: Library, name: str) -> ConfigRules:
-    sink, root = Sink(), open_document(library.paths["model"][name]).root
-    kinds = library.kinds
-    made = parse_own(
-        sink, variant(root, name).get("config"), name, lambda kind: kinds[kind].params if kind in kinds else None
-    )
-    _refuse(sink)
-    return made
+    return (over(general, library.model(name).config) if name else general), name
 
 
 def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, object], ...]) -> int:
@@ -84,8 +52,3 @@ def spoken(value: object) -> tuple[str, ...]:
     if isinstance(value, bool):
         return (str(value).lower(),)
     return (str(value),) if isinstance(value, int | str) else ()
-
-
-def _refuse(sink: Sink) -> None:
-    if sink.found:
-        raise DslError(*sink.found)

@@ -14,9 +14,8 @@ from kvplan.dsl.configs.numbers import dtype_of, fault, heads_of, layers_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import unread
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.model import Param, Rule
+from kvplan.dsl.model import ConfigRules, Kind, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
-from kvplan.dsl.rules.config_rules import ConfigRules
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.source import SourceSpan
@@ -50,18 +49,10 @@ class RecognisedModel:
     remarks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class KindRules:
-    """What of a kind is needed to recognise it."""
-
-    params: Mapping[str, Param]
-    rules: tuple[Rule, ...]
-
-
 def recognise(
     config: Mapping[str, object],
     reading: ConfigRules,
-    kinds: Mapping[str, KindRules],
+    kinds: Mapping[str, Kind],
     place: SourceSpan,
     family: str = "",
 ) -> RecognisedModel:
@@ -88,14 +79,14 @@ def recognise(
     return RecognisedModel(facts, layers, dtype_of(facts, place), heads_of(facts), found, tuple(dict.fromkeys(remarks)))
 
 
-def _looked_for(reading: ConfigRules, kinds: Mapping[str, KindRules]) -> str:
+def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
     """The keys that rules ask for, as rules name them; words are none."""
-    asked = {name for kind in kinds.values() for rule in kind.rules if rule.when for name in names(rule.when)}
+    asked = {name for kind in kinds.values() for rule in kind.match if rule.when for name in names(rule.when)}
     return f"looked for {listed(sorted(asked - {LAYER, *(name for name, _ in reading.words)}), 'and')}"
 
 
 def _caches(
-    here: tuple[ForeignValues, ...], own: tuple[Rule, ...], kinds: Mapping[str, KindRules]
+    here: tuple[ForeignValues, ...], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
 ) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], tuple[str, ...]]:
     """The caches of all layers, their rules, and what is to be said of layers: rules nobody can judge, no cache."""
     merged: dict[tuple[object, ...], list[tuple[int, RuleMatch]]] = {}
@@ -117,13 +108,13 @@ def _says(facts: ForeignValues, name: str) -> bool:
 
 
 def _hits(
-    here: ForeignValues, own: tuple[Rule, ...], kinds: Mapping[str, KindRules], layer: int, said: LayerRemarks
+    here: ForeignValues, own: tuple[Rule, ...], kinds: Mapping[str, Kind], layer: int, said: LayerRemarks
 ) -> Iterator[RuleMatch]:
     """What a layer stores: one cache of every name that a model gives rules for, one of every other kind."""
     named = dict.fromkeys(rule.name for rule in own)
     given = {rule.kind for rule in own}
     choices = [tuple(rule for rule in own if rule.name == name) for name in named]
-    for rules in (*choices, *(kind.rules for name, kind in kinds.items() if name not in given)):
+    for rules in (*choices, *(kind.match for name, kind in kinds.items() if name not in given)):
         rule, doubts = judged(rules, here)
         for name, doubt in doubts:
             said.add(layer, doubt, name)
@@ -138,7 +129,7 @@ def _named(merged: Mapping[tuple[object, ...], list[tuple[int, RuleMatch]]]) -> 
         yield RecognisedCache(name, hits[0][1].rule.kind, tuple(layer for layer, _ in hits), hits[0][1].params)
 
 
-def _check(found: tuple[RecognisedCache, ...], kinds: Mapping[str, KindRules], place: SourceSpan) -> None:
+def _check(found: tuple[RecognisedCache, ...], kinds: Mapping[str, Kind], place: SourceSpan) -> None:
     """Raise F004 with every parameter that must have a value and has none."""
     lacking = [
         f"{name} of {stored.name}, a cache of kind {stored.kind}: {_lacks(stored, name)}"

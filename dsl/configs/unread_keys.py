@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
-from kvplan.dsl.model import Rule
-from kvplan.dsl.rules.config_rules import ConfigRules
+from kvplan.dsl.model import ConfigRules, Rule
 
 Words = tuple[tuple[str, Expr], ...]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
-from kvplan.dsl.text.yaml_reader import YamlDocument, YamlScalar, read_cached
+from kvplan.dsl.text.yaml_reader import YamlDocument, YamlEntry, YamlScalar, read_cached
 
-SORTS = ("kind", "engine", "model", "deployment", "config")
+FILE_TYPES = ("kind", "engine", "model", "deployment", "config")
 VERSION = "1"
 
 
@@ -21,7 +21,7 @@ def open_document(path: Path) -> YamlDocument:
 
 
 def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
-    """The sort and name of a file; reports K004 (version), K005 (sort) and K006 (name is not the file's)."""
+    """The type and name of a file; reports K004 (version), K005 (type) and K006 (name is not the file's)."""
     root = document.root
     entries = [entry for entry in root.entries if not entry.key.text.startswith("-")]
     if not entries:
@@ -31,29 +31,28 @@ def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
     if first.key.text != "kvplan":
         sink.add("K004", f"the first key must be 'kvplan: 1', not '{first.key.text}'", first.key.span)
     elif not isinstance(first.value, YamlScalar) or first.value.text != VERSION:
-        found = first.value.text if isinstance(first.value, YamlScalar) else "…"
-        sink.add(
-            "K004",
-            f"format version '{found}' is not known",
-            first.value.span,
-            help=f"this kvplan reads version {VERSION}",
-        )
-    # A model has a key `config`, too: the sort that comes first in SORTS is meant.
-    sort = next((entry for word in SORTS for entry in entries if entry.key.text == word), None)
-    if sort is None:
+        version = first.value.text if isinstance(first.value, YamlScalar) else "…"
+        help = f"this kvplan reads version {VERSION}"
+        sink.add("K004", f"format version '{version}' is not known", first.value.span, help=help)
+    # A model has a key `config`, too: the type that comes first in FILE_TYPES is meant.
+    said = next((entry for word in FILE_TYPES for entry in entries if entry.key.text == word), None)
+    if said is None:
         keys = [entry.key.text for entry in entries if entry.key.text != "kvplan"]
-        hint = nearest(keys[0], SORTS) if keys else ""
-        sink.add("K005", f"the file does not say what it is: it has none of {listed(SORTS)}", first.key.span, help=hint)
+        hint = nearest(keys[0], FILE_TYPES) if keys else ""
+        message = f"the file does not say what it is: it has none of {listed(FILE_TYPES)}"
+        sink.add("K005", message, first.key.span, help=hint)
         return None, ""
-    if not isinstance(sort.value, YamlScalar) or not sort.value.text:
-        sink.add("K003", f"{sort.key.text} must be a name", sort.value.span)
-        return sort.key.text, document.path.stem
-    if sort.value.text != document.path.stem:
-        help = f"name the file {sort.value.text}.yaml, or the {sort.key.text} '{document.path.stem}'"
-        sink.add(
-            "K006",
-            f"{sort.key.text} '{sort.value.text}' is in a file called '{document.path.name}'",
-            sort.value.span,
-            help=help,
-        )
-    return sort.key.text, sort.value.text
+    return said.key.text, _name(sink, document, said)
+
+
+def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
+    """What a file says that it describes, which is the file's name (K003, K006)."""
+    file_type, name, stem = said.key.text, said.value, document.path.stem
+    if not isinstance(name, YamlScalar) or not name.text:
+        sink.add("K003", f"{file_type} must be a name", name.span)
+        return stem
+    if name.text != stem:
+        help = f"name the file {name.text}.yaml, or the {file_type} '{stem}'"
+        message = f"{file_type} '{name.text}' is in a file called '{document.path.name}'"
+        sink.add("K006", message, name.span, help=help)
+    return name.text

@@ -37,7 +37,6 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
     check_names(sink, keys.ring, known, "a number of tokens is expected")
     needs = parse_needs(sink, keys.needs, known)
     tensors = _tensors(sink, keys, known)
-    parse_rules(sink, keys.match, "match", lambda _: params, name)
     return Kind(
         name=name,
         title=keys.title,
@@ -50,6 +49,7 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
         needs=needs if needs and needs.limits else None,
         length=_length(sink, keys.length),
         ring=keys.ring,
+        match=parse_rules(sink, keys.match, "match", lambda _: params, name),
     )
 
 

@@ -1,4 +1,4 @@
-"""A shelf of files of one sort."""
+"""Files of one type, parsed when asked for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class LazyFiles(Mapping[str, T], Generic[T]):
-    """Files of one sort by name, each parsed when it is first asked for. Asking raises DslError for a bad file."""
+    """Files of one type by name, each parsed when it is first asked for. Asking raises DslError for a bad file."""
 
-    def __init__(self, sort: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:
-        self.sort, self.paths, self._parse = sort, paths, parse
+    def __init__(self, file_type: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:
+        self.file_type, self.paths, self._parse = file_type, paths, parse
         self._parsed: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
@@ -40,4 +40,4 @@ class LazyFiles(Mapping[str, T], Generic[T]):
         if name in self.paths:
             return self[name]
         help = nearest(name, self.paths) or "`kvplan list` has all; files of your own are found with --layouts DIR"
-        raise DslError(Diagnostic("K008", f"unknown {self.sort} '{name}'", inline(name, "<argument>"), (), help))
+        raise DslError(Diagnostic("K008", f"unknown {self.file_type} '{name}'", inline(name, "<argument>"), (), help))

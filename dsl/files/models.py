@@ -44,10 +44,9 @@ class ModelReferences:
 
 def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known: ModelReferences) -> Model:
     """A model, with every error in the sink."""
-    keys = MODEL.read(sink, root)
+    keys, kinds = MODEL.read(sink, root), known.kinds
     # Of a number of drafts that is none it is known that there are some.
     drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
-    parse_own(sink, keys.config, name, lambda kind: known.kinds[kind].params if kind in known.kinds else None)
     values: dict[str, Value | None] = {"dtype": keys.dtype, "query_heads": keys.query_heads}
     around = ModelContext(
         layers=keys.layers or 0,
@@ -66,6 +65,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
         span=span,
         drafts=drafts,
         notes=tuple(notes(root)),
+        config=parse_own(sink, keys.config, name, lambda kind: kinds[kind].params if kind in kinds else None),
     )
 
 

@@ -1,20 +1,45 @@
-"""Families: a model file with `variants` describes one model for each of them, none for itself.
+"""Files laid over others: a mapping has the keys in which it differs, mappings deep, everything else replaced.
 
-A variant has the keys in which it differs; they are laid over the family's.
+A file `extends` another of its type. A model file with `variants` describes one model for each of them, none for
+itself: a family.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.schema.fields import entries
 from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
-from kvplan.dsl.text.diagnostics import DslError, Sink
+from kvplan.dsl.schema.shapes import EXTENDS
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, nearest
 from kvplan.dsl.text.overlay import merged, without
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
+
+# Which engine is the default is a fact about one file.
+NOT_INHERITED = (EXTENDS, "default")
+
+
+def extended(
+    root: YamlTable, chain: tuple[str, ...], file_type: str, known: Collection[str], root_of: Callable[[str], YamlTable]
+) -> YamlTable:
+    """`root` over what it extends, of which `known` are the names. `chain` ends with its own name.
+
+    Raises DslError: K008 for an unknown name, K011 for a circle.
+    """
+    base = root.get(EXTENDS)
+    if not isinstance(base, YamlScalar):
+        return root
+    if base.text in chain:
+        circle = " -> ".join((*chain, base.text))
+        raise DslError(Diagnostic("K011", f"{file_type} '{chain[-1]}' extends itself: {circle}", base.span))
+    if base.text not in known:
+        help = nearest(base.text, known)
+        raise DslError(Diagnostic("K008", f"unknown {file_type} '{base.text}'", base.span, (), help))
+    under = extended(root_of(base.text), (*chain, base.text), file_type, known, root_of)
+    return merged(without(under, *NOT_INHERITED), root)
 
 
 def names_in(path: Path) -> tuple[str, ...]:
@@ -22,26 +47,26 @@ def names_in(path: Path) -> tuple[str, ...]:
     if FAMILY.encode() not in path.read_bytes():
         return (path.stem,)
     try:
-        found = open_document(path).root.get(FAMILY)
+        variants = open_document(path).root.get(FAMILY)
     except DslError:
         return (path.stem,)
-    entries = found.entries if isinstance(found, YamlTable) else ()
-    names = (entry.key.text for entry in entries if isinstance(entry.value, YamlTable))
+    found = variants.entries if isinstance(variants, YamlTable) else ()
+    names = (entry.key.text for entry in found if isinstance(entry.value, YamlTable))
     return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
 
 
 def variant(root: YamlTable, name: str) -> YamlTable:
     """The keys of one variant over those of its family; the family's where it has no variant of that name."""
-    found, family = root.get(FAMILY), without(root, FAMILY)
-    own = found.get(name) if isinstance(found, YamlTable) else None
+    variants, family = root.get(FAMILY), without(root, FAMILY)
+    own = variants.get(name) if isinstance(variants, YamlTable) else None
     return merged(family, without(own, *ONCE)) if isinstance(own, YamlTable) else family
 
 
 def place(root: YamlTable, name: str) -> SourceSpan:
     """Where a model's name is written: as a variant's, or as the file's."""
-    found = root.get(FAMILY)
-    entries = found.entries if isinstance(found, YamlTable) else ()
-    keys: Iterable[YamlScalar] = (entry.key for entry in entries if entry.key.text == name)
+    variants = root.get(FAMILY)
+    found = variants.entries if isinstance(variants, YamlTable) else ()
+    keys: Iterable[YamlScalar] = (entry.key for entry in found if entry.key.text == name)
     own = root.get("model")
     return next(iter(keys), own if isinstance(own, YamlScalar) else root).span
 

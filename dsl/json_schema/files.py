@@ -1,21 +1,23 @@
-"""JSON Schema of whole layout files: one for each sort, and one for all, which goes by the key that says the sort."""
+"""JSON Schema of whole layout files: one for each type, and one for all, which goes by the key that says the type."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
-from kvplan.dsl.json_schema.models import caches, ref
-from kvplan.dsl.json_schema.shapes import Json, SchemaNames, form
-from kvplan.dsl.library import Library
+from kvplan.dsl.json_schema.shapes import Json, SchemaNames, choice, form, of, spelled
+from kvplan.dsl.lang import dtypes
+from kvplan.dsl.library import WORDS, Library
+from kvplan.dsl.model import Kind, Param
 from kvplan.dsl.schema.engine import ENGINE
 from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FAMILY, MODEL
-from kvplan.dsl.schema.shapes import Form
+from kvplan.dsl.schema.shapes import EXPRESSION, EXTENDS, Form
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# A model has a key `config`, so that the files of that sort come last.
+# A model has a key `config`, so that the files of that type come last.
 FILES: Mapping[str, Form[Any]] = {
     "kind": KIND,
     "engine": ENGINE,
@@ -23,52 +25,94 @@ FILES: Mapping[str, Form[Any]] = {
     "deployment": DEPLOYMENT,
     "config": CONFIG,
 }
-# Files that may be parts: with this key they are laid over another, or others over them.
-PARTS = {"engine": "extends", "model": FAMILY}
+# Files that may be parts: with one of these keys they are laid over another, or others over them.
+PARTS = {"kind": (EXTENDS,), "engine": (EXTENDS,), "model": (EXTENDS, FAMILY)}
 # Forms that many others have, and that are the same in parts.
 COMMON = (NEEDS, PARAM)
 
 
-def schema(library: Library, sort: str | None = None) -> Json:
-    """The schema of files of one sort, of all files without one. Raises DslError where a kind's file is bad."""
+def schema(library: Library, file_type: str | None = None) -> Json:
+    """The schema of files of one type, of all files without one. Raises DslError where a kind's file is bad."""
     names = SchemaNames(
-        {one: [*library.paths[one]] for one in library.paths},
-        {CACHE.what: ref("cache"), **{one.what: ref(one.what) for one in COMMON}},
+        {known: [*paths] for known, paths in library.paths.items()},
+        {CACHE.what: _ref("cache"), **{common.what: _ref(common.what) for common in COMMON}},
     )
-    title = f"kvplan: {FILES[sort].what}" if sort else "kvplan: a layout file"
-    made = {"$schema": DRAFT, "title": title, "type": "object"}
-    return {**made, **(_file(sort) if sort else _all()), "$defs": _definitions(library, names, sort)}
+    title = f"kvplan: {FILES[file_type].what}" if file_type else "kvplan: a layout file"
+    head = {"$schema": DRAFT, "title": title, "type": "object"}
+    return {**head, **(_file(file_type) if file_type else _all()), "$defs": _definitions(library, names, file_type)}
 
 
-def _file(sort: str) -> Json:
-    whole, part = ref(sort), ref(f"part of {sort}")
-    return {"if": {"required": [PARTS[sort]]}, "then": part, "else": whole} if sort in PARTS else whole
+def _ref(name: str) -> Json:
+    """A reference to the definition `name`."""
+    return {"$ref": f"#/$defs/{quote(name.replace('~', '~0').replace('/', '~1'))}"}
+
+
+def _file(file_type: str) -> Json:
+    whole, part = _ref(file_type), _ref(f"part of {file_type}")
+    if file_type not in PARTS:
+        return whole
+    return {"if": {"anyOf": [{"required": [key]} for key in PARTS[file_type]]}, "then": part, "else": whole}
 
 
 def _all() -> Json:
-    """The schema of the first sort whose key is there; a file has one of these keys."""
+    """The schema of the first type whose key is there; a file has one of these keys."""
     chosen: Json = {
-        "anyOf": [{"required": [sort]} for sort in FILES],
-        "properties": {"kvplan": {}} | {sort: {"description": made.doc} for sort, made in FILES.items()},
+        "anyOf": [{"required": [file_type]} for file_type in FILES],
+        "properties": {"kvplan": {}} | {name: {"description": file.doc} for name, file in FILES.items()},
     }
-    for sort in reversed([*FILES]):
-        chosen = {"if": {"required": [sort]}, "then": _file(sort), "else": chosen}
+    for file_type in reversed([*FILES]):
+        chosen = {"if": {"required": [file_type]}, "then": _file(file_type), "else": chosen}
     return chosen
 
 
-def _definitions(library: Library, names: SchemaNames, sort: str | None) -> dict[str, Json]:
-    part = replace(names, refs={**names.refs, CACHE.what: ref("part")}, partial=True)
-    found = {one.what: form(one, names) for one in COMMON}
-    for one in (sort,) if sort else FILES:
-        found[one] = _document(one, names)
-        found |= {f"part of {one}": _document(one, part)} if one in PARTS else {}
-    if sort in ("model", None):
-        found |= caches(library.kinds, names) | caches(library.kinds, part)
+def _definitions(library: Library, names: SchemaNames, file_type: str | None) -> dict[str, Json]:
+    part = replace(names, refs={**names.refs, CACHE.what: _ref("part")}, partial=True)
+    found = {common.what: form(common, names) for common in COMMON}
+    for each in (file_type,) if file_type else FILES:
+        found[each] = _document(each, names)
+        found |= {f"part of {each}": _document(each, part)} if each in PARTS else {}
+    if file_type in ("model", None):
+        found |= _caches(library.kinds, names) | _caches(library.kinds, part)
     return found
 
 
-def _document(sort: str, names: SchemaNames) -> Json:
-    """A file of one sort. The two keys that say what it is are there even where it is a part."""
-    made = form(FILES[sort], names)
-    needed = () if names.partial else FILES[sort].required
-    return {"title": FILES[sort].what, "description": FILES[sort].doc, **made, "required": ["kvplan", sort, *needed]}
+def _document(file_type: str, names: SchemaNames) -> Json:
+    """A file of one type. The two keys that say what it is are there even where it is a part."""
+    of_type = FILES[file_type]
+    needed = ["kvplan", file_type, *(() if names.partial else of_type.required)]
+    return {"title": of_type.what, "description": of_type.doc, **form(of_type, names), "required": needed}
+
+
+def _caches(kinds: Mapping[str, Kind], names: SchemaNames) -> dict[str, Json]:
+    """Definitions: `cache`, and a cache of each kind. With partial names all of them are `part…`."""
+    begin = "part" if names.partial else "cache"
+    every: dict[str, Json] = {f"{begin} of {name}": _of_kind(kind, names) for name, kind in kinds.items()}
+    cases = [{"if": _chosen({"const": name}), "then": _ref(f"{begin} of {name}")} for name in kinds]
+    unknown = {"if": {"not": _chosen({"enum": list(kinds)})}, "then": form(CACHE, names)}
+    key = of(CACHE.key("kind").shape, names)
+    return {begin: {"type": "object", "properties": {"kind": key}, "allOf": [*cases, unknown]}, **every}
+
+
+def _chosen(kind: Json) -> Json:
+    return {"properties": {"kind": kind}, "required": ["kind"]}
+
+
+def _of_kind(kind: Kind, names: SchemaNames) -> Json:
+    """The schema of a cache of one kind: it has the kind's parameters, those without a default for certain."""
+    cache = form(CACHE, names, {name: _param(param) for name, param in kind.params.items()})
+    needed = [*CACHE.required, *(name for name, param in kind.params.items() if param.default is None)]
+    return {"title": kind.title, **cache, **({} if names.partial else {"required": needed})}
+
+
+def _param(param: Param) -> Json:
+    default = f"{param.default.text} if not given" if param.default else ""
+    doc = "; ".join(word for word in (param.doc, default) if word)
+    return {**_value(param), **({"description": doc} if doc else {})}
+
+
+def _value(param: Param) -> Json:
+    if param.type == "dtype":
+        return choice((*dtypes.NAMES, *WORDS))
+    if param.type == "name" and param.values:
+        return choice([*map(spelled, (*param.values, *param.aliases)), *WORDS])
+    return {"type": ["string", "integer"]} if param.type == "int" else of(EXPRESSION, SchemaNames({}, {}))

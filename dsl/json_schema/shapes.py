@@ -39,7 +39,7 @@ NOTES: Mapping[str, object] = {"^-": {"description": "a note, kept beside what i
 
 @dataclass(frozen=True, slots=True)
 class SchemaNames:
-    """The names of known files by sort, and where forms by their `what` have a schema of their own.
+    """The names of known files by type, and where forms by their `what` have a schema of their own.
 
     `partial`: what must be there may stand elsewhere, in what this is laid over.
     """

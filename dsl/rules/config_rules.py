@@ -3,45 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import Rule
+from kvplan.dsl.model import ConfigRules, RemarkRule, Rule
 from kvplan.dsl.rules.rule import Params, parse_rules
 from kvplan.dsl.schema.model import CONFIG, OWN, RemarkKeys
 from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
-
-
-@dataclass(frozen=True, slots=True)
-class RemarkRule:
-    """A sentence to say where `when` holds; {name} is replaced."""
-
-    when: Expr
-    say: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigRules:
-    """`inside`: mappings in which the numbers may stand. `match`: keys that tell one model from another.
-
-    `words` are worth what their expressions are, in this order, each of which may use those before it and, where it is
-    about one layer, `layer`. `caches` are rules of a model's own, for each name the first that holds; kinds that they
-    are about have no others. `faults` are remarks on what cannot be. `about` and `aside` are patterns of keys: those
-    that look as if they were about caches, and those of them that are not. `always` are words asked for in any case.
-    """
-
-    name: str
-    inside: tuple[str, ...] = ()
-    match: tuple[str, ...] = ()
-    words: tuple[tuple[str, Expr], ...] = ()
-    remarks: tuple[RemarkRule, ...] = ()
-    caches: tuple[Rule, ...] = ()
-    faults: tuple[RemarkRule, ...] = ()
-    about: tuple[str, ...] = ()
-    aside: tuple[str, ...] = ()
-    always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
 
 
 def parse_reading(sink: Sink, root: YamlTable, name: str) -> ConfigRules:

@@ -9,6 +9,7 @@ from kvplan.dsl.schema.kind import PARAM, STORAGES, WHOSE, ParamKeys
 from kvplan.dsl.schema.model import FOUND
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
+    EXTENDS_DOC,
     FOREIGN,
     SENTENCE,
     TEXT,
@@ -121,9 +122,7 @@ DUMP = Form("dump", DumpKeys)
 
 @dataclass(frozen=True, slots=True)
 class EngineKeys(DocumentKeys):
-    extends: YamlScalar | None = key(
-        NameShape("engine"), "the engine whose keys hold where this file does not say otherwise"
-    )
+    extends: YamlScalar | None = key(NameShape("engine"), EXTENDS_DOC)
     versions: str = key(TEXT, "which releases it describes, for people")
     default: bool = key(TRUTH, "`true` in one engine's file: sides that name no engine run it; not inherited")
     options: dict[YamlScalar, ParamKeys] = key(OPTIONS, "what a side may set", required=True)

@@ -8,6 +8,7 @@ from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import LABEL
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
+    EXTENDS_DOC,
     FOREIGN,
     STORAGE,
     TEXT,
@@ -95,6 +96,7 @@ TENSOR = Form("a tensor", TensorKeys)
 
 @dataclass(frozen=True, slots=True)
 class KindKeys(DocumentKeys):
+    extends: YamlScalar | None = key(NameShape("kind"), EXTENDS_DOC)
     params: dict[YamlScalar, ParamKeys] = key(MapShape(PARAM), "the numbers and words that a model gives")
     store: str = key(
         WordShape(STORES),

@@ -9,6 +9,7 @@ from kvplan.dsl.schema.kind import NEEDED, RuleKeys
 from kvplan.dsl.schema.shapes import (
     DTYPE,
     EXPRESSION,
+    EXTENDS_DOC,
     FOREIGN,
     SENTENCE,
     TEXT,
@@ -115,6 +116,7 @@ VARIANTS: MapShape[Tree] = MapShape(LaterShape(VARIANT), label=True)
 @dataclass(frozen=True, slots=True)
 class ModelKeys(VariantKeys):
     title: str = key(TEXT, "what it is called, for people", required=True)
+    extends: YamlScalar | None = key(NameShape("model"), EXTENDS_DOC)
     variants: dict[YamlScalar, Tree] = key(
         VARIANTS,
         "models that differ from this file in some keys; the file itself is none then",

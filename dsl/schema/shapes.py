@@ -299,6 +299,8 @@ EXPRESSION = ExpressionShape()
 FOREIGN = ExpressionShape(foreign=True)
 STORAGE = ScalarShape("storage expression")
 TRUTH = TruthShape()
+EXTENDS = "extends"
+EXTENDS_DOC = "the file of the same type whose keys hold where this one does not say otherwise"
 DTYPE = DtypeShape()
 
 

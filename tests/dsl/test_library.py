@@ -12,7 +12,7 @@ from tests.paths import ROOT
 
 from kvplan.dsl.check import check
 from kvplan.dsl.lang.nodes import Text
-from kvplan.dsl.library import Library, load, load_deployment
+from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import NeedsRule
 from kvplan.dsl.text.diagnostics import DslError, render
 
@@ -120,6 +120,32 @@ def test_an_engine_extends_another(write: Write) -> None:
     assert block is not None
     assert (block.text, ours.title, ours.options["order"].values) == ("64", "Ours", base.options["order"].values)
     assert library.default_engine == "vllm"
+
+
+def test_a_kind_extends_another(write: Write) -> None:
+    text = "kvplan: 1\nkind: ours\nextends: gqa\ntitle: Ours\nstorage: {mine: 'layer { block { k[token head dim] v[head token dim] } }'}\n"
+    kind, model = write("ours.yaml", text), write("tiny.yaml", MODEL.format(name="tiny", kind="ours"))
+    assert check([kind, model]) == []
+    ours, base = load([kind]).kind("ours"), load().kind("gqa")
+    assert (ours.name, ours.title, [*ours.params]) == ("ours", "Ours", [*base.params])
+    assert {*ours.storage} == {*base.storage, "mine"}
+
+
+def test_a_model_extends_another(write: Write) -> None:
+    text = "kvplan: 1\nmodel: ours\nextends: llama-3.1-8b\ntitle: Ours\nlayers: 4\ncaches: {attention: {heads: 2}}\n"
+    path = write("ours.yaml", text)
+    assert check([path]) == []
+    ours, base = load([path]).model("ours"), load().model("llama-3.1-8b")
+    assert (ours.layers, ours.caches["attention"].params["heads"].text) == (4, "2")
+    assert ours.caches["attention"].params["dim"].text == base.caches["attention"].params["dim"].text
+
+
+@pytest.mark.parametrize(("file_type", "base"), [("kind", "gqa"), ("engine", "vllm"), ("model", "llama-3.1-8b")])
+def test_what_a_file_extends_is_there(write: Write, file_type: str, base: str) -> None:
+    text = f"kvplan: 1\n{file_type}: ours\nextends: NAME\ntitle: Ours\n"
+    assert [d.code for d in check([write("ours.yaml", text.replace("NAME", base))])] == []
+    assert [d.code for d in check([write("ours.yaml", text.replace("NAME", "ours"))])] == ["K011"]
+    assert [d.code for d in check([write("ours.yaml", text.replace("NAME", "nothing"))])] == ["K008"]
 
 
 def test_an_engine_does_not_inherit_being_the_default(write: Write) -> None:
@@ -245,11 +271,12 @@ def test_errors_of_a_kind_do_not_hide_those_of_its_model(write: Write) -> None:
 
 
 def test_deployment() -> None:
-    deployment = load_deployment(ROOT / "examples/demo.yaml")
+    library = load()
+    deployment = library.deployment(ROOT / "examples/demo.yaml")
     assert deployment.name == "demo"
     assert all(plan.models and plan.prefill and plan.decode for plan in deployment.plans)
     with pytest.raises(DslError, match="K005"):
-        load_deployment(ROOT / "layouts/models/llama-3.yaml")
+        library.deployment(ROOT / "layouts/models/llama-3.yaml")
 
 
 def test_a_file_that_changes_is_read_again(write: Write) -> None:

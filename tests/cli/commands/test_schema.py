@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from kvplan.cli.main import main
-from kvplan.dsl.files.documents import SORTS
+from kvplan.dsl.files.documents import FILE_TYPES
 
 OWN = """kvplan: 1
 kind: my.kind
@@ -43,9 +43,11 @@ def model(**cache: Any) -> dict[str, Any]:
 def test_a_directory_gets_one_for_all_and_one_for_each_sort(tmp_path: Path) -> None:
     out = tmp_path / "not" / "there"
     assert run("-o", str(out)).exit_code == 0
-    assert sorted(path.name for path in out.iterdir()) == sorted(f"{one}.schema.json" for one in ("kvplan", *SORTS))
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        f"{one}.schema.json" for one in ("kvplan", *FILE_TYPES)
+    )
     assert json.loads((out / "kvplan.schema.json").read_text()) == json.loads(run().output)
-    for sort in SORTS:
+    for sort in FILE_TYPES:
         assert json.loads((out / f"{sort}.schema.json").read_text()) == json.loads(run(sort).output)
 
 
@@ -82,7 +84,7 @@ def test_bad_words_end_with_a_sentence(tmp_path: Path) -> None:
     wrong = run("modle")
     assert wrong.exit_code == 2
     assert "'modle' is none of kind, engine, model, deployment" in wrong.output
-    assert f"[{'|'.join(SORTS)}]" in wrong.output
+    assert f"[{'|'.join(FILE_TYPES)}]" in wrong.output
     (tmp_path / "bad.yaml").write_text(OWN.replace("my.kind", "bad").replace("store: tokens", "store: token"))
     assert (found := run("--layouts", str(tmp_path))).exit_code == 2
     assert "K010" in found.output

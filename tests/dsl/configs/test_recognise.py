@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.dsl.configs.families import reading_of, rules_of
+from kvplan.dsl.configs.families import reading_of
 from kvplan.dsl.configs.naming import free_name, last, name_of
-from kvplan.dsl.configs.recognise import KindRules, RecognisedModel, recognise
+from kvplan.dsl.configs.recognise import RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import load
@@ -18,7 +18,6 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan
 
 LIBRARY = load()
-RULES: Mapping[str, KindRules] = rules_of(LIBRARY)
 PLACE = SourceSpan("config.json", 1, 1, 1)
 PLAIN = {
     "num_hidden_layers": 4,
@@ -32,7 +31,7 @@ PLAIN = {
 def read(config: Mapping[str, object]) -> RecognisedModel:
     found = parse_foreign(json.dumps(config).encode(), "config.json")
     reading, family = reading_of(LIBRARY, found)
-    return recognise(found, reading, RULES, PLACE, family)
+    return recognise(found, reading, LIBRARY.kinds, PLACE, family)
 
 
 def caches(config: Mapping[str, object]) -> dict[str, tuple[str, tuple[int, ...], dict[str, object]]]:
@@ -114,10 +113,11 @@ def test_layers_with_numbers_of_their_own_are_caches_of_their_own() -> None:
     found = parse_foreign(json.dumps(config).encode(), "config.json")
     reading, _ = reading_of(LIBRARY, found)
     from kvplan.dsl.lang.expr import EVERY, parse_expr
-    from kvplan.dsl.rules.config_rules import ConfigRules, over
+    from kvplan.dsl.model import ConfigRules
+    from kvplan.dsl.rules.config_rules import over
 
     own = ConfigRules("x", words=(("kv_heads", parse_expr("at(kinds, layer)", functions=EVERY)),))
-    made = recognise(found, over(reading, own), RULES, PLACE).caches
+    made = recognise(found, over(reading, own), LIBRARY.kinds, PLACE).caches
     assert [(c.name, c.layers, c.params["heads"].value) for c in made] == [
         ("attention", (0, 2), 2), ("attention-2", (1,), 4),
     ]  # fmt: skip

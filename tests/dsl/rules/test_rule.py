@@ -13,9 +13,9 @@ from kvplan.dsl.lang.expr import EVERY, parse_expr
 from kvplan.dsl.lang.foreign import ARITY, UnusableValue
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import load
-from kvplan.dsl.model import Param, Rule
+from kvplan.dsl.model import ConfigRules, Param, Rule
 from kvplan.dsl.rules.answers import ForeignValues, ask
-from kvplan.dsl.rules.config_rules import ConfigRules, over, parse_own
+from kvplan.dsl.rules.config_rules import over, parse_own
 from kvplan.dsl.rules.rule import Params, RuleMatch, apply, first, parse_rules
 from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
 from kvplan.dsl.text.yaml_reader import read_text
