@@ -117,7 +117,8 @@ class Library:
     @cached_property
     def storages(self) -> frozenset[str]:
         """The names of storage expressions, whatever they store; files that cannot be read have none."""
-        return frozenset(name for kind in self._readable for name in kind.storage)
+        own = {name for kind in self._readable for name in kind.storage}
+        return frozenset(own | {name for kind in self._readable for each in kind.variants for name in each.storage})
 
     @cached_property
     def _readable(self) -> tuple[Kind, ...]:

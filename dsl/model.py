@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from kvplan.dsl.lang.evaluate import is_true
 from kvplan.dsl.lang.nodes import Expr, Storage, Value
+from kvplan.dsl.lang.storage import Fragment
 from kvplan.dsl.text.source import SourceSpan
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
@@ -116,10 +118,23 @@ class NeedsRule:
 
 
 @dataclass(frozen=True, slots=True)
+class KindVariant:
+    """A record that a kind stores where `when` is true: its tensors, storage expressions with a place for them."""
+
+    name: str
+    when: Expr
+    doc: str
+    doc_ref: str
+    tensors: Mapping[str, TensorSpec]
+    storage: Mapping[str, Storage]
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A cache kind. `store` is tokens, ring or state; `length` names the range of tokens that a request gives for it.
 
     `needs` None: all tokens. `ring`: how many tokens a ring keeps. `match`: where a configuration has such caches.
+    `tensors` and `storage` are those of a record that is none of the `variants`; `variant` names the one that it is.
     """
 
     name: str
@@ -134,6 +149,25 @@ class Kind:
     length: str = "context"
     ring: Expr | None = None
     match: tuple[Rule, ...] = ()
+    fragments: Mapping[str, Fragment] = field(default_factory=dict)
+    variants: tuple[KindVariant, ...] = ()
+    variant: str = ""
+    doc_ref: str = ""
+    legend: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def every_tensor(self) -> dict[str, TensorSpec]:
+        """The tensors of all records by name; those of variants with a condition."""
+        others = [(variant.when, spec) for variant in self.variants for spec in variant.tensors.values()]
+        return {**{spec.name: replace(spec, when=when) for when, spec in others}, **self.tensors}
+
+    def stored_as(self, env: Mapping[str, object]) -> Kind:
+        """The kind with the tensors and the storage of the record that it is for these values. Raises DslError."""
+        chosen = next((variant for variant in self.variants if is_true(variant.when, env)), None)
+        return self.as_variant(chosen) if chosen else self
+
+    def as_variant(self, variant: KindVariant) -> Kind:
+        return replace(self, tensors=variant.tensors, storage=variant.storage, variant=variant.name)
 
 
 @dataclass(frozen=True, slots=True)

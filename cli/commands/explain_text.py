@@ -39,7 +39,12 @@ def _cache(cache: Plain, engine: str) -> list[str]:
     lines += [f"    {name}{what}" for name, what in cache["default"].items()]
     others = {name: what for name, what in cache["stores"].items() if name not in cache["default"]}
     lines += ["  stored otherwise:"] if others else []
-    return lines + [f"    {name}{what}" for name, what in others.items()]
+    lines += [f"    {name}{what}" for name, what in others.items()]
+    return lines + [line for record in cache["records"] for line in _wrapped(_record(record))]
+
+
+def _record(record: Plain) -> str:
+    return f"or as {record['record']}, where {' '.join(record['when'].split())}: {', '.join(record['stores'])}"
 
 
 def _reach(cache: Plain) -> list[str]:

@@ -26,10 +26,11 @@ SHARE = "share."
 
 @dataclass(frozen=True, slots=True)
 class UnboundCache:
-    """A cache that is to be stored."""
+    """A cache that is to be stored: its kind, and as what record of it."""
 
     cache: str
     kind: Kind
+    record: Kind
     engine: Engine
 
 
@@ -41,10 +42,11 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     given = {name: evaluate(expr, env) for name, expr in cache.params.items()}
     defaults = {n: p.default for n, p in kind.params.items() if n not in given and p.default is not None}
     own = settle(defaults, {**_less(env, kind.params), **given})
-    tensors = tuple(_tensor(spec, own) for spec in kind.tensors.values() if _exists(spec, own))
+    record = kind.stored_as(own)
+    tensors = tuple(_tensor(spec, own) for spec in record.tensors.values() if _exists(spec, own))
     _check_split_axes(cache.name, tensors)
     needs = _needs(cache.name, cache.needs or kind.needs, own)
-    storage = _storage(UnboundCache(cache.name, kind, engine), env, known)
+    storage = _storage(UnboundCache(cache.name, kind, record, engine), env, known)
     _check_place(cache.name, tensors, storage)
     # A ring is a way to keep tokens: another engine may keep them otherwise.
     store = "tokens" if kind.store == "ring" else kind.store
@@ -168,12 +170,15 @@ def _storage(asked: UnboundCache, env: Env, known: Callable[[], Collection[str]]
     kind, engine = asked.kind, asked.engine
     rule = engine.storage.get(kind.name) or engine.storage.get(kind.store) or engine.storage["default"]
     name = filled(rule, env)
-    mine = {**kind.storage, **engine.own.get(kind.name, {})}
+    mine = {**asked.record.storage, **engine.own.get(kind.name, {})}
     if name in mine:
         return mine[name]
     if name not in known() and not any(name in own for own in engine.own.values()):
         said = f"engine {engine.name!r} is asked for a storage {name!r}, which no kind has"
         raise BadInput("S014", said, nearest(name, sorted(mine)))
-    said = f"engine {engine.name!r} cannot store cache {asked.cache!r}: kind {kind.name!r} has no storage {name!r}"
+    record = f" for the record {asked.record.variant!r}" if name in kind.storage else ""
+    said = (
+        f"engine {engine.name!r} cannot store cache {asked.cache!r}: kind {kind.name!r} has no storage {name!r}{record}"
+    )
     other = "".join(f"give another {option}, or " for option in placeholders(rule))
     raise Refused("C121", said, f"it has {listed(sorted(mine), 'and')}: {other}add one under `own` of an engine's file")

@@ -8,7 +8,7 @@ from typing import Any
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
-from kvplan.dsl.model import Cache, Kind, Model, TensorSpec
+from kvplan.dsl.model import Cache, Kind, KindVariant, Model, TensorSpec
 from kvplan.dsl.text.diagnostics import DslError
 
 Plain = dict[str, Any]
@@ -18,7 +18,8 @@ Env = Mapping[str, Value | SizeSet]
 def describe_model(model: Model, kinds: Mapping[str, Kind], outer: Env) -> Plain:
     """A model's caches and the kinds they are of. What `outer` gives no number for is said as it is written.
 
-    `stores` has every tensor with its condition, `default` those that exist where names are worth what `outer` says.
+    `stores` has every tensor with its condition, `default` those that exist where names are worth what `outer` says;
+    `records` are those that are stored where something else is asked for.
     """
     return {
         "model": model.name,
@@ -33,7 +34,8 @@ def describe_model(model: Model, kinds: Mapping[str, Kind], outer: Env) -> Plain
 def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
     env = _env(cache, kind, outer)
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
-    stored = {spec.name: spec for spec in kind.tensors.values() if _exists(spec, env)}
+    record = _record(kind, env)
+    stored = {spec.name: spec for spec in record.tensors.values() if _exists(spec, env)}
     return {
         "cache": cache.name,
         "kind": cache.kind,
@@ -45,10 +47,22 @@ def _cache(cache: Cache, kind: Kind, outer: Env) -> Plain:
         "length": kind.length,
         "ring": _said(kind.ring, env) if kind.ring else None,
         "default": {name: _tensor(spec, env) for name, spec in stored.items()},
-        "stores": {spec.name: f"{_tensor(spec, {})}{_when(spec)}" for spec in kind.tensors.values()},
+        "stores": {spec.name: f"{_tensor(spec, {})}{_when(spec)}" for spec in record.tensors.values()},
+        "records": [_variant(variant) for variant in kind.variants if variant.name != record.variant],
         "about": kind.title,
         "per": kind.store,
     }
+
+
+def _record(kind: Kind, env: Env) -> Kind:
+    """The kind as the record that it is, as far as that is known."""
+    return next((kind.as_variant(each) for each in kind.variants if _worth(each.when, env)), kind)
+
+
+def _variant(variant: KindVariant) -> Plain:
+    """A record that is stored where something else is asked for."""
+    tensors = {spec.name: f"{_tensor(spec, {})}{_when(spec)}" for spec in variant.tensors.values()}
+    return {"record": variant.name, "about": variant.doc, "when": variant.when.text, "stores": tensors}
 
 
 def _env(cache: Cache, kind: Kind, outer: Env) -> Env:

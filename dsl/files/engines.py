@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kvplan.dsl.files.kinds import read_storages
 from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read_mesh
+from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Storage
 from kvplan.dsl.model import Engine, Kind, Param, Requirement
@@ -121,10 +121,10 @@ def _storage(
 
 
 def _own(sink: Sink, keys: EngineKeys, known: set[str], around: EngineContext) -> dict[str, dict[str, Storage]]:
-    """The engine's own storage expressions, by kind and name."""
+    """The engine's own storage expressions, by kind and name; of a record's tensors those it lacks drop out."""
     kinds = {name: _kind(sink, name, around) for name in keys.own}
     return {
-        name.text: read_storages(sink, keys.own[name], kind.tensors, {*known, *kind.params})
+        name.text: read_storages(sink, keys.own[name], kind.every_tensor, {*known, *kind.params}, kind.fragments)
         for name, kind in kinds.items()
         if kind
     }

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kvplan.dsl.files.needs import check_ring, check_tokens, parse_needs
-from kvplan.dsl.files.storage_check import check_storage
+from kvplan.dsl.files.storages import RESERVED, Inherited, read_fragments, read_storages
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import parse_expr
-from kvplan.dsl.lang.nodes import Expr, Item, Storage
-from kvplan.dsl.lang.storage import parse_items
-from kvplan.dsl.model import Kind, TensorSpec
+from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.model import Kind, KindVariant, TensorSpec
 from kvplan.dsl.rules.rule import parse_rules
-from kvplan.dsl.schema.fields import KEYWORDS, check_names, guarded, shown, worded
-from kvplan.dsl.schema.kind import KIND, LENGTH, STORAGE_PARTS, KindKeys, TensorKeys
+from kvplan.dsl.schema.fields import KEYWORDS, check_names, guarded, worded
+from kvplan.dsl.schema.kind import KIND, LENGTH, KindKeys, KindVariantKeys, TensorKeys
 from kvplan.dsl.schema.params import check_defaults, check_dtype, read_params
 from kvplan.dsl.schema.shapes import EXPRESSION
-from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.diagnostics import Sink, listed, nearest
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 TOKEN = "~"
-RESERVED = ("pad", "align", "block", "layer")
 CONTEXT = "context"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordScope:
+    """What a kind's records have in common: what is stored, names of expressions, axes that mesh axes share out."""
+
+    store: str
+    known: set[str]
+    split: Mapping[YamlScalar, str]
 
 
 def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> Kind:
@@ -35,8 +42,8 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
     check_tokens(sink, keys.store, "the kind", keys.given)
     check_ring(sink, keys.store, keys.given)
     check_names(sink, keys.ring, known, "a number of tokens is expected")
-    needs = parse_needs(sink, keys.needs, known)
-    tensors = _tensors(sink, keys, known)
+    needs, scope = parse_needs(sink, keys.needs, known), RecordScope(keys.store, known, keys.split)
+    tensors, fragments = _tensors(sink, keys.tensors, scope), read_fragments(sink, keys.fragments, keys.tensors)
     return Kind(
         name=name,
         title=keys.title,
@@ -44,13 +51,33 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
         params=params,
         store=keys.store,
         tensors=tensors,
-        storage=read_storages(sink, keys.storage, tensors, known),
+        storage=read_storages(sink, keys.storage, tensors, known, fragments),
         span=root.span,
         needs=needs if needs and needs.limits else None,
         length=_length(sink, keys.length),
         ring=keys.ring,
         match=parse_rules(sink, keys.match, "match", lambda _: params, name),
+        fragments=fragments,
+        variants=tuple(_variant(sink, variant, own, keys, scope) for variant, own in keys.variants.items()),
+        doc_ref=keys.doc_ref,
+        legend={letters.text: text for letters, text in keys.legend.items()},
     )
+
+
+def _variant(sink: Sink, name: YamlScalar, own: KindVariantKeys, base: KindKeys, scope: RecordScope) -> KindVariant:
+    """A record of a kind: its fragments and storage expressions laid over the kind's (K008 where none fits)."""
+    check_names(sink, own.when, scope.known)
+    tensors = _tensors(sink, own.tensors, scope)
+    fragments = {**read_fragments(Sink(), base.fragments, ()), **read_fragments(sink, own.fragments, own.tensors)}
+    replaced = {storage.text for storage in own.storage}
+    inherited = {storage: tree for storage, tree in base.storage.items() if storage.text not in replaced}
+    left_out = {tensor.text for tensor in base.tensors} - {*tensors}
+    lenient = Inherited({storage.text for storage in inherited}, left_out)
+    storage = read_storages(sink, {**inherited, **own.storage}, tensors, scope.known, fragments, lenient)
+    if tensors and not storage:
+        help = f"give it a fragment or a storage expression with a place for {listed([*tensors], 'and')}"
+        sink.add("K008", f"no storage has a place for the tensors of variant '{name.text}'", name.span, help=help)
+    return KindVariant(name.text, own.when or parse_expr("false"), own.doc, own.doc_ref, tensors, storage)
 
 
 def _length(sink: Sink, name: YamlScalar | None) -> str:
@@ -61,13 +88,13 @@ def _length(sink: Sink, name: YamlScalar | None) -> str:
     return name.text if name else CONTEXT
 
 
-def _tensors(sink: Sink, keys: KindKeys, known: set[str]) -> dict[str, TensorSpec]:
+def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorKeys], scope: RecordScope) -> dict[str, TensorSpec]:
     """Tensors by name, the kind's split added; a tensor's own comes first."""
-    good = {name: tensor for name, tensor in keys.tensors.items() if _is_free(sink, name, "tensor")}
-    found = {name.text: _tensor(sink, name, tensor, keys.store, known) for name, tensor in good.items()}
-    axes = {axis: extent for tensor in found.values() for axis, extent in tensor.axes}
-    common = _split(sink, keys.split, axes, "no tensor has") if found else {}
-    return {name: _with_split(tensor, common) for name, tensor in found.items()}
+    good = {name: tensor for name, tensor in given.items() if _is_free(sink, name, "tensor")}
+    tensors = {name.text: _tensor(sink, name, tensor, scope) for name, tensor in good.items()}
+    axes = {axis: extent for tensor in tensors.values() for axis, extent in tensor.axes}
+    common = _split(sink, scope.split, axes, "no tensor has") if tensors else {}
+    return {name: _with_split(tensor, common) for name, tensor in tensors.items()}
 
 
 def _is_free(sink: Sink, name: YamlScalar, what: str) -> bool:
@@ -78,12 +105,12 @@ def _is_free(sink: Sink, name: YamlScalar, what: str) -> bool:
     return name.text not in RESERVED
 
 
-def _tensor(sink: Sink, name: YamlScalar, keys: TensorKeys, store: str, known: set[str]) -> TensorSpec:
-    axes, tokens_per_row = _axes(sink, name.text, keys, store)
+def _tensor(sink: Sink, name: YamlScalar, keys: TensorKeys, scope: RecordScope) -> TensorSpec:
+    axes, tokens_per_row = _axes(sink, name.text, keys, scope.store)
     dtype = worded(keys.dtype, {word: dtypes.canonical(word) for word in dtypes.NAMES})
     for expr in (*(extent for _, extent in axes), tokens_per_row, keys.when):
-        check_names(sink, expr, known)
-    check_dtype(sink, dtype, known)
+        check_names(sink, expr, scope.known)
+    check_dtype(sink, dtype, scope.known)
     return TensorSpec(
         name=name.text,
         axes=axes,
@@ -156,35 +183,3 @@ def _split(sink: Sink, given: Mapping[YamlScalar, str], axes: Mapping[str, Expr 
 def _with_split(tensor: TensorSpec, common: Mapping[str, str]) -> TensorSpec:
     own = {axis: over for axis, over in common.items() if axis in dict(tensor.axes)}
     return replace(tensor, split={**own, **tensor.split})
-
-
-def read_storages(
-    sink: Sink, given: Mapping[YamlScalar, Tree], tensors: Mapping[str, TensorSpec], known: set[str]
-) -> dict[str, Storage]:
-    """Storage expressions by name, checked against the tensors."""
-    found = {}
-    for name, tree in given.items():
-        parts = _parts(sink, name.text, tree)
-        if parts is None:
-            continue
-        found[name.text] = Storage(name.text, parts, name.span)
-        if tensors:
-            check_storage(sink, found[name.text], tensors, known | {"kernel_block"})
-    return found
-
-
-def _parts(sink: Sink, name: str, tree: Tree) -> tuple[tuple[str | None, tuple[Item, ...]], ...] | None:
-    if not isinstance(tree, YamlTable):
-        items = _items(sink, tree)
-        return ((None, items),) if items is not None else None
-    trees = STORAGE_PARTS.read(sink, tree, f"storage '{name}'")
-    parts = {part.text: _items(sink, value) for part, value in trees.items()}
-    good = {part: items for part, items in parts.items() if items is not None}
-    return tuple(good.items()) if len(good) == len(parts) else None
-
-
-def _items(sink: Sink, tree: Tree) -> tuple[Item, ...] | None:
-    if isinstance(tree, YamlScalar):
-        return guarded(sink, lambda: parse_items(tree.text, tree.span, tree.exact))
-    sink.add("E023", f"expected a storage expression, not {shown(tree)}", tree.span, help="layer { block { … } }")
-    return None

@@ -76,8 +76,21 @@ def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagno
 
 
 def _sizes(kind: Kind, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
-    for spec in kind.tensors.values():
-        exists = _exists(spec, env)
+    """Sizes of the tensors of every record that the cache may have."""
+    for variant in kind.variants:
+        chosen = _is_true(variant.when, env)
+        if chosen is not False:
+            yield from _sizes_of(variant.tensors, chosen is True, given, env)
+        if chosen:
+            return
+    certain = all(_is_true(variant.when, env) is False for variant in kind.variants)
+    yield from _sizes_of(kind.tensors, certain, given, env)
+
+
+def _sizes_of(tensors: Mapping[str, TensorSpec], certain: bool, given: GivenParams, env: Env) -> Iterator[Diagnostic]:
+    for spec in tensors.values():
+        exists = _is_true(spec.when, env) if spec.when else True
+        exists = exists if certain or exists is False else None
         units = (("a row of its token axis", spec.tokens_per_row),)
         for what, expr in (*((f"axis '{axis}'", expr) for axis, expr in spec.axes), *units):
             # A size that the model gives itself is wrong whatever the side says.
@@ -154,14 +167,12 @@ def _mended(error: DslError, what: str, expr: Expr, given: GivenParams, env: Env
     )
 
 
-def _exists(spec: TensorSpec, env: Env) -> bool | None:
-    """Whether a tensor exists on every side; None where that waits for a side."""
-    if spec.when is None:
-        return True
-    if not _ready(spec.when, env):
+def _is_true(when: Expr, env: Env) -> bool | None:
+    """Whether a condition holds on every side; None where that waits for a side."""
+    if not _ready(when, env):
         return None
     try:
-        return is_true(spec.when, env)
+        return is_true(when, env)
     except DslError:
         return False
 

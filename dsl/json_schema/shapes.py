@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LABEL
+from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS
 from kvplan.dsl.schema.shapes import (
     DtypeShape,
     EitherShape,
@@ -135,9 +135,8 @@ def _named(shape: MapShape[Any], names: SchemaNames) -> Json:
         whose = (*names.known.get(shape.keys.file_type, ()), *shape.keys.words)
         keys = {"properties": dict.fromkeys(whose, inner), "patternProperties": {**NOTES}}
         return {"type": "object", **keys, "additionalProperties": inner, **required}
-    pattern = LABEL.pattern if shape.label else IDENTIFIER.pattern
     keys = {
-        "patternProperties": {**NOTES, f"^({pattern})$": inner},
+        "patternProperties": {**NOTES, f"^({shape.names.pattern})$": inner},
         "propertyNames": {"not": {"enum": sorted(KEYWORDS)}},
     }
     return {"type": "object", **keys, "additionalProperties": False, **required}

@@ -1,8 +1,10 @@
-"""Storage expressions: text to loop nests."""
+"""Storage expressions: text to loop nests, in which fragments are replaced by what they stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kvplan.dsl.lang import syntax
@@ -14,6 +16,44 @@ from kvplan.dsl.text.source import SourceSpan, inline
 if TYPE_CHECKING:
     from lark import Token, Tree
 
+FILLERS = ("pad", "align")
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A named piece of a storage expression. `loop`: the name that a use puts loops in place of, or nothing."""
+
+    name: str
+    loop: str
+    text: str
+    span: SourceSpan
+    exact: bool = True
+
+
+NONE: Mapping[str, Fragment] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class StorageText:
+    """A text that is being read: where it stands, the fragments it may use, and those that led here.
+
+    Inside a fragment with a parameter, `loops` are what its `loop` stands for.
+    """
+
+    text: str
+    span: SourceSpan
+    exact: bool
+    fragments: Mapping[str, Fragment]
+    loop: str = ""
+    loops: tuple[Axis, ...] = ()
+    busy: tuple[str, ...] = ()
+
+    def place(self, tree: Any) -> SourceSpan:
+        """Where a token or a node of lark's tree stands."""
+        if hasattr(tree, "meta"):
+            return place(tree.meta, self.span, self.exact)
+        return self.span.at(tree.start_pos or 0, len(tree)) if self.exact else self.span
+
 
 def parse_storage(text: str, span: SourceSpan | None = None, name: str = "storage", exact: bool = True) -> Storage:
     """One allocation. Raises DslError (E001..E006, E019)."""
@@ -21,16 +61,11 @@ def parse_storage(text: str, span: SourceSpan | None = None, name: str = "storag
     return Storage(name, ((None, parse_items(text, where, exact)),), where)
 
 
-def parse_parts(
-    parts: Sequence[tuple[str, str, SourceSpan]], span: SourceSpan, name: str, exact: bool = True
-) -> Storage:
-    """Several allocations: (part's name, its text, the text's place)."""
-    return Storage(name, tuple((part, parse_items(text, at, exact)) for part, text, at in parts), span)
-
-
-def parse_items(text: str, span: SourceSpan, exact: bool = True) -> tuple[Item, ...]:
-    tree = syntax.tree(text, "storage", span, exact)
-    return tuple(_item(child, text, span, exact) for child in tree.children)
+def parse_items(
+    text: str, span: SourceSpan, exact: bool = True, fragments: Mapping[str, Fragment] = NONE
+) -> tuple[Item, ...]:
+    """The loop nests of a text. Raises DslError (E001..E007, E019), a fragment's own errors where it is written."""
+    return _whole(StorageText(text, span, exact, fragments))
 
 
 def leaves(items: Sequence[Item]) -> Iterator[Leaf]:
@@ -42,39 +77,82 @@ def leaves(items: Sequence[Item]) -> Iterator[Leaf]:
             yield from leaves(item.body)
 
 
-def _item(tree: Tree[Token] | Any, text: str, span: SourceSpan, exact: bool) -> Item:
-    at, parts = place(tree.meta, span, exact), tree.children
+def _whole(of: StorageText) -> tuple[Item, ...]:
+    return _items(syntax.tree(of.text, "storage", of.span, of.exact).children, of)
+
+
+def _items(trees: Sequence[Any], of: StorageText) -> tuple[Item, ...]:
+    return tuple(item for tree in trees for item in _item(tree, of))
+
+
+def _item(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
+    head, *rest = tree.children
     if tree.data == "repeat":
-        return Repeat(_axis(parts[0], text, span, exact), tuple(_item(p, text, span, exact) for p in parts[1:]), at)
+        return _nest(_loops(head, of), _items(rest, of), of.place(tree))
     if tree.data == "filler":
-        return _filler(str(parts[0]), _expr(parts[1], text, span, exact), at)
-    return _leaf(parts, text, span, exact)
+        size = _expr(rest[0], of)
+        return (Pad(size, of.place(tree)) if str(head) == "pad" else Align(size, of.place(tree)),)
+    if tree.data == "fragment" or (str(head) in of.fragments and not of.fragments[str(head)].loop):
+        return _fragment(tree, of)
+    # `t[a b]` is `a { b { t } }`.
+    return _nest(_every_loop(rest, of), (Leaf(str(head), of.place(head)),))
 
 
-def _leaf(parts: Any, text: str, span: SourceSpan, exact: bool) -> Item:
-    """`t[a b]` is `a { b { t } }`."""
-    token = parts[0]
-    at = span.at(token.start_pos or 0, len(token)) if exact else span
-    inner: Item = Leaf(str(token), at)
-    for part in reversed(parts[1:]):
-        axis = _axis(part, text, span, exact)
-        inner = Repeat(axis, (inner,), axis.span)
-    return inner
+def _nest(axes: Sequence[Axis], body: tuple[Item, ...], span: SourceSpan | None = None) -> tuple[Item, ...]:
+    """`body` in loops, outermost first; without loops it is as it is."""
+    for axis in reversed(axes):
+        body = (Repeat(axis, body, span or axis.span),)
+    return body
 
 
-def _filler(word: str, size: Expr, at: SourceSpan) -> Item:
-    if word not in ("pad", "align"):
-        raise DslError(Diagnostic("E019", f"'{word}' takes no argument", at, (), nearest(word, ("pad", "align"))))
-    return Pad(size, at) if word == "pad" else Align(size, at)
+def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
+    """What a use of a fragment stands for: `F(a b)` is its text with these loops for its parameter, `F[a b]` its text
+    inside these loops."""
+    head, *rest = tree.children
+    name, at = str(head), of.place(head)
+    fragment = of.fragments.get(name)
+    wanted = tree.data == "fragment"
+    if fragment is None:
+        help = nearest(name, [*of.fragments, *FILLERS])
+        raise DslError(Diagnostic("E019", f"'{name}' takes no argument", of.place(tree), (), help))
+    if wanted != bool(fragment.loop) or (wanted and not rest):
+        help = f"write {name}(…) with loops for its '{fragment.loop}'" if fragment.loop else f"write {name} alone"
+        message = f"fragment '{name}' takes {'loops' if fragment.loop else 'no argument'}"
+        raise DslError(Diagnostic("E019", message, of.place(tree), (), help))
+    if name in of.busy:
+        circle = " -> ".join((*of.busy[of.busy.index(name) :], name))
+        raise DslError(Diagnostic("E007", f"fragment '{name}' needs itself: {circle}", at))
+    loops = _every_loop(rest, of)
+    inner = replace(
+        of,
+        text=fragment.text,
+        span=fragment.span,
+        exact=fragment.exact,
+        loop=fragment.loop,
+        loops=loops if wanted else (),
+        busy=(*of.busy, name),
+    )
+    return _whole(inner) if wanted else _nest(loops, _whole(inner))
 
 
-def _axis(tree: Any, text: str, span: SourceSpan, exact: bool) -> Axis:
+def _every_loop(trees: Sequence[Any], of: StorageText) -> tuple[Axis, ...]:
+    return tuple(axis for tree in trees for axis in _loops(tree, of))
+
+
+def _loops(tree: Any, of: StorageText) -> tuple[Axis, ...]:
+    """The loop that an axis is, or those that it stands for."""
+    if getattr(tree, "data", None) != "axis":
+        raise DslError(Diagnostic("E019", "a fragment takes loops, which are axes", of.place(tree)))
     name, *rest = tree.children
-    at = span.at(name.start_pos or 0, len(name)) if exact else span
-    tiles = tuple((str(t.children[0]), _expr(t.children[1], text, span, exact)) for t in rest if t.data == "tile")
-    extra = [_expr(t.children[1], text, span, exact) for t in rest if t.data == "extra"]
-    return Axis(str(name), tiles, extra[0] if extra else None, at)
+    if of.loop and str(name) == of.loop:
+        if rest:
+            raise DslError(Diagnostic("E019", f"'{name}' stands for loops and has no tiles", of.place(tree)))
+        return of.loops
+    tiles = tuple((str(t.children[0]), _expr(t.children[1], of)) for t in rest if t.data == "tile")
+    extra = [_expr(t.children[1], of) for t in rest if t.data == "extra"]
+    return (Axis(str(name), tiles, extra[0] if extra else None, of.place(name)),)
 
 
-def _expr(tree: Tree[Token] | Any, text: str, span: SourceSpan, exact: bool) -> Expr:
-    return Expr(text[tree.meta.start_pos : tree.meta.end_pos], build(tree, span, exact), place(tree.meta, span, exact))
+def _expr(tree: Tree[Token] | Any, of: StorageText) -> Expr:
+    text = of.text[tree.meta.start_pos : tree.meta.end_pos]
+    return Expr(text, build(tree, of.span, of.exact), of.place(tree))

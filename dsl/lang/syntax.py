@@ -113,7 +113,7 @@ def _unexpected(text: str, at: int, length: int, allowed: set[str], span: Source
 
 
 def _expected(allowed: Iterable[str]) -> str:
-    names = set(allowed) - {"$END"}
+    names = set(allowed) - {"$END", "FILLER"}
     words = ["a value"] if names >= {"INT", "WORD", "LPAR"} else []
     if words:
         names -= VALUES | {"LPAR", "MINUS"}

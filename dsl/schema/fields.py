@@ -13,6 +13,12 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 T = TypeVar("T")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+FRAGMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\([A-Za-z_][A-Za-z0-9_]*\))?")
+LETTERS = {
+    IDENTIFIER: "letters, digits and _",
+    LABEL: "letters, digits, -, _ and .",
+    FRAGMENT: "a name, or a name with one for loops: F(loops)",
+}
 KEYWORDS = {"if", "else", "and", "or", "not", "true", "false"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.schema.fields import LABEL
+from kvplan.dsl.schema.fields import FRAGMENT, LABEL
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
     EXTENDS_DOC,
@@ -35,8 +35,8 @@ ALL = "all"
 LENGTH = "[a-z][a-z0-9_]*"
 WHOSE = NameShape("kind", (*STORES, "default"))
 SPLIT = MapShape(TextShape("mesh axis"))
-STORAGE_PARTS: MapShape[Tree] = MapShape(LaterShape(STORAGE), label=True)
-STORAGES: MapShape[Tree] = MapShape(EitherShape((STORAGE, STORAGE_PARTS)), label=True)
+STORAGE_PARTS: MapShape[Tree] = MapShape(LaterShape(STORAGE), names=LABEL)
+STORAGES: MapShape[Tree] = MapShape(EitherShape((STORAGE, STORAGE_PARTS)), names=LABEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,33 @@ class TensorKeys(FormKeys):
     split: dict[YamlScalar, str] = key(SPLIT, "axis → mesh axis that it is shared over; comes before the kind's")
 
 
+TENSOR = Form("a tensor", TensorKeys)
+FRAGMENTS = MapShape(STORAGE, names=FRAGMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class KindVariantKeys(FormKeys):
+    when: Expr | None = key(EXPRESSION, "an expression of parameters and of a side's options", required=True)
+    doc: str = key(TEXT, "what such a record is, for people")
+    doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
+    tensors: dict[YamlScalar, TensorKeys] = key(
+        MapShape(TENSOR), "what is stored, in place of the kind's tensors", required=True
+    )
+    fragments: dict[YamlScalar, YamlScalar] = key(FRAGMENTS, "fragments that are other ones than the kind's, or more")
+    storage: dict[YamlScalar, Tree] = key(
+        STORAGES,
+        "storage expressions that are other ones than the kind's, or more; of the kind's it has those in which all its "
+        "tensors have a place",
+    )
+
+
 PARAM = Form("a parameter", ParamKeys)
 NEEDS = Form("needs", NeedsKeys)
 NEEDED = EitherShape((WordShape((ALL,)), NEEDS))
 RULE = Form("a rule", RuleKeys, rest=FOREIGN)
-TENSOR = Form("a tensor", TensorKeys)
+KIND_VARIANT = Form("a kind's variant", KindVariantKeys)
+LEGEND = MapShape(TEXT, names=LABEL)
+LEGEND_DOC = "what letters in names stand for, for people"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +135,20 @@ class KindKeys(DocumentKeys):
         SPLIT, "axis → mesh axis that it is shared over. More workers than items hold copies"
     )
     tensors: dict[YamlScalar, TensorKeys] = key(MapShape(TENSOR), "what is stored", required=True)
+    fragments: dict[YamlScalar, YamlScalar] = key(
+        FRAGMENTS, "pieces of storage expressions by name, with a name for loops in brackets where they take some"
+    )
     storage: dict[YamlScalar, Tree] = key(
         STORAGES,
-        "in which ways it may lie in memory: a storage expression, or several by name, an allocation each",
+        "in which ways it may lie in memory: a storage expression, or several by name, an allocation each; or `= NAME`,"
+        " another one of them",
         required=True,
     )
+    variants: dict[YamlScalar, KindVariantKeys] = key(
+        MapShape(KIND_VARIANT, names=LABEL),
+        "records that are other ones than what the file says: the first whose `when` is true",
+    )
+    legend: dict[YamlScalar, str] = key(LEGEND, LEGEND_DOC)
     match: Tree | None = key(
         EitherShape((RULE, ListShape(RULE))),
         "where a checkpoint's configuration has such caches: parameters of the kind as expressions of its values",

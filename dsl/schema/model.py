@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.schema.fields import LABEL
 from kvplan.dsl.schema.kind import NEEDED, RuleKeys
 from kvplan.dsl.schema.shapes import (
     DTYPE,
@@ -76,7 +77,7 @@ REMARKS_DOC = "sentences to say to whoever reads a configuration"
 class OwnKeys(FormKeys):
     words: dict[YamlScalar, Expr] = key(WORDS, WORDS_DOC)
     caches: dict[YamlScalar, Tree] = key(
-        MapShape(EitherShape((FOUND, ListShape(FOUND))), label=True),
+        MapShape(EitherShape((FOUND, ListShape(FOUND))), names=LABEL),
         "rules for caches, which come before those of the kinds",
     )
     remarks: tuple[RemarkKeys, ...] = key(ListShape(REMARK), REMARKS_DOC)
@@ -102,7 +103,7 @@ class VariantKeys(DocumentKeys):
         "how many draft layers follow them, 0 if not given; they run on the last stage of a pipeline",
     )
     caches: dict[YamlScalar, Tree] = key(
-        MapShape(LaterShape(CACHE), label=True), "what its layers store", required=True
+        MapShape(LaterShape(CACHE), names=LABEL), "what its layers store", required=True
     )
     config: Tree | None = key(
         LaterShape(OWN), "how a configuration of such a model is read where the kinds' `match` does not say it"
@@ -110,7 +111,7 @@ class VariantKeys(DocumentKeys):
 
 
 VARIANT = Form("a variant", VariantKeys)
-VARIANTS: MapShape[Tree] = MapShape(LaterShape(VARIANT), label=True)
+VARIANTS: MapShape[Tree] = MapShape(LaterShape(VARIANT), names=LABEL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import ARITY, EVERY, parse_expr
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LABEL, entries, fields, guarded, shown
+from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LETTERS, entries, fields, guarded, shown
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
 
@@ -173,13 +173,13 @@ class ListShape(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class MapShape(Generic[T]):
-    """A mapping from names to values of one shape: names of expressions, or labels, or what `keys` says.
+    """A mapping from names to values of one shape: names that `names` describes, or what `keys` says.
 
     `must`: the names that are always there (K002). Values that cannot be read are left out.
     """
 
     of: Shape[T | None]
-    label: bool = False
+    names: re.Pattern[str] = IDENTIFIER
     keys: NameShape | None = None
     must: tuple[str, ...] = ()
 
@@ -193,11 +193,9 @@ class MapShape(Generic[T]):
         return {key: value for key, value in values.items() if value is not None}
 
     def _is_name(self, sink: Sink, key: YamlScalar, what: str) -> bool:
-        pattern = LABEL if self.label else IDENTIFIER
-        if self.keys is not None or (pattern.fullmatch(key.text) and key.text not in KEYWORDS):
+        if self.keys is not None or (self.names.fullmatch(key.text) and key.text not in KEYWORDS):
             return True
-        letters = "letters, digits, -, _ and ." if self.label else "letters, digits and _"
-        sink.add("K009", f"'{key.text}' cannot be a name in {what}", key.span, help=letters)
+        sink.add("K009", f"'{key.text}' cannot be a name in {what}", key.span, help=LETTERS[self.names])
         return False
 
     def _check_must(self, sink: Sink, tree: Tree | None, given: set[str], what: str) -> None:

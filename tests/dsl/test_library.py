@@ -123,7 +123,8 @@ def test_an_engine_extends_another(write: Write) -> None:
 
 
 def test_a_kind_extends_another(write: Write) -> None:
-    text = "kvplan: 1\nkind: ours\nextends: gqa\ntitle: Ours\nstorage: {mine: 'layer { block { k[token head dim] v[head token dim] } }'}\n"
+    storage = "{mine: 'layer { block { k[token head dim] v[head token dim] } }'}"
+    text = f"kvplan: 1\nkind: ours\nextends: gqa\ntitle: Ours\nstorage: {storage}\n"
     kind, model = write("ours.yaml", text), write("tiny.yaml", MODEL.format(name="tiny", kind="ours"))
     assert check([kind, model]) == []
     ours, base = load([kind]).kind("ours"), load().kind("gqa")

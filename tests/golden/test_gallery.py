@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.golden.gallery.engines import default_env, rule_of, storages, use
-from tests.golden.gallery.formula import choices, formula
+from tests.golden.gallery.formula import choices, formula, recorded
 from tests.golden.gallery.kinds import subject
 from tests.golden.gallery.left_out import ALL, SOURCE, left_out
 from tests.golden.gallery.models import families
@@ -32,7 +32,7 @@ from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Storage
-from kvplan.dsl.lang.storage import parse_parts
+from kvplan.dsl.lang.storage import parse_items
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model
 from kvplan.plan.types import Planes, View
@@ -95,14 +95,16 @@ def test_what_is_left_out_is_of_something(library: Library) -> None:
 def test_formulas_are_the_bytes_of_pages(library: Library, name: str) -> None:
     """The bytes of all views of all planes, in every record and storage expression."""
     of, kind = subject(library, name), library.kind(name)
-    for chosen, storage in product(choices(kind), of.storages.values()):
-        side = staged(library, kind, storage, of.engines, of.cache(chosen))
+    for chosen, storage in product(choices(kind), of.storages):
+        record = recorded(kind, chosen)
+        form = record.storage.get(storage, of.storages[storage])
+        side = staged(library, record, form, of.engines, of.cache(chosen))
         if side is None:
             continue
         cache, planes = side.caches[0], plan_side(placed(side)).workers[0].planes
         held = sum(volume(view) * copies(plane) for plane in planes for view in plane.views)
         per = worth(formula(kind, cache.env))
-        assert held == per * LAYERS * max(cache.tokens, 1), (chosen, storage.name)
+        assert held == per * LAYERS * max(cache.tokens, 1), (chosen, storage)
 
 
 def worth(formula: str) -> Fraction:
@@ -121,7 +123,8 @@ def copies(plane: Planes) -> int:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_nests_that_are_shown_make_the_pages_that_are_shown(library: Library, name: str) -> None:
-    of, kind = subject(library, name), library.kind(name)
+    of = subject(library, name)
+    kind = recorded(of.kind, of.record)
     for made in filter(None, (of.drawn(storage, of.record) for storage in of.storages.values())):
         again = drawn(library, kind, reparsed(made.nest), of.engines, of.cache(of.record))
         assert again is not None
@@ -131,8 +134,8 @@ def test_nests_that_are_shown_make_the_pages_that_are_shown(library: Library, na
 def reparsed(nest: tuple[str, ...]) -> Storage:
     span = parse_expr("0").span
     named = [text.partition(": ") for text in nest]
-    parts = [(name, text, span) if text else (None, name, span) for name, _, text in named]
-    return parse_parts(parts, span, "shown", exact=False)  # type: ignore[arg-type]  # one part has no name
+    parts = tuple((name if text else None, parse_items(text or name, span, False)) for name, _, text in named)
+    return Storage("shown", parts, span)
 
 
 @pytest.mark.parametrize("name", KINDS)

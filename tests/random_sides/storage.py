@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from kvplan.dsl.lang.nodes import Storage
-from kvplan.dsl.lang.storage import parse_parts, parse_storage
+from kvplan.dsl.lang.storage import parse_items, parse_storage
 from kvplan.dsl.text.source import inline
 
 
@@ -21,4 +21,4 @@ one = cache(parse_storage)
 @cache
 def several(parts: tuple[tuple[str, str], ...]) -> Storage:
     """Allocations in order."""
-    return parse_parts([(name, text, inline(text)) for name, text in parts], inline("parts"), "test")
+    return Storage("test", tuple((name, parse_items(text, inline(text))) for name, text in parts), inline("parts"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 from kvplan.dsl.lang.dtypes import size
@@ -25,17 +26,27 @@ def formulas(kind: Kind) -> list[tuple[tuple[tuple[str, str], ...], str]]:
 def formula(kind: Kind, chosen: Env) -> str:
     """The bytes of one token (a state) of one layer; what `chosen` does not settle stays as it is written."""
     env = settled(kind, chosen)
-    found = Counter(term for spec in kind.tensors.values() if (term := bytes_of(spec, env)))
+    found = Counter(term for spec in recorded(kind, chosen).tensors.values() if (term := bytes_of(spec, env)))
     return " + ".join(term if times == 1 else f"{times} * {term}" for term, times in found.items()) or "0"
 
 
 def choices(kind: Kind) -> Iterator[dict[str, str]]:
     """Every combination of the words that decide which tensors exist and of what elements; one, if none does."""
-    used = closure(kind, (name for spec in kind.tensors.values() for name in _deciding(spec)))
+    tensors = [kind.tensors, *(variant.tensors for variant in kind.variants)]
+    specs = [spec for record in tensors for spec in record.values()]
+    whens = {name for variant in kind.variants for name in names(variant.when)}
+    used = closure(kind, whens | {name for spec in specs for name in _deciding(spec)})
     worded = [name for name, param in kind.params.items() if param.values and name in used]
     roots = [name for name in worded if not (closure(kind, _default(kind, name)) & {*worded} - {name})]
     for values in product(*(kind.params[name].values for name in roots)):
         yield dict(zip(roots, values, strict=True))
+
+
+def recorded(kind: Kind, chosen: Env) -> Kind:
+    """The kind as it is for one record: its first variant that holds, or what the file says."""
+    env = settled(kind, chosen)
+    held = (each for each in kind.variants if worth(each.when, env))
+    return next((replace(kind.as_variant(each), variants=()) for each in held), replace(kind, variants=()))
 
 
 def settled(kind: Kind, chosen: Env) -> dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.golden.gallery.bytes import example_sections, formula_section
 from tests.golden.gallery.engines import NONE, Use, use
 from tests.golden.gallery.numbers import Numbers, numbers, unconfirmed
@@ -12,7 +14,7 @@ from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import notes
 from kvplan.dsl.lang.nodes import Expr, Text
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Kind, TensorSpec
+from kvplan.dsl.model import Kind, KindVariant, TensorSpec
 from kvplan.plan.types import CONTEXT
 
 TENSORS = ("tensor", "axes", "element", "if", "shared out")
@@ -33,7 +35,7 @@ def kind_page(library: Library, name: str, left_out: list[str]) -> str:
         head, [kind.doc] if kind.doc else [], [f"{STORES[kind.store]} {_needs(kind)}".strip()],
         *([[f"<{said(root, 'doc-ref')}>"]] if said(root, "doc-ref") else []),
         ["## Parameters"], _params(kind),
-        ["## Tensors"], table(TENSORS, [_tensor(spec) for spec in kind.tensors.values()]),
+        ["## Tensors"], _tensors(kind.tensors), *[section for each in kind.variants for section in _variant(each)],
         [f"## Bytes of a {PER[kind.store]} and layer, without padding"], formula_section(of), *example_sections(of),
         ["## Engines"], table(("engine", "stores it as", "or, with options"), [_engine(each) for each in of.uses]),
         *storage_sections(of),
@@ -71,6 +73,16 @@ def _params(kind: Kind) -> list[str]:
         for p in kind.params.values()
     ]
     return table(("parameter", "type", "default", "values", "meaning"), rows)
+
+
+def _tensors(tensors: Mapping[str, TensorSpec]) -> list[str]:
+    return table(TENSORS, [_tensor(spec) for spec in tensors.values()])
+
+
+def _variant(each: KindVariant) -> list[list[str]]:
+    """A record that is stored otherwise: where, and its tensors."""
+    where = f"Where {code(' '.join(each.when.text.split()))}{f': {each.doc}' if each.doc else ''}."
+    return [[f"### {each.name}"], [where], _tensors(each.tensors)]
 
 
 def _tensor(spec: TensorSpec) -> tuple[object, ...]:

@@ -73,7 +73,7 @@ def _numbers(kind: Kind, cache: Cache, outer: Env) -> Numbers:
 
 
 def _rows(kind: Kind, env: Env) -> list[tuple[TensorSpec, int, int]]:
-    there = [spec for spec in kind.tensors.values() if spec.when is None or evaluate(spec.when, env)]
+    there = [spec for spec in kind.stored_as(env).tensors.values() if spec.when is None or evaluate(spec.when, env)]
     return [(spec, _bytes(spec, env), _whole(spec.tokens_per_row, env) if spec.tokens_per_row else 1) for spec in there]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.golden.gallery.engines import Use, storages
-from tests.golden.gallery.formula import bytes_of, choices, settled
+from tests.golden.gallery.formula import bytes_of, choices, recorded, settled
 from tests.golden.gallery.numbers import Numbers
 from tests.golden.gallery.storage import Drawn, drawn, example
 from tests.golden.gallery.text import block, code, codes
@@ -29,7 +29,8 @@ class Subject:
     @property
     def storages(self) -> dict[str, Storage]:
         """The kind's storage expressions and those of engines of their own."""
-        return {name: found for engine in self.engines for name, found in storages(engine, self.kind).items()}
+        kind = recorded(self.kind, self.record)
+        return {name: found for engine in self.engines for name, found in storages(engine, kind).items()}
 
     @property
     def record(self) -> dict[str, str]:
@@ -45,7 +46,7 @@ class Subject:
         return example(self.kind, self.caches[0][1].cache if self.caches else None, chosen)
 
     def drawn(self, storage: Storage, chosen: Mapping[str, str]) -> Drawn | None:
-        return drawn(self.library, self.kind, storage, self.engines, self.cache(chosen))
+        return drawn(self.library, recorded(self.kind, chosen), storage, self.engines, self.cache(chosen))
 
 
 def storage_sections(of: Subject) -> list[list[str]]:
@@ -86,12 +87,16 @@ def _records(of: Subject) -> list[list[str]]:
     name = next((name for each in of.uses for name, options in each.choices.items() if not options), "")
     storage = of.storages.get(name, next(iter(of.storages.values())))
     for chosen in choices(of.kind):
-        made = of.drawn(storage, chosen) if _existing(of.kind, chosen) not in seen else None
+        own = recorded(of.kind, chosen).storage
+        made = of.drawn(own.get(name, storage), chosen) if _existing(of.kind, chosen) not in seen else None
         seen.append(_existing(of.kind, chosen))
-        sections += [[f"### {', '.join(chosen.values())}"], block(made.nest), block(made.pages)] if made else []
+        lacking = [known for known in of.kind.storage if known not in own]
+        homeless = [f"No place in {codes(lacking)}."] if lacking else []
+        head = f"### {', '.join(chosen.values())}"
+        sections += [[head], block(made.nest), block(made.pages), homeless] if made else []
     return [[f"## Other records, as {code(storage.name)}"], *sections] if sections else []
 
 
 def _existing(kind: Kind, chosen: Mapping[str, str]) -> list[str]:
     env = settled(kind, chosen)
-    return [spec.name for spec in kind.tensors.values() if bytes_of(spec, env)]
+    return [spec.name for spec in recorded(kind, chosen).tensors.values() if bytes_of(spec, env)]

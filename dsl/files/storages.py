@@ -1,0 +1,123 @@
+"""Storage expressions of a kind, or of an engine for a kind: fragments put in, other names followed, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from kvplan.dsl.files.storage_check import check_storage
+from kvplan.dsl.lang.nodes import Item, Storage
+from kvplan.dsl.lang.storage import Fragment, leaves, parse_items
+from kvplan.dsl.model import TensorSpec
+from kvplan.dsl.schema.fields import guarded, shown
+from kvplan.dsl.schema.kind import STORAGE_PARTS
+from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
+
+RESERVED = ("pad", "align", "block", "layer")
+# `LBNHC: = LBHNC`: another name for a storage expression.
+SAME = "="
+Parts = tuple[tuple[str | None, tuple[Item, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """Storage expressions that a variant has from its kind, by name, and the kind's tensors that it has not.
+
+    One that has no place for a tensor of the variant, or one for a tensor that it has not, is none of the variant's.
+    """
+
+    names: set[str]
+    left_out: set[str]
+
+    def fits(self, storage: Storage, tensors: Mapping[str, TensorSpec]) -> bool:
+        placed = {leaf.tensor for _, items in storage.parts for leaf in leaves(items)}
+        needed = {name for name, spec in tensors.items() if spec.when is None}
+        return storage.name not in self.names or (needed <= placed and not placed & self.left_out)
+
+
+def read_fragments(
+    sink: Sink, given: Mapping[YamlScalar, YamlScalar], tensors: Iterable[YamlScalar]
+) -> dict[str, Fragment]:
+    """Fragments by name, `F(loops)` as F. Reports names that mean something else (E018)."""
+    taken = {*RESERVED, *(tensor.text for tensor in tensors)}
+    found = {}
+    for key, value in given.items():
+        name, _, loop = key.text.removesuffix(")").partition("(")
+        if name in taken:
+            what = "a word of storage expressions" if name in RESERVED else "a tensor"
+            sink.add("E018", f"'{name}' is {what}", key.span, help="choose another name for the fragment")
+            continue
+        found[name] = Fragment(name, loop, value.text, value.span, value.exact)
+    for fragment in found.values():
+        # Those with loops are read where they are used.
+        if not fragment.loop:
+            guarded(sink, partial(parse_items, fragment.text, fragment.span, fragment.exact, found))
+    return found
+
+
+def read_storages(
+    sink: Sink,
+    given: Mapping[YamlScalar, Tree],
+    tensors: Mapping[str, TensorSpec],
+    known: set[str],
+    fragments: Mapping[str, Fragment],
+    inherited: Inherited | None = None,
+) -> dict[str, Storage]:
+    """Storage expressions by name, checked against the tensors; of `inherited` ones those that have a place for them.
+
+    What is wrong with a fragment is told once.
+    """
+    own = Sink()
+    found = {}
+    for name in given:
+        parts = _parts(own, name, given, fragments)
+        storage = Storage(name.text, parts, name.span) if parts is not None else None
+        if storage is None or (inherited and not inherited.fits(storage, tensors)):
+            continue
+        found[name.text] = storage
+        if tensors and not _is_other_name(given[name]):
+            check_storage(own, storage, tensors, known | {"kernel_block"})
+    sink.found += {(fault.code, fault.span): fault for fault in reversed(own.found)}.values()
+    return found
+
+
+def _is_other_name(tree: Tree) -> bool:
+    return isinstance(tree, YamlScalar) and tree.text.startswith(SAME)
+
+
+def _parts(
+    sink: Sink, name: YamlScalar, given: Mapping[YamlScalar, Tree], fragments: Mapping[str, Fragment]
+) -> Parts | None:
+    """The allocations of a storage expression; None, reported, where it is none."""
+    tree = given[name]
+    if isinstance(tree, YamlScalar) and tree.text.startswith(SAME):
+        return _parts_of_other(sink, tree, given, fragments)
+    if not isinstance(tree, YamlTable):
+        items = _items(sink, tree, fragments)
+        return ((None, items),) if items is not None else None
+    trees = STORAGE_PARTS.read(sink, tree, f"storage '{name.text}'")
+    parts = {part.text: _items(sink, value, fragments) for part, value in trees.items()}
+    good = {part: items for part, items in parts.items() if items is not None}
+    return tuple(good.items()) if len(good) == len(parts) else None
+
+
+def _parts_of_other(
+    sink: Sink, tree: YamlScalar, given: Mapping[YamlScalar, Tree], fragments: Mapping[str, Fragment]
+) -> Parts | None:
+    """Those of the storage expression that another name stands for (K008), whose own errors are told there."""
+    wanted = tree.text.removeprefix(SAME).strip()
+    others = {name.text: name for name, value in given.items() if not _is_other_name(value)}
+    if wanted not in others:
+        place = tree.span.at(tree.text.index(wanted), len(wanted)) if wanted and tree.exact else tree.span
+        sink.add("K008", f"no storage '{wanted}' that is written out", place, help=nearest(wanted, others))
+        return None
+    return _parts(Sink(), others[wanted], given, fragments)
+
+
+def _items(sink: Sink, tree: Tree, fragments: Mapping[str, Fragment]) -> tuple[Item, ...] | None:
+    if isinstance(tree, YamlScalar):
+        return guarded(sink, partial(parse_items, tree.text, tree.span, tree.exact, fragments))
+    sink.add("E023", f"expected a storage expression, not {shown(tree)}", tree.span, help="layer { block { … } }")
+    return None
