@@ -28,7 +28,7 @@ class BoundTensor:
 
 @dataclass(frozen=True, slots=True)
 class Stride:
-    """The distance of two blocks in bytes: an expression over `env`, `page` (bytes of a page) and `row` (bytes that
+    """The distance of two blocks in bytes: an expression over `env`, `page` (bytes of a page) and `block_bytes` (that
     the largest group of the worker takes in one block, rounded up to what its caches are aligned to)."""
 
     expr: Expr

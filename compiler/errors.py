@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CompileError(Exception):
-    """Base. `code` is permanent (compiler/codes.py), `help` says what to do."""
+    """Base. `code` is permanent (cli/codes.md), `help` says what to do."""
 
     def __init__(self, code: str, message: str, help: str = "") -> None:
         super().__init__(f"{code}: {message}" + (f" ({help})" if help else ""))

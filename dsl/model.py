@@ -25,6 +25,7 @@ class Param:
     aliases: Mapping[str, str]
     doc: str
     span: SourceSpan
+    doc_ref: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,15 @@ class ConfigRules:
 
 @dataclass(frozen=True, slots=True)
 class DumpRules:
-    """What a layer's print says: `dtype` and `query_heads` of the model, its cache by the first rule that holds."""
+    """What a layer's print says: `dtype` and `query_heads` of the model, its cache by the first rule that holds.
+
+    `words` are names for what it says, in this order; each may use those before it.
+    """
 
     dtype: Expr | None
     query_heads: Expr | None
     caches: tuple[Rule, ...]
+    words: tuple[tuple[str, Expr], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,23 +214,35 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A condition, the sentence to say when it fails ({name} is replaced), and the kind whose caches it is about."""
+    """A condition, the sentence to say when it fails ({name} is replaced), and the kinds whose caches it is about.
+
+    Without kinds it is about the side.
+    """
 
     that: Expr
     say: str
-    kind: str | None
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDoc:
+    """What is said of a derived value, for people: what it is, what it counts, where it is from."""
+
+    doc: str = ""
+    unit: str = ""
+    doc_ref: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """How layers form groups: `form` (by_page, by_cache, by_tokens, by_reach), `assign` (strided, blocked), or
+    """How layers form groups: `form` (by_page, by_cache, by_tokens, by_retention), `assign` (strided, blocked), or
     `{option}` each.
 
     `overlay` (false, true, or `{option}`): whether groups share memory. `stretch` (numerator, denominator): by_page
-    takes the largest bucket's size where it is less than this times the smallest. The rest is by_reach's: the tokens
-    of a cache's `block` before pages are made alike (None: those derived), the bytes that its `page` has at least, by
-    kind, store or `default`, whether layers lie `inside` blocks, and whether a page is `rigid`: it may hold more
-    tokens, but no padding.
+    takes the largest bucket's size where it is less than this times the smallest. The rest is by_retention's: the
+    tokens of a cache's `block` before pages are made alike (None: those derived), the bytes that its `page` has at
+    least, by kind, store or `default`, whether layers lie `inside` blocks, and whether a page is `rigid`: it may hold
+    more tokens, but no padding.
     """
 
     form: str
@@ -243,21 +260,21 @@ class MeshRules:
     """The axes of the worker grid, outermost first; axes derived from a worker's coordinates; the pipeline rule.
 
     `derived` maps an axis to the worker's coordinate on it (`rank(tp) % dcp`); its size is a side's key. `tokens`
-    names the derived or worker axes that token caches are shared out over, outermost first, `chunk` the tokens per
-    turn. `layers` may be `{option}`.
+    names the derived or worker axes that token caches are shared out over, outermost first, `interleave` the tokens
+    that a worker has before the next one's begin. `layers` may be `{option}`.
     """
 
     workers: tuple[str, ...]
     derived: Mapping[str, Expr]
     layers: str
     tokens: tuple[str, ...]
-    chunk: Expr | None
+    interleave: Expr | None
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
-    `stride` to the bytes between two blocks. `copies` may be `{option}`.
+    `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are.
     """
 
     name: str
@@ -274,6 +291,9 @@ class Engine:
     mesh: MeshRules
     stride: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
     dump: DumpRules | None = None
+    docs: Mapping[str, ValueDoc] = field(default_factory=dict)
+    doc: str = ""
+    legend: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

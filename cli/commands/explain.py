@@ -138,6 +138,7 @@ def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
 
 def explain_code(code: str) -> dict[str, Any]:
     """The long text of an error's code. Raises BadInput."""
+    from kvplan.cli.codes import all_codes
     from kvplan.compiler.errors import BadInput
     from kvplan.compiler.side.text import nearest
 
@@ -146,19 +147,3 @@ def explain_code(code: str) -> dict[str, Any]:
         raise BadInput("S022", f"there is no code {code!r}", nearest(code, sorted(known)))
     title, text = known[code]
     return {"code": code, "title": title, "text": text}
-
-
-def all_codes() -> dict[str, tuple[str, str]]:
-    """Title and text of every code: of layout files, of the compiler and the command line, of the runtime."""
-    from kvplan.compiler.codes import CODES as COMPILER
-    from kvplan.dsl.codes import CODES as LAYOUTS
-
-    return {**LAYOUTS, **COMPILER, **_runtime_codes()}
-
-
-def _runtime_codes() -> dict[str, tuple[str, str]]:
-    """Code -> (title, text) of every error of the runtime: its class and what the class says of itself."""
-    from kvplan.runtime import errors
-
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.KvplanError)]
-    return {kind.code: (kind.__name__, kind.__doc__ or "") for kind in reversed(kinds)}

@@ -35,8 +35,8 @@ def _known(
     """Every condition with the values that it is about, once for each cache of its kind."""
     found: list[tuple[Requirement, Env]] = []
     for rule in engine.require:
-        mine = [cache for cache in caches if cache.kind == rule.kind]
-        about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kind else [env]
+        mine = [cache for cache in caches if cache.kind in rule.kinds]
+        about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kinds else [env]
         found += [(rule, known) for known in about if names(rule.that) <= known.keys()]
     return found
 

@@ -123,7 +123,7 @@ def stride(cache: BoundCache, page: int, row: int) -> int:
     """Bytes from a block to the next one: what the engine's rule gives, a page without one."""
     if cache.stride is None:
         return page
-    value = evaluate(cache.stride.expr, {**cache.stride.env, "page": page, "row": row})
+    value = evaluate(cache.stride.expr, {**cache.stride.env, "page": page, "block_bytes": row})
     assert isinstance(value, int)
     return value
 

@@ -12,7 +12,7 @@ from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import DumpRules, Engine, Kind
-from kvplan.dsl.rules.answers import Answer, ForeignValues, ask
+from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, with_words
 from kvplan.dsl.rules.rule import RuleMatch, apply, first
 from kvplan.dsl.schema.model import MOST_LAYERS
 
@@ -24,7 +24,7 @@ def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recogni
     if (stages := dump.mesh.get(PIPELINE, 1)) > 1:
         said = f"the dump has the layers of one stage of {stages}, and a model has all"
         raise BadInput("D014", said, "print one with a pipeline of one stage")
-    every = [facts_of(dump, layer) for layer in dump.layers]
+    every = [with_words(facts_of(dump, layer), engine.dump.words, lists=True) for layer in dump.layers]
     count = max((layer.layer for layer in dump.layers), default=-1) + 1
     if not 1 <= count <= MOST_LAYERS:
         raise BadInput("D013", f"a dump of {count} layers makes no model", f"a model has 1 to {MOST_LAYERS}")

@@ -106,8 +106,8 @@ def _pooled(pool: PagePool | None, name: str | None) -> Env:
     """What rules may ask once pages are made alike."""
     entry = next((e for e in pool.entries if e.cache.name == name), None) if pool else None
     if pool is None or entry is None:
-        return {"own_page": 0, "shared_page": pool.page if pool else 0, "promoted": False}
-    return {"own_page": entry.page, "shared_page": pool.page, "promoted": name in pool.promoted}
+        return {"own_page": 0, "shared_page": pool.page if pool else 0, "fully_allocated": False}
+    return {"own_page": entry.page, "shared_page": pool.page, "fully_allocated": name in pool.promoted}
 
 
 def _shapes(facts: RuleInputs, pool: PagePool) -> int:

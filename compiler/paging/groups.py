@@ -16,7 +16,7 @@ Bucket = tuple[BoundCache, ...]
 # Caches that share tables, and the layers of each of their groups.
 Split = tuple[Bucket, list[Layers]]
 T = TypeVar("T")
-BY_REACH = "by_reach"
+BY_RETENTION = "by_retention"
 
 
 def form(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | None = None) -> tuple[BoundGroup, ...]:
@@ -46,13 +46,13 @@ def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup
 def _splits(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | None) -> list[Split]:
     buckets = _choose(FORMS, "group form", rule.form)(caches)
     assign = _choose(ASSIGN, "group assignment", rule.assign)
-    reaching = pool if rule.form == BY_REACH else None
+    reaching = pool if rule.form == BY_RETENTION else None
     if reaching and reaching.way == PACKED:
         paged = {cache.name: cache for cache in caches}
         return [(tuple(paged[cache.name] for cache in lot), parts) for lot, parts in packed(reaching.entries)]
     if reaching and reaching.way == ONE:
         return [(bucket, [_members(bucket)]) for bucket in _by_tokens(caches)]
-    if rule.form not in (BY_REACH, "by_page"):
+    if rule.form not in (BY_RETENTION, "by_page"):
         return [(bucket, assign(_members(bucket), 1, 0)) for bucket in buckets]
     size = _group_size(rule, buckets)
     every = [(bucket, _members(bucket)) for bucket in buckets]
@@ -107,7 +107,7 @@ FORMS: Mapping[str, Callable[[Sequence[BoundCache]], list[Bucket]]] = {
     "by_page": _by_page,
     "by_cache": _by_cache,
     "by_tokens": _by_tokens,
-    BY_REACH: _by_page,
+    BY_RETENTION: _by_page,
 }
 ASSIGN = {"strided": _strided, "blocked": _blocked}
 

@@ -9,7 +9,7 @@ from math import prod
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker, Stride
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
-from kvplan.compiler.paging.groups import BY_REACH, form
+from kvplan.compiler.paging.groups import BY_RETENTION, form
 from kvplan.compiler.paging.measured import of_groups, of_side, unlike_workers
 from kvplan.compiler.paging.rings import wrapped
 from kvplan.compiler.placement.place import check_chains, local_sizes
@@ -20,7 +20,7 @@ from kvplan.dsl.lang.expr import evaluate, names
 from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine, GroupRules
 
-LEAST = {"padded": 0, "align": 1}
+LEAST = {"page_size_padded": 0, "block_stride_alignment": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ class PagedSide:
 def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
     """The side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`).
 
-    Turns of tokens are the same for all caches, so that what they are made of has no value for one.
+    Interleaves are the same for all caches, so that what they are made of has no value for one.
     """
-    own = [name for name in engine.derive if engine.mesh.chunk is None or name not in names(engine.mesh.chunk)]
+    interleave = engine.mesh.interleave
+    own = [name for name in engine.derive if interleave is None or name not in names(interleave)]
     return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
 
 
@@ -52,7 +53,7 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
         assign=filled(engine.groups.assign, env),
         overlay=filled(engine.groups.overlay, env),
     )
-    pools = BY_REACH in (rule.form, filled(engine.groups.form, env))
+    pools = BY_RETENTION in (rule.form, filled(engine.groups.form, env))
     facts = RuleInputs(engine, side, workers, {**env, **of_side(side, workers)}, pools)
     over = {key: whole(key, given[key], 1) for key in override_keys(engine, side.caches) if key in given}
     found, bound = _bound(facts, rule, over)
@@ -112,7 +113,9 @@ def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:
     rule = rules.get(cache.kind) or rules.get(cache.store) or rules.get("default")
     stride = Stride(rule, {name: env[name] for name in sorted(names(rule)) if name in env}) if rule else None
     cache = replace(
-        cache, padded=_bytes(cache.name, engine, env, "padded"), align=_bytes(cache.name, engine, env, "align")
+        cache,
+        padded=_bytes(cache.name, engine, env, "page_size_padded"),
+        align=_bytes(cache.name, engine, env, "block_stride_alignment"),
     )
     if cache.store != "tokens":
         return replace(cache, stride=stride, env={**cache.env, "kernel_block": env["kernel_block"]})
@@ -150,8 +153,9 @@ def _turns(engine: Engine, side: BoundSide, env: Env) -> tuple[int, int]:
     ways = prod(dict(side.sizes)[axis] for axis in engine.mesh.tokens)
     if ways == 1:
         return 1, 1
-    chunk = evaluate(engine.mesh.chunk, env) if engine.mesh.chunk else 1
-    return ways, number(chunk, 1, "a turn of the tokens", "a number of tokens", "mend the chunk of the engine's mesh")
+    value = evaluate(engine.mesh.interleave, env) if engine.mesh.interleave else 1
+    what, help = "the interleave of the tokens", "mend the interleave of the engine's mesh"
+    return ways, number(value, 1, what, "a number of tokens", help)
 
 
 def _checked(side: BoundSide, workers: Sequence[BoundWorker]) -> BoundSide:

@@ -85,7 +85,7 @@ def _apart(sizes: LocalSizes, part: PagedRegion, row: int) -> PagedRegion:
     cache = sizes.cache
     if cache.stride is None:
         return replace(part, stride=_stride(cache, part.page, part.page))
-    stride = evaluate(cache.stride.expr, {**cache.stride.env, "page": part.page, "row": row})
+    stride = evaluate(cache.stride.expr, {**cache.stride.env, "page": part.page, "block_bytes": row})
     return replace(part, stride=_stride(cache, part.page, stride))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.lang.foreign import UnusableValue
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.rules.answers import Answer, ForeignValues, ask
+from kvplan.dsl.rules.answers import ForeignValues, with_words
 
 LAYER = "layer"
 
@@ -25,10 +24,7 @@ def facts_of(chain: tuple[Mapping[str, object], ...], words: tuple[tuple[str, Ex
     values: dict[str, object] = {}
     for mapping in chain:
         values |= {key: value for key, value in mapping.items() if value is not None}
-    facts = ForeignValues(values)
-    for name, expr in words:
-        facts = _with(facts, name, ask(expr, facts))
-    return facts
+    return with_words(ForeignValues(values), words)
 
 
 def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
@@ -43,27 +39,7 @@ def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]
     return tuple(found)
 
 
-def _with(facts: ForeignValues, name: str, answer: Answer) -> ForeignValues:
-    """`facts` with a word more; one that is there and cannot be worked out says so where it is asked for."""
-    origins = {**facts.origins, name: answer.sources}
-    if answer.value is None and answer.absent:
-        return ForeignValues(facts.values, origins if name not in facts.values else facts.origins, facts.doubts)
-    value = _unusable(facts, name, answer.doubt) if answer.value is None else answer.value
-    doubts = {**facts.doubts, name: answer.doubt} if answer.doubt else facts.doubts
-    return ForeignValues({**facts.values, name: value}, origins, doubts)
-
-
-def _unusable(facts: ForeignValues, name: str, doubt: str) -> UnusableValue:
-    """A word that cannot be worked out; where that is another word's fault, only that one's name is said."""
-    known = any(
-        isinstance(value, UnusableValue) and value.named and value.reason == doubt for value in facts.values.values()
-    )
-    return UnusableValue("T001", doubt if known else f"{name}: {doubt}", named=True)
-
-
 def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ...]) -> ForeignValues:
     """The facts of one layer: its number, and the words that are about it."""
     here = ForeignValues({**facts.values, LAYER: layer}, {**facts.origins, LAYER: ()}, facts.doubts)
-    for name, expr in about:
-        here = _with(here, name, ask(expr, here))
-    return here
+    return with_words(here, about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kvplan.dsl.files.derived import read_derived
 from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read_mesh
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
@@ -32,7 +33,8 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
     """An engine, with every error in the sink."""
     keys = ENGINE.read(sink, root)
     options = read_params(sink, keys.options)
-    derive = {value.text: expr for value, expr in keys.derive.items()}
+    derived = {name.text: read_derived(sink, name.text, tree) for name, tree in keys.derive.items()}
+    derive = {name: expr for name, (expr, _) in derived.items() if expr is not None}
     _check_measured(sink, (*keys.options, *keys.derive))
     for form, given in ((ENGINE, keys), (GROUPS, keys.groups), (MESH, keys.mesh)):
         check_options(sink, form, given, options)
@@ -62,6 +64,9 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         mesh=mesh,
         stride=_by_cache(sink, keys.stride, {*known, *PAGED, *ALIKE, *PLACED}, around),
         dump=read_dump(sink, keys.dump, around.kinds),
+        docs={name: doc for name, (_, doc) in derived.items()},
+        doc=keys.doc,
+        legend={letters.text: text for letters, text in keys.legend.items()},
     )
 
 
@@ -73,13 +78,14 @@ def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
 
 
 def _requirement(sink: Sink, keys: RequireKeys, known: set[str], around: EngineContext) -> Requirement:
-    names = set(known)
-    if kind := _kind(sink, keys.kind, around) if keys.kind else None:
-        names |= {*PAGED, *ALIKE, *kind.params}
-    check_names(sink, keys.that, names)
-    check_sentence(sink, keys.say, names)
+    kinds = [kind for name in keys.kinds if (kind := _kind(sink, name, around))]
+    names = {*known, *PAGED, *ALIKE} if keys.kinds else known
+    # What a requirement asks of several kinds all of them have.
+    common = set.intersection(*({*kind.params} for kind in kinds)) if kinds else set()
+    check_names(sink, keys.that, names | common)
+    check_sentence(sink, keys.say, names | common)
     that, say = keys.that or parse_expr("true"), keys.say.text if keys.say else ""
-    return Requirement(that, say, keys.kind.text if keys.kind else None)
+    return Requirement(that, say, tuple(name.text for name in keys.kinds))
 
 
 def _kind(sink: Sink, name: YamlScalar, around: EngineContext) -> Kind | None:

@@ -66,9 +66,9 @@ def _fraction(sink: Sink, given: YamlScalar | None) -> tuple[int, int]:
 def read_mesh(sink: Sink, keys: MeshKeys) -> MeshRules:
     derived = {axis.text: expr for axis, expr in keys.derived.items()}
     tokens = _tokens(sink, keys.tokens, {*keys.workers, *derived})
-    if tokens and keys.chunk is None and keys.tree:
-        sink.add("K002", "mesh lacks 'chunk'", keys.tree.span, help="say how many tokens a worker takes per turn")
-    return MeshRules(keys.workers, derived, keys.layers, tokens, keys.chunk)
+    if tokens and keys.interleave is None and keys.tree:
+        sink.add("K002", "mesh lacks 'interleave'", keys.tree.span, help="say how many tokens a worker has at once")
+    return MeshRules(keys.workers, derived, keys.layers, tokens, keys.interleave)
 
 
 def _tokens(sink: Sink, given: Iterable[YamlScalar], axes: set[str]) -> tuple[str, ...]:
@@ -88,4 +88,4 @@ def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:
     ranks = {f"rank({axis})" for axis in mesh.workers}
     for expr in mesh.derived.values():
         check_names(sink, expr, {*known, *ranks})
-    check_names(sink, mesh.chunk, known)
+    check_names(sink, mesh.interleave, known)

@@ -25,7 +25,8 @@ Parts = tuple[tuple[str | None, tuple[Item, ...]], ...]
 class Inherited:
     """Storage expressions that a variant has from its kind, by name, and the kind's tensors that it has not.
 
-    One that has no place for a tensor of the variant, or one for a tensor that it has not, is none of the variant's.
+    One that has no place for a tensor of the variant, or one for a tensor that it has not, is none of the variant's;
+    one with a name that is no tensor at all is wrong.
     """
 
     names: set[str]
@@ -34,7 +35,8 @@ class Inherited:
     def fits(self, storage: Storage, tensors: Mapping[str, TensorSpec]) -> bool:
         placed = {leaf.tensor for _, items in storage.parts for leaf in leaves(items)}
         needed = {name for name, spec in tensors.items() if spec.when is None}
-        return storage.name not in self.names or (needed <= placed and not placed & self.left_out)
+        wrong = placed - {*tensors} - self.left_out
+        return storage.name not in self.names or bool(wrong) or (needed <= placed and not placed & self.left_out)
 
 
 def read_fragments(

@@ -38,6 +38,15 @@ def evaluate(expr: Expr, env: Env) -> Result:
         raise _played(error, expr, env) from None
 
 
+def several(expr: Expr, env: Env) -> tuple[object, ...] | Mapping[str, object] | None:
+    """The foreign list or mapping that `expr` comes to, None where it comes to anything else."""
+    try:
+        value = _value(expr.tree, env)
+    except DslError:
+        return None
+    return value if isinstance(value, tuple | Mapping) else None
+
+
 def is_true(expr: Expr, env: Env) -> bool:
     """Whether a condition is true, or a number that is not 0. Raises DslError: T001 for a word, else as `evaluate`."""
     try:

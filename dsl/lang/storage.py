@@ -92,7 +92,7 @@ def _item(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
     if tree.data == "filler":
         size = _expr(rest[0], of)
         return (Pad(size, of.place(tree)) if str(head) == "pad" else Align(size, of.place(tree)),)
-    if tree.data == "fragment" or (str(head) in of.fragments and not of.fragments[str(head)].loop):
+    if tree.data == "fragment" or str(head) in of.fragments:
         return _fragment(tree, of)
     # `t[a b]` is `a { b { t } }`.
     return _nest(_every_loop(rest, of), (Leaf(str(head), of.place(head)),))
@@ -109,7 +109,7 @@ def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
     """What a use of a fragment stands for: `F(a b)` is its text with these loops for its parameter, `F[a b]` its text
     inside these loops."""
     head, *rest = tree.children
-    name, at = str(head), of.place(head)
+    name = str(head)
     fragment = of.fragments.get(name)
     wanted = tree.data == "fragment"
     if fragment is None:
@@ -120,8 +120,7 @@ def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
         message = f"fragment '{name}' takes {'loops' if fragment.loop else 'no argument'}"
         raise DslError(Diagnostic("E019", message, of.place(tree), (), help))
     if name in of.busy:
-        circle = " -> ".join((*of.busy[of.busy.index(name) :], name))
-        raise DslError(Diagnostic("E007", f"fragment '{name}' needs itself: {circle}", at))
+        raise _circle(of, name)
     loops = _every_loop(rest, of)
     inner = replace(
         of,
@@ -133,6 +132,15 @@ def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
         busy=(*of.busy, name),
     )
     return _whole(inner) if wanted else _nest(loops, _whole(inner))
+
+
+def _circle(of: StorageText, name: str) -> DslError:
+    """A circle of fragments, told the same wherever it was entered."""
+    around = of.busy[of.busy.index(name) :]
+    at = around.index(min(around))
+    circle = (*around[at:], *around[:at], around[at])
+    message = f"fragment '{circle[0]}' needs itself: {' -> '.join(circle)}"
+    return DslError(Diagnostic("E007", message, of.fragments[circle[0]].span))
 
 
 def _every_loop(trees: Sequence[Any], of: StorageText) -> tuple[Axis, ...]:

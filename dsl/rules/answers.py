@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.evaluate import evaluate, several
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.lang.foreign import ASSUMING, absent
+from kvplan.dsl.lang.foreign import ASSUMING, UnusableValue, absent
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, SizeSet, Unary, Value
 from kvplan.dsl.text.diagnostics import DslError, listed
 
@@ -119,3 +119,34 @@ def _holds(node: Node, env: Mapping[str, object]) -> bool:
 
 def _there(node: Node, env: Mapping[str, object]) -> bool:
     return bool(evaluate(Expr("", Call("has", (node,), node.span), node.span), env))
+
+
+def with_words(facts: ForeignValues, words: Iterable[tuple[str, Expr]], lists: bool = False) -> ForeignValues:
+    """`facts` with what words come to, each over the facts and the words before it; `lists`: they may be lists, too.
+
+    One that is there and cannot be worked out says so where it is asked for.
+    """
+    for name, expr in words:
+        answer = ask(expr, facts)
+        listed_value = several(expr, facts.values) if lists and answer.value is None else None
+        facts = _with(facts, name, answer, answer.value if listed_value is None else listed_value)
+    return facts
+
+
+def _with(facts: ForeignValues, name: str, answer: Answer, value: object) -> ForeignValues:
+    """`facts` with a word more."""
+    origins = {**facts.origins, name: answer.sources}
+    if value is None and answer.absent:
+        return ForeignValues(facts.values, origins if name not in facts.values else facts.origins, facts.doubts)
+    doubt = answer.doubt if value is None or answer.value is not None else ""
+    doubts = {**facts.doubts, name: doubt} if doubt else facts.doubts
+    usable = _unusable(facts, name, doubt) if value is None else value
+    return ForeignValues({**facts.values, name: usable}, origins, doubts)
+
+
+def _unusable(facts: ForeignValues, name: str, doubt: str) -> UnusableValue:
+    """A word that cannot be worked out; where that is another word's fault, only that one's name is told."""
+    known = any(
+        isinstance(value, UnusableValue) and value.named and value.reason == doubt for value in facts.values.values()
+    )
+    return UnusableValue("T001", doubt if known else f"{name}: {doubt}", named=True)

@@ -19,4 +19,5 @@ def read_dump(sink: Sink, keys: DumpKeys, kinds: Mapping[str, Kind]) -> DumpRule
         return known.params if known else None
 
     caches = parse_rules(sink, keys.given.get("caches"), "a rule of a dump", params_of)
-    return DumpRules(keys.dtype, keys.query_heads, caches) if keys.tree is not None else None
+    words = tuple((name.text, expr) for name, expr in keys.words.items())
+    return DumpRules(keys.dtype, keys.query_heads, caches, words) if keys.tree is not None else None

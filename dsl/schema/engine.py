@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.schema.kind import PARAM, STORAGES, WHOSE, ParamKeys
-from kvplan.dsl.schema.model import FOUND
+from kvplan.dsl.schema.kind import LEGEND, LEGEND_DOC, PARAM, STORAGES, WHOSE, ParamKeys
+from kvplan.dsl.schema.model import FOUND, WORDS
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
     EXTENDS_DOC,
@@ -15,6 +15,7 @@ from kvplan.dsl.schema.shapes import (
     TEXT,
     TRUTH,
     DocumentKeys,
+    EitherShape,
     Form,
     FormKeys,
     LaterShape,
@@ -30,10 +31,11 @@ from kvplan.dsl.schema.shapes import (
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
 
 COPIES = ("consecutive", "round_robin")
-FORMS, ASSIGNS = ("by_page", "by_cache", "by_tokens", "by_reach"), ("strided", "blocked")
+FORMS, ASSIGNS = ("by_page", "by_cache", "by_tokens", "by_retention"), ("strided", "blocked")
 OVERLAYS = ("false", "true")
 LAYERS = ("even", "remainder_before_last", "remainder_last")
-DERIVED = ("tokens", "kernel_block", "ratio")
+MUST = ("tokens", "kernel_block", "ratio")
+DUMP_WORDS_DOC = "names for what a layer's print says, in this order; each may use those before it"
 BY_CACHE = MapShape(EXPRESSION, keys=WHOSE)
 OPTIONS = MapShape(PARAM)
 
@@ -44,11 +46,30 @@ class RequireKeys(FormKeys):
     say: YamlScalar | None = key(
         SENTENCE, "the sentence to refuse with where it does not; `{name}` is replaced by a value", required=True
     )
-    kind: YamlScalar | None = key(
-        NameShape("kind"),
-        "holds once for every cache of this kind, whose parameters `that` and `say` may use",
+    kinds: tuple[YamlScalar, ...] = key(
+        ListShape(NameShape("kind"), bare=True),
+        "holds once for every cache of these kinds, whose parameters `that` and `say` may use",
         name="for",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CaseKeys(FormKeys):
+    when: Expr | None = key(EXPRESSION, "where it is true, and no case before it is")
+    value: Expr | None = key(EXPRESSION, "the value there; goes with `when`", name="is")
+    otherwise: Expr | None = key(EXPRESSION, "the value in all other cases, alone in the last one", name="else")
+
+
+CASE = Form("a case", CaseKeys)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedKeys(FormKeys):
+    doc: str = key(TEXT, "what it is, for people")
+    unit: str = key(TEXT, "what it counts, for people")
+    doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
+    value: Expr | None = key(EXPRESSION, "the value", name="is")
+    cases: tuple[CaseKeys, ...] = key(ListShape(CASE), "or its values, of which the first whose `when` is true counts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +77,7 @@ class GroupsKeys(FormKeys):
     form: str = key(
         WordShape(FORMS, option=True),
         "which caches share a block table: `by_page`, those that store the same thing per layer; `by_cache`, "
-        "none; `by_tokens`, those that are paged alike; `by_reach`, those that need the same blocks once pages "
+        "none; `by_tokens`, those that are paged alike; `by_retention`, those that need the same blocks once pages "
         "are made alike",
         required=True,
     )
@@ -74,13 +95,13 @@ class GroupsKeys(FormKeys):
         " times the smallest; 1 if not given",
     )
     block: Expr | None = key(
-        EXPRESSION, "tokens of a cache's block before pages are made alike; those derived if not given (`by_reach`)"
+        EXPRESSION, "tokens of a cache's block before pages are made alike; those derived if not given (`by_retention`)"
     )
     page: dict[YamlScalar, Expr] = key(
-        BY_CACHE, "by kind, store or `default`: bytes that a page has at least (`by_reach`)"
+        BY_CACHE, "by kind, store or `default`: bytes that a page has at least (`by_retention`)"
     )
-    inside: Expr | None = key(EXPRESSION, "whether layers lie inside blocks (`by_reach`)")
-    rigid: Expr | None = key(EXPRESSION, "whether a cache's page may hold more tokens, but no padding (`by_reach`)")
+    inside: Expr | None = key(EXPRESSION, "whether layers lie inside blocks (`by_retention`)")
+    rigid: Expr | None = key(EXPRESSION, "whether a cache's page may hold more tokens, but no padding (`by_retention`)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +119,17 @@ class MeshKeys(FormKeys):
     )
     tokens: tuple[YamlScalar, ...] = key(
         ListShape(ScalarShape("mesh axis"), bare=True),
-        "axes that tokens go round on, outermost first, `chunk` at a time",
+        "axes that tokens go round on, outermost first, `interleave` at a time",
     )
-    chunk: Expr | None = key(EXPRESSION, "tokens that a worker takes per turn; goes with `tokens`")
+    interleave: Expr | None = key(
+        EXPRESSION, "tokens that a worker has before the next one's begin; goes with `tokens`"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DumpKeys(FormKeys):
     dtype: Expr | None = key(FOREIGN, "the model's element type")
+    words: dict[YamlScalar, Expr] = key(WORDS, DUMP_WORDS_DOC)
     query_heads: Expr | None = key(
         FOREIGN, "query heads of the whole model, or of a part of it that kinds are checked against"
     )
@@ -115,6 +139,7 @@ class DumpKeys(FormKeys):
 
 
 REQUIRE = Form("a requirement", RequireKeys)
+DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
 MESH = Form("mesh", MeshKeys)
 DUMP = Form("dump", DumpKeys)
@@ -142,8 +167,8 @@ class EngineKeys(DocumentKeys):
     own: dict[YamlScalar, dict[YamlScalar, Tree]] = key(
         MapShape(STORAGES, keys=NameShape("kind")), "kind → name → storage expressions of this engine only"
     )
-    derive: dict[YamlScalar, Expr] = key(
-        MapShape(EXPRESSION, must=DERIVED),
+    derive: dict[YamlScalar, Tree] = key(
+        MapShape(EitherShape((EXPRESSION, DERIVED)), must=MUST),
         "`tokens` of a logical block, `kernel_block`, `ratio`, and whatever they need",
         required=True,
     )
@@ -152,6 +177,7 @@ class EngineKeys(DocumentKeys):
     )
     groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
     mesh: MeshKeys = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
+    legend: dict[YamlScalar, str] = key(LEGEND, LEGEND_DOC)
     dump: DumpKeys = key(
         DUMP,
         "how `kvplan from-cache` makes a model of what the engine prints: expressions over a layer's spec, the options "

@@ -49,6 +49,7 @@ class ParamKeys(FormKeys):
     values: tuple[str, ...] = key(ListShape(TextShape("word"), bare=True), "the words that it may be")
     aliases: dict[YamlScalar, YamlScalar] = key(MapShape(ScalarShape("word")), "other words, each for one of `values`")
     doc: str = key(TEXT, "what it is, for people")
+    doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ MEASURED = {
     "bytes_per_token": "bytes of one token of one layer of the widest cache, on the worker that has most",
     "listed": "how many tensors have shares that the side lists",
     "unsplit": "how many caches of tokens are shared over no mesh axis",
-    "shapes": "how many unlike pages there are: heads, rows and bytes; 1 if groups are not formed `by_reach`",
+    "shapes": "how many unlike pages there are: heads, rows and bytes; 1 if groups are not formed `by_retention`",
     "together": "how many caches share one group at most",
     "mingled": "how many caches of tokens have layers between those of another one of their group that stores the same",
 }
@@ -26,11 +26,11 @@ PAGED = {
     "store": "what the cache's kind stores: `tokens` or `state`",
 }  # fmt: skip
 ALIKE = {
-    "own_page": "bytes of one layer's page before pages are made alike; 0 if groups are not formed `by_reach`",
+    "own_page": "bytes of one layer's page before pages are made alike; 0 if groups are not formed `by_retention`",
     "shared_page": "bytes that every page comes to, 0 where each keeps its own",
-    "promoted": "whether the cache keeps the blocks of all tokens, whatever of them is needed",
+    "fully_allocated": "whether the cache keeps the blocks of all tokens, whatever of them is needed",
 }
 PLACED = {
     "page": "bytes of the page of one cache's layers on a worker",
-    "row": "bytes that the largest group takes in one block on a worker",
+    "block_bytes": "bytes that the largest group takes in one block on a worker",
 }

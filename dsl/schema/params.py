@@ -35,6 +35,7 @@ def _param(sink: Sink, name: YamlScalar, keys: ParamKeys) -> Param:
         values=keys.values,
         aliases={alias.text: word.text for alias, word in keys.aliases.items()},
         doc=keys.doc,
+        doc_ref=keys.doc_ref,
         span=name.span,
     )
     return replace(param, default=checked(sink, param, keys.default))

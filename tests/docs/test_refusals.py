@@ -19,12 +19,11 @@ import pytest
 from click.testing import CliRunner
 from tests.paths import ROOT
 
-from kvplan.cli.commands.explain import all_codes
+from kvplan.cli.codes import all_codes, written
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.codes import REFUSED
 from kvplan.compiler.errors import CompileError, Refused
 from kvplan.compiler.pair.compat import check_pair
 from kvplan.dsl.library import Library, load
@@ -44,7 +43,7 @@ POOL = 8
 def refusals() -> set[str]:
     """The codes of pairs that cannot be done, of tables that do not fit, and the runtime's one for requests."""
     tables = "".join((ROOT / "compiler/check" / name).read_text() for name in ("request_fits.py", "trace.py"))
-    return {*REFUSED, *re.findall(r'"(Q\d{3})"', tables), "R041"}
+    return {*(code for code in written() if code[0] == "C"), *re.findall(r'"(Q\d{3})"', tables), "R041"}
 
 
 def fresh(page: str) -> str:

@@ -231,8 +231,8 @@ options:
 copies: "{place}"
 groups: {form: "{form}", assign: blocked}
 mesh: {workers: [pp, pcp, tp], layers: "{cut}", tokens: [pcp, dcp]}
-derive: {step: "max(block, window + chunk, token_bytes)"}
-stride: {state: page + row, gqa: token_bytes * window, default: row}
+derive: {widest: "max(block, window + chunk, token_bytes)"}
+stride: {state: page + block_bytes, gqa: token_bytes * window, default: block_bytes}
 """
 
 
@@ -247,7 +247,7 @@ def test_policies_by_option(write: Write) -> None:
         "{cut}",
     )
     strides = {key: expr.text for key, expr in ours.stride.items()}
-    assert strides | {"state": "page + row", "gqa": "token_bytes * window", "default": "row"} == strides
+    assert strides | {"state": "page + block_bytes", "gqa": "token_bytes * window", "default": "block_bytes"} == strides
 
 
 def test_tokens_are_shared_out_over_axes_of_the_mesh(write: Write) -> None:

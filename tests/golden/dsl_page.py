@@ -9,9 +9,9 @@ from typing import Any
 from tests.paths import ROOT
 
 from kvplan.dsl.json_schema.files import FILES
-from kvplan.dsl.schema.engine import DUMP, ENGINE, GROUPS, MESH, REQUIRE
+from kvplan.dsl.schema.engine import CASE, DERIVED, DUMP, ENGINE, GROUPS, MESH, REQUIRE
 from kvplan.dsl.schema.functions import FOREIGN, FUNCTIONS
-from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM, RULE, TENSOR
+from kvplan.dsl.schema.kind import KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.shapes import (
@@ -46,6 +46,7 @@ EXAMPLES = {
 # Forms by the heading that their table stands under; those of one file only begin with its own keys.
 SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "models": (MODEL, VARIANT), "caches": (CACHE,), "kinds": (KIND,), "parameters": (PARAM,), "tensors": (TENSOR,),
+    "records": (KIND_VARIANT,), "derived-values": (DERIVED,), "cases": (CASE,),
     "which-tokens-are-needed": (NEEDS,), "engines": (ENGINE,), "requirements": (REQUIRE,), "groups": (GROUPS,),
     "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,), "recognition": (RULE, FOUND),
     "what-a-model-adds": (OWN,), "configurations": (CONFIG,), "remarks": (REMARK,),

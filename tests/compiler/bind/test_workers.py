@@ -76,9 +76,9 @@ def test_tokens_of_a_turn(library: Library, text: str, chunk: int) -> None:
     [
         ("engine=vllm-legacy,tp=8,dcp=8", "give interleave=1"),
         ("engine=vllm-legacy,tp=8,pcp=2", "give interleave=1"),
-        ("engine=vllm-legacy,tp=8,dcp=8,interleave=24", "turns of 24 tokens do not divide a block of 16"),
-        ("engine=vllm-legacy,tp=8,dcp=8,interleave=32", "turns of 32 tokens do not divide a block of 16"),
-        ("tp=8,dcp=8,interleave=24", "turns of 24 tokens do not divide a block of 16"),
+        ("engine=vllm-legacy,tp=8,dcp=8,interleave=24", "an interleave of 24 tokens does not divide a block of 16"),
+        ("engine=vllm-legacy,tp=8,dcp=8,interleave=32", "an interleave of 32 tokens does not divide a block of 16"),
+        ("tp=8,dcp=8,interleave=24", "an interleave of 24 tokens does not divide a block of 16"),
     ],
 )
 def test_turns_that_an_engine_does_not_take(library: Library, text: str, said: str) -> None:

@@ -22,7 +22,7 @@ from kvplan.dsl.text.source import inline
 from kvplan.plan.types import ALL, Needs
 
 SPAN = inline("")
-RULE = GroupRules("by_reach", "strided", "true", (3, 2))
+RULE = GroupRules("by_retention", "strided", "true", (3, 2))
 
 
 def cache(name: str, layers: Sequence[int], needs: Needs = ALL, store: str = "tokens") -> BoundCache:
@@ -149,16 +149,20 @@ title: An engine with rules of its own
 @pytest.mark.parametrize(
     ("rules", "code", "said"),
     [
-        ("groups: {block: tokens}", "C118", "unknown name '(shared_page|own_page|promoted)'"),
-        ("groups: {block: first - 16}", "C116", "a block has 0"),
-        ("groups: {block: first - 32}", "C114", "tokens of 'attention' comes out as -16"),
+        ("groups: {block: tokens}", "C118", "unknown name '(shared_page|own_page|fully_allocated)'"),
+        ("groups: {block: spec_block_size - 16}", "C116", "a block has 0"),
+        ("groups: {block: spec_block_size - 32}", "C114", "tokens of 'attention' comes out as -16"),
         ("groups: {block: order}", "C114", "comes out as 'LBHNC'"),
-        ("groups: {block: first // (tp - 1)}", "C118", "division by zero"),
+        ("groups: {block: spec_block_size // (tp - 1)}", "C118", "division by zero"),
         ("groups: {page: {gqa: 0 - 1}}", "C114", "page of 'attention' comes out as -1"),
         ("groups: {page: {tokens: kind}}", "C114", "page of 'attention' comes out as 'gqa'"),
         ("groups: {rigid: order + 1}", "C118", "expected a number"),
-        ("derive: {padded: order}", "C114", "padded of 'attention' comes out as 'LBHNC'"),
-        ("derive: {align: 0}", "C114", "align of 'attention' comes out as 0, not a number of bytes from 1"),
+        ("derive: {page_size_padded: order}", "C114", "page_size_padded of 'attention' comes out as 'LBHNC'"),
+        (
+            "derive: {block_stride_alignment: 0}",
+            "C114",
+            "block_stride_alignment of 'attention' comes out as 0, not a number of bytes from 1",
+        ),
         ("derive: {first: second}", None, "unknown name 'second'"),
     ],
 )

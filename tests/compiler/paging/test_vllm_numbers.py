@@ -95,8 +95,8 @@ def test_compressed_pages_lie_beside_each_other(library: Library) -> None:
         ("deepseek-v4-flash", "block=256", "C110", "no block that holds both"),
         ("deepseek-v4-flash", "order=BLHNC,block=64", "C116", "a row per 128 tokens, a block has 64"),
         ("deepseek-v4-flash", "order=BLHNC", "C116", "a row per 4 tokens|a row per 128 tokens"),
-        ("nemotron-3-nano-30b", "full=16", "C110", "less than a state"),
-        ("llama-3.1-8b", "align=0", "S004", "whole number from 1"),
+        ("nemotron-3-nano-30b", "attention_block_size=16", "C110", "less than a state"),
+        ("llama-3.1-8b", "block_stride_alignment=0", "S004", "whole number from 1"),
         ("qwen3-next-80b", "state_step=0", "C110", "in steps of 0"),
     ],
 )

@@ -25,7 +25,7 @@ SIDES = {
     "sglang": "engine=sglang,block=1",
     "hnd": "engine=sglang,order=hnd,block=64",
 }
-CUSTOM = "custom,order=k-then-v,latent=LBHNC,form=by_reach"
+CUSTOM = "custom,order=k-then-v,latent=LBHNC,form=by_retention"
 HYBRID = {
     **{name: SIDES[name] for name in ("vllm", "pages", "sglang")},
     "gaudi": "engine=gaudi,block=48,form=by_page",

@@ -36,7 +36,7 @@ class Use:
 
 def use(engine: Engine, kind: Kind) -> Use:
     """What an engine does with a kind. Names that the kind has no storage expression for are left out."""
-    never = [r.say for r in engine.require if r.kind == kind.name and r.that.text == "false"]
+    never = [r.say for r in engine.require if kind.name in r.kinds and r.that.text == "false"]
     if never:
         return Use(engine, {}, refused=never[0])
     rule, known = rule_of(engine, kind), storages(engine, kind)
