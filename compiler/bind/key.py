@@ -8,8 +8,7 @@ from kvplan.compiler.bind.caches import SHARE
 from kvplan.compiler.bind.pipeline import stages
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.side.options import Env
-from kvplan.dsl.lang.evaluate import filled
-from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine, Param
 

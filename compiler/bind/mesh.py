@@ -11,8 +11,7 @@ from kvplan.compiler.bound import BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.options import Env
 from kvplan.compiler.side.text import whole
-from kvplan.dsl.lang.evaluate import filled
-from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.model import Engine, Model
 
 PIPELINE = "pp"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
-from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat
 
 Ints = npt.NDArray[np.int64]

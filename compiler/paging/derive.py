@@ -11,7 +11,8 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.measured import grid, of_cache, page
 from kvplan.compiler.paging.pool import PagePool, PooledCache, pooled
 from kvplan.compiler.side.options import Env, number, settle
-from kvplan.dsl.lang.expr import evaluate, names
+from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Engine
 from kvplan.dsl.text.diagnostics import DslError

@@ -15,8 +15,8 @@ from kvplan.compiler.paging.rings import wrapped
 from kvplan.compiler.placement.place import check_chains, local_sizes
 from kvplan.compiler.side.options import Env, given_or_mended, number
 from kvplan.compiler.side.text import whole
-from kvplan.dsl.lang.evaluate import filled
-from kvplan.dsl.lang.expr import evaluate, names
+from kvplan.dsl.lang.evaluate import evaluate, filled
+from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine, GroupRules
 

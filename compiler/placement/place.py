@@ -24,7 +24,7 @@ from kvplan.compiler.placement.tree import (
     spots,
     volume,
 )
-from kvplan.dsl.lang.expr import evaluate
+from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Value
 from kvplan.dsl.lang.nodes import SizeSet as Values
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import nearest, whole
 from kvplan.dsl.lang.dtypes import canonical
-from kvplan.dsl.lang.expr import evaluate, names
+from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Param
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 
 from kvplan.dsl.lang import dtypes, foreign
+from kvplan.dsl.lang.functions import FOREIGN_ARITY
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, SizeSet, Text, Unary, Value, used
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
 from kvplan.dsl.text.source import SourceSpan
@@ -17,12 +18,6 @@ from kvplan.dsl.text.source import SourceSpan
 Env = Mapping[str, object]
 Result = Value | SizeSet
 LIMIT = 1 << 63
-MANY = 64
-ARITY = {
-    "ceildiv": (2, 2), "min": (1, MANY), "max": (1, MANY), "gcd": (1, MANY), "lcm": (1, MANY), "bytes": (1, 1),
-    "multiples": (1, 1), "sizes": (1, MANY), "least": (1, 1), "most": (1, 1), "largest": (2, 2), "within": (2, 2),
-    "rank": (1, 1),
-}  # fmt: skip
 
 
 def evaluate(expr: Expr, env: Env) -> Result:
@@ -198,13 +193,15 @@ def _call(node: Call, env: Env) -> object:
         return _bytes(node.args[0], env)
     if name in OF_SIZES:
         return OF_SIZES[name](node, env)
-    if name in foreign.ARITY:
+    if name in FOREIGN_ARITY:
         return foreign.call(node, env, _value)
     numbers = [_number(arg, env) for arg in node.args]
     if name in ("multiples", "sizes"):
         return _sizes(node, numbers)
     if name == "ceildiv":
         return _ceildiv(node, *numbers)
+    if name == "pow2":
+        return _checked(1 << max(numbers[0] - 1, 0).bit_length(), node.span)
     return _checked(FOLDS[name](numbers) if name in ("min", "max") else FOLDS[name](*numbers), node.span)
 
 

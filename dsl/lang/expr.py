@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvplan.dsl.lang import foreign, syntax
-from kvplan.dsl.lang.evaluate import ARITY, evaluate
+from kvplan.dsl.lang import syntax
+from kvplan.dsl.lang.functions import ARITY, EVERY, Arity
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, used
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest
 from kvplan.dsl.text.source import SourceSpan, inline
 
 if TYPE_CHECKING:
     from lark import Token, Tree
-
-__all__ = ["ARITY", "EVERY", "build", "evaluate", "names", "parse_expr", "place"]
-
-Arity = Mapping[str, tuple[int, int]]
-EVERY: Arity = {**ARITY, **foreign.ARITY}
 
 
 def parse_expr(text: str, span: SourceSpan | None = None, exact: bool = True, functions: Arity = ARITY) -> Expr:

@@ -13,9 +13,6 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan
 
 Worth = Callable[[Node, Mapping[str, object]], object]
-ARITY = {
-    "has": (1, 64), "first": (1, 64), "at": (2, 2), "len": (1, 1), "count": (2, 2), "among": (2, 64), "assumed": (1, 1),
-}  # fmt: skip
 # Whether assumed(x) has a value; it is in every env of foreign values. No name of an expression has brackets.
 ASSUMING = "assumed()"
 ABSENT = ("E005", "E026")

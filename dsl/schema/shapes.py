@@ -13,7 +13,8 @@ from dataclasses import fields as fields_of
 from typing import Any, Generic, Protocol, TypeVar
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.expr import ARITY, EVERY, parse_expr
+from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.functions import ARITY, EVERY
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LETTERS, entries, fields, guarded, shown
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest

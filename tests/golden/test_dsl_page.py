@@ -7,10 +7,6 @@ import re
 import pytest
 from tests.golden.dsl_page import PAGE, SECTIONS, fresh, made
 
-from kvplan.dsl.lang import foreign
-from kvplan.dsl.lang.evaluate import ARITY
-from kvplan.dsl.schema.functions import FOREIGN, FUNCTIONS, name
-
 
 def anchors(page: str) -> set[str]:
     """The headings of a page as links name them."""
@@ -40,12 +36,3 @@ def test_an_old_table_is_noticed() -> None:
     with pytest.raises(KeyError):
         fresh(PAGE.read_text().replace("<!-- table: models -->", "<!-- table: modles -->"))
     assert fresh(PAGE.read_text().replace("required", "optional")) != PAGE.read_text().replace("required", "optional")
-
-
-@pytest.mark.parametrize(("said", "known"), [(FUNCTIONS, ARITY), (FOREIGN, foreign.ARITY)])
-def test_functions_are_those_that_there_are(said: dict[str, str], known: dict[str, tuple[int, int]]) -> None:
-    assert [name(call) for call in said] == [*known]
-    for call, (low, high) in zip(said, known.values(), strict=True):
-        several = "…" in call
-        assert (high > low) == several, call
-        assert call.count(",") + 1 - several == low, call

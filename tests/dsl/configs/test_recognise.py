@@ -112,7 +112,8 @@ def test_layers_with_numbers_of_their_own_are_caches_of_their_own() -> None:
     config = {**PLAIN, "num_hidden_layers": 3, "kinds": [2, 4, 2]}
     found = parse_foreign(json.dumps(config).encode(), "config.json")
     reading, _ = reading_of(LIBRARY, found)
-    from kvplan.dsl.lang.expr import EVERY, parse_expr
+    from kvplan.dsl.lang.expr import parse_expr
+    from kvplan.dsl.lang.functions import EVERY
     from kvplan.dsl.model import ConfigRules
     from kvplan.dsl.rules.config_rules import over
 

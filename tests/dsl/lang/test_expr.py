@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.evaluate import filled
-from kvplan.dsl.lang.expr import evaluate, names, parse_expr
+from kvplan.dsl.lang.evaluate import evaluate, filled
+from kvplan.dsl.lang.expr import names, parse_expr
 from kvplan.dsl.lang.nodes import SizeSet
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, render
 
@@ -43,6 +43,8 @@ ENV = {
         ("word != 'bf16'", True),
         ("on == true", True),
         ("ceildiv(a, b)", 4),
+        *((f"pow2({n})", value) for n, value in ((0, 1), (1, 1), (2, 2), (3, 4), (64, 64), (65, 128))),
+        ("pow2(0 - 5)", 1),
         ("min(a, b, 3)", 2),
         ("max(a, b)", 7),
         ("gcd(12, 18)", 6),

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.expr import EVERY, parse_expr
-from kvplan.dsl.lang.foreign import ARITY, UnusableValue
+from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.foreign import UnusableValue
 from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.lang.functions import EVERY
+from kvplan.dsl.lang.functions import FOREIGN_ARITY as ARITY
 from kvplan.dsl.library import load
 from kvplan.dsl.model import ConfigRules, Param, Rule
 from kvplan.dsl.rules.answers import ForeignValues, ask

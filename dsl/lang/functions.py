@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 FUNCTIONS = {
     "ceildiv(a, b)": "a / b, rounded up",
     "min(a, …)": "the smallest of one or more numbers",
     "max(a, …)": "the largest of one or more numbers",
     "gcd(a, …)": "the greatest common divisor of one or more numbers",
     "lcm(a, …)": "the least common multiple of one or more numbers",
+    "pow2(n)": "the smallest power of two from n up",
     "bytes(t)": "the size of an element type",
     "multiples(n)": "a set of sizes: every multiple of n",
     "sizes(a, …)": "a set of sizes: those listed",
@@ -26,8 +29,18 @@ FOREIGN = {
     "among(x, y, …)": "whether x is one of the others",
     "assumed(x)": "x, where nothing else is known; whoever reads the file is told that it is assumed",
 }
+MANY = 64
+# Function -> the least and the most arguments that it takes.
+Arity = Mapping[str, tuple[int, int]]
 
 
-def name(call: str) -> str:
-    """The function that a call names."""
-    return call.partition("(")[0]
+def _arity(calls: Mapping[str, str]) -> Arity:
+    """How many arguments functions take, from how they are called: `min(a, …)` takes one or more."""
+    parts = [call.removesuffix(")").partition("(") for call in calls]
+    given = {name: args.split(", ") for name, _, args in parts}
+    return {name: (len(args) - 1, MANY) if args[-1] == "…" else (len(args), len(args)) for name, args in given.items()}
+
+
+ARITY = _arity(FUNCTIONS)
+FOREIGN_ARITY = _arity(FOREIGN)
+EVERY = {**ARITY, **FOREIGN_ARITY}
