@@ -226,11 +226,15 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class ValueDoc:
-    """What is said of a derived value, for people: what it is, what it counts, where it is from."""
+    """What is said of a derived value, for people: what it is, what it counts, where it is from, its cases as written.
+
+    A case is (when, value), the last one without `when`.
+    """
 
     doc: str = ""
     unit: str = ""
     doc_ref: str = ""
+    cases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

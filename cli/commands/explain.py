@@ -1,4 +1,4 @@
-"""kvplan explain: a model, a pair of sides, a plan on disk, or the code of an error."""
+"""kvplan explain: a model, a pair of sides, an engine, a kind, a plan on disk, or the code of an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CODE = re.compile(r"[A-Za-z]\d{3}")
 
 
 @click.command("explain")
-@click.argument("what", metavar="MODEL|PLAN|CODE")
+@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE")
 @side_options(required=False)
 @compile_options
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
@@ -36,10 +36,11 @@ def command(
     layouts: tuple[Path, ...],
     form: str,
 ) -> None:
-    """Explain a model, a pair, a plan or an error.
+    """Explain a model, a pair, an engine, a kind, a plan or an error.
 
     A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
-    where on one decode worker. Or a PLAN file, or an error's CODE.
+    where on one decode worker. An ENGINE: its options and what it derives; a KIND: its parameters, what it stores, in
+    which orders. Or a PLAN file, or an error's CODE.
     """
     said = _explain(what, prefill, decode, worker, options, layouts)
     if worker is not None and "landing" not in said:
@@ -76,12 +77,25 @@ def _explain(
     if what.endswith(".py"):
         _alone("a plan has its own sides and options", prefill, decode, options)
         return explain_plan(Path(what), worker or 0)
-    found, name = library(what, layouts)
+    found, name = _library(what, layouts)
+    if name in found.engines or name in found.kinds:
+        from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind
+
+        _alone(f"{what} is no model", prefill, decode, options)
+        return dict(explain_engine(found, name) if name in found.engines else explain_kind(found, name))
     if not prefill and not decode:
         return explain_model(found, name)
     if not prefill or not decode:
         return explain_side(found, name, str(prefill or decode))
     return explain_pair(found, name, prefill, decode, options, worker or 0)
+
+
+def _library(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str]:
+    """The layout files, with that of `what` where it is a path, and its name. Raises DslError."""
+    from kvplan.dsl.library import load
+
+    known = load((), layouts)
+    return (known, what) if what in known.engines or what in known.kinds else library(what, layouts)
 
 
 def explain_model(found: Library, name: str) -> dict[str, Any]:

@@ -6,15 +6,20 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kvplan.cli.commands.explain_layouts import engine_text, kind_text
 from kvplan.compiler.explain.draw.columns import columns
 
 Plain = Mapping[str, Any]
 
 
 def text(said: Plain) -> str:
-    """Choose by what is being explained: a code, a pair of sides, one side, or a model."""
+    """Choose by what is being explained: a code, an engine, a kind, a pair of sides, one side, or a model."""
     if "code" in said:
         return f"{said['code']}: {said['title']}\n\n{textwrap.dedent(said['text']).strip()}"
+    if "requires" in said:
+        return engine_text(said)
+    if "parameters" in said:
+        return kind_text(said)
     if "moves" in said:
         return _pair(said)
     return _one_side(said) if "side" in said else _model(said)

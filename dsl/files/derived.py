@@ -24,7 +24,12 @@ def read_derived(sink: Sink, name: str, tree: Tree) -> tuple[Expr | None, ValueD
         message = f"'{name}' has {'both' if given else 'neither'} 'is' {'and' if given else 'nor'} 'cases'"
         sink.add("K017", message, tree.span, help=f"a value is one expression, or has cases; {ALONE}")
     value = _chosen(sink, name, keys.cases) if keys.cases else keys.value
-    return value, ValueDoc(keys.doc, keys.unit, keys.doc_ref)
+    cases = tuple((_text(case.when), _text(case.value or case.otherwise)) for case in keys.cases)
+    return value, ValueDoc(keys.doc, keys.unit, keys.doc_ref, cases)
+
+
+def _text(expr: Expr | None) -> str:
+    return " ".join(expr.text.split()) if expr else ""
 
 
 def _chosen(sink: Sink, name: str, cases: Sequence[CaseKeys]) -> Expr | None:

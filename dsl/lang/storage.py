@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.dsl.lang import syntax
 from kvplan.dsl.lang.expr import build, place
-from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Storage
+from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Name, Number, Pad, Repeat, Storage
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
 from kvplan.dsl.text.source import SourceSpan, inline
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from lark import Token, Tree
 
 FILLERS = ("pad", "align")
+# Loops that every storage expression has.
+PLACES = ("layer", "block")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,35 @@ def leaves(items: Sequence[Item]) -> Iterator[Leaf]:
             yield item
         elif isinstance(item, Repeat):
             yield from leaves(item.body)
+
+
+def written(items: Sequence[Item]) -> str:
+    """Loop nests as the text of a storage expression, fragments written out."""
+    return " ".join(_written(item) for item in items)
+
+
+def _written(item: Item) -> str:
+    if isinstance(item, Leaf):
+        return item.tensor
+    if isinstance(item, Pad | Align):
+        return f"{type(item).__name__.lower()}({_flat(item.size)})"
+    axis = item.axis
+    tiles = "".join(f"{op}{_argument(size)}" for op, size in axis.tiles)
+    loop = f"{axis.name}{tiles}{f'+{_argument(axis.extra)}' if axis.extra else ''}"
+    body = written(item.body)
+    # `a { b { t } }` is `t[a b]`.
+    if len(item.body) == 1 and axis.name not in PLACES and re.fullmatch(r"\w+(\[.*\])?", body):
+        tensor, _, inner = body.removesuffix("]").partition("[")
+        return f"{tensor}[{' '.join(filter(None, (loop, inner)))}]"
+    return f"{loop} {{ {body} }}"
+
+
+def _argument(expr: Expr) -> str:
+    return _flat(expr) if isinstance(expr.tree, Name | Number) else f"({_flat(expr)})"
+
+
+def _flat(expr: Expr) -> str:
+    return " ".join(expr.text.split())
 
 
 def _whole(of: StorageText) -> tuple[Item, ...]:

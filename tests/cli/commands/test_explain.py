@@ -169,3 +169,74 @@ def test_a_worker_holds_caches_without_split_axes_too(tmp_path: Path) -> None:
         {"draft": {"head": [0, 4]}, "main": {}},
         {"draft": {"head": [4, 8]}, "main": {}},
     ]
+
+
+@pytest.mark.parametrize("name", sorted(load().engines))
+def test_an_engine_shows_its_options_and_what_it_derives(name: str) -> None:
+    engine, said, text = load().engine(name), answer(name), run(name).stdout
+    assert [*said["options"]] == [*engine.options]
+    assert [*said["derived"]] == [*engine.derive]
+    for option in engine.options.values():
+        shown = said["options"][option.name]
+        assert (shown["values"], shown["aliases"], shown["doc"]) == ([*option.values], dict(option.aliases), option.doc)
+        assert f"  {option.name}, " in text
+    flat = " ".join(text.split())
+    assert all(" ".join(option.doc.split()) in flat for option in engine.options.values())
+    assert all(f"\n  {derived}" in text for derived in engine.derive)
+    assert all(
+        said["derived"][derived]["doc-ref"] == docs.doc_ref for derived, docs in engine.docs.items() if docs.doc_ref
+    )
+
+
+def test_cases_of_a_derived_value_are_data_and_text() -> None:
+    derived = answer("vllm")["derived"]["spec_block_size"]
+    assert (derived["unit"], derived["cases"][0]) == ("tokens", {"when": "ring", "is": "ring"})
+    assert derived["cases"][-1] == {"when": "", "is": "attention_block_size"}
+    assert derived["doc-ref"].startswith("vllm/")
+    lines = [line.strip() for line in run("vllm").stdout.splitlines()]
+    at = lines.index("spec_block_size, tokens")
+    assert {"= ring   where ring", "= attention_block_size   otherwise"} <= {*lines[at : at + 8]}
+
+
+@pytest.mark.parametrize("name", sorted(load().kinds))
+def test_a_kind_shows_its_parameters_and_every_order(name: str) -> None:
+    kind, said, text = load().kind(name), answer(name), run(name).stdout
+    assert [*said["parameters"]] == [*kind.params]
+    assert [*said["storage"]] == [*kind.storage]
+    assert [*said["records"]] == [variant.name for variant in kind.variants]
+    for variant in kind.variants:
+        assert [*said["records"][variant.name]["tensors"]] == [*variant.tensors]
+        assert f"stored as {variant.name}, where" in text
+    assert all(f"  {order}" in text for order in kind.storage)
+
+
+def test_orders_are_written_out() -> None:
+    said = answer("mla")
+    assert said["storage"]["BLNHC"] == "block { layer { token { latent[dim] rope[turn] } align(page_align) } }"
+    assert said["storage"]["LHBNC"] == said["storage"]["LBHNC"]
+    assert said["legend"]["LBHNC"] == "outermost first"
+    assert answer("gdn")["storage"]["DS-apart"] == {
+        "conv": "layer { block { q[key_head kd tap] k[key_head kd tap] v[head hd tap] } }",
+        "ssm": "layer { block { ssm[head hd kd] } }",
+    }
+
+
+def test_an_engine_of_ones_own_is_given_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text("kvplan: 1\nengine: ours\nextends: vllm\ntitle: Ours\nderive: {tokens: block}\n")
+    assert answer(str(path))["derived"]["tokens"] == {
+        "doc": "",
+        "unit": "",
+        "is": "block",
+        "doc-ref": load().engine("vllm").doc_ref,
+    }
+    assert run(str(path)).stdout.startswith("ours: Ours (>=0.29)\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["vllm", "--decode", "tp=2"], ["gqa", "--prefill", "tp=1"], ["vllm", "--elect", "one"]]
+)
+def test_an_engine_or_a_kind_has_no_sides(words: list[str]) -> None:
+    done = run(*words)
+    assert done.exit_code == 2
+    assert "is no model: leave out" in done.output

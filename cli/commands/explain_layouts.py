@@ -1,0 +1,183 @@
+"""What `explain` says of an engine or a kind: what a side may give, what is derived from it, and where it was read."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kvplan.compiler.explain.draw.columns import columns
+
+if TYPE_CHECKING:
+    from kvplan.dsl.lang.nodes import Expr, Storage
+    from kvplan.dsl.library import Library
+    from kvplan.dsl.model import Engine, Kind, Param, TensorSpec
+
+Plain = Mapping[str, Any]
+WIDTH = 116
+TYPES = {"int": "a whole number", "dtype": "an element type", "name": "a word", "sizes": "a set of sizes"}
+STORES = {"tokens": "of every token", "ring": "of the last tokens, in a ring", "state": "once, a state of the request"}
+
+
+def explain_engine(found: Library, name: str) -> Plain:
+    """An engine's options, derived values, conditions and mesh."""
+    engine = found.engine(name)
+    return {
+        "engine": engine.name,
+        **_head(engine),
+        "versions": engine.versions,
+        "default": engine.name == found.default_engine,
+        "options": {option.name: _param(option, engine.doc_ref) for option in engine.options.values()},
+        "derived": {derived: _derived(engine, derived) for derived in engine.derive},
+        "stores": dict(engine.storage),
+        "requires": [{"kinds": list(rule.kinds), "that": _flat(rule.that), "say": rule.say} for rule in engine.require],
+        "mesh": {
+            "workers": list(engine.mesh.workers),
+            "derived": {axis: _flat(expr) for axis, expr in engine.mesh.derived.items()},
+            "tokens": list(engine.mesh.tokens),
+        },
+    }
+
+
+def explain_kind(found: Library, name: str) -> Plain:
+    """A kind's parameters, what it stores, in which orders, and its other records."""
+    kind = found.kind(name)
+    return {
+        "kind": kind.name,
+        **_head(kind),
+        "store": kind.store,
+        "parameters": {param.name: _param(param, kind.doc_ref) for param in kind.params.values()},
+        "tensors": _tensors(kind.tensors),
+        "storage": _storage(kind.storage),
+        "records": {
+            variant.name: {
+                "when": _flat(variant.when),
+                "doc": variant.doc,
+                "doc-ref": variant.doc_ref or kind.doc_ref,
+                "tensors": _tensors(variant.tensors),
+                "storage": _storage(variant.storage),
+            }
+            for variant in kind.variants
+        },
+    }
+
+
+def _head(of: Engine | Kind) -> Plain:
+    return {"title": of.title, "doc": of.doc, "doc-ref": of.doc_ref, "legend": dict(of.legend)}
+
+
+def _param(param: Param, doc_ref: str) -> Plain:
+    return {
+        "type": param.type,
+        "default": _flat(param.default) if param.default else None,
+        "values": list(param.values),
+        "aliases": dict(param.aliases),
+        "doc": param.doc,
+        "doc-ref": param.doc_ref or doc_ref,
+    }
+
+
+def _derived(engine: Engine, name: str) -> Plain:
+    said = engine.docs[name]
+    cases = [{"when": when, "is": value} for when, value in said.cases]
+    value = {"cases": cases} if cases else {"is": _flat(engine.derive[name])}
+    return {"doc": said.doc, "unit": said.unit, **value, "doc-ref": said.doc_ref or engine.doc_ref}
+
+
+def _tensors(tensors: Mapping[str, TensorSpec]) -> Plain:
+    return {name: _tensor(spec) for name, spec in tensors.items()}
+
+
+def _tensor(spec: TensorSpec) -> Plain:
+    token = f"~/{_flat(spec.tokens_per_row)}" if spec.tokens_per_row else "~"
+    return {
+        "axes": {axis: _flat(extent) if extent else token for axis, extent in spec.axes},
+        "dtype": _flat(spec.dtype),
+        "when": _flat(spec.when) if spec.when else None,
+        "split": dict(spec.split),
+    }
+
+
+def _storage(storage: Mapping[str, Storage]) -> Plain:
+    """Loop nests by name; those of several allocations by the names of these."""
+    from kvplan.dsl.lang.storage import written
+
+    texts = {name: {part or "": written(items) for part, items in each.parts} for name, each in storage.items()}
+    return {name: parts.get("", parts) for name, parts in texts.items()}
+
+
+def _flat(expr: Expr) -> str:
+    return " ".join(expr.text.split())
+
+
+def engine_text(said: Plain) -> str:
+    what = ", ".join(filter(None, (said["versions"], "the default engine" if said["default"] else "")))
+    lines = [f"{said['engine']}: {said['title']}{f' ({what})' if what else ''}", *_about(said), "", "options"]
+    for name, option in said["options"].items():
+        lines += ["", *_param_lines(name, option, said["doc-ref"])]
+    lines += ["", "derived values, each of which a side may give instead"]
+    for name, derived in said["derived"].items():
+        unit = f", {derived['unit']}" if derived["unit"] else ""
+        lines += ["", f"  {name}{unit}", *_wrapped(derived["doc"], 6)]
+        lines += [line for text in _values(derived) for line in _wrapped(text, 6, 10)]
+        lines += _read(derived, said["doc-ref"])
+    mesh = [*said["mesh"]["workers"], *(f"{axis} = {text}" for axis, text in said["mesh"]["derived"].items())]
+    return "\n".join([*lines, "", "mesh", *(f"  {axis}" for axis in mesh)])
+
+
+def _values(derived: Plain) -> list[str]:
+    if "is" in derived:
+        return [f"= {derived['is']}"]
+    whens = [f"where {case['when']}" if case["when"] else "otherwise" for case in derived["cases"]]
+    return [f"= {case['is']}   {when}" for case, when in zip(derived["cases"], whens, strict=True)]
+
+
+def kind_text(said: Plain) -> str:
+    lines = [f"{said['kind']}: {said['title']}", *_about(said), "", "parameters"]
+    for name, param in said["parameters"].items():
+        lines += ["", *_param_lines(name, param, said["doc-ref"])]
+    lines += ["", f"stored {STORES[said['store']]}", "", *_record_lines(said)]
+    for name, record in said["records"].items():
+        lines += ["", *_wrapped(f"stored as {name}, where {record['when']}", 0, 4), *_wrapped(record["doc"], 2)]
+        lines += ["", *_record_lines(record)]
+    return "\n".join(lines)
+
+
+def _record_lines(said: Plain) -> list[str]:
+    tensors = [(f"  {name}", *_tensor_cells(tensor)) for name, tensor in said["tensors"].items()]
+    nests = [
+        (f"  {name}" + (f".{part}" if part else ""), nest)
+        for name, nests in said["storage"].items()
+        for part, nest in (nests.items() if isinstance(nests, dict) else (("", nests),))
+    ]
+    return [*columns(("  tensor", "axes", "element", "over", "where"), tensors), "", *columns(("  order", ""), nests)]
+
+
+def _tensor_cells(tensor: Plain) -> tuple[str, ...]:
+    axes = ", ".join(f"{axis} {extent}" for axis, extent in tensor["axes"].items())
+    split = ", ".join(f"{axis}: {mesh}" for axis, mesh in tensor["split"].items())
+    return axes, tensor["dtype"], split, tensor["when"] or ""
+
+
+def _about(said: Plain) -> list[str]:
+    legend = columns(("", ""), [(f"  {letters}", text) for letters, text in said["legend"].items()])[1:]
+    reference = [f"  {said['doc-ref']}"] if said["doc-ref"] else []
+    return [*_wrapped(said["doc"], 2), *reference, *(["", "legend", *legend] if legend else [])]
+
+
+def _param_lines(name: str, param: Plain, general: str) -> list[str]:
+    default = "required" if param["default"] is None else f"by default {param['default']}"
+    aliases = [f"{alias} for {word}" for alias, word in param["aliases"].items()]
+    values = "; ".join(filter(None, (", ".join(param["values"]), ", ".join(aliases))))
+    head = _wrapped(f"{name}, {TYPES[param['type']]}, {default}", 2, 6)
+    return [*head, *_wrapped(values, 6), *_wrapped(param["doc"], 6), *_read(param, general)]
+
+
+def _read(said: Plain, general: str) -> list[str]:
+    """Where it was read, if that is somewhere else than the rest."""
+    return _wrapped(f"read in {said['doc-ref']}", 6) if said["doc-ref"] not in ("", general) else []
+
+
+def _wrapped(text: str, indent: int, more: int | None = None) -> list[str]:
+    inner = " " * (indent if more is None else more)
+    return textwrap.wrap(text, WIDTH, initial_indent=" " * indent, subsequent_indent=inner, break_on_hyphens=False)
