@@ -135,7 +135,7 @@ class Library:
         file_type, name = identify(sink, document)
         if file_type and name:
             guarded(sink, partial(self._parse, sink, file_type, document, name))
-        return sink.found
+        return sink.errors
 
     def deployment(self, path: Path) -> Deployment:
         """A deployment file. Raises DslError."""
@@ -149,7 +149,7 @@ class Library:
         }  # fmt: skip
         for described in names_in(document.path) if file_type == "model" else (name,):
             parsers[file_type](sink, document, described)
-        sink.found[:] = dict.fromkeys(sink.found)
+        sink.errors[:] = dict.fromkeys(sink.errors)
 
     def _parsed(self, file_type: str, parse: Callable[[Sink, YamlDocument, str], T], name: str) -> T:
         return self._as(file_type, open_document(self.paths[file_type][name]), parse, name)
@@ -164,8 +164,8 @@ class Library:
             help = f"it begins with {file_type}: NAME"
             sink.add("K005", f"expected a {file_type}, not a {other}", document.root.span, help=help)
         made = parse(sink, document, name or own)
-        if sink.found:
-            raise DslError(*sink.found)
+        if sink.errors:
+            raise DslError(*sink.errors)
         return made
 
     def _deployment(self, sink: Sink, document: YamlDocument, name: str) -> Deployment:
@@ -225,7 +225,7 @@ def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Libr
     sink = Sink()
     for path in paths:
         guarded(sink, partial(_put, library, Path(path)))
-    return library, sink.found
+    return library, sink.errors
 
 
 def _below(folder: Path) -> list[Path]:
@@ -253,7 +253,7 @@ def _file_type(path: Path) -> str:
     document, sink = open_document(path), Sink()
     file_type, _ = identify(sink, document)
     if file_type is None:
-        raise DslError(*document.errors, *sink.found)
+        raise DslError(*document.errors, *sink.errors)
     return file_type
 
 

@@ -14,8 +14,8 @@ LAYER = "layer"
 def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mapping[str, object], ...]:
     """The configuration and the mappings in it, each in the one before, in which the numbers may stand."""
     chain = [config]
-    while found := next((m for key in inside if isinstance(m := chain[-1].get(key), Mapping)), None):
-        chain.append(found)
+    while inner := next((m for key in inside if isinstance(m := chain[-1].get(key), Mapping)), None):
+        chain.append(inner)
     return tuple(chain)
 
 
@@ -29,14 +29,14 @@ def facts_of(chain: tuple[Mapping[str, object], ...], words: tuple[tuple[str, Ex
 
 def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
     """The words that are about one layer, by themselves or by others."""
-    about, found = {LAYER}, []
+    about, layered_words = {LAYER}, []
     for name, expr in words:
         if names(expr) & about:
             about.add(name)
-            found.append((name, expr))
+            layered_words.append((name, expr))
         else:
             about.discard(name)
-    return tuple(found)
+    return tuple(layered_words)
 
 
 def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ...]) -> ForeignValues:

@@ -38,8 +38,8 @@ def name_of(library: Library, out: Path) -> str:
         (out.exists(), "it is there, and somebody may have worked on it", OTHER),
         (not out.parent.is_dir(), f"there is no folder '{out.parent}'", "make the folder, or choose another"),
     )
-    for said, help in ((said, help) for holds, said, help in faults if holds):
-        raise DslError(Diagnostic("F006", f"{out}: {said}", inline(str(out), "<argument>"), (), help))
+    for message, help in ((message, help) for holds, message, help in faults if holds):
+        raise DslError(Diagnostic("F006", f"{out}: {message}", inline(str(out), "<argument>"), (), help))
     return out.stem
 
 

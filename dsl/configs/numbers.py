@@ -19,9 +19,10 @@ def layers_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     """How many layers there are, from 1 to 1000. Raises F002."""
     answer = _word(facts, COUNT)
     if isinstance(answer.value, bool) or not isinstance(answer.value, int):
-        given, asked = answer.value is not None, listed(answer.sources, "and")
-        said = f"{asked} is '{answer.value}', which is no number of layers" if given else UNSAID
-        raise fault(place, "F002", shortened(said), () if given else (_why(answer),), ADD)
+        if answer.value is None:
+            raise fault(place, "F002", UNSAID, (_why(answer),), ADD)
+        message = f"{listed(answer.sources, 'and')} is '{answer.value}', which is no number of layers"
+        raise fault(place, "F002", shortened(message), (), ADD)
     if not 1 <= answer.value <= MOST_LAYERS:
         raise fault(place, "F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}", (), ADD)
     return answer
@@ -30,11 +31,11 @@ def layers_of(facts: ForeignValues, place: SourceSpan) -> Answer:
 def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     """The element type of the model, by its own name. Raises F005."""
     answer = _word(facts, DTYPE)
-    found = dtypes.canonical(str(answer.value))
-    if found not in dtypes.SIZES:
+    dtype = dtypes.canonical(str(answer.value))
+    if dtype not in dtypes.SIZES:
         known = f"known: {', '.join(dtypes.NAMES)}"
         raise fault(place, "F005", "it does not say of which element type the model is", (_why(answer),), known)
-    return answer.giving(found)
+    return answer.giving(dtype)
 
 
 def heads_of(facts: ForeignValues) -> Answer:

@@ -5,7 +5,7 @@ Nothing here knows an architecture: kinds, families and config files do, by rule
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvplan.dsl.configs.keys import LAYER, at_layer, facts_of, layered, nested
@@ -24,7 +24,7 @@ NOTHING = "nothing is known to be stored"
 UNKNOWN = "no model is known that matches it: kinds and layers are read off its keys, compare them with an engine"
 NEW = "write the model file by hand, docs/add-a-model.md, or give a kind rules for its keys, docs/new-model.md"
 # Words that a config file gives a meaning to, and that are asked for here.
-BARE, SORT = "bare", "layer_is"
+BARE, LAYER_IS = "bare", "layer_is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +50,36 @@ class RecognisedModel:
 
 
 def recognise(
-    config: Mapping[str, object],
-    reading: ConfigRules,
-    kinds: Mapping[str, Kind],
-    place: SourceSpan,
-    family: str = "",
+    config: Mapping[str, object], reading: ConfigRules, kinds: Mapping[str, Kind], place: SourceSpan, family: str = ""
 ) -> RecognisedModel:
     """What a configuration says; `family` is the model whose reading it is, if one matches.
 
     Raises DslError at `place`: F002 layers, F003 nothing found, F004 a number missing, F005 an element
     type, F007 numbers that cannot be.
     """
-    about, chain = layered(reading.words), nested(config, reading.inside)
-    facts = facts_of(chain, tuple(item for item in reading.words if item not in about))
+    layered_words, chain = layered(reading.words), nested(config, reading.inside)
+    facts = facts_of(chain, tuple(word for word in reading.words if word not in layered_words))
     layers = layers_of(facts, place)
     assert isinstance(layers.value, int)
-    here = tuple(at_layer(facts, layer, about) for layer in range(layers.value))
-    found, rules, said = _caches(here, reading.caches, kinds)
-    if not found:
-        raise fault(
-            place, "F003", "no layer of it stores a cache that is known", (_looked_for(reading, kinds), *said), NEW
-        )
-    if faults := remarks_of(reading.faults, facts, here, about):
+    layer_facts = tuple(at_layer(facts, layer, layered_words) for layer in range(layers.value))
+    caches, rules, doubts = _caches(layer_facts, reading.caches, kinds)
+    if not caches:
+        notes = (_looked_for(reading, kinds), *doubts)
+        raise fault(place, "F003", "no layer of it stores a cache that is known", notes, NEW)
+    if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
         raise fault(place, "F007", "its numbers make no layout", faults, "no model has such numbers")
-    _check(found, kinds, place)
+    _check(caches, kinds, place)
     ignored = tuple(f"`{key}` was not read: compare with an engine" for key in unread(chain, reading, rules))
-    remarks = (*(() if family else (UNKNOWN,)), *said, *ignored, *remarks_of(reading.remarks, facts, here, about))
-    return RecognisedModel(facts, layers, dtype_of(facts, place), heads_of(facts), found, tuple(dict.fromkeys(remarks)))
+    general = remarks_of(reading.remarks, facts, layer_facts, layered_words)
+    remarks = (*(() if family else (UNKNOWN,)), *doubts, *ignored, *general)
+    return RecognisedModel(
+        facts=facts,
+        layers=layers,
+        dtype=dtype_of(facts, place),
+        query_heads=heads_of(facts),
+        caches=caches,
+        remarks=tuple(dict.fromkeys(remarks)),
+    )
 
 
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
@@ -86,60 +89,56 @@ def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
 
 
 def _caches(
-    here: tuple[ForeignValues, ...], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
+    layer_facts: Sequence[ForeignValues], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
 ) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], tuple[str, ...]]:
-    """The caches of all layers, their rules, and what is to be said of layers: rules nobody can judge, no cache."""
+    """The caches of all layers, their rules, and what is to be told of layers: rules nobody can judge, no cache."""
     merged: dict[tuple[object, ...], list[tuple[int, RuleMatch]]] = {}
-    said = LayerRemarks()
-    for layer, facts in enumerate(here):
-        hits = list(_hits(facts, own, kinds, layer, said))
-        for hit in hits:
-            key = (hit.rule.kind, hit.rule.name, *((name, answer.value) for name, answer in sorted(hit.params.items())))
-            merged.setdefault(key, []).append((layer, hit))
-        if not hits and not _says(facts, BARE) and not said.about(layer):
-            sort = facts.values.get(SORT)
-            said.add(layer, NOTHING + (f" by '{shortened(sort)}'" if isinstance(sort, str) else ""))
-    rules = {hit.rule.span: hit.rule for hits in merged.values() for _, hit in hits}
-    return tuple(_named(merged)), tuple(rules.values()), said.sentences()
+    remarks = LayerRemarks()
+    for layer, facts in enumerate(layer_facts):
+        matches = list(_matches(facts, own, kinds, layer, remarks))
+        for match in matches:
+            values = ((name, answer.value) for name, answer in sorted(match.params.items()))
+            merged.setdefault((match.rule.kind, match.rule.name, *values), []).append((layer, match))
+        if not matches and facts.values.get(BARE) is not True and not remarks.about(layer):
+            layer_is = facts.values.get(LAYER_IS)
+            remarks.add(layer, NOTHING + (f" by '{shortened(layer_is)}'" if isinstance(layer_is, str) else ""))
+    rules = {match.rule.span: match.rule for matches in merged.values() for _, match in matches}
+    return tuple(_named(merged)), tuple(rules.values()), remarks.sentences()
 
 
-def _says(facts: ForeignValues, name: str) -> bool:
-    return facts.values.get(name) is True
-
-
-def _hits(
-    here: ForeignValues, own: tuple[Rule, ...], kinds: Mapping[str, Kind], layer: int, said: LayerRemarks
+def _matches(
+    facts: ForeignValues, own: tuple[Rule, ...], kinds: Mapping[str, Kind], layer: int, remarks: LayerRemarks
 ) -> Iterator[RuleMatch]:
     """What a layer stores: one cache of every name that a model gives rules for, one of every other kind."""
-    named = dict.fromkeys(rule.name for rule in own)
-    given = {rule.kind for rule in own}
+    named, given = dict.fromkeys(rule.name for rule in own), {rule.kind for rule in own}
     choices = [tuple(rule for rule in own if rule.name == name) for name in named]
     for rules in (*choices, *(kind.match for name, kind in kinds.items() if name not in given)):
-        rule, doubts = judged(rules, here)
+        rule, doubts = judged(rules, facts)
         for name, doubt in doubts:
-            said.add(layer, doubt, name)
+            remarks.add(layer, doubt, name)
         if rule:
-            yield apply(rule, here, kinds[rule.kind].params)
+            yield apply(rule, facts, kinds[rule.kind].params)
 
 
 def _named(merged: Mapping[tuple[object, ...], list[tuple[int, RuleMatch]]]) -> Iterator[RecognisedCache]:
     """Caches in order of their first layers; where a name comes again it gets a number."""
-    names_ = numbered(hits[0][1].rule.name for hits in merged.values())
-    for name, hits in zip(names_, merged.values(), strict=True):
-        yield RecognisedCache(name, hits[0][1].rule.kind, tuple(layer for layer, _ in hits), hits[0][1].params)
+    labels = numbered(matches[0][1].rule.name for matches in merged.values())
+    for label, matches in zip(labels, merged.values(), strict=True):
+        _, first = matches[0]
+        yield RecognisedCache(label, first.rule.kind, tuple(layer for layer, _ in matches), first.params)
 
 
-def _check(found: tuple[RecognisedCache, ...], kinds: Mapping[str, Kind], place: SourceSpan) -> None:
+def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: SourceSpan) -> None:
     """Raise F004 with every parameter that must have a value and has none."""
     lacking = [
-        f"{name} of {stored.name}, a cache of kind {stored.kind}: {_lacks(stored, name)}"
-        for stored in found
-        for name, param in kinds[stored.kind].params.items()
-        if param.default is None and (name not in stored.params or stored.params[name].value is None)
+        f"{name} of {cache.name}, a cache of kind {cache.kind}: {_lacks(cache, name)}"
+        for cache in caches
+        for name, param in kinds[cache.kind].params.items()
+        if param.default is None and (name not in cache.params or cache.params[name].value is None)
     ]
     if lacking:
         raise fault(place, "F004", "it does not say all numbers of a cache", tuple(lacking))
 
 
-def _lacks(stored: RecognisedCache, name: str) -> str:
-    return stored.params[name].doubt if name in stored.params else "no rule says where it stands"
+def _lacks(cache: RecognisedCache, name: str) -> str:
+    return cache.params[name].doubt if name in cache.params else "no rule says where it stands"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvplan.dsl.lang.evaluate import filled
@@ -14,50 +15,50 @@ from kvplan.dsl.text.diagnostics import listed, ranges
 
 @dataclass(frozen=True, slots=True)
 class LayerRemarks:
-    """What is said of layers: a sentence -> the layers, ascending, and what it is said about."""
+    """What is told of layers: a sentence -> the layers, ascending, and what it is about."""
 
-    found: dict[str, tuple[list[int], list[str]]] = field(default_factory=dict)
+    layers: dict[str, tuple[list[int], list[str]]] = field(default_factory=dict)
 
     def add(self, layer: int, text: str, about: str = "") -> None:
-        at, what = self.found.setdefault(text, ([], []))
-        if layer not in at[-1:]:
-            at.append(layer)
-        if about and about not in what:
-            what.append(about)
+        layers, subjects = self.layers.setdefault(text, ([], []))
+        if layer not in layers[-1:]:
+            layers.append(layer)
+        if about and about not in subjects:
+            subjects.append(about)
 
     def about(self, layer: int) -> bool:
-        """Whether something was said of a layer, the last of them."""
-        return any(at[-1] == layer for at, _ in self.found.values())
+        """Whether something was told of a layer, the last of them."""
+        return any(layers[-1] == layer for layers, _ in self.layers.values())
 
     def sentences(self) -> tuple[str, ...]:
-        return tuple(_sentence(text, at, what) for text, (at, what) in self.found.items())
+        return tuple(_sentence(text, layers, subjects) for text, (layers, subjects) in self.layers.items())
 
 
-def _sentence(text: str, at: list[int], what: list[str]) -> str:
-    about = f"{listed(what, 'and')}: " if what else ""
-    return f"{'layers' if len(at) > 1 else 'layer'} {ranges(at)}: {about}{text}"
+def _sentence(text: str, layers: list[int], subjects: list[str]) -> str:
+    about = f"{listed(subjects, 'and')}: " if subjects else ""
+    return f"{'layers' if len(layers) > 1 else 'layer'} {ranges(layers)}: {about}{text}"
 
 
 def remarks_of(
-    remarks: tuple[RemarkRule, ...],
+    remarks: Sequence[RemarkRule],
     facts: ForeignValues,
-    here: tuple[ForeignValues, ...],
-    about: tuple[tuple[str, Expr], ...],
+    layer_facts: Sequence[ForeignValues],
+    layered: Sequence[tuple[str, Expr]],
 ) -> tuple[str, ...]:
-    """The sentences whose `when` holds. One that asks for a word of layers is asked at each, and says at which."""
-    layered = {name for name, _ in about}
-    found: list[str] = []
+    """The sentences whose `when` holds. One that asks for a `layered` word is asked at each layer, and names them."""
+    words = {name for name, _ in layered}
+    sentences: list[str] = []
     for remark in remarks:
-        if names(remark.when) & layered:
-            found += _at_layers(remark, here)
+        if names(remark.when) & words:
+            sentences += _at_layers(remark, layer_facts)
         elif ask(remark.when, facts).value:
-            found.append(filled(remark.say, facts.values))
-    return tuple(found)
+            sentences.append(filled(remark.say, facts.values))
+    return tuple(sentences)
 
 
-def _at_layers(remark: RemarkRule, here: tuple[ForeignValues, ...]) -> tuple[str, ...]:
-    said = LayerRemarks()
-    for layer, facts in enumerate(here):
+def _at_layers(remark: RemarkRule, layer_facts: Sequence[ForeignValues]) -> tuple[str, ...]:
+    remarks = LayerRemarks()
+    for layer, facts in enumerate(layer_facts):
         if ask(remark.when, facts).value:
-            said.add(layer, filled(remark.say, facts.values))
-    return said.sentences()
+            remarks.add(layer, filled(remark.say, facts.values))
+    return remarks.sentences()

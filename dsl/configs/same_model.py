@@ -26,8 +26,8 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
         model = parse_model(sink, root, name, root.span, ModelReferences(library.kinds, library.outer))
     except DslError as error:
         sink.take(error)
-    if sink.found:
-        notes = tuple(f"{d.span.text.strip()}: {d.message}" for d in sink.found)
+    if sink.errors:
+        notes = tuple(f"{d.span.text.strip()}: {d.message}" for d in sink.errors)
         raise DslError(Diagnostic("F007", "its numbers make no layout", place, notes, "no model has such numbers"))
     return model
 

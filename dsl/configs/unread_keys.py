@@ -24,8 +24,7 @@ class KeysAsked:
 def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules: Iterable[Rule]) -> tuple[str, ...]:
     """The keys, entries as `key.entry`; `rules` are those that were applied, whose caches the model has."""
     asked = _asked(reading, tuple(rules))
-    found = (path for mapping in chain for path in _unread(mapping, reading, asked, True, ""))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(path for mapping in chain for path in _unread(mapping, reading, asked, True, "")))
 
 
 def _unread(

@@ -26,14 +26,14 @@ class ModelHead:
     match: Mapping[str, tuple[str, ...]]
 
 
-def model_text(head: ModelHead, found: RecognisedModel, kinds: Mapping[str, Mapping[str, Param]]) -> str:
+def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapping[str, Param]]) -> str:
     """The text of a model file; `kinds` are the parameters of each kind."""
     lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_match(head.match)]
-    lines += _answered("dtype", found.dtype) + _answered("query_heads", found.query_heads)
-    lines += _answered("layers", found.layers)
-    lines += [line for number, said in enumerate(found.remarks, 1) for line in _note(f"remark-{number}", said, "")]
-    for stored in found.caches:
-        lines += ["" if stored is not found.caches[0] else "\ncaches:", *_cache(stored, found, kinds[stored.kind])]
+    lines += _answered("dtype", model.dtype) + _answered("query_heads", model.query_heads)
+    lines += _answered("layers", model.layers)
+    lines += [line for number, text in enumerate(model.remarks, 1) for line in _note(f"remark-{number}", text, "")]
+    for cache in model.caches:
+        lines += ["" if cache is not model.caches[0] else "\ncaches:", *_cache(cache, model, kinds[cache.kind])]
     return "\n".join(lines) + "\n"
 
 
@@ -43,18 +43,18 @@ def quoted(text: str) -> str:
     return flat if PLAIN.fullmatch(flat) and not flat.endswith(" ") else "'" + flat.replace("'", "''") + "'"
 
 
-def doubts(found: RecognisedModel) -> Iterator[str]:
+def doubts(model: RecognisedModel) -> Iterator[str]:
     """Everything that is not sure, as sentences."""
-    about = {"dtype": found.dtype, "query_heads": found.query_heads, "layers": found.layers}
+    about = {"dtype": model.dtype, "query_heads": model.query_heads, "layers": model.layers}
     yield from (f"{name}: {answer.doubt}" for name, answer in about.items() if answer.doubt)
-    for stored in found.caches:
-        yield from (f"{stored.name}.{name}: {answer.doubt}" for name, answer in told(stored) if answer.doubt)
-    yield from found.remarks
+    for cache in model.caches:
+        yield from (f"{cache.name}.{name}: {answer.doubt}" for name, answer in told(cache) if answer.doubt)
+    yield from model.remarks
 
 
-def told(stored: RecognisedCache) -> list[tuple[str, Answer]]:
+def told(cache: RecognisedCache) -> list[tuple[str, Answer]]:
     """The parameters that there is something to say of: not those that the configuration lacks and the kind settles."""
-    return [(name, answer) for name, answer in stored.params.items() if answer.value is not None or not answer.absent]
+    return [(name, answer) for name, answer in cache.params.items() if answer.value is not None or not answer.absent]
 
 
 def _match(match: Mapping[str, tuple[str, ...]]) -> list[str]:
@@ -75,24 +75,24 @@ def _answered(name: str, answer: Answer, indent: str = "") -> list[str]:
     return [f"{indent}{name}: {answer.value}{f'  # {source}' if source else ''}", *note]
 
 
-def _note(name: str, said: str, indent: str) -> list[str]:
-    return [f"{indent}-{name}-note: {quoted(said)}"]
+def _note(name: str, text: str, indent: str) -> list[str]:
+    return [f"{indent}-{name}-note: {quoted(text)}"]
 
 
-def _cache(stored: RecognisedCache, found: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
-    count = found.layers.value
+def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
+    count = model.layers.value
     assert isinstance(count, int)
-    lines = [f"  {stored.name}:", f"    kind: {stored.kind}", *_layers(stored.layers, count)]
-    for name, answer in told(stored):
-        if not _settled(answer, params[name], stored):
+    lines = [f"  {cache.name}:", f"    kind: {cache.kind}", *_layers(cache.layers, count)]
+    for name, answer in told(cache):
+        if not _settled(answer, params[name], cache):
             lines += _answered(name, answer, "    ")
     return lines
 
 
-def _settled(answer: Answer, param: Param, stored: RecognisedCache) -> bool:
+def _settled(answer: Answer, param: Param, cache: RecognisedCache) -> bool:
     """Whether the value is the one that the kind has anyway, and sure."""
     default = param.default.tree if param.default else None
-    other = stored.params.get(default.id) if isinstance(default, Name) else None
+    other = cache.params.get(default.id) if isinstance(default, Name) else None
     usual = default.value if isinstance(default, Number) else other.value if other else None
     return usual == answer.value and not answer.doubt
 
@@ -100,12 +100,12 @@ def _settled(answer: Answer, param: Param, stored: RecognisedCache) -> bool:
 def _layers(layers: tuple[int, ...], count: int) -> list[str]:
     if len(layers) == count:
         return ["    layers: all"]
-    if said := periodic(layers, count):
-        return [f"    layers: {said}"]
-    listed = f"[{', '.join(map(str, layers))}]"
-    if len(listed) < WIDTH - 12:
-        return [f"    layers: {listed}"]
-    return ["    layers:", *textwrap.wrap(listed, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+    if expression := periodic(layers, count):
+        return [f"    layers: {expression}"]
+    numbers = f"[{', '.join(map(str, layers))}]"
+    if len(numbers) < WIDTH - 12:
+        return [f"    layers: {numbers}"]
+    return ["    layers:", *textwrap.wrap(numbers, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
 
 
 def periodic(layers: tuple[int, ...], count: int) -> str:
@@ -114,16 +114,16 @@ def periodic(layers: tuple[int, ...], count: int) -> str:
     From some layer on, too; nothing where a list says it better.
     """
     for low in dict.fromkeys((0, layers[0])):
-        if said := _in_turn(set(layers), range(low, count)):
-            return f"layer >= {low} and {said}" if low else said
+        if condition := _one_in_a_period(set(layers), range(low, count)):
+            return f"layer >= {low} and {condition}" if low else condition
     whole = len(layers) > 2 and layers == tuple(range(layers[0], count))
     return f"layer >= {layers[0]}" if whole else ""
 
 
-def _in_turn(held: set[int], span: range) -> str:
+def _one_in_a_period(layers: set[int], span: range) -> str:
     for period in (period for period in PERIODS if 2 * period <= len(span)):
         for at in range(period):
-            turn = {layer for layer in span if layer % period == at}
-            if held in (turn, set(span) - turn):
-                return f"layer % {period} {'==' if held == turn else '!='} {at}"
+            periodic_layers = {layer for layer in span if layer % period == at}
+            if layers in (periodic_layers, set(span) - periodic_layers):
+                return f"layer % {period} {'==' if layers == periodic_layers else '!='} {at}"
     return ""

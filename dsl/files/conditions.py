@@ -22,12 +22,12 @@ class OptionWords:
     words: frozenset[str] = frozenset()
 
 
-def check_condition(sink: Sink, expr: Expr | None, spoken: Callable[[], OptionWords]) -> None:
+def check_condition(sink: Sink, expr: Expr | None, option_words: Callable[[], OptionWords]) -> None:
     """Report words that an option can never be (K010), and what is wrong whatever the options are (T…, B…)."""
     if expr is None:
         return
     for name, word in _compared(expr.tree):
-        _check_word(sink, name, word, spoken())
+        _check_word(sink, name, word, option_words())
     for node in _constant(expr.tree):
         worth = is_true if node is expr.tree else evaluate
         guarded(sink, partial(worth, Expr(expr.text, node, expr.span), {}))
@@ -38,33 +38,33 @@ def meant(expr: Expr, options: Mapping[str, Param]) -> Expr:
     return replace(expr, tree=_meant(expr.tree, options))
 
 
-def _check_word(sink: Sink, name: Name, word: Text, spoken: OptionWords) -> None:
-    said, params = str(word.value), spoken.options.get(name.id, ())
+def _check_word(sink: Sink, name: Name, word: Text, option_words: OptionWords) -> None:
+    text, params = str(word.value), option_words.options.get(name.id, ())
     known = {value for param in params for value in (*param.values, *param.aliases)}
     free = any(param.type == "name" and not param.values for param in params)
     typed = any(param.type == "dtype" for param in params)
-    others = {*(spoken.words if free else ()), *(dtypes.NAMES if typed else ())}
-    if not params or said in known | others or (free and not known):
+    others = {*(option_words.words if free else ()), *(dtypes.NAMES if typed else ())}
+    if not params or text in known | others or (free and not known):
         return
     allowed = sorted(known or others)
-    help = nearest(said, allowed) or f"expected {listed(allowed)}" if allowed else "it is a number"
-    sink.add("K010", f"'{name.id}' is never '{said}'", word.span, help=help)
+    help = nearest(text, allowed) or f"expected {listed(allowed)}" if allowed else "it is a number"
+    sink.add("K010", f"'{name.id}' is never '{text}'", word.span, help=help)
 
 
 def _compared(node: Node) -> list[tuple[Name, Text]]:
     """Every name that is compared with a word, and the word."""
-    found = [pair for part in parts(node) for pair in _compared(part)]
+    pairs = [pair for part in parts(node) for pair in _compared(part)]
     if not isinstance(node, Binary) or node.op not in ("==", "!="):
-        return found
+        return pairs
     match node.left, node.right:
         case (Name() as name, Text(value=str()) as word) | (Text(value=str()) as word, Name() as name):
-            found.append((name, word))
-    return found
+            pairs.append((name, word))
+    return pairs
 
 
 def _constant(node: Node) -> list[Node]:
     """The largest parts without names: what they are worth is the same for every side."""
-    return [found for part in parts(node) for found in _constant(part)] if used(node) else [node]
+    return [inner for part in parts(node) for inner in _constant(part)] if used(node) else [node]
 
 
 def _meant(node: Node, options: Mapping[str, Param]) -> Node:

@@ -10,9 +10,9 @@ from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Storage
-from kvplan.dsl.model import Engine, Kind, Param, Requirement
-from kvplan.dsl.rules.dump_rules import read_dump
-from kvplan.dsl.schema.engine import ENGINE, GROUPS, MESH, EngineKeys, RequireKeys
+from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Requirement
+from kvplan.dsl.rules.rule import parse_rules
+from kvplan.dsl.schema.engine import ENGINE, GROUPS, MESH, DumpKeys, EngineKeys, RequireKeys
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
@@ -63,7 +63,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         groups=read_groups(sink, keys.groups, page),
         mesh=mesh,
         stride=_by_cache(sink, keys.stride, {*known, *PAGED, *ALIKE, *PLACED}, around),
-        dump=read_dump(sink, keys.dump, around.kinds),
+        dump=_dump(sink, keys.dump, around) if keys.dump.tree is not None else None,
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
         legend={letters.text: text for letters, text in keys.legend.items()},
@@ -134,3 +134,15 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], around: EngineContext) -
         for name, kind in kinds.items()
         if kind
     }
+
+
+def _dump(sink: Sink, keys: DumpKeys, around: EngineContext) -> DumpRules:
+    """How an engine's dump is read."""
+
+    def params_of(name: str) -> Mapping[str, Param] | None:
+        kind = guarded(sink, lambda: around.kinds[name]) if name in around.kinds else None
+        return kind.params if kind else None
+
+    caches = parse_rules(sink, keys.given.get("caches"), "a rule of a dump", params_of)
+    words = tuple((name.text, expr) for name, expr in keys.words.items())
+    return DumpRules(keys.dtype, keys.query_heads, caches, words)

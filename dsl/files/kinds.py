@@ -167,7 +167,7 @@ def _tokens_per_row(sink: Sink, extent: YamlScalar) -> Expr | None:
 
 def _split(sink: Sink, given: Mapping[YamlScalar, str], axes: Mapping[str, Expr | None], whose: str) -> dict[str, str]:
     """Axis to mesh axis (E020 for an axis that there is not, or that tokens are on)."""
-    found = {}
+    split = {}
     for axis, over in given.items():
         if axis.text not in axes:
             help = nearest(axis.text, axes)
@@ -176,8 +176,8 @@ def _split(sink: Sink, given: Mapping[YamlScalar, str], axes: Mapping[str, Expr 
             help = "engines share out tokens: mesh: tokens"
             sink.add("E020", f"the token axis '{axis.text}' cannot be split", axis.span, help=help)
         else:
-            found[axis.text] = over
-    return found
+            split[axis.text] = over
+    return split
 
 
 def _with_split(tensor: TensorSpec, common: Mapping[str, str]) -> TensorSpec:

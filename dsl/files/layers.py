@@ -43,15 +43,15 @@ def _true_layers(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) ->
     """The model's layers that an expression is true for."""
     if expr is None:
         return ()
-    before = len(sink.found)
+    before = len(sink.errors)
     check_names(sink, expr, ("layer", "layers"), "all, drafts, a list, or an expression of layer: layer % 4 == 3")
     layers: list[int] = []
     for layer in range(count):
-        if len(sink.found) > before:
+        if len(sink.errors) > before:
             return ()
         if _truth(sink, expr, layer, count):
             layers.append(layer)
-    if count and not layers and len(sink.found) == before:
+    if count and not layers and len(sink.errors) == before:
         sink.add("K012", f"{expr.text} is true for none of {count} layers", span)
     return tuple(layers)
 

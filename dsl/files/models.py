@@ -39,7 +39,7 @@ class ModelReferences:
 
     kinds: Mapping[str, Kind]
     outer: tuple[str, ...]
-    spoken: Callable[[], OptionWords] = OptionWords
+    option_words: Callable[[], OptionWords] = OptionWords
 
 
 def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known: ModelReferences) -> Model:
@@ -61,7 +61,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
         doc_ref=keys.doc_ref,
         layers=around.layers,
         values=around.values,
-        caches={cache: made for cache, made in caches.items() if made is not None},
+        caches={name: cache for name, cache in caches.items() if cache is not None},
         span=span,
         drafts=drafts,
         notes=tuple(notes(root)),
@@ -82,7 +82,7 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     good = {param: expr for param, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, around.values, name.span, needs)
     check_names(sink, keys.when, known.outer)
-    check_condition(sink, keys.when, known.spoken)
+    check_condition(sink, keys.when, known.option_words)
     return Cache(
         name=name.text,
         kind=kind.name,
@@ -113,7 +113,7 @@ def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known:
 
 
 def _param(sink: Sink, param: Param, tree: Tree, around: ModelContext) -> Expr | None:
-    before = len(sink.found)
+    before = len(sink.errors)
     expr = checked(sink, param, EXPRESSION.read(sink, tree, f"'{param.name}'"))
     check_value(sink, param, expr, {"dtype", "query_heads"} | set(around.values))
-    return expr if len(sink.found) == before else None
+    return expr if len(sink.errors) == before else None

@@ -32,7 +32,7 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRul
         check_names(sink, expr, known, "a number of tokens is expected")
     if needs.window and needs.chunk and not names(needs.window) | names(needs.chunk):
         limits = [guarded(sink, partial(evaluate, expr, {})) for expr in (needs.window, needs.chunk)]
-        sink.found += at_once(limits, tree.span)
+        sink.errors += at_once(limits, tree.span)
     return needs
 
 

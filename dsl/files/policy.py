@@ -73,14 +73,14 @@ def read_mesh(sink: Sink, keys: MeshKeys) -> MeshRules:
 
 def _tokens(sink: Sink, given: Iterable[YamlScalar], axes: set[str]) -> tuple[str, ...]:
     """The axes that tokens are shared out over, outermost first (K008, K010)."""
-    found: list[str] = []
+    listed_axes: list[str] = []
     for axis in given:
         if axis.text not in axes:
             sink.add("K008", f"unknown mesh axis '{axis.text}'", axis.span, help=nearest(axis.text, axes))
-        elif axis.text in found:
+        elif axis.text in listed_axes:
             sink.add("K010", f"mesh axis '{axis.text}' is listed twice", axis.span, help="list each axis once")
-        found.append(axis.text)
-    return tuple(found)
+        listed_axes.append(axis.text)
+    return tuple(listed_axes)
 
 
 def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:

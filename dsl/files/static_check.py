@@ -58,7 +58,7 @@ def check_worth(
     accused: set[SourceSpan] = set()
     for fault in (*_settled(given, env), *_sizes(kind, given, env), *_needs(kind, needs, given, env)):
         if fault.span not in accused:
-            sink.found.append(fault)
+            sink.errors.append(fault)
         accused.add(fault.span)
 
 

@@ -24,7 +24,7 @@ class LeafPath:
 
 def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec], known: set[str]) -> None:
     """Report E005 and E010 to E022 of one storage expression. `known` are the names its expressions may use."""
-    before = len(sink.found)
+    before = len(sink.errors)
     for expr in _expressions(storage):
         check_names(sink, expr, known)
     spots = [spot for _, items in storage.parts for spot in _spots(items, ())]
@@ -36,7 +36,7 @@ def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec
     _check_axes(sink, storage, spots, tensors)
     for _, items in storage.parts:
         _check_padding(sink, items, False)
-    _check_cover(sink, storage, spots, tensors, len(sink.found) > before)
+    _check_cover(sink, storage, spots, tensors, len(sink.errors) > before)
 
 
 def _spots(items: tuple[Item, ...], loops: tuple[Axis, ...]) -> Iterator[LeafPath]:

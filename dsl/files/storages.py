@@ -81,7 +81,7 @@ def read_storages(
         found[name.text] = storage
         if tensors and not _is_other_name(given[name]):
             check_storage(own, storage, tensors, known | {"kernel_block"})
-    sink.found += {(fault.code, fault.span): fault for fault in reversed(own.found)}.values()
+    sink.errors += {(fault.code, fault.span): fault for fault in reversed(own.errors)}.values()
     return found
 
 

@@ -6,11 +6,11 @@ itself: a family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from kvplan.dsl.files.documents import open_document
-from kvplan.dsl.schema.fields import entries
+from kvplan.dsl.schema.fields import entries as entries_of
 from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
 from kvplan.dsl.schema.shapes import EXTENDS
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, nearest
@@ -50,8 +50,8 @@ def names_in(path: Path) -> tuple[str, ...]:
         variants = open_document(path).root.get(FAMILY)
     except DslError:
         return (path.stem,)
-    found = variants.entries if isinstance(variants, YamlTable) else ()
-    names = (entry.key.text for entry in found if isinstance(entry.value, YamlTable))
+    entries = variants.entries if isinstance(variants, YamlTable) else ()
+    names = (entry.key.text for entry in entries if isinstance(entry.value, YamlTable))
     return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
 
 
@@ -65,16 +65,16 @@ def variant(root: YamlTable, name: str) -> YamlTable:
 def place(root: YamlTable, name: str) -> SourceSpan:
     """Where a model's name is written: as a variant's, or as the file's."""
     variants = root.get(FAMILY)
-    found = variants.entries if isinstance(variants, YamlTable) else ()
-    keys: Iterable[YamlScalar] = (entry.key for entry in found if entry.key.text == name)
+    keys = [entry.key for entry in variants.entries] if isinstance(variants, YamlTable) else []
     own = root.get("model")
-    return next(iter(keys), own if isinstance(own, YamlScalar) else root).span
+    of_file = own if isinstance(own, YamlScalar) else root
+    return next((key.span for key in keys if key.text == name), of_file.span)
 
 
 def check_variants(sink: Sink, tree: Tree | None) -> None:
     """Report variants that are none: names (K009), shapes (K003), keys that a file has once (K001)."""
     for name, value in VARIANTS.read(sink, tree, FAMILY).items():
-        for key in entries(sink, value, f"variant '{name.text}'"):
+        for key in entries_of(sink, value, f"variant '{name.text}'"):
             if key.text in ONCE:
                 help = "a file says it once, for all its variants"
                 sink.add("K001", f"unknown key '{key.text}' in variant '{name.text}'", key.span, help=help)
@@ -84,12 +84,12 @@ def check_variants(sink: Sink, tree: Tree | None) -> None:
 
 def notes(tree: Tree, path: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     """The notes in a tree, each with what it is about: `-heads-note` in cache `a` is about `a.heads`."""
-    found: list[tuple[str, str]] = []
+    told: list[tuple[str, str]] = []
     items = [(str(i), item) for i, item in enumerate(tree.items)] if isinstance(tree, YamlList) else []
     for key, value in items or ([(e.key.text, e.value) for e in tree.entries] if isinstance(tree, YamlTable) else []):
         if not key.startswith("-"):
-            found += notes(value, path if key == "caches" else (*path, key))
+            told += notes(value, path if key == "caches" else (*path, key))
         elif isinstance(value, YamlScalar):
             about = key.strip("-").removesuffix("note").strip("-")
-            found.append((".".join([*path, about] if about else path), value.text))
-    return found
+            told.append((".".join([*path, about] if about else path), value.text))
+    return told

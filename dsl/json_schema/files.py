@@ -67,13 +67,13 @@ def _all() -> Json:
 
 def _definitions(library: Library, names: SchemaNames, file_type: str | None) -> dict[str, Json]:
     part = replace(names, refs={**names.refs, CACHE.what: _ref("part")}, partial=True)
-    found = {common.what: form(common, names) for common in COMMON}
+    definitions = {common.what: form(common, names) for common in COMMON}
     for each in (file_type,) if file_type else FILES:
-        found[each] = _document(each, names)
-        found |= {f"part of {each}": _document(each, part)} if each in PARTS else {}
+        definitions[each] = _document(each, names)
+        definitions |= {f"part of {each}": _document(each, part)} if each in PARTS else {}
     if file_type in ("model", None):
-        found |= _caches(library.kinds, names) | _caches(library.kinds, part)
-    return found
+        definitions |= _caches(library.kinds, names) | _caches(library.kinds, part)
+    return definitions
 
 
 def _document(file_type: str, names: SchemaNames) -> Json:

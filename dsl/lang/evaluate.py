@@ -6,6 +6,7 @@ Names may have foreign values, too (`foreign`), which only functions of their ow
 from __future__ import annotations
 
 import math
+import operator as op
 from collections.abc import Callable, Mapping
 from functools import reduce
 
@@ -58,13 +59,13 @@ def _played(error: DslError, expr: Expr, env: Env) -> DslError:
 
 def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
     """The names that `expr` uses, with their values, each once and in order: what to show when it fails."""
-    found = dict.fromkeys(n.id for n in used(expr.tree) if isinstance(env.get(n.id), bool | int | str | SizeSet))
-    return tuple((name, env[name]) for name in found)
+    shown = dict.fromkeys(n.id for n in used(expr.tree) if isinstance(env.get(n.id), bool | int | str | SizeSet))
+    return tuple((name, env[name]) for name in shown)
 
 
 def filled(text: str, env: Env) -> str:
     """`text` with every `{name}` replaced by its value."""
-    return reduce(lambda said, name: said.replace("{" + name + "}", str(env[name])), sorted(env), text)
+    return reduce(lambda part, name: part.replace("{" + name + "}", str(env[name])), sorted(env), text)
 
 
 def _own(value: object, span: SourceSpan) -> Result:
@@ -97,7 +98,7 @@ def _value(node: Node, env: Env) -> object:
         case Binary("or"):
             return _truth(node.left, env) or _truth(node.right, env)
         case Binary():
-            return _compare(node, env) if node.op in COMPARE else _arithmetic(node, env)
+            return _arithmetic(node, env) if node.op in ARITHMETIC else _compare(node, env)
 
 
 def _look_up(name: str, span: SourceSpan, env: Env) -> object:
@@ -138,14 +139,10 @@ def _kind(value: object) -> str:
     return f"the word '{value}'" if isinstance(value, str) else foreign.described(value)
 
 
-COMPARE: Mapping[str, Callable[[int, int], bool]] = {
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-}
+COMPARE: Mapping[str, Callable[[int, int], bool]] = {"<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+ARITHMETIC: Mapping[str, Callable[[int, int], int]] = {
+    "+": op.add, "-": op.sub, "*": op.mul, "//": op.floordiv, "%": op.mod,
+}  # fmt: skip
 
 
 def _compare(node: Binary, env: Env) -> bool:
@@ -161,18 +158,7 @@ def _arithmetic(node: Binary, env: Env) -> int:
     left, right = _number(node.left, env), _number(node.right, env)
     if node.op in ("//", "%") and right == 0:
         raise _fail("B001", "division by zero", node.right.span)
-    match node.op:
-        case "+":
-            value = left + right
-        case "-":
-            value = left - right
-        case "*":
-            value = left * right
-        case "//":
-            value = left // right
-        case _:
-            value = left % right
-    return _checked(value, node.span)
+    return _checked(ARITHMETIC[node.op](left, right), node.span)
 
 
 def _checked(value: int, span: SourceSpan) -> int:

@@ -62,9 +62,9 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
             return _assumed(node, env, worth)
 
 
-def same(one: object, other: object) -> bool:
+def same(value: object, other: object) -> bool:
     """Equal and of one type: neither 1 and true nor 1 and '1' are the same."""
-    return type(one) is type(other) and one == other
+    return type(value) is type(other) and value == other
 
 
 def fail(code: str, message: str, span: SourceSpan) -> DslError:
@@ -86,8 +86,8 @@ def _has(node: Node, env: Mapping[str, object], worth: Worth) -> bool:
 
 def _first(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     for arg in node.args[:-1]:
-        if (found := _try(arg, env, worth)) is not None:
-            return found
+        if (value := _try(arg, env, worth)) is not None:
+            return value
     return worth(node.args[-1], env)
 
 
@@ -110,35 +110,35 @@ def _assumed(node: Call, env: Mapping[str, object], worth: Worth) -> object:
 
 
 def _several(node: Node, env: Mapping[str, object], worth: Worth) -> tuple[object, ...] | str | Mapping[str, object]:
-    found = worth(node, env)
-    if isinstance(found, tuple | str | Mapping):
-        return found
+    value = worth(node, env)
+    if isinstance(value, tuple | str | Mapping):
+        return value
     raise fail("T001", "expected a list, a mapping or a word, not a single value", node.span)
 
 
 def _at(node: Call, env: Mapping[str, object], worth: Worth) -> object:
-    found, index = _several(node.args[0], env, worth), worth(node.args[1], env)
-    if isinstance(found, Mapping):
-        return usable(_entry(found, index, node), f"'{index}'", node.span)
+    entries, index = _several(node.args[0], env, worth), worth(node.args[1], env)
+    if isinstance(entries, Mapping):
+        return usable(_entry(entries, index, node), f"'{index}'", node.span)
     if isinstance(index, bool) or not isinstance(index, int):
         raise fail("T001", "an entry of a list is named by its number", node.args[1].span)
-    if not 0 <= index < len(found):
-        said = f"there is no entry {index}" if index < 0 else f"{_called(node.args[0])} has only {len(found)} entries"
-        raise fail("B007", said, node.span)
-    return usable(found[index], f"entry {index}", node.span)
+    if not 0 <= index < len(entries):
+        few = f"{_called(node.args[0])} has only {len(entries)} entries"
+        raise fail("B007", f"there is no entry {index}" if index < 0 else few, node.span)
+    return usable(entries[index], f"entry {index}", node.span)
 
 
 def _called(node: Node) -> str:
     return node.id if isinstance(node, Name) else "the list"
 
 
-def _entry(found: Mapping[str, object], index: object, node: Call) -> object:
+def _entry(entries: Mapping[str, object], index: object, node: Call) -> object:
     """An entry of a mapping; its word may be a number, in decimal and with zeros before it."""
     if isinstance(index, str):
-        return found.get(index)
+        return entries.get(index)
     if isinstance(index, bool) or not isinstance(index, int):
         raise fail("T001", "an entry of a mapping is named by a word or a number", node.args[1].span)
-    return next((value for key, value in found.items() if _number(key) == index), None)
+    return next((value for key, value in entries.items() if _number(key) == index), None)
 
 
 def _number(key: str) -> int | None:

@@ -16,27 +16,27 @@ TOO_LARGE = UnusableValue("B002", "the number is too large: it does not fit 63 b
 def parse_foreign(data: bytes, name: str) -> Mapping[str, object]:
     """The mapping that a JSON text is. Raises DslError (F001) where it is none, at the place in the text."""
     try:
-        found = value(json.loads(data.decode("utf-8-sig"), parse_int=_number))
+        config = value(json.loads(data.decode("utf-8-sig"), parse_int=_number))
     except UnicodeDecodeError as error:
         raise _fault(name, f"byte {error.start} is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise _fault(name, f"not JSON: {error.msg}", error.lineno, error.colno) from None
     except RecursionError:
         raise _fault(name, "it is nested too deeply") from None
-    if not isinstance(found, Mapping):
+    if not isinstance(config, Mapping):
         raise _fault(name, "a configuration is a mapping, {…}")
-    return found
+    return config
 
 
-def value(found: object) -> object:
+def value(json_value: object) -> object:
     """A value of JSON as expressions take it."""
-    if isinstance(found, Mapping):
-        return {str(key): value(inner) for key, inner in found.items()}
-    if isinstance(found, list | tuple):
-        return tuple(value(inner) for inner in found)
-    if isinstance(found, int) and not isinstance(found, bool) and abs(found) >= LIMIT:
+    if isinstance(json_value, Mapping):
+        return {str(key): value(inner) for key, inner in json_value.items()}
+    if isinstance(json_value, list | tuple):
+        return tuple(value(inner) for inner in json_value)
+    if isinstance(json_value, int) and not isinstance(json_value, bool) and abs(json_value) >= LIMIT:
         return TOO_LARGE
-    return found
+    return json_value
 
 
 def _number(digits: str) -> object:

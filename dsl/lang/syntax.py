@@ -108,8 +108,8 @@ def _unexpected(text: str, at: int, length: int, allowed: set[str], span: Source
     at -= text[max(at - 1, 0) : at + 1] in ("**", "//")
     hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
     place = span.at(at, length) if exact else span
-    found = text[at : at + length]
-    return DslError(Diagnostic("E001", f"expected {_expected(allowed)}, not '{found}'", place, (), hint))
+    message = f"expected {_expected(allowed)}, not '{text[at : at + length]}'"
+    return DslError(Diagnostic("E001", message, place, (), hint))
 
 
 def _expected(allowed: Iterable[str]) -> str:

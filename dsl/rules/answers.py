@@ -80,8 +80,8 @@ def _answer(expr: Expr, facts: ForeignValues, env: Mapping[str, object]) -> Answ
 
 
 def _assumed(answer: Answer, expr: Expr) -> Answer:
-    said = f"{answer.value} is assumed: nothing says it"
-    return replace(answer, doubt="; ".join(dict.fromkeys([said, *answer.doubt.split("; ")])).rstrip("; "))
+    doubt = f"{answer.value} is assumed: nothing says it"
+    return replace(answer, doubt="; ".join(dict.fromkeys([doubt, *answer.doubt.split("; ")])).rstrip("; "))
 
 
 def _none(expr: Expr, facts: ForeignValues) -> Answer:

@@ -34,20 +34,20 @@ def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> Co
     keys = OWN.read(sink, tree)
     rules: tuple[Rule, ...] = ()
     for cache, given in keys.caches.items():
-        made = parse_rules(sink, given, f"cache '{cache.text}' of config", params_of)
-        rules += tuple(replace(rule, name=cache.text, span=cache.span) for rule in made)
+        own = parse_rules(sink, given, f"cache '{cache.text}' of config", params_of)
+        rules += tuple(replace(rule, name=cache.text, span=cache.span) for rule in own)
     return ConfigRules(name, words=_words(keys.words), remarks=_remarks(keys.remarks), caches=rules)
 
 
 def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
     """Both readings. A model's rules come first; its words as early as can be: after those of their name or use."""
-    words_ = general.words
+    words = general.words
     for name, expr in own.words:
         used = names(expr) | {name}
-        at = max((place for place, (other, _) in enumerate(words_, 1) if other in used), default=0)
-        words_ = (*words_[:at], (name, expr), *words_[at:])
+        at = max((place for place, (other, _) in enumerate(words, 1) if other in used), default=0)
+        words = (*words[:at], (name, expr), *words[at:])
     remarks, caches = (*general.remarks, *own.remarks), (*own.caches, *general.caches)
-    return replace(general, words=words_, remarks=remarks, caches=caches)
+    return replace(general, words=words, remarks=remarks, caches=caches)
 
 
 def _words(given: Mapping[YamlScalar, Expr]) -> tuple[tuple[str, Expr], ...]:

@@ -77,20 +77,20 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str, more:
 
 
 def first(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[str, ...]]:
-    """The first rule that holds, and what is to be said of those before it that nobody can judge."""
-    rule, said = judged(rules, facts)
-    return rule, tuple(f"{name}: {doubt}" for name, doubt in said)
+    """The first rule that holds, and what is to be told of those before it that nobody can judge."""
+    rule, doubts = judged(rules, facts)
+    return rule, tuple(f"{name}: {doubt}" for name, doubt in doubts)
 
 
 def judged(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[tuple[str, str], ...]]:
     """The first rule that holds; of those before it that nobody can judge, the name and why."""
-    said: list[tuple[str, str]] = []
+    doubts: list[tuple[str, str]] = []
     for rule in rules:
         answer = ask(rule.when, facts) if rule.when else Answer(True)
         if answer.value:
-            return rule, tuple(said)
-        said += [(rule.name, answer.doubt)] if answer.value is None and not answer.absent else []
-    return None, tuple(said)
+            return rule, tuple(doubts)
+        doubts += [(rule.name, answer.doubt)] if answer.value is None and not answer.absent else []
+    return None, tuple(doubts)
 
 
 def apply(rule: Rule, facts: ForeignValues, params: Mapping[str, Param]) -> RuleMatch:

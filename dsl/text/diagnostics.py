@@ -39,22 +39,26 @@ class DslError(Exception):
 class Sink:
     """Collects the errors of one file, so that one run reports them all."""
 
-    found: list[Diagnostic] = field(default_factory=list)
+    errors: list[Diagnostic] = field(default_factory=list)
 
     def add(self, code: str, message: str, span: SourceSpan, *notes: str, help: str = "") -> None:
-        self.found.append(Diagnostic(code, message, span, tuple(note for note in notes if note), help))
+        self.errors.append(Diagnostic(code, message, span, tuple(note for note in notes if note), help))
 
     def take(self, error: DslError) -> None:
-        self.found.extend(error.diagnostics)
+        self.errors.extend(error.diagnostics)
 
 
 def ordered(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """By path, line, column and code, each once."""
-    once = dict.fromkeys(diagnostics)
     # What is not plain YAML is one mistake, whatever else its place could be accused of.
-    spoilt = {(d.span.path, d.span.line, d.span.column) for d in once if d.code.startswith("Y")}
-    once = {d: None for d in once if d.code.startswith("Y") or (d.span.path, d.span.line, d.span.column) not in spoilt}
-    return sorted(once, key=lambda d: (d.span.path, d.span.line, d.span.column, d.code))
+    unique = dict.fromkeys(diagnostics)
+    spoilt = {_place(d) for d in unique if d.code.startswith("Y")}
+    told = [d for d in unique if d.code.startswith("Y") or _place(d) not in spoilt]
+    return sorted(told, key=lambda d: (*_place(d), d.code))
+
+
+def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
+    return diagnostic.span.path, diagnostic.span.line, diagnostic.span.column
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:
@@ -65,8 +69,8 @@ def close(word: str, known: Iterable[str]) -> list[str]:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The nearest known name, else all of them where they are few, else nothing."""
     choices = sorted(set(known))
-    if found := close(word, choices):
-        return f"did you mean '{found[0]}'?"
+    if near := close(word, choices):
+        return f"did you mean '{near[0]}'?"
     return f"expected {listed(choices)}" if 0 < len(choices) <= SHORT_LIST else ""
 
 
@@ -88,13 +92,13 @@ def ranges(numbers: Iterable[int]) -> str:
 
 def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
     """All of them as `text` with underlined source, as `json`, or as `github` annotations. Empty text for none."""
-    found = ordered(diagnostics)
+    errors = ordered(diagnostics)
     if form == "json":
-        return json.dumps([_record(d) for d in found], indent=2)
+        return json.dumps([_record(d) for d in errors], indent=2)
     if form == "github":
-        return "\n".join(_annotation(d) for d in found)
-    count = f"{len(found)} error{'' if len(found) == 1 else 's'}"
-    return "\n".join([*(_text(d) for d in found), count]) if found else ""
+        return "\n".join(_annotation(d) for d in errors)
+    count = f"{len(errors)} error{'' if len(errors) == 1 else 's'}"
+    return "\n".join([*(_text(d) for d in errors), count]) if errors else ""
 
 
 def _text(d: Diagnostic) -> str:

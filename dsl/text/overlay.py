@@ -7,14 +7,14 @@ from kvplan.dsl.text.yaml_reader import YamlEntry, YamlTable
 
 def merged(base: YamlTable, own: YamlTable) -> YamlTable:
     """`own` laid over `base`: mappings deep, everything else replaced."""
-    found = {entry.key.text: entry for entry in base.entries}
+    entries = {entry.key.text: entry for entry in base.entries}
     for entry in own.entries:
-        under = found.get(entry.key.text)
+        under = entries.get(entry.key.text)
         value = entry.value
         if under is not None and isinstance(under.value, YamlTable) and isinstance(value, YamlTable):
             value = merged(under.value, value)
-        found[entry.key.text] = YamlEntry(entry.key, value)
-    return YamlTable(tuple(found.values()), own.span)
+        entries[entry.key.text] = YamlEntry(entry.key, value)
+    return YamlTable(tuple(entries.values()), own.span)
 
 
 def without(table: YamlTable, *keys: str) -> YamlTable:

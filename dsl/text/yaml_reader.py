@@ -95,20 +95,20 @@ def read_text(text: str, path: Path) -> YamlDocument:
     except yaml.MarkedYAMLError as error:
         fault = _syntax(where, error)
         # What follows a forbidden mark on its line may not be YAML for that reason alone.
-        if fault.span.line not in [d.span.line for d in sink.found]:
-            sink.found.append(fault)
-        raise DslError(*sink.found) from None
+        if fault.span.line not in [d.span.line for d in sink.errors]:
+            sink.errors.append(fault)
+        raise DslError(*sink.errors) from None
     except yaml.reader.ReaderError as error:
         raise DslError(Diagnostic("Y001", f"not YAML: {error.reason}", where.span(0, 0, 1))) from None
-    if any(d.code == "Y006" for d in sink.found):
-        raise DslError(*sink.found)
+    if any(d.code == "Y006" for d in sink.errors):
+        raise DslError(*sink.errors)
     if root is None or (isinstance(root, YamlScalar) and root.empty):
         raise DslError(
-            *sink.found, Diagnostic("Y008", "the file is empty", SourceSpan(where.path, 1, 1, 1), (), STARTS)
+            *sink.errors, Diagnostic("Y008", "the file is empty", SourceSpan(where.path, 1, 1, 1), (), STARTS)
         )
     if not isinstance(root, YamlTable):
-        raise DslError(*sink.found, Diagnostic("Y013", "a layout file is a mapping", root.span, (), STARTS))
-    return YamlDocument(path, root, tuple(sink.found))
+        raise DslError(*sink.errors, Diagnostic("Y013", "a layout file is a mapping", root.span, (), STARTS))
+    return YamlDocument(path, root, tuple(sink.errors))
 
 
 STARTS = "it begins with 'kvplan: 1'"

@@ -150,7 +150,7 @@ def params(kind: str) -> Mapping[str, Param] | None:
 def rules(text: str = RULES, kind: str = "gqa") -> tuple[tuple[Rule, ...], list[str]]:
     sink = Sink()
     made = parse_rules(sink, read_text(text, Path("x.yaml")).root.get("match"), "match", params, kind)
-    return made, [d.code for d in sink.found]
+    return made, [d.code for d in sink.errors]
 
 
 def test_the_first_rule_that_holds_is_applied() -> None:
@@ -206,7 +206,7 @@ def test_faults_of_rules(match: str, kind: str, fault: list[str]) -> None:
 def own(text: str) -> tuple[ConfigRules, list[str]]:
     sink = Sink()
     made = parse_own(sink, read_text(f"kvplan: 1\nconfig: {text}\n", Path("x.yaml")).root.get("config"), "x", params)
-    return made, [d.code for d in sink.found]
+    return made, [d.code for d in sink.errors]
 
 
 def test_words_of_a_model_come_after_those_they_are_about() -> None:
