@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kvplan.compiler.explain.draw.columns import columns
+from kvplan.compiler.explain.columns import columns
 
 Plain = Mapping[str, Any]
 

@@ -85,7 +85,7 @@ def test_the_header_says_what_it_is():
     assert header.startswith("Toy 8B: prefill tp=4 -> decode tp=2.\n\nEmitted by kvplan from toy-8b, do not edit:\n")
     for words in (
         f"\n    {COMMAND}\n",
-        "\n    prefill  |head 0         |head 1         |   ",
+        "\n    prefill  |     head 0    |     head 1    |  ",
         " 16,384 B\n",
         "decode workers 0-1, attention: 2 reads, 64 spans a kernel block; 4,096 requests and 67,108,864 B per 1,024",
         "decode workers 0-1, mamba.0: 2 reads, 40 spans a slot; 40 requests and 1,326,080 B a request",
