@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -137,6 +138,14 @@ def test_whole_blocks_padding_and_tokens_beyond_the_end_may_be_written() -> None
     said = run(made)
     assert (said.right, counts(said)) == (True, {"beyond": 2, "padding": 2})
     assert "2 bytes beyond what is needed written, too; 2 bytes of padding written, too" in said.text()
+
+
+def test_a_row_that_is_not_full_is_not_needed() -> None:
+    c = cache("layer { block { token { k } } }", tensor("k", 1, token=0), kernel=4)
+    rows = replace(c, tensors=tuple(replace(t, tokens_per_row=4) for t in c.tensors))
+    both, table = (side([rows]), side([rows])), {"c": Ids(0, (1,))}
+    assert audit(*both, Request((0, 3), table, table), []).bytes == 0
+    assert audit(*both, Request((0, 4), table, table), []).missing == 1
 
 
 @pytest.mark.parametrize("block", [1, 5, 7, 1000])

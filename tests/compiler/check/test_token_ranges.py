@@ -12,11 +12,11 @@ from tests.random_sides.sides import cache, group, side, tensor
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import Ids, Request
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
-from kvplan.compiler.check.simulate_report import SimulationReport
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput
 from kvplan.plan.types import Plan
@@ -85,7 +85,7 @@ def plan(paging: Paging) -> Plan:
     return compile_bound(*sides(paging)).plan
 
 
-def moved(paging: Paging, request: Request) -> SimulationReport:
+def moved(paging: Paging, request: Request) -> Verdict:
     """What the plan's copies come to for a request that fits."""
     check(request, *sides(paging))
     return simulate(plan(paging), *sides(paging), copies(plan(paging), request), request)
