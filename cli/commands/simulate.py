@@ -18,8 +18,8 @@ from kvplan.cli.options import compile_options, format_option, layouts_option, l
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
     from kvplan.compiler.check.audit.verdict import Verdict
-    from kvplan.compiler.check.request import Request
     from kvplan.dsl.library import Library
+    from kvplan.plan.request import Request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.copy_list import Key
 from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, TableBlocks, atlas, paged, table_of
 from kvplan.compiler.check.oracle import OraclePlane, planes
-from kvplan.compiler.check.request import Ids, Request, Ring, Table
+from kvplan.plan.block_tables import Ring, Table
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def pages_of(side: BoundSide, tables: Mapping[str, Table]) -> dict[Key, PlanePag
 def needed(decode: BoundSide, plane: OraclePlane, request: Request) -> NeededTokens:
     """What decode needs of a plane's tokens."""
     cache = next(cache for cache in decode.caches if cache.name == plane.cache)
-    return NeededTokens(cache.needs, *request.range_of(cache.length))
+    return NeededTokens(cache.needs, *request.range_of(cache))
 
 
 def all_needed(need: NeededTokens, plane: OraclePlane, token: Labels) -> bool:
@@ -53,5 +55,5 @@ def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     """One past the last token that the side's tables have room for."""
     round_ = side.token_shards * side.interleave_tokens
     every = [(group, table_of(tables, group)) for group in side.groups]
-    blocks = [(t.first + len(t.ids)) * g.tokens * side.token_shards + round_ for g, t in every if isinstance(t, Ids)]
+    blocks = [(t.first + len(t.ids)) * g.tokens * side.token_shards + round_ for g, t in every if isinstance(t, Blocks)]
     return max((*blocks, *(table.at for _, table in every if isinstance(table, Ring))), default=0)

@@ -1,67 +1,23 @@
-"""One request, as `trace` and `simulate` read it: a token range, and each side's block tables and state slots.
+"""One request, as `trace`, `simulate` and `audit` read it: a token range, and each side's tables, as JSON.
 
-Codes Q0xx. Every shape that the format does not have is refused by name; whether the tables fit a pair of sides is
-asked by `fits.check`.
+Codes Q001 to Q006: every shape that the format does not have is refused by name. `request_fits` asks whether the tables
+fit a pair of sides.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
-from kvplan.plan.types import CONTEXT
+from kvplan.plan.block_tables import Ring, Slot, Table, block_ids
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks, Ints
 
 WHOLE_IS = "write a whole number from 0 up"
 LARGEST = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """A block table: `ids[i]` is the logical block that holds block position `first + i`, None where there is none."""
-
-    first: int
-    ids: tuple[int | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A state: its slot, and the number of tokens it stands after."""
-
-    slot: int
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """The blocks of a ring in order, None where there is none, which stands after `at` tokens."""
-
-    ids: tuple[int | None, ...]
-    at: int
-
-
-Table = Ids | Slot | Ring
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """`tokens` is [first needed, end) of the context, `lengths` those of caches that have a length of their own, by its
-    name; tables by group, of either side."""
-
-    tokens: tuple[int, int]
-    prefill: Mapping[str, Table]
-    decode: Mapping[str, Table]
-    lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-    def range_of(self, length: str) -> tuple[int, int]:
-        """The tokens of the context, or of another length; none of one that the request does not have."""
-        return self.tokens if length == CONTEXT else self.lengths.get(length, (0, 0))
-
-    def ranges(self) -> list[tuple[int, int]]:
-        return [self.tokens, *self.lengths.values()]
+NAME = "request"
 
 
 class Copy(NamedTuple):
@@ -89,7 +45,7 @@ def parse(value: object) -> Request:
     """A request from plain values, as JSON gives them. Raises BadInput (Q002..Q006)."""
     found = _keys(value, "the request", ("tokens", "prefill", "decode"), ("lengths",))
     tables = _tables("prefill", found["prefill"]), _tables("decode", found["decode"])
-    return Request(_range("tokens", found["tokens"]), *tables, _lengths(found.get("lengths", {})))
+    return Request(NAME, _range("tokens", found["tokens"]), *tables, _lengths(found.get("lengths", {})))
 
 
 def _tables(word: str, value: object) -> dict[str, Table]:
@@ -108,13 +64,13 @@ def _table(who: str, value: object) -> Table:
         found = _keys(value, who, ("ids", "at"))
         return Ring(_ids(who, found["ids"]), _whole(f"{who}: at", found["at"]))
     found = _keys(value, who, ("first", "ids"))
-    return Ids(_whole(f"{who}: first", found["first"]), _ids(who, found["ids"]))
+    return Blocks(_whole(f"{who}: first", found["first"]), _ids(who, found["ids"]))
 
 
-def _ids(who: str, ids: object) -> tuple[int | None, ...]:
+def _ids(who: str, ids: object) -> Ints:
     if not isinstance(ids, list):
         raise BadInput("Q005", f"{who}: ids is {_name(ids)}, not a list", "list block ids by position, null where none")
-    return tuple(None if b is None else _whole(f"{who}: ids[{i}]", b) for i, b in enumerate(ids))
+    return block_ids(None if b is None else _whole(f"{who}: ids[{i}]", b) for i, b in enumerate(ids))
 
 
 def _lengths(value: object) -> dict[str, tuple[int, int]]:

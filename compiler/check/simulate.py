@@ -9,7 +9,8 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.audit.audit import judged, unchecked_survey
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.balance import uneven
-from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.request import Copy
+from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 
 FINDINGS = 5

@@ -27,9 +27,10 @@ from kvplan.compiler.check.audit.verdict import Finding, Verdict
 from kvplan.compiler.check.copy_list import Key, by_plane, check_numbers, check_places
 from kvplan.compiler.check.labels import FOREIGN, PADDING, UNWRITTEN, Atlas, Labels, Mask, paint, ragged
 from kvplan.compiler.check.pages import PlanePages, labelled, needed, pages_of
-from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.pair.compat import check_pair
+from kvplan.plan.request import Request
 
 BATCH = 1 << 21
 NONE = np.zeros((0, 2), np.int64)

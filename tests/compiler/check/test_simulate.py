@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.audit.verdict import Verdict
-from kvplan.compiler.check.request import Copy, Ids, Request, Slot
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies as trace
+from kvplan.plan.block_tables import Slot
 
 TEXT = "layer { block { head { token { k[dim] } pad(2) } } }"
 STRIDE, ROW = 20, 10
 # Four tokens of a head are 8 bytes, then 2 of padding; a decode page has the two heads that two prefill workers hold.
-REQUEST = Request((1, 8), {"c": Ids(0, (5, 3)), "s": Slot(2, 8)}, {"c": Ids(0, (0, 6)), "s": Slot(1, 8)})
+REQUEST = ask((1, 8), {"c": block_table(0, (5, 3)), "s": Slot(2, 8)}, {"c": block_table(0, (0, 6)), "s": Slot(1, 8)})
 PLAN: Any = SimpleNamespace(reads=())
 
 
@@ -123,7 +125,7 @@ def test_tokens_before_the_first_one_asked_for_may_not_be_written() -> None:
 
 
 def test_tokens_beyond_the_last_one_asked_for_may_not_be_written() -> None:
-    request = Request((1, 7), {**REQUEST.prefill, "s": Slot(2, 7)}, {**REQUEST.decode, "s": Slot(1, 7)})
+    request = ask((1, 7), {**REQUEST.prefill, "s": Slot(2, 7)}, {**REQUEST.decode, "s": Slot(1, 7)})
     report = simulate(PLAN, bound(2), bound(1), good(), request)
     assert (report.right, report.faults, report.beyond, report.loose) == (False, ("beyond", "loose"), 8, 4)
 
@@ -131,8 +133,8 @@ def test_tokens_beyond_the_last_one_asked_for_may_not_be_written() -> None:
 def test_a_copy_lies_in_one_page_on_either_side() -> None:
     """Blocks that are neighbours on both sides: the bytes would be right, but only by the choice of blocks."""
     c = cache("layer { block { token { k[dim] } } }", tensor("k", 1, token=0, dim=2), kernel=4)
-    both, tables = (side([c]), side([c])), {"c": Ids(0, (1, 2))}
-    request = Request((0, 8), tables, tables)
+    both, tables = (side([c]), side([c])), {"c": block_table(0, (1, 2))}
+    request = ask((0, 8), tables, tables)
     assert simulate(
         PLAN, *both, [Copy(0, "c.0", 8, 0, "c.0", 8, 8), Copy(0, "c.0", 16, 0, "c.0", 16, 8)], request
     ).right
@@ -142,8 +144,8 @@ def test_a_copy_lies_in_one_page_on_either_side() -> None:
 def test_padding_may_be_crossed_where_it_faces_padding() -> None:
     pair = bound(2), bound(2)
     copies = [Copy(0, "s.1", 24, w, "s.1", 12, 12) for w in (0, 1)]
-    ids: Any = {"c": Ids(0, (5, 6)), "s": Slot(2, 8)}
-    request = Request((0, 8), ids, {"c": Ids(0, (1, 2)), "s": Slot(1, 8)})
+    ids: Any = {"c": block_table(0, (5, 6)), "s": Slot(2, 8)}
+    request = ask((0, 8), ids, {"c": block_table(0, (1, 2)), "s": Slot(1, 8)})
     whole = [Copy(w, f"c.{n}", 5 * ROW, w, f"c.{n}", ROW, 8) for w in (0, 1) for n in (0, 2)]
     whole += [Copy(w, f"c.{n}", 6 * ROW, w, f"c.{n}", 2 * ROW, 8) for w in (0, 1) for n in (0, 2)]
     assert simulate(PLAN, *pair, copies + whole, request).right
@@ -152,7 +154,7 @@ def test_padding_may_be_crossed_where_it_faces_padding() -> None:
     assert (report.right, report.faults, report.loose, report.padding) == (False, ("loose",), 8, 16)
     inside = cache("layer { block { head { k[dim] pad(2) } } }", tensor("k", 1, head=2, dim=2), layers=(0,))
     state = side([inside])
-    asked = Request((0, 8), {"c": Slot(0, 8)}, {"c": Slot(0, 8)})
+    asked = ask((0, 8), {"c": Slot(0, 8)}, {"c": Slot(0, 8)})
     bridge = simulate(PLAN, state, state, [Copy(0, "c.0", 0, 0, "c.0", 0, 6)], asked)
     assert (bridge.right, bridge.padding, bridge.bytes) == (True, 2, 4)
 
@@ -163,7 +165,7 @@ def test_padding_may_not_be_written_from_data() -> None:
     both = side([dense]), side([cache(text, tensor("a", 1, dim=2), tensor("b", 1, dim=2))])
     tables = {"c": Slot(0, 4)}
     made = [Copy(0, "c.0", 0, 0, "c.0", 0, 2), Copy(0, "c.0", 2, 0, "c.0", 4, 2)]
-    request = Request((0, 4), tables, tables)
+    request = ask((0, 4), tables, tables)
     assert simulate(PLAN, *both, made, request).right
     report = simulate(PLAN, *both, [made[0]._replace(bytes=4), made[1]], request)
     assert (report.right, report.spilled, report.loose) == (False, 2, 1)
@@ -179,7 +181,7 @@ def test_caches_that_prefill_lacks_are_not_needed_and_not_written() -> None:
 def test_readers_that_crowd_on_one_of_equal_holders_are_seen() -> None:
     c = cache(TEXT, tensor("k", 1, head=2, token=0, dim=2), kernel=4)
     sides = side([c], tp=4), side([c], tp=4)
-    request = Request((0, 8), {"c": Ids(0, (5, 3))}, {"c": Ids(0, (0, 6))})
+    request = ask((0, 8), {"c": block_table(0, (5, 3))}, {"c": block_table(0, (0, 6))})
     plan = compile_bound(*sides).plan
     assert simulate(plan, *sides, trace(plan, request), request).right
     crowded = replace(plan, reads=tuple(tuple(replace(read, worker=1) for read in reads) for reads in plan.reads))
