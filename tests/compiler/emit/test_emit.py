@@ -173,7 +173,14 @@ def test_a_plan_needs_numpy_and_the_plan_types_only(tmp_path):
     code = f"import runpy, sys; runpy.run_path({str(path)!r}); print([m for m in sys.modules if m[:6] == 'kvplan'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.replace("'", "").strip("[]\n").split(", "))
-    assert loaded <= {"kvplan", "kvplan.plan", "kvplan.plan.errors", "kvplan.plan.types", "kvplan.plan.blocks"}
+    assert loaded <= {
+        "kvplan",
+        "kvplan.plan",
+        "kvplan.plan.errors",
+        "kvplan.plan.needs",
+        "kvplan.plan.types",
+        "kvplan.plan.blocks",
+    }
 
 
 def naive(group, table, shard, t):
