@@ -38,10 +38,10 @@ full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
 
 goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpts, tables, the gallery
 	$(BIN)/kvplan compile examples/gallery.yaml -o examples/plans
-	PYTHONPATH=. $(BIN)/python tests/golden/digests.py > examples/digests.txt
-	$(BIN)/python tests/golden/readme.py
-	PYTHONPATH=. $(BIN)/python tests/golden/dsl_page.py
-	PYTHONPATH=. $(BIN)/python -m tests.golden.gallery.write
+	$(BIN)/python -m tests.golden.digests > examples/digests.txt
+	$(BIN)/python -m tests.golden.readme
+	$(BIN)/python -m tests.golden.dsl_page
+	$(BIN)/python -m tests.golden.gallery.write
 	git status --short examples README.md docs
 
 fmt: $(VENV)/.dev  ## format and sort imports

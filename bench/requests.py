@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -97,15 +97,9 @@ def _tables(groups: tuple[Group, ...], order: Order, tokens: tuple[int, int]) ->
 
 def minimum(plan: Plan, wanted: Request) -> int:
     """Runs of bytes that are contiguous on both sides, from the compiler's trace and by the simplest loop there is."""
-    from kvplan.compiler.check import request as traced
     from kvplan.compiler.check.trace import copies
 
-    def told(tables: Mapping[str, Any]) -> dict[str, traced.Table]:
-        slots: dict[str, traced.Table] = {n: traced.Slot(t.slot, t.at) for n, t in tables.items() if hasattr(t, "slot")}
-        return slots | {n: traced.Ids(t.first, tuple(t.ids.tolist())) for n, t in tables.items() if n not in slots}
-
-    asked = traced.Request(wanted.tokens, told(wanted.prefill), told(wanted.decode))
-    found = [copy for copy in copies(plan, asked) if (copy.from_worker, copy.to_worker) == (0, 0)]
+    found = [copy for copy in copies(plan, wanted) if (copy.from_worker, copy.to_worker) == (0, 0)]
     theirs, ours = _bases(plan.prefill), _bases(plan.decode)
     spans = [(ours[c.to_plane] + c.to_offset, theirs[c.from_plane] + c.from_offset, c.bytes) for c in found]
     runs, end = 0, (-1, -1)

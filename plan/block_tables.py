@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kvplan.plan.errors import BadRequestError, BlockTableError
-from kvplan.plan.types import Blocks, Group, Ints, Side
+from kvplan.plan.blocks import held_before
+from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
+from kvplan.plan.needs import oldest
+from kvplan.plan.types import Blocks, Group, Interval, Ints, Side
 
 TOP = 1 << 63
 
@@ -47,6 +49,11 @@ Table = Blocks | Slot | Ring
 Tables = Mapping[str, Table]
 
 
+def block_ids(ids: Iterable[int | None]) -> Ints:
+    """A row of block ids, None where there is no block."""
+    return np.array([-1 if block is None else block for block in ids], np.int64)
+
+
 def blocks(table: Table) -> Blocks:
     """A table as block ids; a slot is a table of one."""
     if isinstance(table, Blocks):
@@ -54,15 +61,35 @@ def blocks(table: Table) -> Blocks:
     return Blocks(0, table.ids if isinstance(table, Ring) else np.array([table.slot], np.int64))
 
 
+def positions(group: Group, tokens: Interval, shard: int) -> list[range]:
+    """The block positions in which the worker of a token shard holds tokens [first, end)."""
+    first, end = (held_before(token, group.chunk, group.shards, shard) for token in tokens)
+    start, stop = first // group.tokens, -(-end // group.tokens)
+    if first >= end:
+        return []
+    if not group.ring:
+        return [range(start, stop)]
+    # Behind a ring's last block its first comes again.
+    count = group.ring // group.tokens
+    low, high = start % count, (stop - 1) % count + 1
+    return (
+        [range(count)]
+        if stop - start >= count
+        else [range(low, high)]
+        if low < high
+        else [range(low, count), range(high)]
+    )
+
+
 def whole(value: object, what: str) -> int:
     """`value` as an int. Raises BadRequestError."""
     try:
-        found = TOP if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+        number = TOP if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        found = TOP
-    if not -TOP <= found < TOP:
+        number = TOP
+    if not -TOP <= number < TOP:
         raise BadRequestError(f"{what} is no whole number below 2^63, but of type {type(value).__name__}")
-    return found
+    return number
 
 
 def checked(group: Group, table: object, end: int, pool: int | None, side: str, *, exact: bool = True) -> Table:
@@ -71,10 +98,11 @@ def checked(group: Group, table: object, end: int, pool: int | None, side: str, 
     A state stands after exactly so many tokens, or, if not `exact`, after so many or more.
     """
     where = f"{side} group {group.name!r}"
-    want, text = _sort(group)
-    if not isinstance(table, want):
+    kind, text = _kind(group)
+    if not isinstance(table, kind):
         stored = "a ring" if group.ring else group.store
-        raise BadRequestError(f"{where} holds {stored}: give {text}, not {type(table).__name__}")
+        message = f"{where} holds {stored}: give {text}, not {type(table).__name__}"
+        raise BadRequestError(message, RequestFault.OTHER_TABLE)
     if isinstance(table, Slot):
         return _slot(table, (end, exact), pool, where)
     if isinstance(table, Ring):
@@ -98,29 +126,46 @@ def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table
     }
 
 
-def check_repeats(side: Side, tables: Tables) -> None:
+def check_repeats(word: str, groups: Sequence[Group], tables: Tables) -> None:
     """A block holds one thing at a time, of all groups of an arena. Raises BadRequestError."""
-    arenas: dict[int, list[Ints]] = {}
-    for group in side.groups:
+    arenas: dict[int, list[Group]] = {}
+    for group in groups:
         if group.name in tables:
-            arenas.setdefault(group.arena, []).append(blocks(tables[group.name]).ids)
-    for arena in arenas.values():
-        ids = np.sort(np.concatenate(arena))
-        ids = ids[ids >= 0]
-        twice = ids[1:][ids[1:] == ids[:-1]]
-        if twice.size:
-            raise BadRequestError(f"decode block {twice[0]} is named twice: one block holds one thing at a time")
+            arenas.setdefault(group.arena, []).append(group)
+    for together in arenas.values():
+        ids = np.concatenate([blocks(tables[group.name]).ids for group in together])
+        block, count = np.unique(ids[ids >= 0], return_counts=True)
+        if block.size and count.max() > 1:
+            twice = int(block[count.argmax()])
+            names = ", ".join(repr(group.name) for group in together if twice in blocks(tables[group.name]).ids)
+            message = f"{word} block {twice} is named twice, in {names}: one block holds one thing at a time"
+            raise BadRequestError(message, RequestFault.REPEATED_BLOCK)
 
 
-def check_kept(group: Group, ring: Ring, rows: int, first: int) -> None:
-    """Raises BlockTableError where token `first` was overwritten; a row of `rows` tokens is at its first one."""
-    oldest = -(-ring.at // rows) * rows - group.ring
-    if first < oldest:
-        said = f"the ring of {group.ring} tokens stands after {ring.at} and holds those from {oldest} on"
-        raise BlockTableError(f"{said}, asked for {first}")
+def check_covers(group: Group, table: Table, tokens: Interval, rows: int, shard: int) -> None:
+    """Whether a table reaches over tokens [first, end), which are needed, without making anything as long as they are.
+
+    Raises BlockTableError for positions beyond it, and where token `first` was overwritten in a ring.
+    """
+    if isinstance(table, Slot | AnyBlock):
+        return
+    if isinstance(table, Ring):
+        return _check_kept(group, table, rows, tokens[0])
+    for asked in positions(group, tokens, shard):
+        if asked.start < table.first or asked.stop > table.first + table.ids.size:
+            have = f"[{table.first}, {table.first + table.ids.size})"
+            raise BlockTableError(f"the block table holds positions {have}, asked for {asked.start}..{asked.stop - 1}")
 
 
-def _sort(group: Group) -> tuple[type[Table], str]:
+def _check_kept(group: Group, ring: Ring, rows: int, first: int) -> None:
+    """A row of `rows` tokens is at its first one."""
+    kept = oldest(ring.at, group.ring, rows)
+    if first < kept:
+        held = f"the ring of {group.ring} tokens stands after {ring.at} and holds those from {kept} on"
+        raise BlockTableError(f"{held}, asked for {first}", RequestFault.OVERWRITTEN)
+
+
+def _kind(group: Group) -> tuple[type[Table], str]:
     if group.ring:
         return Ring, "a Ring"
     return (Slot, "a Slot") if group.store == "state" else (Blocks, "Blocks")
@@ -131,7 +176,8 @@ def _slot(table: Slot, asked: tuple[int, bool], pool: int | None, where: str) ->
     slot, at = whole(table.slot, f"{where}: the slot"), whole(table.at, f"{where}: its number of tokens")
     if at < end or (exact and at > end):
         what = "request" if exact else "chunk"
-        raise BadRequestError(f"{where} stands after {at} tokens, the {what} ends at {end}: a state is whole")
+        message = f"{where} stands after {at} tokens, the {what} ends at {end}: a state is whole"
+        raise BadRequestError(message, RequestFault.STANDS_ELSEWHERE)
     _ids(np.array([slot], np.int64), 0, pool, where)
     return Slot(slot, at)
 
@@ -142,18 +188,13 @@ def _ring(group: Group, table: Ring, end: int, pool: int | None, side: str) -> R
     at, ids = whole(table.at, f"{where}: its number of tokens"), _ids(table.ids, -1, pool, where)
     if ids.size != count:
         have = f"a ring of {group.ring} tokens in blocks of {group.tokens}"
-        raise BadRequestError(f"{where} is {have}: give {count} ids, not {ids.size}")
+        raise BadRequestError(f"{where} is {have}: give {count} ids, not {ids.size}", RequestFault.RING_SIZE)
     if at < end or (at > end and side == "decode"):
-        raise BadRequestError(f"{where} stands after {at} tokens, the request ends at {end}")
-    _check_once(where, ids)
+        message = f"{where} stands after {at} tokens, the request ends at {end}"
+        raise BadRequestError(message, RequestFault.STANDS_ELSEWHERE)
+    # A ring that is read is checked, too: what a block held for one position another one has overwritten.
+    check_repeats(side, (group,), {group.name: Ring(ids, at)})
     return Ring(ids, at)
-
-
-def _check_once(where: str, ids: Ints) -> None:
-    """A ring that is read is checked, too: what a block held for one position another one has overwritten."""
-    held, times = np.unique(ids[ids >= 0], return_counts=True)
-    if held.size and times.max() > 1:
-        raise BadRequestError(f"{where}: block {held[times.argmax()]} is named twice in one ring")
 
 
 def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
@@ -163,5 +204,7 @@ def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
         raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
     least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
     if least < lowest or most >= (TOP if pool is None else pool):
-        raise BadRequestError(f"{where}: ids from {least} to {most}, the pool has {pool} from 0")
+        raise BadRequestError(
+            f"{where}: ids from {least} to {most}, the pool has {pool} from 0", RequestFault.OUT_OF_POOL
+        )
     return ids.astype(np.int64, copy=False)

@@ -63,13 +63,13 @@ def turns(first: int, end: int, kernel: int, chunk: int, shards: int, shard: int
 
     Its tokens are [(i * shards + shard) * chunk, … + chunk) for i = 0, 1 …, one turn after the other.
     """
-    low, high = (_held(token, chunk, shards, shard) for token in (first, end))
+    low, high = (held_before(token, chunk, shards, shard) for token in (first, end))
     local = np.arange(-(-low // kernel) * kernel, high, kernel, dtype=np.int64)
     token = (local // chunk * shards + shard) * chunk + local % chunk
     return token[(token > first) & (token < end)]
 
 
-def _held(token: int, chunk: int, shards: int, shard: int) -> int:
+def held_before(token: int, chunk: int, shards: int, shard: int) -> int:
     """How many of the tokens before `token` the worker of turn `shard` holds."""
     whole, rest = divmod(token, chunk * shards)
     return whole * chunk + min(max(rest - shard * chunk, 0), chunk)

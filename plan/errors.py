@@ -3,6 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+
+
+class RequestFault(StrEnum):
+    """What may be wrong with a request, by the permanent code that the compiler's commands say it with."""
+
+    UNKNOWN_GROUP = "Q007"
+    MISSING_GROUP = "Q008"
+    OTHER_TABLE = "Q009"
+    STANDS_ELSEWHERE = "Q010"
+    MISSING_BLOCK = "Q011"
+    OUT_OF_POOL = "Q012"
+    REPEATED_BLOCK = "Q013"
+    UNKNOWN_LENGTH = "Q014"
+    MISSING_LENGTH = "Q015"
+    RING_SIZE = "Q016"
+    OVERWRITTEN = "Q017"
 
 
 class KvplanError(Exception):
@@ -25,6 +42,10 @@ class BlockTableError(KvplanError):
     """A block table does not hold what a request needs: too short, null where tokens are, or out of range."""
 
     code = "R002"
+
+    def __init__(self, message: str, fault: RequestFault = RequestFault.MISSING_BLOCK) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class PlanLoadError(KvplanError):
@@ -72,3 +93,8 @@ class BadRequestError(RequestError):
     """The request does not fit the plan: unknown or missing group, ids out of range or repeated, unlike states."""
 
     code = "R041"
+
+    # What is wrong, where the compiler's commands, which read requests from files, have a code for it.
+    def __init__(self, message: str, fault: RequestFault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from kvplan.plan.block_tables import (
-    AnyBlock,
-    Ring,
-    Slot,
-    Table,
-    Tables,
-    blocks,
-    check_kept,
-    check_repeats,
-    checked,
-    whole,
-)
+from kvplan.plan.block_tables import Ring, Slot, Table, Tables, blocks, check_covers, check_repeats, checked, whole
 from kvplan.plan.blocks import NO_RUNS
-from kvplan.plan.errors import BadRequestError, BlockTableError
+from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import CONTEXT, Group, Pair, Plan, Runs, Side
+from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Runs
 
 __all__ = ["Request", "Ring", "Slot", "Tables", "blocks", "check", "runs"]
 
 LONGEST_ID = 256
+
+
+class HasLength(Protocol):
+    """A group or a cache, with the name of the length that its tokens are counted in."""
+
+    @property
+    def length(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +38,17 @@ class Request:
     decode: Tables
     lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def range_of(self, group: Group) -> tuple[int, int]:
-        """The tokens of this request that count for a group."""
-        return self.tokens if group.length == CONTEXT else self.lengths[group.length]
+    def range_of(self, group: HasLength) -> Interval:
+        """The tokens of this request that count for a group. Raises BadRequestError where it does not give them."""
+        if group.length == CONTEXT:
+            return self.tokens
+        if group.length not in self.lengths:
+            message = f"the request has no tokens for the length {group.length!r}"
+            raise BadRequestError(message, RequestFault.MISSING_LENGTH)
+        return self.lengths[group.length]
+
+    def ranges(self) -> list[Interval]:
+        return [self.tokens, *self.lengths.values()]
 
 
 def check(
@@ -56,13 +61,14 @@ def check(
     tables may lack: chunks bring them.
     """
     check_id(request.id)
-    asked = Request(request.id, checked_range(request.tokens), {}, {}, _lengths(plan, request.lengths))
-    ends = {CONTEXT: asked.tokens[1]} | {name: end for name, (_, end) in asked.lengths.items()}
-    theirs = _side(plan, "prefill", request.prefill, ends, prefill, whole_request=True)
-    ours = _side(plan, "decode", request.decode, ends, decode, whole_request=True)
-    for name, tables in (("decode", ours), *([] if fed else [("prefill", theirs)])):
-        _check_all(plan, name, tables)
-    check_repeats(plan.decode, ours)
+    known = {group_named(plan.decode, pair.decode).length for pair in plan.pairs}
+    asked = Request(request.id, checked_range(request.tokens), {}, {}, checked_lengths(known, request.lengths))
+    theirs = checked_tables("prefill", plan.prefill.groups, request.prefill, asked, prefill)
+    ours = checked_tables("decode", plan.decode.groups, request.decode, asked, decode)
+    check_complete("decode", {pair.decode for pair in plan.pairs}, ours)
+    if not fed:
+        check_complete("prefill", {pair.prefill for pair in plan.pairs}, theirs)
+    check_repeats("decode", plan.decode.groups, ours)
     return replace(asked, prefill=theirs, decode=ours)
 
 
@@ -71,32 +77,59 @@ def brought(plan: Plan, request: Request, tables: object, end: int, pools: Mappi
 
     Where it is not the `final` one, states may stand after more tokens than it has. Raises BadRequestError.
     """
-    ends = {CONTEXT: end} | {name: last for name, (_, last) in request.lengths.items()}
-    return _side(plan, "prefill", tables, ends, pools, whole_request=final)
+    chunk = replace(request, tokens=(0, end))
+    return checked_tables("prefill", plan.prefill.groups, tables, chunk, pools, exact=final)
 
 
-def runs(
-    plan: Plan, pair: Pair, request: Request, shards: tuple[int, int], tokens: tuple[int, int] | None = None
-) -> Runs:
+def checked_tables(
+    side: str, groups: Sequence[Group], tables: object, asked: Request, pools: Mapping[str, int], *, exact: bool = True
+) -> Tables:
+    """The tables of one side, each by itself; those of states stand after the tokens asked for, or after more if not
+    `exact`. Raises BadRequestError."""
+    if not isinstance(tables, Mapping):
+        raise BadRequestError(f"the {side} side is a mapping by group, not {type(tables).__name__}")
+    by_name = {group.name: group for group in groups}
+    for name in tables:
+        _check_group(by_name, name, side)
+    ends = {name: asked.lengths.get(by_name[name].length, asked.tokens)[1] for name in tables}
+    return {
+        name: checked(by_name[name], table, ends[name], pools.get(name), side, exact=exact)
+        for name, table in tables.items()
+    }
+
+
+def check_complete(side: str, needed: Set[str], tables: Tables) -> None:
+    """Raises BadRequestError where a group that is needed has no table."""
+    for name in sorted(needed - tables.keys()):
+        raise BadRequestError(
+            f"group {name!r} of the {side} side is missing from the request", RequestFault.MISSING_GROUP
+        )
+
+
+def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int], tokens: Interval | None = None) -> Runs:
     """The runs of one pair of groups, of `tokens` only where they are given.
 
     Raises BadRequestError where a table is missing, short, or null where tokens are.
     """
-    first, end = tokens or request.range_of(group_named(plan.decode, pair.decode))
+    theirs, ours = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
+    first, end = tokens or request.range_of(ours)
     if first >= end:
         return NO_RUNS
-    prefill = blocks(_table(request.prefill, "prefill", pair.prefill))
-    decode = blocks(_table(request.decode, "decode", pair.decode))
+    tables = _table(request.prefill, "prefill", pair.prefill), _table(request.decode, "decode", pair.decode)
     try:
-        _check_covers(plan, pair, request, (first, end))
-        return pair.match(first, end, prefill, decode, *shards)
+        for group, table, shard in zip((theirs, ours), tables, shards, strict=True):
+            for needed in pair.needs.ranges(first, end, pair.rows) if group.tokens else ():
+                check_covers(group, table, needed, pair.rows, shard)
+        return pair.match(first, end, blocks(tables[0]), blocks(tables[1]), *shards)
     except BlockTableError as error:
-        raise BadRequestError(f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}") from error
+        message = f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}"
+        raise BadRequestError(message, error.fault) from error
 
 
 def _table(tables: Tables, side: str, group: str) -> Table:
     if group not in tables:
-        raise BadRequestError(f"group {group!r} of the {side} side is missing from the request and from this chunk")
+        message = f"group {group!r} of the {side} side is missing from the request and from this chunk"
+        raise BadRequestError(message, RequestFault.MISSING_GROUP)
     return tables[group]
 
 
@@ -122,74 +155,21 @@ def checked_range(tokens: object) -> tuple[int, int]:
     return first, end
 
 
-def _side(
-    plan: Plan, name: str, tables: object, ends: Mapping[str, int], pools: Mapping[str, int], *, whole_request: bool
-) -> Tables:
-    """The tables of one side, which stand after the tokens in `ends`, by length; states may stand after more tokens
-
-    where it is not the whole request.
-    """
-    side: Side = getattr(plan, name)
-    groups = {group.name: group for group in side.groups}
-    if not isinstance(tables, Mapping):
-        raise BadRequestError(f"the {name} side is a mapping by group, not {type(tables).__name__}")
-    given = dict(tables)
-    for key in given:
-        _check_group(groups, key, name)
-    after = {key: ends.get(groups[key].length, ends[CONTEXT]) for key in given}
-    return {
-        key: checked(groups[key], table, after[key], pools.get(key), name, exact=whole_request)
-        for key, table in given.items()
-    }
-
-
-def _check_all(plan: Plan, name: str, given: Tables) -> None:
-    for needed in sorted({getattr(pair, name) for pair in plan.pairs}):
-        if needed not in given:
-            raise BadRequestError(f"group {needed!r} of the {name} side is missing from the request")
-
-
-def _check_group(groups: Mapping[str, Group], key: object, name: str) -> None:
+def _check_group(groups: Mapping[str, Group], key: object, side: str) -> None:
     if not isinstance(key, str):
-        raise BadRequestError(f"a group of the {name} side is a name, not {type(key).__name__}")
+        raise BadRequestError(f"a group of the {side} side is a name, not {type(key).__name__}")
     if key not in groups:
         near = difflib.get_close_matches(key, groups, 1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; it has {sorted(groups)}"
-        raise BadRequestError(f"the {name} side has no group {key!r}{hint}")
+        raise BadRequestError(f"the {side} side has no group {key!r}{hint}", RequestFault.UNKNOWN_GROUP)
 
 
-def _check_covers(plan: Plan, pair: Pair, request: Request, tokens: tuple[int, int]) -> None:
-    """Before anything as long as the range is made. A share of the tokens may end before the whole does."""
-    theirs, ours = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
-    lowest = max(tokens[0], pair.needs.low(tokens[1]))
-    first, end = (token // pair.rows * pair.rows for token in (lowest, tokens[1]))
-    slack = max(1 + group.chunk // group.tokens if group.shards > 1 else 0 for group in (theirs, ours))
-    for group, table in ((theirs, request.prefill[pair.prefill]), (ours, request.decode[pair.decode])):
-        if isinstance(table, Slot | AnyBlock) or first >= end or not group.tokens:
-            continue
-        if isinstance(table, Ring):
-            check_kept(group, table, pair.rows, first)
-            continue
-        low, high = (_position(group, token) for token in (first, end - 1))
-        if low + slack < table.first or high - slack >= table.first + table.ids.size:
-            have = f"[{table.first}, {table.first + table.ids.size})"
-            raise BlockTableError(f"the block table holds positions {have}, asked for {low}..{high}")
-
-
-def _position(group: Group, token: int) -> int:
-    """The block position of a token, to within a turn where tokens are shared out."""
-    return (
-        token // (group.chunk * group.shards) * group.chunk // group.tokens
-        if group.shards > 1
-        else token // group.tokens
-    )
-
-
-def _lengths(plan: Plan, given: object) -> dict[str, tuple[int, int]]:
-    groups = {group.name: group.length for group in plan.decode.groups}
-    known = {groups[pair.decode] for pair in plan.pairs} - {CONTEXT}
+def checked_lengths(known: Set[str], given: object) -> dict[str, Interval]:
+    """The ranges of the lengths that a request has to give, which are `known`. Raises BadRequestError."""
     if not isinstance(given, Mapping):
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
-    if unlike := sorted(map(str, known ^ set(given))):
-        raise BadRequestError(f"lengths need exactly {sorted(known)}; missing or unknown: {', '.join(unlike)}")
+    own = known - {CONTEXT}
+    if unlike := sorted(map(str, own ^ set(given))):
+        fault = RequestFault.UNKNOWN_LENGTH if set(given) - own else RequestFault.MISSING_LENGTH
+        raise BadRequestError(f"lengths need exactly {sorted(own)}; missing or unknown: {', '.join(unlike)}", fault)
     return {name: checked_range(tokens) for name, tokens in given.items()}

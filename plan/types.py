@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kvplan.plan.blocks import Blocks, Ints, Runs, both, cuts, slots, turns
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.needs import ALL, Needs
 
 __all__ = [
     "ALL",
@@ -45,26 +46,6 @@ CONTEXT = "context"
 
 Place = tuple[int, int]
 Interval = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """Which tokens of a range that ends behind token `end` a reader must have: all, unless `keep` or `chunk` is given.
-
-    `keep`: the last `keep` tokens; `chunk`: those from the last multiple of `chunk` on; and the first `sink` tokens.
-    """
-
-    keep: int | None = None
-    chunk: int | None = None
-    sink: int = 0
-
-    def low(self, end: int) -> int:
-        """The first token before `end` that is needed, sinks set aside; 0 or less where none is left out."""
-        window = 0 if self.keep is None else end - self.keep
-        return max(window, 0 if self.chunk is None else end // self.chunk * self.chunk)
-
-
-ALL = Needs()
 
 
 @dataclass(frozen=True, slots=True)

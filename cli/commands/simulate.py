@@ -17,9 +17,9 @@ from kvplan.cli.options import compile_options, format_option, layouts_option, l
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
-    from kvplan.compiler.check.request import Request
-    from kvplan.compiler.check.simulate_report import SimulationReport
+    from kvplan.compiler.check.audit.verdict import Verdict
     from kvplan.dsl.library import Library
+    from kvplan.plan.request import Request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SimulatedPair:
     """A simulation: the tokens needed, [first, end), and what was found."""
 
     tokens: tuple[int, int]
-    report: SimulationReport
+    report: Verdict
 
 
 @click.command("simulate")

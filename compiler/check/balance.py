@@ -12,7 +12,7 @@ Holding = tuple[object, ...]
 def uneven(plan: Plan, prefill: BoundSide, decode: BoundSide) -> list[str]:
     """A sentence for every tensor and set of equal holders of which one is read by two or more readers than another."""
     found = []
-    for cache in (c for c in prefill.caches if c.name not in plan.skipped):
+    for cache in prefill.caches:
         for tensor in cache.tensors:
             for holders in _equal(prefill, cache, tensor):
                 loads = {w: sum(_reads(reads, w, cache, tensor) for reads in plan.reads) for w in holders}

@@ -13,6 +13,7 @@ from kvplan.compiler.check.labels import Labels
 from kvplan.compiler.check.oracle import OraclePlane
 from kvplan.compiler.check.request import Copy
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.json_input import shown
 from kvplan.compiler.side.text import nearest
 
 Key = tuple[int, str]
@@ -173,7 +174,4 @@ def _bad_number(index: int, at: int, word: str, value: object) -> BadInput:
 
 
 def _said(value: object) -> str:
-    if isinstance(value, CopyEnd | Copy):
-        return "a mapping of other keys"
-    text = json.dumps(value, default=str)
-    return text if len(text) < 40 else f"{text[:36]} …"
+    return "a mapping of other keys" if isinstance(value, CopyEnd | Copy) else shown(value)

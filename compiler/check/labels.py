@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.check.oracle import OraclePlane, PageField
-from kvplan.compiler.check.request import Ids, Ring, Slot, Table
-from kvplan.plan.types import Needs
+from kvplan.plan.block_tables import Ring, Slot, Table
+from kvplan.plan.types import Blocks, Needs
 
 Labels = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -94,20 +94,18 @@ def paged(side: BoundSide, worker: BoundWorker, group: BoundGroup, table: Table)
     local = t // (side.token_shards * side.interleave_tokens) * side.interleave_tokens + t % side.interleave_tokens
     position = local // group.tokens - table.first
     inside = (position >= 0) & (position < len(table.ids))
-    blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
-    t, local, block = t[inside], local[inside] % group.tokens, blocks[position[inside]]
+    t, local, block = t[inside], local[inside] % group.tokens, table.ids[position[inside]]
     return _by_block(group, t[block >= 0], block[block >= 0], local[block >= 0])
 
 
 def _ring(group: BoundGroup, table: Ring) -> TableBlocks:
     """What a ring holds after its tokens were written one by one, the oldest first, each over the one before it."""
-    blocks = np.array([-1 if b is None else b for b in table.ids], np.int64)
-    holds = np.full(len(blocks) * group.tokens, -1, np.int64)
+    holds = np.full(len(table.ids) * group.tokens, -1, np.int64)
     for turn in range(max(0, table.at // max(holds.size, 1) - 1), -(-table.at // max(holds.size, 1))):
         written = np.arange(turn * holds.size, min((turn + 1) * holds.size, table.at))
         holds[: written.size] = written
     place = np.arange(holds.size)
-    block = blocks[place // group.tokens]
+    block = table.ids[place // group.tokens]
     there = block >= 0
     return _by_block(group, holds[there], block[there], place[there] % group.tokens)
 
@@ -184,4 +182,4 @@ def words(regions: Atlas, label: int) -> str:
 
 def table_of(tables: Mapping[str, Table], group: BoundGroup) -> Table:
     """The table of a group; an empty one where the request has none."""
-    return tables.get(group.name, Ids(0, ()))
+    return tables.get(group.name, Blocks(0, np.empty(0, np.int64)))

@@ -1,67 +1,20 @@
-"""One request, as `trace` and `simulate` read it: a token range, and each side's block tables and state slots.
+"""One request, as `trace`, `simulate` and `audit` read it: a token range, and each side's tables, as JSON.
 
-Codes Q0xx. Every shape that the format does not have is refused by name; whether the tables fit a pair of sides is
-asked by `fits.check`.
+Codes Q001 to Q006: every shape that the format does not have is refused by name. `request_fits` asks whether the tables
+fit a pair of sides.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kvplan.compiler.errors import BadInput
-from kvplan.compiler.side.text import nearest
-from kvplan.plan.types import CONTEXT
+from kvplan.compiler.json_input import JsonInput, shown
+from kvplan.plan.block_tables import Ring, Slot, Table, block_ids
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks, Interval, Ints
 
-WHOLE_IS = "write a whole number from 0 up"
-LARGEST = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """A block table: `ids[i]` is the logical block that holds block position `first + i`, None where there is none."""
-
-    first: int
-    ids: tuple[int | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A state: its slot, and the number of tokens it stands after."""
-
-    slot: int
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """The blocks of a ring in order, None where there is none, which stands after `at` tokens."""
-
-    ids: tuple[int | None, ...]
-    at: int
-
-
-Table = Ids | Slot | Ring
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """`tokens` is [first needed, end) of the context, `lengths` those of caches that have a length of their own, by its
-    name; tables by group, of either side."""
-
-    tokens: tuple[int, int]
-    prefill: Mapping[str, Table]
-    decode: Mapping[str, Table]
-    lengths: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-    def range_of(self, length: str) -> tuple[int, int]:
-        """The tokens of the context, or of another length; none of one that the request does not have."""
-        return self.tokens if length == CONTEXT else self.lengths.get(length, (0, 0))
-
-    def ranges(self) -> list[tuple[int, int]]:
-        return [self.tokens, *self.lengths.values()]
+NAME = "request"
+JSON = JsonInput(NAME, "docs/trace.md", text="Q001", keys="Q002", types="Q003", numbers="Q006", most=2**31)
 
 
 class Copy(NamedTuple):
@@ -78,93 +31,43 @@ class Copy(NamedTuple):
 
 def parse_text(text: str) -> Request:
     """A request from JSON text. Raises BadInput (Q001..Q006)."""
-    try:
-        value = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise BadInput("Q001", f"the request is not JSON: {error}", "see docs/trace.md for the format") from None
-    return parse(value)
+    return parse(JSON.read(text))
 
 
 def parse(value: object) -> Request:
     """A request from plain values, as JSON gives them. Raises BadInput (Q002..Q006)."""
-    found = _keys(value, "the request", ("tokens", "prefill", "decode"), ("lengths",))
-    tables = _tables("prefill", found["prefill"]), _tables("decode", found["decode"])
-    return Request(_range("tokens", found["tokens"]), *tables, _lengths(found.get("lengths", {})))
+    given = JSON.mapping(value, "the request", ("tokens", "prefill", "decode"), ("lengths",))
+    tables = _tables("prefill", given["prefill"]), _tables("decode", given["decode"])
+    own = JSON.mapping(given.get("lengths", {}), "lengths", free=None, code=JSON.types)
+    lengths = {name: _range(f"lengths of {name!r}", tokens) for name, tokens in own.items()}
+    return Request(NAME, _range("tokens", given["tokens"]), *tables, lengths)
 
 
 def _tables(word: str, value: object) -> dict[str, Table]:
-    if not isinstance(value, dict):
-        raise BadInput(
-            "Q003", f"{word} is {_name(value)}, not a mapping from group to table", "see `explain` for groups"
-        )
-    return {name: _table(f"{word} group {name!r}", table) for name, table in value.items()}
+    tables = JSON.mapping(value, word, free=None, code=JSON.types)
+    return {name: _table(f"{word} group {name!r}", table) for name, table in tables.items()}
 
 
-def _table(who: str, value: object) -> Table:
+def _table(where: str, value: object) -> Table:
     if isinstance(value, dict) and "slot" in value:
-        found = _keys(value, who, ("slot", "at"))
-        return Slot(_whole(f"{who}: slot", found["slot"]), _whole(f"{who}: at", found["at"]))
+        given = JSON.mapping(value, where, ("slot", "at"))
+        return Slot(JSON.whole(given["slot"], f"{where}: slot"), JSON.whole(given["at"], f"{where}: at"))
     if isinstance(value, dict) and "at" in value:
-        found = _keys(value, who, ("ids", "at"))
-        return Ring(_ids(who, found["ids"]), _whole(f"{who}: at", found["at"]))
-    found = _keys(value, who, ("first", "ids"))
-    return Ids(_whole(f"{who}: first", found["first"]), _ids(who, found["ids"]))
+        given = JSON.mapping(value, where, ("ids", "at"))
+        return Ring(_ids(where, given["ids"]), JSON.whole(given["at"], f"{where}: at"))
+    given = JSON.mapping(value, where, ("first", "ids"))
+    return Blocks(JSON.whole(given["first"], f"{where}: first"), _ids(where, given["ids"]))
 
 
-def _ids(who: str, ids: object) -> tuple[int | None, ...]:
-    if not isinstance(ids, list):
-        raise BadInput("Q005", f"{who}: ids is {_name(ids)}, not a list", "list block ids by position, null where none")
-    return tuple(None if b is None else _whole(f"{who}: ids[{i}]", b) for i, b in enumerate(ids))
+def _ids(where: str, value: object) -> Ints:
+    ids = JSON.sequence(value, f"{where}: ids", "list block ids by position, null where none", "Q005")
+    return block_ids(None if b is None else JSON.whole(b, f"{where}: ids[{i}]") for i, b in enumerate(ids))
 
 
-def _lengths(value: object) -> dict[str, tuple[int, int]]:
-    if not isinstance(value, dict):
-        raise BadInput("Q003", f"lengths is {_name(value)}, not a mapping", 'write {"NAME": [first needed, end]}')
-    return {name: _range(f"lengths of {name!r}", tokens) for name, tokens in value.items()}
-
-
-def _range(what: str, value: object) -> tuple[int, int]:
+def _range(what: str, value: object) -> Interval:
     if not isinstance(value, list) or len(value) != 2:
-        raise BadInput("Q004", f"{what} is {_name(value)}, not [first needed, end]", "write for example [0, 5000]")
-    first, end = (_whole(f"{what}[{i}]", v) for i, v in enumerate(value))
+        JSON.bad("Q004", f"{what} is {shown(value)}, not [first needed, end]", "write for example [0, 5000]")
+    first, end = (JSON.whole(token, f"{what}[{i}]") for i, token in enumerate(value))
     if first > end:
-        raise BadInput("Q004", f"{what} [{first}, {end}) ends before it begins", "write [first needed, end]")
+        JSON.bad("Q004", f"{what} [{first}, {end}) ends before it begins", "write [first needed, end]")
     return first, end
-
-
-def _keys(value: object, what: str, keys: tuple[str, ...], free: tuple[str, ...] = ()) -> dict[str, object]:
-    """A mapping that has all of `keys`, and of others at most those of `free`."""
-    if not isinstance(value, dict):
-        raise BadInput("Q002", f"{what} is {_name(value)}, not a mapping", _listed(keys, free))
-    for key in value:
-        if key not in (*keys, *free):
-            raise BadInput("Q002", f"{what} has an unknown key {key!r}", nearest(str(key), (*keys, *free)))
-    for key in keys:
-        if key not in value:
-            raise BadInput("Q002", f"{what} has no {key!r}", _listed(keys, free))
-    return value
-
-
-def _listed(keys: tuple[str, ...], free: tuple[str, ...]) -> str:
-    return f"it has the keys {', '.join(keys)}" + (f", and may have {', '.join(free)}" if free else "")
-
-
-def _whole(what: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadInput("Q006", f"{what} is {json.dumps(value, default=str)}", WHOLE_IS)
-    if value > LARGEST:
-        raise BadInput("Q006", f"{what} is {value}, more than {LARGEST}", WHOLE_IS)
-    return value
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(k for i, (k, _) in enumerate(pairs) if k in dict(pairs[:i]))
-        raise BadInput("Q002", f"the request has the key {twice!r} twice in one mapping", "give it once")
-    return found
-
-
-def _name(value: object) -> str:
-    words = {dict: "a mapping", list: "a list", str: "a string", bool: "true or false", int: "a number"}
-    return "null" if value is None else words.get(type(value), "a number")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from kvplan.compiler.bound import BoundGroup, BoundSide
-from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
-from kvplan.compiler.check.request_fits import needed, positions
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.request import NAME
+from kvplan.compiler.check.request_fits import MetGroups, groups_of, met
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.paging.rings import oldest
-from kvplan.compiler.pair.groups import GroupPair, pair_groups
-from kvplan.plan.types import CONTEXT
+from kvplan.plan.block_tables import Ring, Slot, Table, block_ids, positions
+from kvplan.plan.request import Request
+from kvplan.plan.types import CONTEXT, Blocks, Group, Interval
 
 SHORT = 512  # tokens of windows and chunks that a sample reaches from its beginning
 FIRST, LEAST = 3, 100
@@ -67,69 +67,81 @@ def sample_request(
     """
     random = Random(seed)
     own = {g.length: tokens for g in decode.groups if g.length != CONTEXT} | dict(lengths or {})
-    asked = Request(tokens, {}, {}, own)
-    met = pair_groups(prefill, decode)
-    theirs = {g.name: [m for m in met if m.prefill == g.name] for g in prefill.groups}
-    ours = {g.name: [m for m in met if m.decode == g.name] for g in decode.groups}
+    asked = Request(NAME, tokens, {}, {}, own)
+    pairs = met(prefill, decode)
+    theirs = {g.name: [m for m in pairs if m.prefill == g.name] for g in prefill.groups}
+    ours = {g.name: [m for m in pairs if m.decode == g.name] for g in decode.groups}
     tables = _tables("prefill", prefill, asked, theirs, random), _tables("decode", decode, asked, ours, random)
-    return Request(tokens, *tables, own)
+    return Request(NAME, tokens, *tables, own)
 
 
-Met = Mapping[str, list[GroupPair]]
+Met = Mapping[str, list[MetGroups]]
 
 
 def _tables(word: str, side: BoundSide, asked: Request, met: Met, random: Random) -> dict[str, Table]:
-    need = {g.name: _need(side, g, asked, met[g.name]) for g in side.groups}
-    arenas = sorted({g.arena for g in side.groups})
-    of = {arena: [g for g in side.groups if g.arena == arena] for arena in arenas}
-    pools = {arena: _pool(word, side, of[arena], asked, need, random) for arena in arenas}
-    found = {g.name: _table(side, g, asked, need[g.name], pools[g.arena], random) for g in side.groups}
-    rings = [(g, t) for g in side.groups if isinstance(t := found[g.name], Ring) and word == "prefill"]
-    return found | {g.name: _later(g, t, asked, met[g.name], random) for g, t in rings}
+    groups = groups_of(side)
+    need = {group.name: _needed_positions(group, asked, met[group.name]) for group in groups}
+    arenas = {group.arena: [other for other in groups if other.arena == group.arena] for group in groups}
+    pools = {arena: _pool(word, side, arenas[arena], asked, need, random) for arena in sorted(arenas)}
+    tables = {group.name: _table(group, asked, need[group.name], pools[group.arena], random) for group in groups}
+    rings = [(group, t) for group in groups if isinstance(t := tables[group.name], Ring) and word == "prefill"]
+    return tables | {group.name: _later(group, ring, asked, met[group.name], random) for group, ring in rings}
 
 
-def _need(side: BoundSide, group: BoundGroup, asked: Request, met: list[GroupPair]) -> set[int]:
+def _range(asked: Request, group: Group) -> Interval:
+    """The tokens that count for a group; none for the length of a cache that decode lacks."""
+    return asked.tokens if group.length == CONTEXT else asked.lengths.get(group.length, (0, 0))
+
+
+def _positions(group: Group, tokens: Interval) -> set[int]:
+    """The block positions that tokens [first, end) lie in, on any worker."""
+    return {p for shard in range(group.shards) for each in positions(group, tokens, shard) for p in each}
+
+
+def _needed_positions(group: Group, asked: Request, met: list[MetGroups]) -> set[int]:
     """The block positions that have to be there."""
     if group.store != "tokens":
         return {0}
-    tokens = asked.range_of(group.length)
-    ranges = [one for m in met for one in needed(m.needs, *tokens, m.rows)]
-    return {p for one in ranges for each in positions(side, group, *one) for p in each}
+    ranges = [tokens for pair in met for tokens in pair.needs.ranges(*_range(asked, group), pair.rows)]
+    return {position for tokens in ranges for position in _positions(group, tokens)}
 
 
 def _pool(
-    word: str, side: BoundSide, groups: list[BoundGroup], asked: Request, need: Mapping[str, set[int]], random: Random
+    word: str, side: BoundSide, groups: list[Group], asked: Request, need: Mapping[str, set[int]], random: Random
 ) -> IdPool:
     """Ids in no order: a few more than the groups have positions, or all of the side's pool."""
-    least = sum(len(need[g.name]) for g in groups)
+    least = sum(len(need[group.name]) for group in groups)
     if side.blocks is not None and side.blocks < least:
-        said = f"{word}: the sample of {_said(asked)} needs {least} blocks, the pool has {side.blocks}"
-        raise BadInput("Q021", said, "raise blocks=, or give fewer tokens")
-    most = sum(blocks_of(side, g, asked.range_of(g.length)[1]) for g in groups)
+        first, end = asked.tokens
+        message = f"{word}: the sample of tokens [{first}, {end}) needs {least} blocks, the pool has {side.blocks}"
+        raise BadInput("Q021", message, "raise blocks=, or give fewer tokens")
+    most = sum(_count(group, _range(asked, group)[1]) for group in groups)
     ids = list(range(most + most // 2 + 2 if side.blocks is None else side.blocks))
     random.shuffle(ids)
     return IdPool(iter(ids), len(ids) - least)
 
 
-def _said(asked: Request) -> str:
-    return f"tokens [{asked.tokens[0]}, {asked.tokens[1]})"
-
-
-def _table(side: BoundSide, group: BoundGroup, asked: Request, need: set[int], pool: IdPool, random: Random) -> Table:
+def _table(group: Group, asked: Request, need: set[int], pool: IdPool, random: Random) -> Table:
     if group.store != "tokens":
         return Slot(pool.draw(), asked.tokens[1])
+    end = _range(asked, group)[1]
     start = 0 if group.ring else random.choice((0, min(need, default=0)))
-    end = blocks_of(side, group, asked.range_of(group.length)[1])
-    wanted = [p in need or random.random() < 0.5 for p in range(start, end)]
-    ids = tuple(_drawn(p in need, yes, pool) for p, yes in enumerate(wanted, start))
-    return Ring(ids, asked.range_of(group.length)[1]) if group.ring else Ids(start, ids)
+    wanted = [p in need or random.random() < 0.5 for p in range(start, _count(group, end))]
+    ids = block_ids(_drawn(p in need, yes, pool) for p, yes in enumerate(wanted, start))
+    return Ring(ids, end) if group.ring else Blocks(start, ids)
 
 
-def _later(group: BoundGroup, ring: Ring, asked: Request, met: list[GroupPair], random: Random) -> Ring:
+def _later(group: Group, ring: Ring, asked: Request, met: list[MetGroups], random: Random) -> Ring:
     """The ring after more tokens, as many at most as leave there what is needed."""
-    ranges = [(first, m.rows) for m in met for first, _ in needed(m.needs, *asked.range_of(group.length), m.rows)]
-    late = (n for n in range(group.ring) if all(oldest(ring.at + n, group.ring, rows) <= low for low, rows in ranges))
+    needed = [(first, m.rows) for m in met for first, _ in m.needs.ranges(*_range(asked, group), m.rows)]
+    late = (n for n in range(group.ring) if all(_oldest(ring.at + n, group, rows) <= low for low, rows in needed))
     return Ring(ring.ids, ring.at + random.choice([*late] or [0]))
+
+
+def _oldest(at: int, group: Group, rows: int) -> int:
+    """The first token that is still there once a ring stands after `at`: its row is a ring's tokens before the last."""
+    last_row = (at - 1) // rows
+    return (last_row + 1) * rows - group.ring
 
 
 def _drawn(needed: bool, wanted: bool, pool: IdPool) -> int | None:
@@ -138,10 +150,8 @@ def _drawn(needed: bool, wanted: bool, pool: IdPool) -> int | None:
     return pool.extra() if wanted else None
 
 
-def blocks_of(side: BoundSide, group: BoundGroup, end: int) -> int:
+def _count(group: Group, end: int) -> int:
     """Block positions that tokens [0, end) take; one slot for a state."""
     if group.store != "tokens":
         return 1
-    if group.ring:
-        return group.ring // group.tokens
-    return max((each.stop for each in positions(side, group, 0, end)), default=0)
+    return group.ring // group.tokens if group.ring else max(_positions(group, (0, end)), default=-1) + 1

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import Copy, Ids, Request, Slot, Table
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.errors import BadInput
 from kvplan.plan import planes as names
-from kvplan.plan.errors import BlockTableError
+from kvplan.plan import request as requests
+from kvplan.plan.block_tables import Table, blocks
+from kvplan.plan.errors import BadRequestError
+from kvplan.plan.request import Request
 from kvplan.plan.spans import copies as span_copies
-from kvplan.plan.spans import group_named, pair_named
-from kvplan.plan.types import Blocks, Group, Plan, Read, Side
+from kvplan.plan.spans import pair_named
+from kvplan.plan.types import Group, Plan, Read, Side
 
 
 def copies(plan: Plan, request: Request) -> list[Copy]:
@@ -34,32 +35,14 @@ def copies(plan: Plan, request: Request) -> list[Copy]:
 
 
 def _of_read(plan: Plan, number: int, read: Read, request: Request) -> list[Copy]:
-    pair = pair_named(plan, read.pair)
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[number]
-    first, end = request.range_of(group_named(plan.decode, pair.decode).length)
-    if first == end:
-        return []
     try:
-        runs = pair.match(
-            first,
-            end,
-            _blocks(request.prefill[pair.prefill]),
-            _blocks(request.decode[pair.decode]),
-            source.shard,
-            reader.shard,
-        )
-    except BlockTableError as error:
-        raise BadInput("Q020", f"{pair.name}: {error}", "give ids for every block position of the tokens") from None
+        runs = requests.runs(plan, pair_named(plan, read.pair), request, (source.shard, reader.shard))
+    except BadRequestError as error:
+        raise BadInput("Q020", str(error), "give ids for every block position of the tokens") from None
     theirs, ours = names.planes(source), names.planes(reader)
     rows = span_copies(plan, number, read, runs).tolist()
     return [Copy(read.worker, theirs[p].name, po, number, ours[d].name, do, n) for p, po, d, do, n in rows]
-
-
-def _blocks(table: Table) -> Blocks:
-    if isinstance(table, Slot):
-        return Blocks(0, np.array([table.slot], np.int64))
-    first = table.first if isinstance(table, Ids) else 0
-    return Blocks(first, np.array([-1 if i is None else i for i in table.ids], np.int64))
 
 
 def trace(plan: Plan, prefill: BoundSide, decode: BoundSide, request: Request) -> dict[str, Any]:
@@ -101,18 +84,17 @@ def _plane(plane: names.Plane, group: Group, pools: Mapping[int, int]) -> dict[s
     }
 
 
-def _pools(side: Side, tables: Mapping[str, Table], blocks: int | None) -> dict[int, int]:
+def _pools(side: Side, tables: Mapping[str, Table], size: int | None) -> dict[int, int]:
     """Logical blocks of every arena: as the side was given them, otherwise just enough for the request's ids."""
     pools: dict[int, int] = {}
     for group in side.groups:
         need = 1 + max(_ids(tables[group.name]), default=0) if group.name in tables else 1
-        if blocks is not None and need > blocks:
-            raise BadInput(
-                "Q021", f"{group.name!r} has an id {need - 1}, its pool has {blocks} blocks", "raise blocks="
-            )
-        pools[group.arena] = blocks or max(need, pools.get(group.arena, 0))
+        if size is not None and need > size:
+            raise BadInput("Q021", f"{group.name!r} has an id {need - 1}, its pool has {size} blocks", "raise blocks=")
+        pools[group.arena] = size or max(need, pools.get(group.arena, 0))
     return pools
 
 
 def _ids(table: Table) -> list[int]:
-    return [table.slot] if isinstance(table, Slot) else [i for i in table.ids if i is not None]
+    ids = blocks(table).ids
+    return [int(block) for block in ids[ids >= 0]]

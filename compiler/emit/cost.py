@@ -57,9 +57,13 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """What the header of a plan says beside the plan: costs, notes of overridden values, strategy, what was proved."""
+    """What the header of a plan says beside the plan: costs, notes of overridden values, strategy, what was proved.
+
+    `shortest` is the bytes of the shortest span of 1024 tokens and of the states, before any are joined; 0 for none.
+    """
 
     moves: tuple[Moves, ...]
+    shortest: int = 0
     proved: str = ""
     notes: tuple[str, ...] = ()
     strategy: str = DIRECT
@@ -67,8 +71,9 @@ class PlanCost:
 
 def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCost:
     """The facts of `plan`. `proved` is the sentence of the prover, `notes` name the values that were overridden."""
-    moves = [move for pair in plan.pairs for worker in range(len(plan.reads)) for move in _moves(plan, worker, pair)]
-    return PlanCost(_merged(moves), proved, tuple(notes))
+    costs = [cost for pair in plan.pairs for worker in range(len(plan.reads)) for cost in _moves(plan, worker, pair)]
+    shortest = min((size for _, size in costs if size), default=0)
+    return PlanCost(_merged([moves for moves, _ in costs]), shortest, proved, tuple(notes))
 
 
 def _merged(moves: list[Moves]) -> tuple[Moves, ...]:
@@ -80,8 +85,8 @@ def _merged(moves: list[Moves]) -> tuple[Moves, ...]:
     return tuple(replace(key, workers=workers) for key, workers in alike.items())
 
 
-def _moves(plan: Plan, worker: int, pair: Pair) -> list[Moves]:
-    """What one decode worker moves for a pair: one entry, none where it reads nothing."""
+def _moves(plan: Plan, worker: int, pair: Pair) -> list[tuple[Moves, int]]:
+    """What one decode worker moves for a pair, and its shortest span: one entry, none where it reads nothing."""
     reads = [read for read in plan.reads[worker] if read.pair == pair.name]
     if not reads:
         return []
@@ -95,8 +100,9 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[Moves]:
         shards[shard] += rows.size(read.table.page if paged else read.table.token)
     count = max(shards.values())
     requests, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
+    shortest = min((cost[2] for cost in costs if cost[2]), default=0)
     store = spans.group_named(plan.decode, pair.decode).store
-    return [Moves((worker,), pair.name, store, paged, len(reads), count, requests, size)]
+    return [(Moves((worker,), pair.name, store, paged, len(reads), count, requests, size), shortest)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class _Ends:
     decode_planes: tuple[tuple[int, int], ...]
 
 
-def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int]:
+def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int, int]:
     ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
     reach = _reach(read.table)
     ends = _Ends(
@@ -145,8 +151,8 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _count(table: Table, ends: _Ends) -> tuple[int, int]:
-    """(requests, bytes) of one read of 1024 tokens, or of one state."""
+def _count(table: Table, ends: _Ends) -> tuple[int, int, int]:
+    """(requests, bytes, bytes of the shortest span) of one read of 1024 tokens, or of one state."""
     runs = _runs(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -154,7 +160,8 @@ def _count(table: Table, ends: _Ends) -> tuple[int, int]:
     paged = spans.page_spans(rows.expand(page), spans.pick(runs, whole), *strides)
     short = spans.token_spans(rows.tokens(token), spans.pick(runs, ~whole), *strides)
     found = np.concatenate([paged, short])
-    return _requests(found, ends) * repeat, int(found[:, rows.BYTES].sum()) * repeat
+    size = found[:, rows.BYTES]
+    return _requests(found, ends) * repeat, int(size.sum()) * repeat, int(size.min()) if len(size) else 0
 
 
 def _runs(ends: _Ends) -> Runs:

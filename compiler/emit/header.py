@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from textwrap import wrap
 
+from kvplan.compiler.drawing import tensors
+from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.emit.constants import planes
 from kvplan.compiler.emit.cost import TOKENS, Moves, PlanCost
-from kvplan.compiler.emit.page_drawing import BAR, bar, legend, pieces
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import many, readings
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side
 
+BAR = 64  # columns of the longest page
 BEYOND = (
     "Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the "
     "last one; a state is written whole."
@@ -58,10 +60,12 @@ def _drawing(plan: Plan, cache: str) -> str:
     lines = [f"{cache}, a page of the first worker that has one:"]
     shown: list[str] = []
     for name, side, entry in entries:
-        text = legend(pieces(entry.views, entry.page))
-        lines += _page(name, side, entry, longest)
-        lines += [] if text == shown else [line for one in text for line in _wrapped(one, " " * 13, " " * 15)]
-        shown = text
+        body = tensors.page(entry, group_named(side, entry.group))
+        words = [legend(piece) for piece in body]
+        drawn = bar(levels("", body, entry.page)[0], max(1, BAR * entry.page // longest))
+        lines += _page(name, side, entry, drawn)
+        lines += [] if words == shown else [line for text in words for line in _wrapped(text, " " * 13, " " * 15)]
+        shown = words
     return "\n".join(lines)
 
 
@@ -74,8 +78,7 @@ def _entries(side: Side, cache: str) -> list[Planes]:
     return []
 
 
-def _page(name: str, side: Side, entry: Planes, longest: int) -> list[str]:
-    drawn = bar(pieces(entry.views, entry.page), entry.page, longest)
+def _page(name: str, side: Side, entry: Planes, drawn: str) -> list[str]:
     part = f" {entry.part}" if entry.part else ""
     tail = f", next {entry.stride:,} B on" if entry.stride != entry.page else ""
     others = sorted({e.page for e in planes(side) if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
@@ -87,19 +90,20 @@ def _page(name: str, side: Side, entry: Planes, longest: int) -> list[str]:
 
 
 def _block(side: Side, entry: Planes) -> str:
-    found = group_named(side, entry.group)
+    group = group_named(side, entry.group)
     loops = " x ".join(many(len(indices), axis) for axis, indices, _ in entry.loops)
     count = f"a plane for each of {loops}" if loops else "one plane"
     groups = {other.group for other in planes(side) if other.cache == entry.cache}
     count += f" of {entry.group}, one of {len(groups)} groups" if len(groups) > 1 else ""
-    if found.store == "state":
+    if group.store == "state":
         return f"one slot; {count}"
-    text = f"{found.kernel:,} tokens"
-    if found.ratio > 1:
-        text += f", {found.ratio:,} of them make a logical block of {found.tokens:,}"
-    if found.shards > 1:
-        text += f"; {found.shards} shards take turns of {found.chunk:,}"
-    text += f"; a ring of {found.ring:,} tokens" if found.ring else ""
+    rows = sorted({tensors.tokens_per_row(view, group) for view in entry.views})
+    text = f"{group.kernel:,} tokens" + (f" in rows of {' and '.join(map(str, rows))}" if rows != [1] else "")
+    if group.ratio > 1:
+        text += f", {group.ratio:,} of them make a logical block of {group.tokens:,}"
+    if group.shards > 1:
+        text += f"; {group.shards} shards take turns of {group.chunk:,}"
+    text += f"; a ring of {group.ring:,} tokens" if group.ring else ""
     return f"{text}; {count}"
 
 

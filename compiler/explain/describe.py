@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvplan.compiler.drawing.tensors import draw
 from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.explain.diff import expected
-from kvplan.compiler.explain.draw.bars import draw
-from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, LandingSpan, laid, pieces, worker_of
-from kvplan.compiler.explain.draw.landing_shards import numbered
-from kvplan.compiler.explain.draw.landing_text import landing
+from kvplan.compiler.explain.landing.shards import numbered
+from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, pieces, worker_of
+from kvplan.compiler.explain.landing.text import landing
 from kvplan.compiler.words import reading, readings
 from kvplan.plan.planes import planes
+from kvplan.plan.spans import group_named
 from kvplan.plan.types import Pair, Plan, Planes, Read, Side, Worker
 
 Plain = dict[str, Any]
@@ -128,7 +129,7 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
             {"tensor": v.tensor, "dtype": v.dtype, "offset": v.offset, "axes": [list(axis) for axis in v.axes]}
             for v in entry.views
         ],
-        "drawing": draw(entry, starts),
+        "drawing": draw(entry, group_named(side, entry.group), starts),
     }
 
 
@@ -167,14 +168,13 @@ def _place(plan: Plan, piece: LandingSpan, side: int) -> Plain:
     """Where the first span lies; `turns` are its repetitions in that page, (axis, how often, bytes apart)."""
     number, where = next(laid(piece, side))
     plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker_of(piece, side)])[number]
-    turns = [[turn.axis, turn.count, turn.step] for turn in where.turns]
     return {
         "plane": plane.name,
         "number": number,
         "page": plane.page,
         "offset": where.offset,
         "bytes": where.bytes,
-        "turns": turns,
+        "turns": [list(loop) for loop in where.loops],
     }
 
 

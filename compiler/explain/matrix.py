@@ -6,16 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kvplan.compiler.api import compile_bound, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.emit.cost import TOKENS, PlanCost
+from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.errors import Refused
-from kvplan.plan import spans
-from kvplan.plan.spans import group_named
-from kvplan.plan.types import Blocks, Nest, Pair, Plan, Runs, Table
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -88,50 +83,15 @@ def _outcome(
         compiled = compile_bound(prefill, decode, options)
     except Refused as error:
         return _reason(error)
-    return cost(compiled.plan, compiled.facts)
+    return cost(compiled.facts)
 
 
 def _reason(error: Refused) -> RefusalReason:
     return RefusalReason(error.code, error.message, error.help)
 
 
-def cost(plan: Plan, facts: PlanCost) -> PairCost:
-    """What a request of 1024 tokens costs by `plan`, whose facts are `facts`."""
+def cost(facts: PlanCost) -> PairCost:
+    """What a request of 1024 tokens costs by a plan with these figures."""
     requests = sum(move.requests * len(move.workers) for move in facts.moves)
     size = sum(move.bytes * len(move.workers) for move in facts.moves)
-    return PairCost(requests, size, _shortest(plan))
-
-
-def _shortest(plan: Plan) -> int:
-    """Bytes of the shortest span of 1024 tokens from token 0, and of the states; 0 where nothing moves."""
-    seen = {
-        (read.pair, read.table, (plan.prefill.workers[read.worker].shard, plan.decode.workers[number].shard))
-        for number, reads in enumerate(plan.reads)
-        for read in reads
-    }
-    pairs = {pair.name: pair for pair in plan.pairs}
-    runs = {(name, shards): _runs(plan, pairs[name], shards) for name, _, shards in seen}
-    lengths = [_span(pairs[name].page, table, runs[name, shards]) for name, table, shards in seen]
-    return min((length for length in lengths if length), default=0)
-
-
-def _runs(plan: Plan, pair: Pair, shards: tuple[int, int]) -> Runs:
-    """The runs of 1024 tokens, or of one state, on two workers that hold these shares of the tokens."""
-    blocks = 1 if group_named(plan.decode, pair.decode).store == "state" else TOKENS
-    table = Blocks(0, np.arange(blocks, dtype=np.int64))
-    return pair.match(0, TOKENS, table, table, *shards)
-
-
-def _span(page: int, table: Table, runs: Runs) -> int:
-    """Bytes of the shortest span that `table` gives for `runs`, 0 where it gives none."""
-    whole = spans.whole_pages(page, table, runs)
-    paged = [nest.bytes for nest in table.page] if whole.any() else []
-    rest = spans.pick(runs, ~whole)
-    return min([*paged, *(_in_tokens(nest, rest) for nest in table.token if len(rest.count))], default=0)
-
-
-def _in_tokens(nest: Nest, runs: Runs) -> int:
-    """A token's bytes, or the shortest run's where the tokens of a run lie together on both sides."""
-    if nest.token != (nest.bytes, nest.bytes):
-        return nest.bytes
-    return nest.bytes * int(spans.in_tiles(runs, nest.hops).count.min())
+    return PairCost(requests, size, facts.shortest)

@@ -11,7 +11,7 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env, given_or_mended, number
 from kvplan.compiler.words import needed
 from kvplan.dsl.model import Engine
-from kvplan.plan.types import Needs
+from kvplan.plan.needs import room
 
 WRAP = "wrap"
 
@@ -45,19 +45,3 @@ def _check_room(word: str, cache: BoundCache) -> None:
     said = f"{word}{said}, its readers need {needed(cache.needs) or 'all tokens'}"
     larger = f"give it a ring of {least:,} tokens or more" if least and not cache.needs.sink else "say which ones"
     raise Refused("C120", said, f"{larger}, or page it without a ring")
-
-
-def room(needs: Needs, unit: int = 1) -> int | None:
-    """The tokens that a ring must have room for, with rows of `unit` tokens; None where no ring is large enough.
-
-    A row that is not full yet takes the place of a whole one, unless the needed rows begin with a chunk.
-    """
-    most = [needs.keep + unit - 1] if needs.keep is not None else []
-    if needs.chunk is not None:
-        most.append(needs.chunk - 1 if needs.chunk % unit == 0 else needs.chunk + unit - 2)
-    return min(most) if most else None
-
-
-def oldest(at: int, ring: int, unit: int = 1) -> int:
-    """The first token that a ring which stands after `at` tokens still holds, where `unit` tokens make a row."""
-    return max(0, -(-at // unit) * unit - ring)

@@ -45,19 +45,22 @@ def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
 
 def claim(decode: PlacedSide, skipped: tuple[str, ...] = ()) -> str:
     """What a proof of this decode side says: bytes of each cache, with the axes that name an element."""
-    words = []
-    for cache in (cache for cache in decode.side.caches if cache.name not in skipped):
-        axes = dict.fromkeys(axis for tensor in cache.tensors for axis, _ in tensor.axes)
-        size = sum(_bytes(tensor) for tensor in cache.tensors)
-        per = "token" if cache.store == "tokens" else "state"
-        named = ", ".join(["layer", *axes])
-        words.append(f"{cache.name}: {len(cache.layers)} layers x {size:,} B a {per}, each from its own ({named})")
-    return "Proved for every decode worker, each byte written once. " + "; ".join(words) + "."
+    caches = [cache for cache in decode.side.caches if cache.name not in skipped]
+    said = "; ".join(f"{cache.name}: {len(cache.layers)} layers x {_sizes(cache)}" for cache in caches)
+    return f"Proved for every decode worker, each byte written once. {said}."
 
 
-def _bytes(tensor: BoundTensor) -> int:
-    """Bytes of a tensor per layer and token (or state), over the whole model, copies counted once."""
-    return tensor.size * prod(extent or 1 for _, extent in tensor.axes) // tensor.tokens_per_row
+def _sizes(cache: BoundCache) -> str:
+    """`583 B a row of 4 tokens, each from its own (layer, row, latent)`: of one layer, copies counted once."""
+    sizes: dict[str, int] = {}
+    axes: dict[str, None] = {"layer": None}
+    for tensor in cache.tensors:
+        n = tensor.tokens_per_row
+        per = "state" if cache.store == "state" else "token" if n == 1 else f"row of {n:,} tokens"
+        sizes[per] = sizes.get(per, 0) + tensor.size * prod(extent or 1 for _, extent in tensor.axes)
+        axes |= dict.fromkeys(axis if extent or n == 1 else "row" for axis, extent in tensor.axes)
+    each = " and ".join(f"{size:,} B a {per}" for per, size in sizes.items())
+    return f"{each}, each from its own ({', '.join(axes)})"
 
 
 def _check_strays(case: ProofContext, number: int) -> None:

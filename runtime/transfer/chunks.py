@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,8 +107,12 @@ def _touches(read: Read, chunk: Chunk) -> bool:
 def _runs(plan: Plan, pair: Pair, request: Request, chunk: Chunk, shards: tuple[int, int]) -> Runs:
     if _uncut(plan, pair):
         return requests.runs(plan, pair, request, shards) if final(request, chunk) else NO_RUNS
-    found = [requests.runs(plan, pair, request, shards, some) for some in _needed(pair, request.tokens, chunk.tokens)]
-    return _together(*found)
+    # A match function asked for these alone leaves none out: its own window, counted from an earlier end, begins
+    # no later.
+    first, end = chunk.tokens
+    needed = pair.needs.ranges(*request.tokens, pair.rows)
+    cut = [(max(start, first), min(stop, end)) for start, stop in needed]
+    return _together([requests.runs(plan, pair, request, shards, tokens) for tokens in cut])
 
 
 def _uncut(plan: Plan, pair: Pair) -> bool:
@@ -117,22 +121,11 @@ def _uncut(plan: Plan, pair: Pair) -> bool:
     return ours.store == "state" or ours.length != CONTEXT or bool(theirs.ring or ours.ring)
 
 
-def _needed(pair: Pair, whole_request: Interval, chunk: Interval) -> tuple[Interval, Interval]:
-    """The tokens of a chunk that are needed for the end of the request: sinks, and those from the window on.
-
-    A match function that is asked for these alone leaves none out: its own window, counted from an earlier end, begins
-    no later. Sinks end at a row's end, before the row that the window begins with.
-    """
-    (first, end), rows = whole_request, pair.rows
-    low = max(first, pair.needs.low(end))
-    sinks = min(chunk[1], low // rows * rows, -(-pair.needs.sink // rows) * rows)
-    return (chunk[0], sinks), (max(chunk[0], low), chunk[1])
-
-
-def _together(one: Runs, other: Runs) -> Runs:
-    if not len(one.count) or not len(other.count):
-        return other if len(other.count) else one
-    return Runs(*(np.concatenate(columns) for columns in zip(one, other, strict=True)))
+def _together(parts: Sequence[Runs]) -> Runs:
+    some = [runs for runs in parts if len(runs.count)]
+    if len(some) < 2:
+        return some[0] if some else NO_RUNS
+    return Runs(*(np.concatenate(columns) for columns in zip(*some, strict=True)))
 
 
 def _layers(given: object) -> Layers | None:

@@ -148,7 +148,7 @@ def test_bad_requests(text: str) -> None:
 def test_simulate_says_what_was_compared() -> None:
     said = run("simulate", *PAIR, "--tokens", "5:60")
     assert said.exit_code == 0
-    assert f"{55 * 8 * 256 * 2 * 32:,} bytes" in said.stdout
+    assert f"{55 * 8 * 256 * 2 * 32:,} needed bytes" in said.stdout
     assert run("simulate", *PAIR, "--tokens", "60:5").exit_code == 2
 
 
@@ -158,7 +158,7 @@ def test_simulate_says_which_tokens(tmp_path: Path) -> None:
     (said,) = answer.values()
     first, end = said["tokens"]
     assert (said["right"], end - first > 127) == (True, True)
-    assert f"\n  tokens {first}:{end}: compared " in run("simulate", *pair).stdout
+    assert f"\n  tokens {first}:{end}: OK: " in run("simulate", *pair).stdout
     assert "512 tokens" in " ".join(run("simulate", "--help").stdout.split())
 
 

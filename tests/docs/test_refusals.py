@@ -29,6 +29,7 @@ from kvplan.compiler.pair.compat import check_pair
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan import planes as names
+from kvplan.plan.errors import RequestFault
 from kvplan.plan.types import Side
 from kvplan.runtime import DecodeWorker, Hub, Identity, InMemory, Plain, PrefillWorker, views
 
@@ -42,8 +43,14 @@ POOL = 8
 
 def refusals() -> set[str]:
     """The codes of pairs that cannot be done, of tables that do not fit, and the runtime's one for requests."""
+<<<<<<< HEAD
     tables = "".join((ROOT / "compiler/check" / name).read_text() for name in ("request_fits.py", "trace.py"))
     return {*(code for code in written() if code[0] == "C"), *re.findall(r'"(Q\d{3})"', tables), "R041"}
+=======
+    tables = (ROOT / "compiler/check/trace.py").read_text()
+    faults = {fault.value for fault in RequestFault}
+    return {*REFUSED, *faults, *re.findall(r'"(Q\d{3})"', tables), "R041"}
+>>>>>>> compiler
 
 
 def fresh(page: str) -> str:

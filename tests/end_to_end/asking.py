@@ -10,8 +10,10 @@ from random import Random
 from tests.end_to_end.build import sides
 from tests.end_to_end.dimensions import Case
 
-from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
 from kvplan.compiler.check.sample import sample_request
+from kvplan.plan.block_tables import Ring, Slot, Table, block_ids
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks
 
 OWN = {"cold": (0, 50), "prefix hit": (21, 22), "single": (3, 77), "whole hit": (9, 9)}
 
@@ -44,5 +46,5 @@ def _in_a_row(tables: Mapping[str, Table], start: int) -> dict[str, Table]:
 def _numbered(table: Table, ids: Iterator[int]) -> Table:
     if isinstance(table, Slot):
         return Slot(next(ids), table.at)
-    found = tuple(None if b is None else next(ids) for b in table.ids)
-    return Ring(found, table.at) if isinstance(table, Ring) else Ids(table.first, found)
+    row = block_ids(None if block < 0 else next(ids) for block in table.ids)
+    return Ring(row, table.at) if isinstance(table, Ring) else Blocks(table.first, row)

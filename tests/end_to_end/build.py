@@ -11,8 +11,8 @@ from tests.random_sides.sides import cache, fixed, group, tensor
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker, Stride
 from kvplan.compiler.check.oracle import planes
-from kvplan.compiler.paging.rings import room
 from kvplan.dsl.lang.expr import parse_expr
+from kvplan.plan.needs import room
 from kvplan.plan.types import Plan
 
 DEPTH = 4

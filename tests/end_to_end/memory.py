@@ -11,7 +11,8 @@ import numpy.typing as npt
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, TableBlocks, paged, paint, table_of
 from kvplan.compiler.check.oracle import OraclePlane, planes
-from kvplan.compiler.check.request import Request, Slot, Table
+from kvplan.plan.block_tables import Table, blocks
+from kvplan.plan.request import Request
 
 Bytes = npt.NDArray[np.uint8]
 # No byte of a cache has these values.
@@ -134,10 +135,7 @@ def _gaps(memory: Memory, every: Sequence[tuple[OraclePlane, TableBlocks]]) -> M
 
 def ids_of(tables: Mapping[str, Table]) -> int:
     """Logical blocks that hold all ids of a side's tables, and two more."""
-    found = [
-        t.slot if isinstance(t, Slot) else max((b for b in t.ids if b is not None), default=0) for t in tables.values()
-    ]
-    return max(found) + 3
+    return max(int(blocks(table).ids.max(initial=0)) for table in tables.values()) + 3
 
 
 def _pages(memory: Memory, tables: Mapping[str, Table]) -> list[tuple[OraclePlane, TableBlocks]]:
@@ -148,4 +146,4 @@ def _pages(memory: Memory, tables: Mapping[str, Table]) -> list[tuple[OraclePlan
 
 def _wanted(side: BoundSide, plane: OraclePlane, request: Request) -> NeededTokens:
     c = next(c for c in side.caches if c.name == plane.cache)
-    return NeededTokens(c.needs, *request.range_of(c.length))
+    return NeededTokens(c.needs, *request.range_of(c))

@@ -7,12 +7,13 @@ import pytest
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, content, stamp, wrong
 from tests.end_to_end.worlds import regions_of
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table
 
-from kvplan.compiler.check.request import Ids, Request, Slot
+from kvplan.plan.block_tables import Slot, Table
 
 TEXT = "layer { block { token { k[dim] pad(2) } } }"
-TABLES: dict[str, Ids | Slot] = {"c": Ids(0, (3, 1)), "s": Slot(2, 6)}
-REQUEST = Request((2, 6), TABLES, TABLES)
+TABLES: dict[str, Table] = {"c": block_table(0, (3, 1)), "s": Slot(2, 6)}
+REQUEST = ask((2, 6), TABLES, TABLES)
 PAGE = 4 * 10
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of, stamp, wrong
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Atlas, atlas
-from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
+from kvplan.plan.block_tables import Ring, Table
+from kvplan.plan.request import Request
 from kvplan.runtime import Blocks, DecodeWorker, Identity, InMemory, Nixl, Plain, Plan, PrefillWorker, views
-from kvplan.runtime import Request as Asked
-from kvplan.runtime import Ring as Kept
-from kvplan.runtime import Slot as Held
 from kvplan.runtime.transport.inmemory import Hub
 
 Transports = Callable[[str], InMemory | Nixl]
@@ -61,7 +58,7 @@ def regions_of(sides: tuple[BoundSide, BoundSide], requests: Sequence[Request]) 
 
 def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     groups = {g.name: g for g in side.groups}
-    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Ids)]
+    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Blocks)]
     rings = [t.at for t in tables.values() if isinstance(t, Ring)]
     return max(max(ends, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
@@ -128,15 +125,6 @@ def refill(memory: Memory, value: int) -> None:
         allocation[:] = value
 
 
-def runtime_request(request: Request, name: str) -> Asked:
-    """The request as the runtime takes it."""
-    sides = ({n: _table(t) for n, t in tables.items()} for tables in (request.prefill, request.decode))
-    prefill, decode = sides
-    return Asked(name, request.tokens, prefill, decode, dict(request.lengths))
-
-
-def _table(table: Table) -> Blocks | Held | Kept:
-    if isinstance(table, Slot):
-        return Held(table.slot, table.at)
-    ids = np.array([-1 if b is None else b for b in table.ids], np.int64)
-    return Kept(ids, table.at) if isinstance(table, Ring) else Blocks(table.first, ids)
+def runtime_request(request: Request, name: str) -> Request:
+    """The request under a name of its own."""
+    return replace(request, id=name)

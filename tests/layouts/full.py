@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from tests.layouts.sweep import legal, library, simulated
 
 from kvplan.compiler.api import compile_pair
-from kvplan.compiler.check.simulate_report import SimulationReport
+from kvplan.compiler.check.audit.verdict import Verdict
 
 Pair = tuple[str, str, str]
 
@@ -30,7 +30,7 @@ def pairs() -> dict[Pair, list[str]]:
     return found
 
 
-def report_of(pair: Pair) -> SimulationReport:
+def report_of(pair: Pair) -> Verdict:
     return simulated(compile_pair(library(), *pair))
 
 

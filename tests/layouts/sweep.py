@@ -8,10 +8,10 @@ from tests.paths import ROOT
 
 from kvplan.compiler.api import Compiled
 from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
-from kvplan.compiler.check.simulate_report import SimulationReport
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import CompileError
 from kvplan.dsl.library import Library, load
@@ -49,7 +49,7 @@ def chain(sides: tuple[str, ...]) -> list[tuple[str, str]]:
     return list(zip(sides, (*sides[1:], sides[0]), strict=True))
 
 
-def simulated(made: Compiled, seed: int = 0) -> SimulationReport:
+def simulated(made: Compiled, seed: int = 0) -> Verdict:
     """A plan executed for a request made up for its sides, and compared with naive indexing."""
     sides = made.prefill, made.decode
     request = sample_request(*sides, sample_range(*sides), seed)

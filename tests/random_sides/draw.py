@@ -13,10 +13,10 @@ from tests.random_sides.sides import cache, fixed, group, side, tensor
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, Stride
 from kvplan.compiler.check.oracle import planes
-from kvplan.compiler.check.request import Request
 from kvplan.compiler.check.sample import sample_request
-from kvplan.compiler.paging.rings import room
 from kvplan.dsl.lang.expr import parse_expr
+from kvplan.plan.needs import room
+from kvplan.plan.request import Request
 from kvplan.plan.types import ALL, CONTEXT, Needs
 
 Axes = tuple[str, ...]

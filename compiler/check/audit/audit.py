@@ -12,34 +12,46 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.audit.cut import NOWHERE, Pieces, at_page_end, at_source, count, into_blocks, move
-from kvplan.compiler.check.audit.judge import Judge
+from kvplan.compiler.check.audit.cut import (
+    NOWHERE,
+    Pieces,
+    at_page_end,
+    at_source,
+    count,
+    in_one_page,
+    into_blocks,
+    move,
+)
+from kvplan.compiler.check.audit.judge import Judge, WrittenPages
 from kvplan.compiler.check.audit.verdict import Finding, Verdict
 from kvplan.compiler.check.copy_list import Key, by_plane, check_numbers, check_places
 from kvplan.compiler.check.labels import FOREIGN, PADDING, UNWRITTEN, Atlas, Labels, Mask, paint, ragged
-from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.pages import PlanePages, labelled, needed, pages_of
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.request_fits import check
-from kvplan.compiler.check.simulate import SourcePages, labelled, sources, wanted
 from kvplan.compiler.pair.compat import check_pair
+from kvplan.plan.request import Request
 
 BATCH = 1 << 21
 NONE = np.zeros((0, 2), np.int64)
+NO_PLANE: Key = (-1, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One request on a pair of sides: the blocks it has in every plane of either side, and the labels of all bytes."""
+    """One request on a pair of sides: the blocks it has in every plane of either side, the labels of all bytes, and the
+    decode caches that prefill lacks."""
 
-    prefill: Mapping[Key, SourcePages]
-    decode: Mapping[Key, SourcePages]
+    prefill: Mapping[Key, PlanePages]
+    decode: Mapping[Key, PlanePages]
     sides: tuple[BoundSide, BoundSide]
     request: Request
     regions: Atlas
-    skipped: tuple[str, ...]
+    lacking: frozenset[str]
 
-    def planes(self) -> Iterator[tuple[int, Key, SourcePages]]:
+    def planes(self) -> Iterator[tuple[int, Key, PlanePages]]:
         """The decode planes that the other side has, too, in order: number, key, blocks."""
-        kept = (item for item in self.decode.items() if item[1].plane.cache not in self.skipped)
+        kept = (item for item in self.decode.items() if item[1].plane.cache not in self.lacking)
         return ((number, key, target) for number, (key, target) in enumerate(kept))
 
 
@@ -57,62 +69,100 @@ class ArrivedPlane:
     padding: int = 0
 
 
+def unchecked_survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
+    """What a request that fits means on a pair of sides."""
+    both = pages_of(prefill, request.prefill), pages_of(decode, request.decode)
+    lacking = {cache.name for cache in decode.caches} - {cache.name for cache in prefill.caches}
+    return Survey(*both, (prefill, decode), request, labelled(prefill, decode, request), frozenset(lacking))
+
+
 def survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
-    """What a request means on a pair of sides. Raises Refused (C130..C134), BadInput (Q007..Q015)."""
-    skipped = check_pair(prefill, decode)
+    """What any request means on any pair of sides. Raises Refused (C119, C120, C130..C137), BadInput (Q007..Q017)."""
+    check_pair(prefill, decode)
     check(request, prefill, decode)
-    both = sources(prefill, request.prefill), sources(decode, request.decode)
-    return Survey(*both, (prefill, decode), request, labelled(prefill, decode, request), skipped)
+    return unchecked_survey(prefill, decode, request)
 
 
 def audit(prefill: BoundSide, decode: BoundSide, request: Request, copies: Iterable[Copy], limit: int = 5) -> Verdict:
     """Judge `copies` for `request`: every needed byte written once, from its own coordinate, nothing outside.
 
-    The verdict tells of the first wrong byte and of `limit` more that are wrong in other ways. Raises Refused
-    (C130..C134), BadInput (Q007..Q015, Q031..Q035).
+    The verdict tells of the first wrong byte and of `limit` more that are wrong in other ways. Raises Refused and
+    BadInput as `survey`, BadInput (Q031..Q035) for copies.
     """
-    found, made = survey(prefill, decode, request), tuple(copies)
-    moves, judge = _moves(found, made), Judge(found.regions, limit, copies=len(made))
-    for number, key, target in found.planes():
-        ready = _prepared(found, target, moves.get(key, {}))
-        judge.plane(number, key, ready.outside, ready.padding)
+    every, made = survey(prefill, decode, request), tuple(copies)
+    _check_copies(every, made)
+    return judged(every, made, limit)
+
+
+def judged(every: Survey, copies: tuple[Copy, ...], limit: int, strict: bool = False) -> Verdict:
+    """What copies come to. If `strict`, they are a plan's: each lies in one page on either side, and what another
+    connector may write beside what is needed is a fault."""
+    moves, judge = by_plane(copies), Judge(every.regions, limit, strict, len(copies))
+    for number, key, target in every.planes():
+        mine, strays = _in_pages(every, target, moves.get(key, {})) if strict else (moves.get(key, {}), NONE)
+        ready = _prepared(every, target, mine)
+        judge.plane(number, key, np.concatenate([ready.outside, strays]), ready.padding)
+        need = needed(every.sides[1], target.plane, every.request)
         for first, last in _batches(target):
-            holds, writes = _written(found, target, ready, first, last)
-            judge.pages(number, key, target, (first, last), holds, writes, wanted(decode, target.plane, request))
-    for key in (key for key, at in found.decode.items() if at.plane.cache in found.skipped and key in moves):
-        judge.skipped(len(found.decode), key, np.concatenate([rows[:, 1:3] for rows in moves[key].values()]))
+            judge.pages(number, key, target, (first, last), _written(every, target, ready, first, last), need)
+    known = {key for _, key, _ in every.planes()}
+    for key in (key for key in moves if key not in known):
+        judge.lacking(len(every.decode), key, np.concatenate([rows[:, 1:3] for rows in moves[key].values()]))
     return _with_copies(judge.verdict(), moves)
 
 
-def fill(found: Survey) -> dict[Key, Labels]:
+def _in_pages(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> tuple[dict[Key, Labels], Labels]:
+    """The copies that land in one page of the request, those that read no such page under a key of no plane; and what
+    the others write, as (offset, bytes)."""
+    found: dict[Key, Labels] = {}
+    strays, foreign = [NONE], []
+    for at, rows in by.items():
+        lands = in_one_page(target, rows[:, 1], rows[:, 2])
+        reads = in_one_page(every.prefill.get(at), rows[:, 0], rows[:, 2])
+        strays.append(rows[~lands, 1:3])
+        foreign.append(rows[lands & ~reads])
+        found[at] = rows[lands & reads]
+    return {**found, NO_PLANE: np.concatenate(foreign)} if foreign else found, np.concatenate(strays)
+
+
+def fill(every: Survey) -> dict[Key, Labels]:
     """What every prefill plane holds: the labels of the request's blocks, one row a block, ids ascending.
 
-    A label takes 8 bytes for each byte of a page. The ids are `found.prefill[key].pages.ids`.
+    A label takes 8 bytes for each byte of a page. The ids are `every.prefill[key].pages.ids`.
     """
-    return {key: paint(at.plane, found.regions, at.pages.token) for key, at in found.prefill.items()}
+    return {key: paint(at.plane, every.regions, at.pages.token) for key, at in every.prefill.items()}
 
 
-def apply(found: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | None = None) -> dict[Key, ArrivedPlane]:
+def apply(every: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | None = None) -> dict[Key, ArrivedPlane]:
     """What copies make of the decode planes, from prefill planes as `fill` gives them. Raises BadInput (Q031..Q035)."""
-    moves, arrived = _moves(found, tuple(copies)), {}
-    for _, key, target in found.planes():
-        ready = _prepared(found, target, moves.get(key, {}))
-        pages = _written(found, target, ready, 0, len(target.pages.ids), filled)
-        arrived[key] = ArrivedPlane(*pages, ready.outside, ready.padding)
+    made = tuple(copies)
+    _check_copies(every, made)
+    moves, arrived = by_plane(made), {}
+    for _, key, target in every.planes():
+        ready = _prepared(every, target, moves.get(key, {}))
+        pages = _written(every, target, ready, 0, len(target.pages.ids), filled)
+        arrived[key] = ArrivedPlane(pages.holds, pages.writes, ready.outside, ready.padding)
     return arrived
 
 
-def verdict(found: Survey, arrived: Mapping[Key, ArrivedPlane], limit: int = 5) -> Verdict:
+def verdict(every: Survey, arrived: Mapping[Key, ArrivedPlane], limit: int = 5) -> Verdict:
     """Judge what arrived, by whatever way it did. A plane that is not in `arrived` was not written."""
-    judge = Judge(found.regions, limit)
-    for number, key, target in found.planes():
+    judge = Judge(every.regions, limit)
+    for number, key, target in every.planes():
         shape = len(target.pages.ids), target.plane.page
         here = arrived.get(key) or ArrivedPlane(np.full(shape, UNWRITTEN), np.zeros(shape, np.int64))
         judge.plane(number, key, here.outside, here.padding)
-        want = wanted(found.sides[1], target.plane, found.request)
+        need = needed(every.sides[1], target.plane, every.request)
         for first, last in _batches(target):
-            judge.pages(number, key, target, (first, last), here.holds[first:last], here.writes[first:last], want)
+            pages = WrittenPages(here.holds[first:last], here.writes[first:last])
+            judge.pages(number, key, target, (first, last), pages, need)
     return judge.verdict()
+
+
+def _check_copies(every: Survey, copies: tuple[Copy, ...]) -> None:
+    check_numbers(copies)
+    here, there = ({key: at.plane for key, at in planes.items()} for planes in (every.prefill, every.decode))
+    check_places(by_plane(copies), here, there, *every.sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,22 +174,14 @@ class PlaneCopies:
     padding: int
 
 
-def _moves(found: Survey, copies: tuple[Copy, ...]) -> Mapping[Key, Mapping[Key, Labels]]:
-    check_numbers(copies)
-    moves = by_plane(copies)
-    here, there = ({key: at.plane for key, at in planes.items()} for planes in (found.prefill, found.decode))
-    check_places(moves, here, there, *found.sides)
-    return moves
-
-
-def _prepared(found: Survey, target: SourcePages, by: Mapping[Key, Labels]) -> PlaneCopies:
+def _prepared(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> PlaneCopies:
     pieces: dict[Key, tuple[Pieces, Labels]] = {}
     outside, padding = [NONE], 0
     for at, rows in by.items():
         mine = into_blocks(target, rows[:, 1], rows[:, 2])
         outside.append(_lost(mine, rows))
         inside, tail = at_page_end(mine, target.plane.page)
-        between = _between(found.prefill[at], tail, rows)
+        between = _between(every.prefill.get(at), tail, rows)
         padding += int(tail.size[between].sum())
         stray = tail.only(~between)
         outside.append(np.stack([rows[stray.copy, 1] + stray.done, stray.size], 1))
@@ -162,41 +204,44 @@ def _lost(mine: Pieces, rows: Labels) -> Labels:
     return np.stack([rows[gone, 1] + begins[gone], rows[gone, 2] - kept[gone]], 1)
 
 
-def _between(source: SourcePages, tail: Pieces, rows: Labels) -> Mask:
+def _between(source: PlanePages | None, tail: Pieces, rows: Labels) -> Mask:
     """Which pieces that land behind a page come from behind a page of the request, too."""
+    if source is None:
+        return np.zeros(len(tail.copy), np.bool_)
     read = at_source(source, rows[tail.copy, 0] + tail.done, tail.size)
     bad = (read.row == NOWHERE) | (read.start < source.plane.page)
     found: Mask = np.bincount(read.copy[bad], minlength=len(tail.copy)) == 0
     return found
 
 
-def _batches(target: SourcePages) -> Iterator[tuple[int, int]]:
+def _batches(target: PlanePages) -> Iterator[tuple[int, int]]:
     """Pages of a plane, as many at a time as make a few million labels."""
     step, count = max(1, BATCH // target.plane.page), len(target.pages.ids)
     return ((first, min(first + step, count)) for first in range(0, count, step))
 
 
 def _written(
-    found: Survey,
-    target: SourcePages,
+    every: Survey,
+    target: PlanePages,
     ready: PlaneCopies,
     first: int,
     last: int,
     filled: Mapping[Key, Labels] | None = None,
-) -> tuple[Labels, Labels]:
-    """Pages `first` to `last` of a decode plane as the copies leave them: labels, and how often each was written."""
+) -> WrittenPages:
+    """Pages `first` to `last` of a decode plane as the copies leave them."""
     page = target.plane.page
     holds = np.full((last - first) * page, UNWRITTEN)
-    writes = np.zeros_like(holds)
+    writes, ends = np.zeros_like(holds), np.zeros(holds.size, np.bool_)
     for at, (pieces, offset) in ready.pieces.items():
         begin, end = np.searchsorted(pieces.row, (first, last))
         for some in _portions(pieces.size[begin:end]):
             now = pieces.only(np.arange(begin + some.start, begin + some.stop))
             start, read = (now.row - first) * page + now.start, offset[begin + some.start : begin + some.stop]
-            labels = _read(found, at, read, now.size, filled)
+            labels = _read(every, at, read, now.size, filled)
             move(labels, np.cumsum(now.size) - now.size, holds, start, now.size)
             count(writes, start, now.size)
-    return holds.reshape(-1, page), writes.reshape(-1, page)
+            ends[start] = ends[start + now.size - 1] = True
+    return WrittenPages(holds.reshape(-1, page), writes.reshape(-1, page), ends.reshape(-1, page))
 
 
 def _portions(size: Labels) -> Iterator[range]:
@@ -209,9 +254,11 @@ def _portions(size: Labels) -> Iterator[range]:
         first = last
 
 
-def _read(found: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[Key, Labels] | None) -> Labels:
+def _read(every: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[Key, Labels] | None) -> Labels:
     """The labels of `size` bytes at every `offset` of a prefill plane, in a row; FOREIGN where the request has none."""
-    source, labels = found.prefill[at], np.full(int(size.sum()), FOREIGN)
+    source, labels = every.prefill.get(at), np.full(int(size.sum()), FOREIGN)
+    if source is None:
+        return labels
     pieces = at_source(source, offset, size)
     begins = (np.cumsum(size) - size)[pieces.copy] + pieces.done
     own = pieces.row != NOWHERE
@@ -222,20 +269,20 @@ def _read(found: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[
     for first in range(0, len(rows), step):
         now = inside.only((short >= first) & (short < first + step))
         used = rows[first : first + step]
-        pages = filled[at][used] if filled else paint(source.plane, found.regions, source.pages.token[used])
+        pages = filled[at][used] if filled else paint(source.plane, every.regions, source.pages.token[used])
         where = np.searchsorted(used, now.row) * source.plane.page + now.start
         move(pages.reshape(-1), where, labels, now.done, now.size)
     return labels
 
 
-def _with_copies(said: Verdict, moves: Mapping[Key, Mapping[Key, Labels]]) -> Verdict:
+def _with_copies(verdict: Verdict, moves: Mapping[Key, Mapping[Key, Labels]]) -> Verdict:
     """The verdict with the copies that wrote the first byte of every finding."""
-    return replace(said, findings=tuple(replace(f, copies=_writers(f, moves)) for f in said.findings))
+    return replace(verdict, findings=tuple(replace(f, copies=_writers(f, moves)) for f in verdict.findings))
 
 
 def _writers(finding: Finding, moves: Mapping[Key, Mapping[Key, Labels]]) -> tuple[int, ...]:
-    found: list[int] = []
+    numbers: list[int] = []
     for rows in moves.get((finding.worker, finding.plane), {}).values():
         hit = (rows[:, 1] <= finding.offset) & (finding.offset < rows[:, 1] + rows[:, 2])
-        found += rows[hit, 3].tolist()
-    return tuple(sorted(found)[:4])
+        numbers += rows[hit, 3].tolist()
+    return tuple(sorted(numbers)[:4])

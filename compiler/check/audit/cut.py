@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from kvplan.compiler.check.labels import Labels, Mask, ragged
-from kvplan.compiler.check.simulate import SourcePages
+from kvplan.compiler.check.pages import PlanePages
 
 NOWHERE = -1
 # Pieces that are longer than this on average are copied one by one.
@@ -33,7 +33,17 @@ class Pieces:
         return type(self)(*(a[which] for a in (self.copy, self.row, self.start, self.size, self.done)))
 
 
-def into_blocks(at: SourcePages, offset: Labels, size: Labels) -> Pieces:
+def in_one_page(at: PlanePages | None, offset: Labels, size: Labels) -> Mask:
+    """Which of `size` bytes at `offset` of a plane lie in one page of the table, and are any."""
+    if at is None or not len(at.pages.ids):
+        return np.zeros(len(offset), np.bool_)
+    block, start = np.divmod(offset, at.plane.stride)
+    row = np.minimum(np.searchsorted(at.pages.ids, block), len(at.pages.ids) - 1)
+    inside: Mask = (at.pages.ids[row] == block) & (start + size <= at.plane.page) & (size > 0)
+    return inside
+
+
+def into_blocks(at: PlanePages, offset: Labels, size: Labels) -> Pieces:
     """The parts of `size` bytes at `offset` of a plane that lie in blocks of the table, a block's tail included."""
     ids, stride = at.pages.ids, at.plane.stride
     low = np.searchsorted(ids, offset // stride)
@@ -42,7 +52,7 @@ def into_blocks(at: SourcePages, offset: Labels, size: Labels) -> Pieces:
     return _pieces(copy, row, ids[row], stride, offset, size)
 
 
-def at_source(at: SourcePages, offset: Labels, size: Labels) -> Pieces:
+def at_source(at: PlanePages, offset: Labels, size: Labels) -> Pieces:
     """All of `size` bytes at `offset`, block by block: row NOWHERE where the table does not have the block."""
     ids, stride = at.pages.ids, at.plane.stride
     first = offset // stride

@@ -110,7 +110,9 @@ def _label(place: PageRun, spot: int) -> int:
 
 
 def _add(found: Findings, place: PageRun, sort: Sort, spot: int, count: int, tail: str) -> None:
-    offset, text = place.offset(spot), f"{words(found.regions, _label(place, spot))}: {tail}"
+    offset, label = place.offset(spot), _label(place, spot)
+    what = words(found.regions, label) if label >= 0 else f"plane {place.plane} · offset {offset:,} · padding"
+    text = f"{what}: {tail}"
     fault, worker, plane = str(sort[0]), place.worker, place.plane
     found.add(sort, (place.number, offset), count, lambda n: Finding(fault, worker, plane, offset, text, n))
 

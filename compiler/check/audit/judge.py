@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 from kvplan.compiler.check.audit.finding import Findings, PageRun, alike, unlike
-from kvplan.compiler.check.audit.verdict import FAULTS, Finding, Verdict
+from kvplan.compiler.check.audit.verdict import FAULTS, STRICT_FAULTS, Finding, Verdict
 from kvplan.compiler.check.copy_list import Key
-from kvplan.compiler.check.labels import Atlas, Labels, Mask, NeededTokens, paint
-from kvplan.compiler.check.simulate import SourcePages, all_wanted
+from kvplan.compiler.check.labels import PADDING, Atlas, Labels, Mask, NeededTokens, paint
+from kvplan.compiler.check.pages import PlanePages, all_needed
 from kvplan.plan.types import ALL
 
 WORDS = {
     "missing": "is not written",
     "double": "is written more than once",
     "before": "is written, and lies before the first token asked for",
+    "beyond": "is written, and lies beyond what is needed",
+    "spilled": "is written, and not from padding",
+    "loose": "a copy begins or ends here, where nothing is needed",
 }
 BEHIND_ALL = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPages:
+    """Pages of a plane as copies left them, a row each: the labels they hold, how often each byte was written, and, for
+    a plan's copies, whether one begins or ends there."""
+
+    holds: Labels
+    writes: Labels
+    ends: Mask | None = None
 
 
 class Judge:
     """A verdict being made. Planes come in order, every one with a number."""
 
-    def __init__(self, regions: Atlas, limit: int, copies: int = 0) -> None:
-        self.regions, self.copies = regions, copies
-        self.found = Findings(regions, limit + 1)
+    def __init__(self, regions: Atlas, limit: int, strict: bool = False, copies: int = 0) -> None:
+        self.regions, self.strict, self.copies = regions, strict, copies
+        self.findings = Findings(regions, limit + 1)
         self.counts: Counter[str] = Counter()
         self.workers: set[int] = set()
 
@@ -33,8 +47,8 @@ class Judge:
         self.counts["padding"] += padding
         self._outside(number, key, outside, "lies in no block of the request")
 
-    def skipped(self, number: int, key: Key, outside: Labels) -> None:
-        """Count what was written to a plane of a cache that the prefill side does not have."""
+    def lacking(self, number: int, key: Key, outside: Labels) -> None:
+        """Count what was written to a plane that there is not, or of a cache that the prefill side does not have."""
         self._outside(number, key, outside, "the prefill side has no such cache")
 
     def _outside(self, number: int, key: Key, outside: Labels, why: str) -> None:
@@ -43,8 +57,8 @@ class Judge:
         worker, plane = key
         total, offset = int(outside[:, 1].sum()), int(outside[:, 0].min())
         text = f"plane {plane} · offset {offset:,}: is written, and {why}"
-        self.found.counts["outside"] += total
-        self.found.add(
+        self.findings.counts["outside"] += total
+        self.findings.add(
             ("outside", worker, plane.partition(".")[0]),
             (number, offset),
             total,
@@ -52,53 +66,54 @@ class Judge:
         )
 
     def pages(
-        self,
-        number: int,
-        key: Key,
-        target: SourcePages,
-        span: tuple[int, int],
-        holds: Labels,
-        writes: Labels,
-        want: NeededTokens,
+        self, number: int, key: Key, target: PlanePages, span: tuple[int, int], pages: WrittenPages, need: NeededTokens
     ) -> None:
-        """Compare the pages `span` of a plane: what they hold, how often each byte was written."""
+        """Compare the pages `span` of a plane."""
         first, last = span
         self.workers.add(key[0])
         self.counts["planes"] += first == 0
         token = target.pages.token[first:last]
         full = paint(target.plane, self.regions, token)
-        need = full if all_wanted(want, token) else paint(target.plane, self.regions, token, want)
+        labels = full if all_needed(need, target.plane, token) else paint(target.plane, self.regions, token, need)
         ids, page, stride = target.pages.ids[first:last], target.plane.page, target.plane.stride
         place = PageRun(key[0], key[1], number, ids, page, stride, full)
-        asked, written = need >= 0, writes > 0
+        asked, written = labels >= 0, pages.writes > 0
         self.counts["bytes"] += int(asked.sum())
-        self._faults(place, asked, written, writes, holds)
-        self._spare(place, target, token, want, written & ~asked)
-
-    def _faults(self, place: PageRun, asked: Mask, written: Mask, writes: Labels, holds: Labels) -> None:
-        """What is wrong with the bytes that are needed."""
-        for fault, bad in {"missing": asked & ~written, "double": asked & (writes > 1)}.items():
-            if bad.any():
-                alike(self.found, place, fault, bad, WORDS[fault])
-        wrong = asked & written & (holds != place.full)
+        self._find(place, "missing", asked & ~written)
+        self._find(place, "double", asked & (pages.writes > 1))
+        wrong = asked & written & (pages.holds != full)
         if wrong.any():
-            unlike(self.found, place, wrong, holds)
+            unlike(self.findings, place, wrong, pages.holds)
+        self._spare(place, target, token, need, written & ~asked, pages.holds)
+        if self.strict and pages.ends is not None:
+            self._find(place, "loose", pages.ends & ~asked)
 
-    def _spare(self, place: PageRun, target: SourcePages, token: Labels, want: NeededTokens, spare: Mask) -> None:
+    def _find(self, place: PageRun, fault: str, bad: Mask) -> None:
+        if bad.any():
+            alike(self.findings, place, fault, bad, WORDS[fault])
+
+    def _spare(
+        self, place: PageRun, target: PlanePages, token: Labels, need: NeededTokens, spare: Mask, holds: Labels
+    ) -> None:
         """What was written and is not needed: padding and what lies beyond may be, what lies before may not."""
         if not spare.any():
             return
         data = spare & (place.full >= 0)
-        self.counts["padding"] += int((spare & ~data).sum())
-        after = NeededTokens(ALL, want.first, BEHIND_ALL if want.first < want.end or token.size else want.first)
+        after = NeededTokens(ALL, need.first, BEHIND_ALL if need.first < need.end or token.size else need.first)
         early = data & (paint(target.plane, self.regions, token, after) < 0)
+        self.counts["padding"] += int((spare & ~data).sum())
         self.counts["beyond"] += int((data & ~early).sum())
-        if early.any():
-            alike(self.found, place, "before", early, WORDS["before"])
+        self._find(place, "before", early)
+        if self.strict:
+            self._find(place, "beyond", data & ~early)
+            self._find(place, "spilled", spare & ~data & (holds != PADDING))
 
     def verdict(self) -> Verdict:
         """The counts as they stand."""
-        findings, others = self.found.result()
-        counts = {fault: self.found.counts[fault] for fault in FAULTS}
-        counts |= {word: self.counts[word] for word in ("planes", "bytes", "beyond", "padding")}
-        return Verdict(workers=len(self.workers), copies=self.copies, **counts, findings=findings, others=others)
+        findings, others = self.findings.result()
+        found = {fault: self.findings.counts[fault] for fault in (*FAULTS, *STRICT_FAULTS)}
+        found |= {word: self.counts[word] for word in ("planes", "bytes", "beyond", "padding")}
+        return Verdict(
+            len(self.workers), copies=self.copies, strict=self.strict, **found, findings=findings, others=others,
+            crowded=(),
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What an audit found: bytes by fault, and for each sort of fault the first byte in words."""
+"""What an audit found: bytes by fault, and for each way of being wrong the first byte in words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from kvplan.compiler.words import many
 
 FAULTS = ("missing", "double", "wrong", "before", "outside")
+# Of a plan's own copies these are faults, too.
+STRICT_FAULTS = ("beyond", "spilled", "loose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,10 @@ class Verdict:
 
     Faults: needed and not written (`missing`), written more than once (`double`) or with another byte (`wrong`);
     written `before` the first token asked for, or `outside` of the request's own blocks. Allowed: own blocks `beyond`
-    what is needed, and `padding`. `others` are faulty bytes of which no finding tells.
+    what is needed, and `padding`. A `strict` verdict, on a plan's copies, allows only padding inside a page written
+    from padding: beside bytes beyond it counts those `spilled` into padding, and bytes off what is needed at which a
+    copy begins or ends (`loose`); `crowded` are sentences on readers that are spread unevenly. `others` are faulty
+    bytes of which no finding tells.
     """
 
     workers: int
@@ -49,23 +54,35 @@ class Verdict:
     outside: int = 0
     beyond: int = 0
     padding: int = 0
+    spilled: int = 0
+    loose: int = 0
+    strict: bool = False
     findings: tuple[Finding, ...] = ()
     others: int = 0
+    crowded: tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The kinds of faults that there are."""
+        counted = (*FAULTS, *STRICT_FAULTS) if self.strict else FAULTS
+        return tuple(fault for fault in counted if getattr(self, fault))
 
     @property
     def right(self) -> bool:
-        return not any(getattr(self, fault) for fault in FAULTS)
+        return not self.faults and not self.crowded
 
     def text(self) -> str:
         """What was compared, what was found, and every finding on a line of its own."""
         where = f"{many(self.planes, 'plane')} of {many(self.workers, 'decode worker')}"
         copies = "1 copy" if self.copies == 1 else f"{self.copies:,} copies"
-        said = f"{many(self.bytes, 'needed byte')} in {where}, {copies}"
+        compared = f"{many(self.bytes, 'needed byte')} in {where}, {copies}"
         if self.right:
-            return f"OK: {said}: each written once, from its own coordinate{self._spare()}"
-        counts = ", ".join(f"{getattr(self, fault):,} {fault}" for fault in FAULTS if getattr(self, fault))
+            return f"OK: {compared}: each written once, from its own coordinate{self._spare()}"
+        counts = [f"{getattr(self, fault):,} {fault}" for fault in self.faults]
+        counts += [f"{len(self.crowded):,} crowded"] if self.crowded else []
         rest = [f"{many(self.others, 'byte')} in other ways"] if self.others else []
-        return "\n  ".join([f"WRONG: {said}: {counts}", *(finding.line() for finding in self.findings), *rest])
+        lines = [*(finding.line() for finding in self.findings), *rest, *self.crowded]
+        return "\n  ".join([f"WRONG: {compared}: {', '.join(counts)}", *lines])
 
     def _spare(self) -> str:
         """What was written besides, and may be."""

@@ -4,10 +4,10 @@ Emitted by kvplan from deepseek-v3, do not edit:
     kvplan compile deepseek-v3 --prefill engine=custom,tp=3,dcp=3,interleave=24 --decode tp=2,block=32
 
 attention, a page of the first worker that has one:
-    prefill  |0|1|2|3|4|5|6|7|8|9|1|1|1|1|1|1|                                      18,432 B
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                        18,432 B
              16 tokens; 3 shards take turns of 24; a plane for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-    decode   |token x32                                                      |      36,864 B
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 31  |      36,864 B
              32 tokens; a plane for each of 61 layers
              32 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 

@@ -4,11 +4,11 @@ Emitted by kvplan from deepseek-v3, do not edit:
     kvplan compile deepseek-v3 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
 attention, a page of the first worker that has one:
-    prefill  |0  |1  |2  |3  |4  |5  |6  |7  |8  |9  |10 |11 |12 |13 |14 |15 |      10,496 B
+    prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      10,496 B
              16 tokens; a plane for each of 61 layers
              16 tokens, 656 B each: latent 512 B (512 dim x fp8) | scale 16 B (4 tile x f32) | rope 128 B (64 turn x
                bf16)
-    decode   |0  |1  |2  |3  |4  |5  |6  |7  |8  |9  |10 |11 |12 |13 |14 |15 |      10,496 B
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      10,496 B
              16 tokens; a plane for each of 61 layers
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:

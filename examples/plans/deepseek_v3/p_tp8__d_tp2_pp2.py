@@ -4,10 +4,10 @@ Emitted by kvplan from deepseek-v3, do not edit:
     kvplan compile deepseek-v3 --prefill tp=8 --decode tp=2,pp=2
 
 attention, a page of the first worker that has one:
-    prefill  |0  |1  |2  |3  |4  |5  |6  |7  |8  |9  |10 |11 |12 |13 |14 |15 |      18,432 B
+    prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a plane for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-    decode   |0  |1  |2  |3  |4  |5  |6  |7  |8  |9  |10 |11 |12 |13 |14 |15 |      18,432 B
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a plane for each of 31 layers
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:

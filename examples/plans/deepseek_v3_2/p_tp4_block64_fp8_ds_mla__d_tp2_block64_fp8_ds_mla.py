@@ -4,19 +4,19 @@ Emitted by kvplan from deepseek-v3.2, do not edit:
     kvplan compile deepseek-v3.2 --prefill tp=4,block=64,kv_dtype=fp8_ds_mla --decode tp=2,block=64,kv_dtype=fp8_ds_mla
 
 attention, a page of the first worker that has one:
-    prefill  |token x64                                                      |      41,984 B
+    prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      41,984 B
              64 tokens; a plane for each of 61 layers
              64 tokens, 656 B each: latent 512 B (512 dim x fp8) | scale 16 B (4 tile x f32) | rope 128 B (64 turn x
                bf16)
-    decode   |token x64                                                      |      41,984 B
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 63  |      41,984 B
              64 tokens; a plane for each of 61 layers
 
 indexer, a page of the first worker that has one:
-    prefill  |k                                                            |s|       8,448 B
+    prefill  |                              k                              |s|       8,448 B
              64 tokens; a plane for each of 61 layers
              k 8,192 B (64 token x 128 dim x fp8)
              scale 256 B (64 token x 1 tile x f32)
-    decode   |k                                                            |s|       8,448 B
+    decode   |                              k                              |s|       8,448 B
              64 tokens; a plane for each of 61 layers
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:

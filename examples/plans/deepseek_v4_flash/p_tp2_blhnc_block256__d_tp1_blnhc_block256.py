@@ -4,60 +4,60 @@ Emitted by kvplan from deepseek-v4-flash, do not edit:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC,block=256 --decode tp=1,order=BLNHC,block=256
 
 few, a page of the first worker that has one:
-    prefill  |layer x21                                                      |     786,240 B, next 1,002,240 B on
-             256 tokens; one plane
-             21 layers, 37,440 B each: 64 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
-               bf16) | exponent 511 B (64 token x 7 tile x u8) | padding 65 B
-    decode   |layer x21                                                      |     786,240 B, next 1,002,240 B on
-             256 tokens; one plane
+    prefill  |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     786,240 B, next 1,002,240 B on
+             256 tokens in rows of 4; one plane
+             21 layers, 37,440 B each: [64 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
+               bf16)] | exponent 448 B (64 row x 7 tile x u8), 64 rows of 7 B, 8 B apart | padding 64 B
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     786,240 B, next 1,002,240 B on
+             256 tokens in rows of 4; one plane
 
 indexer, a page of the first worker that has one:
-    prefill  |layer x21                                                      |     181,440 B, next 1,002,240 B on
-             256 tokens; one plane
-             21 layers, 8,640 B each: k 8,192 B (64 token x 128 dim x fp8) | scale 256 B (64 token x 1 tile x f32) |
+    prefill  |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, next 1,002,240 B on
+             256 tokens in rows of 4; one plane
+             21 layers, 8,640 B each: k 8,192 B (64 row x 128 dim x fp8) | scale 256 B (64 row x 1 tile x f32) |
                padding 192 B
-    decode   |layer x21                                                      |     181,440 B, next 1,002,240 B on
-             256 tokens; one plane
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, next 1,002,240 B on
+             256 tokens in rows of 4; one plane
 
 many, a page of the first worker that has one:
-    prefill  |layer x20                                                      |      34,560 B, next 1,002,240 B on
-             256 tokens; one plane
-             20 layers, 1,728 B each: 2 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
-               bf16) | exponent 15 B (2 token x 7 tile x u8) | padding 561 B
-    decode   |layer x20                                                      |      34,560 B, next 1,002,240 B on
-             256 tokens; one plane
+    prefill  |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |      34,560 B, next 1,002,240 B on
+             256 tokens in rows of 128; one plane
+             20 layers, 1,728 B each: [2 rows, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
+               bf16)] | exponent 14 B (2 row x 7 tile x u8), 2 rows of 7 B, 8 B apart | padding 560 B
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |      34,560 B, next 1,002,240 B on
+             256 tokens in rows of 128; one plane
 
 few-compressor, a page of the first worker that has one:
-    prefill  |layer x21                                                      |     689,472 B, next 1,002,240 B on
+    prefill  |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     689,472 B, next 1,002,240 B on
              4 tokens; one plane
-             21 layers, 32,832 B each: 4 tokens, 8,192 B each: kv 4,096 B (2 pool x 512 dim x f32) | score 4,096 B
-               (2 pool x 512 dim x f32) | padding 64 B
-    decode   |layer x21                                                      |     689,472 B, next 1,002,240 B on
+             21 layers, 32,832 B each: [4 tokens, 8,192 B each: kv 4,096 B (2 pool x 512 dim x f32) | score 4,096 B
+               (2 pool x 512 dim x f32)] | padding 64 B
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     689,472 B, next 1,002,240 B on
              4 tokens; one plane
 
 indexer-compressor, a page of the first worker that has one:
-    prefill  |layer x21                                                      |     181,440 B, next 1,002,240 B on
+    prefill  |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, next 1,002,240 B on
              4 tokens; one plane
-             21 layers, 8,640 B each: 4 tokens, 2,048 B each: kv 1,024 B (2 pool x 128 dim x f32) | score 1,024 B (2
-               pool x 128 dim x f32) | padding 448 B
-    decode   |layer x21                                                      |     181,440 B, next 1,002,240 B on
+             21 layers, 8,640 B each: [4 tokens, 2,048 B each: kv 1,024 B (2 pool x 128 dim x f32) | score 1,024 B
+               (2 pool x 128 dim x f32)] | padding 448 B
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 20  |     181,440 B, next 1,002,240 B on
              4 tokens; one plane
 
 many-compressor, a page of the first worker that has one:
-    prefill  |layer x20                                                      |     656,640 B, next 1,002,240 B on
+    prefill  |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |     656,640 B, next 1,002,240 B on
              8 tokens; one plane
-             20 layers, 32,832 B each: 8 tokens, 4,096 B each: kv 2,048 B (1 pool x 512 dim x f32) | score 2,048 B
-               (1 pool x 512 dim x f32) | padding 64 B
-    decode   |layer x20                                                      |     656,640 B, next 1,002,240 B on
+             20 layers, 32,832 B each: [8 tokens, 4,096 B each: kv 2,048 B (1 pool x 512 dim x f32) | score 2,048 B
+               (1 pool x 512 dim x f32)] | padding 64 B
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 19  |     656,640 B, next 1,002,240 B on
              8 tokens; one plane
 
 window, a page of the first worker that has one:
-    prefill  |layer x22                                                      |
+    prefill  |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 21  |
              823,680 B, next 1,002,240 B on; on others 786,240 B
              64 tokens; one plane of window.0, one of 2 groups
-             22 layers, 37,440 B each: 64 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
-               bf16) | exponent 511 B (64 token x 7 tile x u8) | padding 65 B
-    decode   |layer x22                                                      |
+             22 layers, 37,440 B each: [64 tokens, 576 B each: latent 448 B (448 dim x fp8) | rope 128 B (64 turn x
+               bf16)] | exponent 448 B (64 token x 7 tile x u8), 64 tokens of 7 B, 8 B apart | padding 64 B
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 21  |
              823,680 B, next 1,002,240 B on; on others 786,240 B
              64 tokens; one plane of window.0, one of 2 groups
 
@@ -80,12 +80,12 @@ few-compressor+indexer-compressor: only the last 7 tokens.
 many-compressor, window.0, window.1, each: only the last 127 tokens.
 Prefill: draft is not stored (when draft_tokens > 0).
 Decode: draft is not stored (when draft_tokens > 0).
-Proved for every decode worker, each byte written once. few: 21 layers x 145 B a token, each from its own (layer,
-token, dim, turn, tile); few-compressor: 21 layers x 8,192 B a token, each from its own (layer, token, pool, dim);
-indexer: 21 layers x 33 B a token, each from its own (layer, token, dim, tile); indexer-compressor: 21 layers x
-2,048 B a token, each from its own (layer, token, pool, dim); many: 20 layers x 4 B a token, each from its own
-(layer, token, dim, turn, tile); many-compressor: 20 layers x 4,096 B a token, each from its own (layer, token,
-pool, dim); window: 43 layers x 583 B a token, each from its own (layer, token, dim, turn, tile).
+Proved for every decode worker, each byte written once. few: 21 layers x 583 B a row of 4 tokens, each from its own
+(layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B a token, each from its own (layer, token, pool,
+dim); indexer: 21 layers x 132 B a row of 4 tokens, each from its own (layer, row, dim, tile); indexer-compressor:
+21 layers x 2,048 B a token, each from its own (layer, token, pool, dim); many: 20 layers x 583 B a row of 128
+tokens, each from its own (layer, row, dim, turn, tile); many-compressor: 20 layers x 4,096 B a token, each from its
+own (layer, token, pool, dim); window: 43 layers x 583 B a token, each from its own (layer, token, dim, turn, tile).
 """
 
 from __future__ import annotations

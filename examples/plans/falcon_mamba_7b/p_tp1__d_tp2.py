@@ -4,11 +4,11 @@ Emitted by kvplan from falcon-mamba-7b, do not edit:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
 mamba, a page of the first worker that has one:
-    prefill  |x        |ssm                                                  |     311,296 B
+    prefill  |    x    |                         ssm                         |     311,296 B
              one slot; a plane for each of 64 layers
              x 49,152 B (8,192 channel x 3 tap x bf16)
              ssm 262,144 B (8,192 channel x 16 st x bf16)
-    decode   |x   |ssm                       |                                     155,648 B
+    decode   | x  |           ssm            |                                     155,648 B
              one slot; a plane for each of 64 layers
              x 24,576 B (4,096 channel x 3 tap x bf16)
              ssm 131,072 B (4,096 channel x 16 st x bf16)

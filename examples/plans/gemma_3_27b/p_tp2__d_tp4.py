@@ -4,20 +4,20 @@ Emitted by kvplan from gemma-3-27b, do not edit:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
 full, a page of the first worker that has one:
-    prefill  |head 0 |head 1 |head 2 |head 3 |head 4 |head 5 |head 6 |head 7 |      65,536 B
+    prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a plane for each of 10 layers
-             8 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0 |head 1 |head 2 |head 3 |                                      32,768 B
+             8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   | head 0| head 1| head 2| head 3|                                      32,768 B
              16 tokens; a plane for each of 10 layers
-             4 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 sliding, a page of the first worker that has one:
-    prefill  |head 0 |head 1 |head 2 |head 3 |head 4 |head 5 |head 6 |head 7 |      65,536 B
+    prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      65,536 B
              16 tokens; a plane for each of 9 layers of sliding.0, one of 6 groups
-             8 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0 |head 1 |head 2 |head 3 |                                      32,768 B
+             8 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   | head 0| head 1| head 2| head 3|                                      32,768 B
              16 tokens; a plane for each of 9 layers of sliding.0, one of 6 groups
-             4 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-3, full: 1 read, 10 spans a kernel block; 640 requests and 20,971,520 B per 1,024 tokens

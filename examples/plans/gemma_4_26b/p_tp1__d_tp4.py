@@ -4,21 +4,22 @@ Emitted by kvplan from gemma-4-26b, do not edit:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
 full, a page of the first worker that has one:
-    prefill  |head 0                         |head 1                         |     131,072 B
+    prefill  |             head 0            |             head 1            |     131,072 B
              32 tokens; a plane for each of 5 layers
-             2 heads, 65,536 B each: 32 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
-               bf16)
-    decode   |head 0         |                                                      32,768 B
+             2 heads, 65,536 B each: [32 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
+               bf16)]
+    decode   |0 |1 |2 |… |15|                                                       32,768 B
              16 tokens; a plane for each of 5 layers
-             1 head, 32,768 B each: 16 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x bf16)
+             1 head, 32,768 B each: [16 tokens, 2,048 B each: k 1,024 B (512 dim x bf16) | v 1,024 B (512 dim x
+               bf16)]
 
 sliding, a page of the first worker that has one:
-    prefill  |head 0 |head 1 |head 2 |head 3 |head 4 |head 5 |head 6 |head 7 |     131,072 B
+    prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     131,072 B
              16 tokens; a plane for each of 5 layers of sliding.0, one of 5 groups
-             8 heads, 16,384 B each: 16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)
-    decode   |head 0 |head 1 |                                                      32,768 B
+             8 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
+    decode   | head 0| head 1|                                                      32,768 B
              16 tokens; a plane for each of 5 layers of sliding.0, one of 5 groups
-             2 heads, 16,384 B each: 16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)
+             2 heads, 16,384 B each: [16 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-3, full: 1 read, 5 spans a run of tokens; 320 requests and 10,485,760 B per 1,024 tokens

@@ -4,21 +4,21 @@ Emitted by kvplan from granite-4.0-h-small, do not edit:
     kvplan compile granite-4.0-h-small --prefill tp=1 --decode tp=2
 
 attention, a page of the first worker that has one:
-    prefill  |head 0 |head 1 |head 2 |head 3 |head 4 |head 5 |head 6 |head 7 |   2,162,688 B
+    prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|   2,162,688 B
              528 tokens; a plane for each of 4 layers
-             8 heads, 270,336 B each: 528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0 |head 1 |head 2 |head 3 |                                   1,081,344 B
+             8 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   | head 0| head 1| head 2| head 3|                                   1,081,344 B
              528 tokens; a plane for each of 4 layers
-             4 heads, 270,336 B each: 528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 270,336 B each: [528 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 mamba, a page of the first worker that has one:
-    prefill  |x|b|c|ssm                                                      |   2,147,840 B, next 2,162,688 B on
+    prefill  |x|b|c|                           ssm                           |   2,147,840 B, next 2,162,688 B on
              one slot; a plane for each of 4 layers of mamba.0, one of 9 groups
              x 49,152 B (128 head x 64 hd x 3 tap x bf16)
              b 768 B (1 group x 128 st x 3 tap x bf16)
              c 768 B (1 group x 128 st x 3 tap x bf16)
              ssm 2,097,152 B (128 head x 64 hd x 128 st x bf16)
-    decode   |x|b|c|ssm                      |                                   1,074,688 B, next 1,081,344 B on
+    decode   |x|b|c|           ssm           |                                   1,074,688 B, next 1,081,344 B on
              one slot; a plane for each of 4 layers of mamba.0, one of 9 groups
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 768 B (1 group x 128 st x 3 tap x bf16)

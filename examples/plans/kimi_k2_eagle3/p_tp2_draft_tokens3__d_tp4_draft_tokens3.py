@@ -4,19 +4,19 @@ Emitted by kvplan from kimi-k2-eagle3, do not edit:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
 attention, a page of the first worker that has one:
-    prefill  |0  |1  |2  |3  |4  |5  |6  |7  |8  |9  |10 |11 |12 |13 |14 |15 |      18,432 B
+    prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a plane for each of 61 layers
              16 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-    decode   |0  |1  |2  |3  |4  |5  |6  |7  |8  |9  |10 |11 |12 |13 |14 |15 |      18,432 B
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      18,432 B
              16 tokens; a plane for each of 61 layers
 
 draft, a page of the first worker that has one:
-    prefill  |head x32                                                       |     262,144 B
+    prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 31   |     262,144 B
              16 tokens; a plane for each of 1 layer
-             32 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |0|1|2|3|4|5|6|7|8|9|1|1|1|1|1|1|                                     131,072 B
+             32 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |  0  |  1  |  2  |  …  |  15 |                                       131,072 B
              16 tokens; a plane for each of 1 layer
-             16 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             16 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-3, attention+draft: 2 reads, 62 spans a kernel block; 3,968 requests and 80,347,136 B per 1,024

@@ -4,21 +4,21 @@ Emitted by kvplan from kimi-linear-48b, do not edit:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
 attention, a page of the first worker that has one:
-    prefill  |token x1,024                     |                                 1,179,648 B
+    prefill  |  0  |  1   |  2   |  …   | 1023 |                                 1,179,648 B
              1,024 tokens; a plane for each of 7 layers
              1,024 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-    decode   |token x1,920                                                   |   2,211,840 B
+    decode   |  token 0  |  token 1   |  token 2   |     …      | token 1919 |   2,211,840 B
              1,920 tokens; a plane for each of 7 layers
              1,920 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
 
 delta, a page of the first worker that has one:
-    prefill  |q|k|v|ssm                      |                                   1,085,440 B, next 1,179,648 B on
+    prefill  |q|k|v|           ssm           |                                   1,085,440 B, next 1,179,648 B on
              one slot; a plane for each of 7 layers of delta.0, one of 3 groups
              q 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
              k 12,288 B (16 key_head x 128 kd x 3 tap x bf16)
              v 12,288 B (16 head x 128 hd x 3 tap x bf16)
              ssm 1,048,576 B (16 head x 128 row x 128 hd x f32)
-    decode   |q|k|v|ssm                                                      |   2,170,880 B, next 2,211,840 B on
+    decode   |q|k|v|                           ssm                           |   2,170,880 B, next 2,211,840 B on
              one slot; a plane for each of 7 layers of delta.0, one of 3 groups
              q 24,576 B (32 key_head x 128 kd x 3 tap x bf16)
              k 24,576 B (32 key_head x 128 kd x 3 tap x bf16)

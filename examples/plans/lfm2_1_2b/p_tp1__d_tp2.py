@@ -4,18 +4,18 @@ Emitted by kvplan from lfm2-1.2b, do not edit:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
 attention, a page of the first worker that has one:
-    prefill  |head 0 |head 1 |head 2 |head 3 |head 4 |head 5 |head 6 |head 7 |      32,768 B
+    prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|      32,768 B
              16 tokens; a plane for each of 6 layers
-             8 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)
-    decode   |head 0 |head 1 |head 2 |head 3 |                                      16,384 B
+             8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
+    decode   | head 0| head 1| head 2| head 3|                                      16,384 B
              16 tokens; a plane for each of 6 layers
-             4 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)
+             4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
 
 conv, a page of the first worker that has one:
-    prefill  |x                                                              |       8,192 B, next 32,768 B on
+    prefill  |                               x                               |       8,192 B, next 32,768 B on
              one slot; a plane for each of 5 layers of conv.0, one of 2 groups
              x 8,192 B (2,048 channel x 2 tap x bf16)
-    decode   |x                              |                                       4,096 B, next 16,384 B on
+    decode   |               x               |                                       4,096 B, next 16,384 B on
              one slot; a plane for each of 5 layers of conv.0, one of 2 groups
              x 4,096 B (1,024 channel x 2 tap x bf16)
 

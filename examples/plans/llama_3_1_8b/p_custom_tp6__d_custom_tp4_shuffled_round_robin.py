@@ -6,10 +6,10 @@ Emitted by kvplan from llama-3.1-8b, do not edit:
         --decode engine=custom,tp=4,order=shuffled,copies=round_robin
 
 attention, a page of the first worker that has one:
-    prefill  |head 0                         |                                       8,192 B; on others 16,384 B
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B; on others 16,384 B
              16 tokens; a plane for each of 32 layers
-             1 head, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |k                              |v                              |      16,384 B
+             1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |               k               |               v               |      16,384 B
              16 tokens; a plane for each of 32 layers
              k 8,192 B (2 head x 16 dim/8 x 16 token x 8 dim x bf16)
              v 8,192 B (2 head x 2 token/8 x 128 dim x 8 token x bf16)

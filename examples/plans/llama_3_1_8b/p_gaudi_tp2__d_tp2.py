@@ -4,15 +4,15 @@ Emitted by kvplan from llama-3.1-8b, do not edit:
     kvplan compile llama-3.1-8b --prefill engine=gaudi,tp=2 --decode tp=2
 
 attention, a page of the first worker that has one:
-    prefill k |k                                                              |     131,072 B
+    prefill k |                               k                               |     131,072 B
              128 tokens; a plane for each of 32 layers
              k 131,072 B (128 token x 4 head x 128 dim x bf16)
-    prefill v |v                                                              |     131,072 B
+    prefill v |                               v                               |     131,072 B
              128 tokens; a plane for each of 32 layers
              v 131,072 B (128 token x 4 head x 128 dim x bf16)
-    decode   |0  |1  |2  |3  |                                                      32,768 B
+    decode   | 0 | 1 | 2 | 3 |                                                      32,768 B
              16 tokens; a plane for each of 32 layers
-             4 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-1, attention: 1 read, 256 spans a run of tokens; 262,144 requests and 67,108,864 B per 1,024

@@ -4,10 +4,10 @@ Emitted by kvplan from llama-3.1-8b, do not edit:
     kvplan compile llama-3.1-8b --prefill tp=16 --decode tp=16 --elect spread
 
 attention, a page of the first worker that has one:
-    prefill  |head 0                                                         |       8,192 B
+    prefill  |  token 0  |  token 1   |  token 2   |     …      |  token 15  |       8,192 B
              16 tokens; a plane for each of 32 layers
-             1 head, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0                                                         |       8,192 B
+             1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 15  |       8,192 B
              16 tokens; a plane for each of 32 layers
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:

@@ -4,12 +4,12 @@ Emitted by kvplan from llama-3.1-8b, do not edit:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2
 
 attention, a page of the first worker that has one:
-    prefill  |head 0         |head 1         |                                      16,384 B
+    prefill  |     head 0    |     head 1    |                                      16,384 B
              16 tokens; a plane for each of 32 layers
-             2 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0         |head 1         |head 2         |head 3         |      32,768 B
+             2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
              16 tokens; a plane for each of 32 layers
-             4 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-1, attention: 2 reads, 64 spans a kernel block; 4,096 requests and 67,108,864 B per 1,024

@@ -4,12 +4,12 @@ Emitted by kvplan from llama-3.1-8b, do not edit:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2,order=LBNHC
 
 attention, a page of the first worker that has one:
-    prefill  |head 0         |head 1         |                                      16,384 B
+    prefill  |     head 0    |     head 1    |                                      16,384 B
              16 tokens; a plane for each of 32 layers
-             2 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |0  |1  |2  |3  |4  |5  |6  |7  |8  |9  |10 |11 |12 |13 |14 |15 |      32,768 B
+             2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      32,768 B
              16 tokens; a plane for each of 32 layers
-             16 tokens, 2,048 B each: 4 heads, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             16 tokens, 2,048 B each: [4 heads, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-1, attention: 2 reads, 2,048 spans a kernel block; 131,072 requests and 67,108,864 B per 1,024

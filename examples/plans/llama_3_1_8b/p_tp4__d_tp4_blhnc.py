@@ -4,13 +4,13 @@ Emitted by kvplan from llama-3.1-8b, do not edit:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=4,order=BLHNC
 
 attention, a page of the first worker that has one:
-    prefill  |0|                                                                    16,384 B
+    prefill  |0|1|                                                                  16,384 B
              16 tokens; a plane for each of 32 layers
-             2 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |layer x32                                                      |     524,288 B
+             2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |  layer 0  |  layer 1   |  layer 2   |     …      |  layer 31  |     524,288 B
              16 tokens; one plane
-             32 layers, 16,384 B each: 2 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v
-               256 B (128 dim x bf16)
+             32 layers, 16,384 B each: [2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v
+               256 B (128 dim x bf16)]]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-3, attention: 1 read, 32 spans a kernel block; 2,048 requests and 33,554,432 B per 1,024 tokens

@@ -4,12 +4,12 @@ Emitted by kvplan from llama-3.1-8b, do not edit:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=8
 
 attention, a page of the first worker that has one:
-    prefill  |head 0                         |head 1                         |      16,384 B
+    prefill  |             head 0            |             head 1            |      16,384 B
              16 tokens; a plane for each of 32 layers
-             2 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0                         |                                       8,192 B
+             2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |  0  |  1  |  2  |  …  |  15 |                                         8,192 B
              16 tokens; a plane for each of 32 layers
-             1 head, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-7, attention: 1 read, 32 spans a kernel block; 2,048 requests and 16,777,216 B per 1,024 tokens

@@ -4,12 +4,12 @@ Emitted by kvplan from llama-3.3-70b, do not edit:
     kvplan compile llama-3.3-70b --prefill tp=8,pp=2 --decode tp=4
 
 attention, a page of the first worker that has one:
-    prefill  |head 0                         |                                       8,192 B
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                         8,192 B
              16 tokens; a plane for each of 40 layers
-             1 head, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0                         |head 1                         |      16,384 B
+             1 head, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |             head 0            |             head 1            |      16,384 B
              16 tokens; a plane for each of 80 layers
-             2 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-3, attention: 4 reads, 160 spans a kernel block; 10,240 requests and 83,886,080 B per 1,024

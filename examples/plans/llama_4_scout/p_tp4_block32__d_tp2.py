@@ -4,20 +4,20 @@ Emitted by kvplan from llama-4-scout, do not edit:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
 full, a page of the first worker that has one:
-    prefill  |head 0                         |head 1                         |      32,768 B
+    prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a plane for each of 12 layers
-             2 heads, 16,384 B each: 32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0         |head 1         |head 2         |head 3         |      32,768 B
+             2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
              16 tokens; a plane for each of 12 layers
-             4 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 local, a page of the first worker that has one:
-    prefill  |head 0                         |head 1                         |      32,768 B
+    prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a plane for each of 12 layers of local.0, one of 3 groups
-             2 heads, 16,384 B each: 32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0         |head 1         |head 2         |head 3         |      32,768 B
+             2 heads, 16,384 B each: [32 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
              16 tokens; a plane for each of 12 layers of local.0, one of 3 groups
-             4 heads, 8,192 B each: 16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-1, full, local.0, local.1, local.2, each: 2 reads, 48 spans a run of tokens; 3,072 requests and

@@ -4,18 +4,18 @@ Emitted by kvplan from minimax-text-01, do not edit:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
 attention, a page of the first worker that has one:
-    prefill  |head 0         |head 1         |                                     524,288 B
+    prefill  |     head 0    |     head 1    |                                     524,288 B
              512 tokens; a plane for each of 10 layers
-             2 heads, 262,144 B each: 512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0         |head 1         |head 2         |head 3         |   1,048,576 B
+             2 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |     head 0    |     head 1    |     head 2    |     head 3    |   1,048,576 B
              512 tokens; a plane for each of 10 layers
-             4 heads, 262,144 B each: 512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             4 heads, 262,144 B each: [512 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 linear, a page of the first worker that has one:
-    prefill  |state                          |                                     524,288 B
+    prefill  |             state             |                                     524,288 B
              one slot; a plane for each of 10 layers of linear.0, one of 7 groups
              state 524,288 B (16 head x 128 row x 128 column x bf16)
-    decode   |state                                                          |   1,048,576 B
+    decode   |                             state                             |   1,048,576 B
              one slot; a plane for each of 10 layers of linear.0, one of 7 groups
              state 1,048,576 B (32 head x 128 row x 128 column x bf16)
 

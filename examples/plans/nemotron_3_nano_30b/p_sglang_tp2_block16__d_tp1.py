@@ -4,27 +4,27 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit:
     kvplan compile nemotron-3-nano-30b --prefill engine=sglang,tp=2,block=16 --decode tp=1
 
 attention, a page of the first worker that has one:
-    prefill 0 ||                                                                      4,096 B
+    prefill 0 |k|                                                                     4,096 B
              16 tokens; a plane for each of 6 layers
              k 4,096 B (16 token x 1 head x 128 dim x bf16)
-    prefill 1 ||                                                                      4,096 B
+    prefill 1 |v|                                                                     4,096 B
              16 tokens; a plane for each of 6 layers
              v 4,096 B (16 token x 1 head x 128 dim x bf16)
-    decode   |head 0                         |head 1                         |   2,146,304 B
+    decode   |             head 0            |             head 1            |   2,146,304 B
              2,096 tokens; a plane for each of 6 layers
-             2 heads, 1,073,152 B each: 2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
-               bf16)
+             2 heads, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
+               bf16)]
 
 mamba, a page of the first worker that has one:
-    prefill conv ||                                                                     18,432 B
+    prefill conv |x|b|c|                                                                18,432 B
              one slot; a plane for each of 23 layers
              x 12,288 B (32 head x 64 hd x 3 tap x bf16)
              b 3,072 B (4 group x 128 st x 3 tap x bf16)
              c 3,072 B (4 group x 128 st x 3 tap x bf16)
-    prefill ssm |ssm                           |                                    1,048,576 B
+    prefill ssm |             ssm              |                                    1,048,576 B
              one slot; a plane for each of 23 layers
              ssm 1,048,576 B (32 head x 64 hd x 128 st x f32)
-    decode   |x|b|c|ssm                                                      |   2,134,016 B, next 2,146,304 B on
+    decode   |x|b|c|                           ssm                           |   2,134,016 B, next 2,146,304 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 6,144 B (8 group x 128 st x 3 tap x bf16)

@@ -4,22 +4,22 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit:
     kvplan compile nemotron-3-nano-30b --prefill tp=1 --decode tp=4
 
 attention, a page of the first worker that has one:
-    prefill  |head 0                         |head 1                         |   2,146,304 B
+    prefill  |             head 0            |             head 1            |   2,146,304 B
              2,096 tokens; a plane for each of 6 layers
-             2 heads, 1,073,152 B each: 2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
-               bf16)
-    decode   |head 0         |                                                     540,672 B
+             2 heads, 1,073,152 B each: [2,096 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
+               bf16)]
+    decode   |0 |1 |2 |… |10|                                                      540,672 B
              1,056 tokens; a plane for each of 6 layers
-             1 head, 540,672 B each: 1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 mamba, a page of the first worker that has one:
-    prefill  |x|b|c|ssm                                                      |   2,134,016 B, next 2,146,304 B on
+    prefill  |x|b|c|                           ssm                           |   2,134,016 B, next 2,146,304 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 6,144 B (8 group x 128 st x 3 tap x bf16)
              c 6,144 B (8 group x 128 st x 3 tap x bf16)
              ssm 2,097,152 B (64 head x 64 hd x 128 st x f32)
-    decode   |x|b|c|ssm      |                                                     533,504 B, next 540,672 B on
+    decode   |x|b|c|   ssm   |                                                     533,504 B, next 540,672 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
              b 1,536 B (2 group x 128 st x 3 tap x bf16)

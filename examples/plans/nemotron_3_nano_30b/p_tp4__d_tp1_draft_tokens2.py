@@ -4,29 +4,26 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
 attention, a page of the first worker that has one:
-    prefill  |head 0         |                                                     540,672 B
+    prefill  |0 |1 |2 |… |10|                                                      540,672 B
              1,056 tokens; a plane for each of 6 layers
-             1 head, 540,672 B each: 1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |head 0                         |head 1                         |   2,162,688 B
+             1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |             head 0            |             head 1            |   2,162,688 B
              2,112 tokens; a plane for each of 6 layers
-             2 heads, 1,081,344 B each: 2,112 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
-               bf16)
+             2 heads, 1,081,344 B each: [2,112 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
+               bf16)]
 
 mamba, a page of the first worker that has one:
-    prefill  |x|b|c|ssm     |                                                      533,504 B, next 540,672 B on
+    prefill  |x|b|c|  ssm   |                                                      533,504 B, next 540,672 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
              b 1,536 B (2 group x 128 st x 3 tap x bf16)
              c 1,536 B (2 group x 128 st x 3 tap x bf16)
              ssm 524,288 B (16 head x 64 hd x 128 st x f32)
-    decode   |x|p|b|p|c|p|ssm                                                |   2,158,592 B, next 2,162,688 B on
+    decode   |x|b|c|                           ssm                           |   2,158,592 B, next 2,162,688 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
-             x 40,956 B (64 head x 64 hd x 3 tap x bf16)
-             padding 4 B
-             b 10,236 B (8 group x 128 st x 3 tap x bf16)
-             padding 4 B
-             c 10,236 B (8 group x 128 st x 3 tap x bf16)
-             padding 4 B
+             x 24,576 B (64 head x 64 hd x 3 tap x bf16), 64 hds of 6 B, 10 B apart
+             b 6,144 B (8 group x 128 st x 3 tap x bf16), 128 sts of 6 B, 10 B apart
+             c 6,144 B (8 group x 128 st x 3 tap x bf16), 128 sts of 6 B, 10 B apart
              ssm 2,097,152 B (64 head x 64 hd x 128 st x f32)
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:

@@ -7,21 +7,21 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit:
         --decode tp=1,kv_dtype=fp8,kernel_block=16
 
 attention, a page of the first worker that has one:
-    prefill  |head 0                         |                                       4,096 B
+    prefill  |  0  |  1  |  2  |  …  |  15 |                                         4,096 B
              16 tokens, 131 of them make a logical block of 2,096; a plane for each of 6 layers
-             1 head, 4,096 B each: 16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)
-    decode   |head 0                         |head 1                         |       8,192 B
+             1 head, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
+    decode   |             head 0            |             head 1            |       8,192 B
              16 tokens, 261 of them make a logical block of 4,176; a plane for each of 6 layers
-             2 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)
+             2 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
 
 mamba, a page of the first worker that has one:
-    prefill  |x|b|c|ssm      |                                                     533,504 B, next 536,576 B on
+    prefill  |x|b|c|   ssm   |                                                     533,504 B, next 536,576 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
              x 6,144 B (16 head x 64 hd x 3 tap x bf16)
              b 1,536 B (2 group x 128 st x 3 tap x bf16)
              c 1,536 B (2 group x 128 st x 3 tap x bf16)
              ssm 524,288 B (16 head x 64 hd x 128 st x f32)
-    decode   |x|b|c|ssm                                                      |   2,134,016 B, next 2,138,112 B on
+    decode   |x|b|c|                           ssm                           |   2,134,016 B, next 2,138,112 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
              x 24,576 B (64 head x 64 hd x 3 tap x bf16)
              b 6,144 B (8 group x 128 st x 3 tap x bf16)

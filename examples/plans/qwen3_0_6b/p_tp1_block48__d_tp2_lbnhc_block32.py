@@ -4,12 +4,12 @@ Emitted by kvplan from qwen3-0.6b, do not edit:
     kvplan compile qwen3-0.6b --prefill tp=1,block=48 --decode tp=2,order=LBNHC,block=32
 
 attention, a page of the first worker that has one:
-    prefill  |head 0 |head 1 |head 2 |head 3 |head 4 |head 5 |head 6 |head 7 |     196,608 B
+    prefill  | head 0| head 1| head 2| head 3| head 4| head 5| head 6| head 7|     196,608 B
              48 tokens; a plane for each of 28 layers
-             8 heads, 24,576 B each: 48 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
-    decode   |token x32           |                                                 65,536 B
+             8 heads, 24,576 B each: [48 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   | 0 | 1 | 2 | … | 31|                                                  65,536 B
              32 tokens; a plane for each of 28 layers
-             32 tokens, 2,048 B each: 4 heads, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)
+             32 tokens, 2,048 B each: [4 heads, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-1, attention: 1 read, 112 spans a run of tokens; 114,688 requests and 58,720,256 B per 1,024

@@ -4,21 +4,22 @@ Emitted by kvplan from qwen3-next-80b, do not edit:
     kvplan compile qwen3-next-80b --prefill tp=2 --decode tp=1,conv=SD
 
 attention, a page of the first worker that has one:
-    prefill  |head 0                         |                                     557,056 B
+    prefill  |  0  |  1  |  2  |  …  | 543 |                                       557,056 B
              544 tokens; a plane for each of 12 layers
-             1 head, 557,056 B each: 544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)
-    decode   |head 0                         |head 1                         |   1,114,112 B
+             1 head, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)]
+    decode   |             head 0            |             head 1            |   1,114,112 B
              544 tokens; a plane for each of 12 layers
-             2 heads, 557,056 B each: 544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x bf16)
+             2 heads, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x
+               bf16)]
 
 delta, a page of the first worker that has one:
-    prefill  |q|k|v|ssm                      |                                     548,864 B, next 557,056 B on
+    prefill  |q|k|v|           ssm           |                                     548,864 B, next 557,056 B on
              one slot; a plane for each of 12 layers of delta.0, one of 3 groups
              q 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
              k 6,144 B (8 key_head x 128 kd x 3 tap x bf16)
              v 12,288 B (16 head x 128 hd x 3 tap x bf16)
              ssm 524,288 B (16 head x 128 hd x 128 kd x bf16)
-    decode   |0|1|2|ssm                                                      |   1,097,728 B, next 1,114,112 B on
+    decode   |0|1|2|                           ssm                           |   1,097,728 B, next 1,114,112 B on
              one slot; a plane for each of 12 layers of delta.0, one of 3 groups
              3 taps, 16,384 B each: q 4,096 B (16 key_head x 128 kd x bf16) | k 4,096 B (16 key_head x 128 kd x
                bf16) | v 8,192 B (32 head x 128 hd x bf16)

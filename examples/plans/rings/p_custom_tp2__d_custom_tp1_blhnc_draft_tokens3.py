@@ -7,36 +7,36 @@ Emitted by kvplan from rings, do not edit:
         --layouts LAYOUTS
 
 attention, a page of the first worker that has one:
-    prefill  |0  |1  |2  |3  |                                                      16,384 B
+    prefill  | 0 | 1 | 2 | 3 |                                                      16,384 B
              16 tokens; a plane for each of 2 layers
-             4 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)
-    decode   |layer 0                        |layer 1                        |      65,536 B
+             4 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128 B (64 dim x bf16)]
+    decode   |            layer 0            |            layer 1            |      65,536 B
              16 tokens; one plane
-             2 layers, 32,768 B each: 8 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x bf16) | v 128
-               B (64 dim x bf16)
+             2 layers, 32,768 B each: [8 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x bf16) | v
+               128 B (64 dim x bf16)]]
 
 keys, a page of the first worker that has one:
-    prefill  |k              |                                                         512 B
+    prefill  |       k       |                                                         512 B
              4 tokens; a ring of 4 tokens; a plane for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
-    decode   |k                                                              |       2,048 B
+    decode   |                               k                               |       2,048 B
              8 tokens; a ring of 8 tokens; one plane
              k 2,048 B (2 layer x 8 token x 64 dim x bf16)
 
 scores, a page of the first worker that has one:
-    prefill  |0  |1  |2  |3  |4  |5  |6  |7  |                                       4,096 B
+    prefill  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |                                       4,096 B
              8 tokens; a ring of 8 tokens; a plane for each of 2 layers
              8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
-    decode   |layer 0                        |layer 1                        |       8,192 B
+    decode   |            layer 0            |            layer 1            |       8,192 B
              8 tokens; a ring of 8 tokens; one plane
-             2 layers, 4,096 B each: 8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)
+             2 layers, 4,096 B each: [8 tokens, 512 B each: kv 256 B (64 dim x f32) | score 256 B (64 dim x f32)]
 
 tail, a page of the first worker that has one:
-    prefill  |k      |gate   |                                                       1,024 B
+    prefill  |   k   |  gate |                                                       1,024 B
              4 tokens; a ring of 4 tokens; a plane for each of 2 layers
              k 512 B (4 token x 64 dim x bf16)
              gate 512 B (4 token x 64 dim x bf16)
-    decode   |layer 0                        |layer 1                        |       4,096 B
+    decode   |            layer 0            |            layer 1            |       4,096 B
              8 tokens; a ring of 8 tokens; one plane
              2 layers, 2,048 B each: k 1,024 B (8 token x 64 dim x bf16) | gate 1,024 B (8 token x 64 dim x bf16)
 

@@ -4,20 +4,20 @@ Emitted by kvplan from whisper-large-v3, do not edit:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
 attention, a page of the first worker that has one:
-    prefill  |head x20                                                       |      81,920 B
+    prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a plane for each of 32 layers
-             20 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)
-    decode   |0 |1 |2 |3 |4  |5 |6 |7 |8 |9  |                                      40,960 B
+             20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
+    decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
              16 tokens; a plane for each of 32 layers
-             10 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)
+             10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
 
 cross, a page of the first worker that has one:
-    prefill  |head x20                                                       |      81,920 B
+    prefill  |   head 0  |   head 1   |   head 2   |     …      |  head 19   |      81,920 B
              16 tokens; a plane for each of 32 layers
-             20 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)
-    decode   |0 |1 |2 |3 |4  |5 |6 |7 |8 |9  |                                      40,960 B
+             20 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
+    decode   |  0  |  1  |  2  |  …  |  9  |                                        40,960 B
              16 tokens; a plane for each of 32 layers
-             10 heads, 4,096 B each: 16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)
+             10 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (64 dim x f16) | v 128 B (64 dim x f16)]
 
 What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
     decode workers 0-1, attention, cross, each: 1 read, 32 spans a kernel block; 2,048 requests and 83,886,080 B per

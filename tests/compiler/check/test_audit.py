@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,22 +13,24 @@ from hypothesis import given, note, settings
 from tests.paths import ROOT
 from tests.random_sides.draw import Case, cases
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table
 
 from kvplan.compiler.api import Compiled, compile_bound, compile_pair
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.audit.audit import Survey, apply, audit, fill, survey, verdict
 from kvplan.compiler.check.audit.verdict import Verdict
-from kvplan.compiler.check.request import Copy, Ids, Request, Slot
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.dsl.library import load
+from kvplan.plan.block_tables import Slot
 
 TEXT = "layer { block { head { token { k[dim] } pad(2) } } }"
 STRIDE, ROW = 20, 10
 # Four tokens of a head are 8 bytes, then 2 of padding; a decode page has the two heads that two prefill workers hold.
 # Block 0 of decode holds tokens 0-3, of which 0 is not asked for; block 6 tokens 4-7, of which 7 lies beyond.
-REQUEST = Request((1, 7), {"c": Ids(0, (5, 6)), "s": Slot(2, 7)}, {"c": Ids(0, (0, 6)), "s": Slot(1, 7)})
+REQUEST = ask((1, 7), {"c": block_table(0, (5, 6)), "s": Slot(2, 7)}, {"c": block_table(0, (0, 6)), "s": Slot(1, 7)})
 
 
 def bound(tp: int) -> BoundSide:
@@ -139,6 +142,14 @@ def test_whole_blocks_padding_and_tokens_beyond_the_end_may_be_written() -> None
     assert "2 bytes beyond what is needed written, too; 2 bytes of padding written, too" in said.text()
 
 
+def test_a_row_that_is_not_full_is_not_needed() -> None:
+    c = cache("layer { block { token { k } } }", tensor("k", 1, token=0), kernel=4)
+    rows = replace(c, tensors=tuple(replace(t, tokens_per_row=4) for t in c.tensors))
+    both, table = (side([rows]), side([rows])), {"c": block_table(0, (1,))}
+    assert audit(*both, ask((0, 3), table, table), []).bytes == 0
+    assert audit(*both, ask((0, 4), table, table), []).missing == 1
+
+
 @pytest.mark.parametrize("block", [1, 5, 7, 1000])
 def test_another_block_is_outside(block: int) -> None:
     said = run([*good(), Copy(0, "c.2", 50, 0, "c.2", block * STRIDE + 4, 6)])
@@ -163,7 +174,7 @@ def test_findings_are_limited_and_the_rest_is_counted() -> None:
 
 
 def test_a_whole_hit_needs_nothing_and_its_state_may_not_be_written() -> None:
-    request = Request((7, 7), REQUEST.prefill, REQUEST.decode)
+    request = ask((7, 7), REQUEST.prefill, REQUEST.decode)
     assert audit(bound(2), bound(1), request, []).right
     assert counts(audit(bound(2), bound(1), request, good()[:1])) == {"before": 12}
 
@@ -225,8 +236,8 @@ def test_a_trace_is_right(model: str, prefill: str, decode: str, tokens: tuple[i
 
 def test_neighbours_may_be_joined_across_pages() -> None:
     made = compiled("llama-3.1-8b", "tp=2", "tp=2")
-    tables = {"attention": Ids(0, (4, 5, 6, 9))}
-    request = Request((0, 60), tables, tables)
+    tables = {"attention": block_table(0, (4, 5, 6, 9))}
+    request = ask((0, 60), tables, tables)
     apart = copies(made.plan, request)
     together = joined(apart)
     assert max(c.bytes for c in together) > 2 * max(c.bytes for c in apart[:3])
@@ -238,7 +249,7 @@ def test_neighbours_may_be_joined_across_pages() -> None:
 def test_tails_behind_pages_may_be_copied_from_tails_only() -> None:
     text = "layer { block { k[dim] } }"
     prefill, decode = (side([cache(text, tensor("k", 1, dim=6), stride=8)]) for _ in range(2))
-    request = Request((0, 4), {"c": Slot(1, 4)}, {"c": Slot(2, 4)})
+    request = ask((0, 4), {"c": Slot(1, 4)}, {"c": Slot(2, 4)})
     assert counts(audit(prefill, decode, request, [Copy(0, "c.0", 8, 0, "c.0", 16, 8)])) == {"padding": 2}
     tail = [Copy(0, "c.0", 8, 0, "c.0", 16, 6), Copy(0, "c.0", 8, 0, "c.0", 22, 2)]
     assert counts(audit(prefill, decode, request, tail)) == {"outside": 2}

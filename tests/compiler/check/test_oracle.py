@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import block_table
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import paged
 from kvplan.compiler.check.oracle import planes, share
-from kvplan.compiler.check.request import Ids
 
 HEADS, N, DIM, LAYERS = 4, 16, 8, 3
 C = 2 * DIM * 2
@@ -159,7 +159,7 @@ def test_align_counts_from_the_enclosing_braces() -> None:
 def test_kernel_blocks_of_a_logical_block() -> None:
     c = cache("layer { block { k[token] } }", tensor("k", 1, token=0), kernel=16)
     s = side([c], [group((c, (0,)), ratio=131)])
-    found = paged(s, s.workers[0], s.groups[0], Ids(1, (7, None, 3)))
+    found = paged(s, s.workers[0], s.groups[0], block_table(1, (7, None, 3)))
     assert found.ids.tolist() == [*range(3 * 131, 4 * 131), *range(7 * 131, 8 * 131)]
     assert found.token[131, 0] == 2096
     assert found.token[0, 5] == 3 * 2096 + 5
@@ -168,7 +168,7 @@ def test_kernel_blocks_of_a_logical_block() -> None:
 def test_tokens_go_round_the_workers_in_turns() -> None:
     """Two workers, blocks of 4 tokens each, turns of 2: block position 0 holds tokens 0-7."""
     s = side([cache("layer { block { k[token] } }", tensor("k", 1, token=0), kernel=4)], tp=2, dcp=2, chunk=2)
-    first, second = (paged(s, w, s.groups[0], Ids(0, (5, 2))) for w in s.workers)
+    first, second = (paged(s, w, s.groups[0], block_table(0, (5, 2))) for w in s.workers)
     assert first.ids.tolist() == second.ids.tolist() == [2, 5]
     assert first.token.tolist() == [[8, 9, 12, 13], [0, 1, 4, 5]]
     assert second.token.tolist() == [[10, 11, 14, 15], [2, 3, 6, 7]]

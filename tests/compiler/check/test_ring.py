@@ -13,7 +13,6 @@ from kvplan.compiler.api import Compiled, compile_bound, compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.check.audit.audit import audit
 from kvplan.compiler.check.balance import uneven
-from kvplan.compiler.check.request import Request
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
@@ -21,11 +20,12 @@ from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.explain.describe import describe_side
 from kvplan.compiler.explain.diff import diff
-from kvplan.compiler.paging.rings import oldest, room
 from kvplan.compiler.prove.parse import parse
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.needs import oldest, room
+from kvplan.plan.request import Request
 from kvplan.plan.types import ALL, Needs
 
 KIND = """kvplan: 1

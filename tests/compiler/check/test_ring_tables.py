@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table, plain, ring_table
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.audit.audit import audit
-from kvplan.compiler.check.request import Ids, Request, Ring, Slot, parse_text
+from kvplan.compiler.check.request import parse_text
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, trace
 from kvplan.compiler.errors import BadInput, CompileError
+from kvplan.plan.block_tables import Slot
 from kvplan.plan.types import Needs
 
 TEXT = "layer { block { token { k } } }"
@@ -28,19 +30,19 @@ def sided(kernel: int, ring: int, ratio: int = 1) -> BoundSide:
 
 
 SIDES = sided(4, 8), sided(3, 6)
-GOOD = Request((0, 20), {"c": Ring((3, 1), 21)}, {"c": Ring((0, 5), 20)})
+GOOD = ask((0, 20), {"c": ring_table((3, 1), 21)}, {"c": ring_table((0, 5), 20)})
 BAD: dict[str, tuple[str, str, Any]] = {
-    "a table of blocks": ("Q009", "prefill", Ids(0, (3, 1, 4, 2, 5))),
+    "a table of blocks": ("Q009", "prefill", block_table(0, (3, 1, 4, 2, 5))),
     "a slot": ("Q009", "decode", Slot(1, 20)),
-    "too few blocks": ("Q016", "prefill", Ring((3,), 20)),
-    "too many blocks": ("Q016", "decode", Ring((3, 1, 2), 20)),
-    "read before the end": ("Q010", "prefill", Ring((3, 1), 19)),
-    "written before the end": ("Q010", "decode", Ring((3, 1), 19)),
-    "written behind the end": ("Q010", "decode", Ring((3, 1), 21)),
-    "gone on": ("Q017", "prefill", Ring((3, 1), 24)),
-    "gone on for long": ("Q017", "prefill", Ring((3, 1), 2**31 - 1)),
-    "a needed block that is not there": ("Q011", "decode", Ring((0, None), 20)),
-    "a block twice": ("Q013", "decode", Ring((5, 5), 20)),
+    "too few blocks": ("Q016", "prefill", ring_table((3,), 20)),
+    "too many blocks": ("Q016", "decode", ring_table((3, 1, 2), 20)),
+    "read before the end": ("Q010", "prefill", ring_table((3, 1), 19)),
+    "written before the end": ("Q010", "decode", ring_table((3, 1), 19)),
+    "written behind the end": ("Q010", "decode", ring_table((3, 1), 21)),
+    "gone on": ("Q017", "prefill", ring_table((3, 1), 24)),
+    "gone on for long": ("Q017", "prefill", ring_table((3, 1), 2**31 - 1)),
+    "a needed block that is not there": ("Q011", "decode", ring_table((0, None), 20)),
+    "a block twice": ("Q013", "decode", ring_table((5, 5), 20)),
 }
 
 
@@ -63,7 +65,7 @@ def test_a_block_beyond_the_pool() -> None:
 
 def test_a_ring_may_lack_what_is_not_needed() -> None:
     """Tokens 18 and 19 lie in block 0 of the decode ring; a prefill ring stands a little later."""
-    request = Request((18, 20), {"c": Ring((3, 1), 23)}, {"c": Ring((2, None), 20)})
+    request = ask((18, 20), {"c": ring_table((3, 1), 23)}, {"c": ring_table((2, None), 20)})
     check(request, *SIDES)
     plan = compile_bound(*SIDES).plan
     found = [(c.from_offset, c.to_offset, c.bytes) for c in copies(plan, request)]
@@ -73,14 +75,14 @@ def test_a_ring_may_lack_what_is_not_needed() -> None:
 
 def test_rings_as_json() -> None:
     text = {"tokens": [0, 20], "prefill": {"c": {"ids": [3, 1], "at": 21}}, "decode": {"c": {"ids": [0, 5], "at": 20}}}
-    assert parse_text(json.dumps(text)) == GOOD
+    assert plain(parse_text(json.dumps(text))) == plain(GOOD)
     for table in ({"ids": [3, 1], "at": -1}, {"ids": 3, "at": 1}, {"at": 1}, {"ids": [], "at": 1, "first": 0}):
         with pytest.raises(BadInput, match=r"Q00[256]"):
             parse_text(json.dumps({**text, "decode": {"c": table}}))
 
 
 def test_copies_that_do_not_wrap_are_convicted() -> None:
-    request = replace(GOOD, prefill={"c": Ring((3, 1), 20)})
+    request = replace(GOOD, prefill={"c": ring_table((3, 1), 20)})
     plan = compile_bound(*SIDES).plan
     right = copies(plan, request)
     assert simulate(plan, *SIDES, right, request).right

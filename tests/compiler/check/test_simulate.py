@@ -8,25 +8,28 @@ from typing import Any
 
 import pytest
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import Copy, Ids, Request, Slot
+from kvplan.compiler.check.audit.verdict import Verdict
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.simulate import simulate
-from kvplan.compiler.check.simulate_report import SimulationReport
 from kvplan.compiler.check.trace import copies as trace
+from kvplan.plan.block_tables import Slot
 
 TEXT = "layer { block { head { token { k[dim] } pad(2) } } }"
 STRIDE, ROW = 20, 10
 # Four tokens of a head are 8 bytes, then 2 of padding; a decode page has the two heads that two prefill workers hold.
-REQUEST = Request((1, 8), {"c": Ids(0, (5, 3)), "s": Slot(2, 8)}, {"c": Ids(0, (0, 6)), "s": Slot(1, 8)})
-PLAN: Any = SimpleNamespace(skipped=(), reads=())
+REQUEST = ask((1, 8), {"c": block_table(0, (5, 3)), "s": Slot(2, 8)}, {"c": block_table(0, (0, 6)), "s": Slot(1, 8)})
+PLAN: Any = SimpleNamespace(reads=())
 
 
-def bound(tp: int) -> BoundSide:
+def bound(tp: int, state: bool = True) -> BoundSide:
     c = cache(TEXT, tensor("k", 1, {"head": "tp"}, head=2, token=0, dim=2), layers=(0, 2), kernel=4)
     s = cache("layer { block { z[st] } }", tensor("z", 4, st=3), name="s", layers=(1,))
-    return side([c, s], [group((c, c.layers)), group((s, s.layers))], tp=tp)
+    caches = [c, s] if state else [c]
+    return side(caches, [group((each, each.layers)) for each in caches], tp=tp)
 
 
 def good() -> list[Copy]:
@@ -40,7 +43,7 @@ def good() -> list[Copy]:
     return found
 
 
-def run(copies: list[Copy]) -> SimulationReport:
+def run(copies: list[Copy]) -> Verdict:
     return simulate(PLAN, bound(2), bound(1), copies, REQUEST)
 
 
@@ -49,8 +52,7 @@ def test_right_copies_are_right() -> None:
     assert report.right, report.text()
     assert (report.bytes, report.planes, report.workers, report.copies) == (2 * 2 * 14 + 12, 3, 1, 9)
     assert report.text() == (
-        "compared 68 bytes in 3 planes of 1 decode worker, written by 9 copies: "
-        "each written once, from its own coordinate"
+        "OK: 68 needed bytes in 3 planes of 1 decode worker, 9 copies: each written once, from its own coordinate"
     )
 
 
@@ -113,44 +115,90 @@ def test_a_copy_of_another_worker_plane_or_length_is_found(change: dict[str, Any
 def test_tokens_before_the_first_one_asked_for_may_not_be_written() -> None:
     extra = Copy(0, "c.0", 5 * ROW, 0, "c.0", 0, 2)
     report = run([*good(), extra])
-    assert (report.right, report.outside, report.missing) == (False, 2, 0)
-    assert report.first == (
-        "decode worker 0 · layer 0 · c.k · head 0 · token 0 · dim 0: "
-        "holds layer 0 · c.k · head 0 · token 0 · dim 0, written 1 times"
-    )
+    assert (report.right, report.before, report.missing, report.loose) == (False, 2, 0, 2)
+    assert [finding.line() for finding in report.findings] == [
+        "decode worker 0 · layer 0 · c.k · head 0 · token 0 · dim 0: is written, and lies before the first token asked "
+        "for; 2 bytes like it (copy 9)",
+        "decode worker 0 · layer 0 · c.k · head 0 · token 0 · dim 0: a copy begins or ends here, where nothing is "
+        "needed; 2 bytes like it (copy 9)",
+    ]
+
+
+def test_tokens_beyond_the_last_one_asked_for_may_not_be_written() -> None:
+    request = ask((1, 7), {**REQUEST.prefill, "s": Slot(2, 7)}, {**REQUEST.decode, "s": Slot(1, 7)})
+    report = simulate(PLAN, bound(2), bound(1), good(), request)
+    assert (report.right, report.faults, report.beyond, report.loose) == (False, ("beyond", "loose"), 8, 4)
+
+
+def test_a_copy_lies_in_one_page_on_either_side() -> None:
+    """Blocks that are neighbours on both sides: the bytes would be right, but only by the choice of blocks."""
+    c = cache("layer { block { token { k[dim] } } }", tensor("k", 1, token=0, dim=2), kernel=4)
+    both, tables = (side([c]), side([c])), {"c": block_table(0, (1, 2))}
+    request = ask((0, 8), tables, tables)
+    assert simulate(
+        PLAN, *both, [Copy(0, "c.0", 8, 0, "c.0", 8, 8), Copy(0, "c.0", 16, 0, "c.0", 16, 8)], request
+    ).right
+    assert not simulate(PLAN, *both, [Copy(0, "c.0", 8, 0, "c.0", 8, 16)], request).right
 
 
 def test_padding_may_be_crossed_where_it_faces_padding() -> None:
     pair = bound(2), bound(2)
     copies = [Copy(0, "s.1", 24, w, "s.1", 12, 12) for w in (0, 1)]
-    ids: Any = {"c": Ids(0, (5, 6)), "s": Slot(2, 8)}
-    request = Request((0, 8), ids, {"c": Ids(0, (1, 2)), "s": Slot(1, 8)})
+    ids: Any = {"c": block_table(0, (5, 6)), "s": Slot(2, 8)}
+    request = ask((0, 8), ids, {"c": block_table(0, (1, 2)), "s": Slot(1, 8)})
     whole = [Copy(w, f"c.{n}", 5 * ROW, w, f"c.{n}", ROW, 8) for w in (0, 1) for n in (0, 2)]
     whole += [Copy(w, f"c.{n}", 6 * ROW, w, f"c.{n}", 2 * ROW, 8) for w in (0, 1) for n in (0, 2)]
     assert simulate(PLAN, *pair, copies + whole, request).right
     into_padding = [c._replace(bytes=10) for c in whole]
     report = simulate(PLAN, *pair, copies + into_padding, request)
-    assert (report.right, report.loose, report.bridged, report.outside) == (False, 8, 16, 0)
+    assert (report.right, report.faults, report.loose, report.padding) == (False, ("loose",), 8, 16)
     inside = cache("layer { block { head { k[dim] pad(2) } } }", tensor("k", 1, head=2, dim=2), layers=(0,))
     state = side([inside])
-    asked = Request((0, 8), {"c": Slot(0, 8)}, {"c": Slot(0, 8)})
+    asked = ask((0, 8), {"c": Slot(0, 8)}, {"c": Slot(0, 8)})
     bridge = simulate(PLAN, state, state, [Copy(0, "c.0", 0, 0, "c.0", 0, 6)], asked)
-    assert (bridge.right, bridge.bridged, bridge.bytes) == (True, 2, 4)
+    assert (bridge.right, bridge.padding, bridge.bytes) == (True, 2, 4)
 
 
-def test_skipped_caches_are_not_needed_and_not_written() -> None:
-    plan: Any = SimpleNamespace(skipped=("s",), reads=())
-    assert simulate(plan, bound(2), bound(1), good()[1:], REQUEST).right
-    assert not simulate(plan, bound(2), bound(1), good(), REQUEST).right
+def test_padding_may_not_be_written_from_data() -> None:
+    text = "layer { block { a[dim] pad(2) b[dim] } }"
+    dense = cache("layer { block { a[dim] b[dim] } }", tensor("a", 1, dim=2), tensor("b", 1, dim=2))
+    both = side([dense]), side([cache(text, tensor("a", 1, dim=2), tensor("b", 1, dim=2))])
+    tables = {"c": Slot(0, 4)}
+    made = [Copy(0, "c.0", 0, 0, "c.0", 0, 2), Copy(0, "c.0", 2, 0, "c.0", 4, 2)]
+    request = ask((0, 4), tables, tables)
+    assert simulate(PLAN, *both, made, request).right
+    report = simulate(PLAN, *both, [made[0]._replace(bytes=4), made[1]], request)
+    assert (report.right, report.spilled, report.loose) == (False, 2, 1)
+    assert report.findings[0].text == "plane c.0 · offset 2 · padding: is written, and not from padding"
+
+
+def test_caches_that_prefill_lacks_are_not_needed_and_not_written() -> None:
+    assert simulate(PLAN, bound(2, state=False), bound(1), good()[1:], REQUEST).right
+    report = simulate(PLAN, bound(2, state=False), bound(1), good(), REQUEST)
+    assert (report.faults, report.outside) == (("outside",), 12)
 
 
 def test_readers_that_crowd_on_one_of_equal_holders_are_seen() -> None:
     c = cache(TEXT, tensor("k", 1, head=2, token=0, dim=2), kernel=4)
     sides = side([c], tp=4), side([c], tp=4)
-    request = Request((0, 8), {"c": Ids(0, (5, 3))}, {"c": Ids(0, (0, 6))})
+    request = ask((0, 8), {"c": block_table(0, (5, 3))}, {"c": block_table(0, (0, 6))})
     plan = compile_bound(*sides).plan
     assert simulate(plan, *sides, trace(plan, request), request).right
     crowded = replace(plan, reads=tuple(tuple(replace(read, worker=1) for read in reads) for reads in plan.reads))
     report = simulate(crowded, *sides, trace(crowded, request), request)
-    assert (report.right, report.uneven, report.wrong, report.missing) == (False, 1, 0, 0)
-    assert report.first == "c.k: readers of workers that hold the same: {0: 0, 1: 4, 2: 0, 3: 0}"
+    assert (report.right, report.faults) == (False, ())
+    assert report.crowded == ("c.k: readers of workers that hold the same: {0: 0, 1: 4, 2: 0, 3: 0}",)
+    assert report.text().endswith(f"1 crowded\n  {report.crowded[0]}")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (Verdict(1, 1, 1, 1), "OK: 1 needed byte in 1 plane of 1 decode worker, 1 copy: "),
+        (Verdict(2, 1000, 1234, 68), "OK: 68 needed bytes in 1,000 planes of 2 decode workers, 1,234 copies: "),
+        (Verdict(1, 0, 0, 0), "OK: 0 needed bytes in 0 planes of 1 decode worker, 0 copies: "),
+    ],
+)
+def test_counts_agree_with_their_words(verdict: Verdict, words: str) -> None:
+    assert verdict.right
+    assert verdict.text().startswith(words)

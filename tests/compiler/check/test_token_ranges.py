@@ -9,17 +9,18 @@ from random import Random
 
 import pytest
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table, plain_ids
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import Ids, Request
+from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
-from kvplan.compiler.check.simulate_report import SimulationReport
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput
-from kvplan.plan.types import Plan
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks, Plan
 
 HEADS_FIRST = "layer { block { head { token { k[dim] } } } }"
 TOKENS_FIRST = "layer { block { token { head { k[dim] } pad(1) } } }"
@@ -85,7 +86,7 @@ def plan(paging: Paging) -> Plan:
     return compile_bound(*sides(paging)).plan
 
 
-def moved(paging: Paging, request: Request) -> SimulationReport:
+def moved(paging: Paging, request: Request) -> Verdict:
     """What the plan's copies come to for a request that fits."""
     check(request, *sides(paging))
     return simulate(plan(paging), *sides(paging), copies(plan(paging), request), request)
@@ -119,7 +120,7 @@ def test_single_tokens_and_whole_hits(name: str) -> None:
         assert (none.right, none.copies) == (True, 0)
 
 
-def table(size: int, first: int, end: int, order: Random, begin: int | None = None, behind: int = 0) -> Ids:
+def table(size: int, first: int, end: int, order: Random, begin: int | None = None, behind: int = 0) -> Blocks:
     """Block ids in no order for tokens [first, end); the table begins at `begin`, with nulls before the first needed.
 
     `behind` blocks follow the last one needed.
@@ -127,7 +128,7 @@ def table(size: int, first: int, end: int, order: Random, begin: int | None = No
     low, high = first // size, -(-end // size) + behind
     begin = low if begin is None else begin
     ids: list[int | None] = list(order.sample(range(3 * high + 3), high - begin))
-    return Ids(begin, tuple([None] * (low - begin) + ids[low - begin :]))
+    return block_table(begin, tuple([None] * (low - begin) + ids[low - begin :]))
 
 
 @pytest.mark.parametrize("name", PAGINGS)
@@ -139,7 +140,7 @@ def test_tables_clipped_differently(name: str, clipped: str) -> None:
     for first, end in ((top - 1, top + 2), (top // 2 + 1, top), (1, top + 1)):
         begin = {word: None if clipped in (word, "both") else 0 for word in ("prefill", "decode")}
         tables = {w: {"c": table(s, first, end, order, begin[w])} for w, s in zip(begin, sizes, strict=True)}
-        report = moved(paging, Request((first, end), tables["prefill"], tables["decode"]))
+        report = moved(paging, ask((first, end), tables["prefill"], tables["decode"]))
         assert (report.right, report.bytes) == (True, 4 * (end - first)), report.text()
 
 
@@ -152,7 +153,7 @@ def test_more_decode_blocks_than_prefill_blocks(name: str) -> None:
         prefill = {"c": table(sizes[0], 0, end, order)}
         decode = {"c": table(sizes[1], 0, end, order, behind=len(prefill["c"].ids) + 1)}
         assert len(decode["c"].ids) > len(prefill["c"].ids)
-        report = moved(paging, Request((0, end), prefill, decode))
+        report = moved(paging, ask((0, end), prefill, decode))
         assert (report.right, report.bytes) == (True, 4 * end), report.text()
 
 
@@ -163,10 +164,11 @@ def test_a_block_short_is_refused(name: str, word: str) -> None:
     sizes = {"prefill": paging.prefill[0] * paging.prefill[1], "decode": paging.decode[0] * paging.decode[1]}
     first, end = sizes[word] - 1, sizes[word] + 1
     tables = {w: {"c": table(s, first, end, order)} for w, s in sizes.items()}
-    whole = Request((first, end), tables["prefill"], tables["decode"])
+    whole = ask((first, end), tables["prefill"], tables["decode"])
     assert moved(paging, whole).right
-    ids = tables[word]["c"].ids
-    for short in (Ids(0, ids[:-1]), Ids(1, ids[1:]), Ids(0, (None, *ids[1:])), Ids(0, (ids[0], None))):
+    ids = plain_ids(tables[word]["c"].ids)
+    shorts = (0, ids[:-1]), (1, ids[1:]), (0, [None, *ids[1:]]), (0, [ids[0], None])
+    for short in (block_table(*written) for written in shorts):
         asked = replace(whole, prefill={"c": short}) if word == "prefill" else replace(whole, decode={"c": short})
         with pytest.raises(BadInput) as caught:
             moved(paging, asked)

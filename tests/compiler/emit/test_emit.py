@@ -85,7 +85,7 @@ def test_the_header_says_what_it_is():
     assert header.startswith("Toy 8B: prefill tp=4 -> decode tp=2.\n\nEmitted by kvplan from toy-8b, do not edit:\n")
     for words in (
         f"\n    {COMMAND}\n",
-        "\n    prefill  |head 0         |head 1         |   ",
+        "\n    prefill  |     head 0    |     head 1    |  ",
         " 16,384 B\n",
         "decode workers 0-1, attention: 2 reads, 64 spans a kernel block; 4,096 requests and 67,108,864 B per 1,024",
         "decode workers 0-1, mamba.0: 2 reads, 40 spans a slot; 40 requests and 1,326,080 B a request",
@@ -173,7 +173,14 @@ def test_a_plan_needs_numpy_and_the_plan_types_only(tmp_path):
     code = f"import runpy, sys; runpy.run_path({str(path)!r}); print([m for m in sys.modules if m[:6] == 'kvplan'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.replace("'", "").strip("[]\n").split(", "))
-    assert loaded <= {"kvplan", "kvplan.plan", "kvplan.plan.errors", "kvplan.plan.types", "kvplan.plan.blocks"}
+    assert loaded <= {
+        "kvplan",
+        "kvplan.plan",
+        "kvplan.plan.errors",
+        "kvplan.plan.needs",
+        "kvplan.plan.types",
+        "kvplan.plan.blocks",
+    }
 
 
 def naive(group, table, shard, t):

@@ -11,11 +11,12 @@ import pytest
 from tests.compiler.plans import plan
 
 from kvplan.compiler.api import compile_pair
+from kvplan.compiler.drawing.pieces import DrawnPadding, DrawnSpan, PageSpan
+from kvplan.compiler.drawing.pieces import pieces as pieces_of_page
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.draw.landing import DECODE, PREFILL, LandedSpan, LandingSpan, PageRepeat, laid, pieces
-from kvplan.compiler.explain.draw.landing_bars import SpanMark, bars, cells, end, tree
-from kvplan.compiler.explain.draw.landing_shards import numbered
-from kvplan.compiler.explain.draw.landing_text import landing
+from kvplan.compiler.explain.landing.shards import numbered
+from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, pieces
+from kvplan.compiler.explain.landing.text import landing
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.library import load
 from kvplan.plan.types import Nest, Plan, Read, Table, View
@@ -39,8 +40,8 @@ def made(model: str, prefill: str, decode: str) -> Plan:
     return compile_pair(load(), model, prefill, decode).plan
 
 
-def offsets(where: LandedSpan) -> list[int]:
-    turns = product(*(range(0, turn.count * turn.step, turn.step) for turn in where.turns))
+def offsets(where: PageSpan) -> list[int]:
+    turns = product(*(range(0, count * step, step) for _, count, step in where.loops))
     return [where.offset + sum(moves) for moves in turns]
 
 
@@ -127,14 +128,14 @@ def test_tokens_outside_heads_are_drawn_once_and_counted() -> None:
     assert landing(made("llama-3.1-8b", "tp=4,order=nhd", "tp=2,order=nhd"), 0) == [
         "attention: 32 layers, 1,024 spans a page of 16 tokens: A 512, B 512",
         "  decode worker 0: 32 pages of 32,768 B each",
-        "  |A |B |                           … 15 more like it, every 2,048 B                          |",
+        "  |     token 0     |     token 1     |     token 2     |        …        |     token 15    |",
         "    first of 16 tokens, 2,048 B",
         "    |               A k+v head 0-1               |               B k+v head 2-3               |",
         "",
         "  prefill worker 0: 32 pages of 16,384 B each",
-        "  |A |     … 15 more like it, every 1,024 B     |",
+        "  |  A 0   |  A 1   |  A 2   |   …    |  A 15  |",
         "  prefill worker 1: 32 pages of 16,384 B each",
-        "  |B |     … 15 more like it, every 1,024 B     |",
+        "  |  B 0   |  B 1   |  B 2   |   …    |  B 15  |",
         "",
         "     from       takes     tensors  prefill at  decode at  bytes  how often",
         "  A  prefill 0  head 0-1  k+v               0          0  1,024  x 32 layers x 16 tokens",
@@ -189,7 +190,8 @@ def test_prefill_workers_that_take_turns_are_drawn_once(names: tuple[str, str, s
 def test_spans_that_lie_on_each_other_stay_so() -> None:
     one, other = (laid(piece, DECODE) for piece in pieces(made("deepseek-v3", "tp=2,dcp=2", "tp=1"), 0))
     both = [next(one)[1], next(other)[1]]
-    assert [(node.offset, node.bytes) for node in tree(both)] == [(0, 18_432), (0, 18_432)]
+    drawn = pieces_of_page(both, 18_432, whole=False)
+    assert [(piece.offset, piece.end) for piece in drawn] == [(0, 18_432), (0, 18_432)]
 
 
 def test_what_is_for_others_is_blank() -> None:
@@ -212,7 +214,7 @@ def test_groups_unlike_in_their_layers_are_drawn_once(names: tuple[str, str, str
     assert said.count("spans a state") == 1
 
 
-def spans(*nests: Nest) -> list[LandedSpan]:
+def spans(*nests: Nest) -> list[PageSpan]:
     read = Read(0, "a", "a", (0,), (), Table(nests))
     return [
         where
@@ -228,22 +230,13 @@ def test_tiles_of_tokens_are_loops_of_their_own() -> None:
 
 
 def test_loops_that_interlace_are_unrolled() -> None:
-    piece = spans(Nest(("k",), (0, 0), (0, 0), 2))[0].piece
-    one, other = (
-        LandedSpan(0, 2, (PageRepeat("x", 3, 8),), "A", piece),
-        LandedSpan(4, 2, (PageRepeat("y", 2, 16),), "B", piece),
-    )
-    nodes = tree([one, other])
-    assert [(node.offset, type(node)) for node in nodes] == [(at, SpanMark) for at in (0, 4, 8, 16, 20)]
-    assert sum(cell.bytes for cell in cells(nodes, 24)) == 24
-    assert end(nodes) == 22
-
-
-def test_a_bar_of_many_spans_stays_narrow() -> None:
-    piece = spans(Nest(("k",), (0, 0), (0, 0), 2))[0].piece
-    (line,) = bars([LandedSpan(2 * n, 2, (), "A", piece) for n in range(400)], 800, "", 92)
-    assert len(line) <= 96
-    assert "…" in line
+    drawable = spans(Nest(("k",), (0, 0), (0, 0), 2))[0].drawable
+    one, other = PageSpan(0, 2, (("x", 3, 8),), drawable), PageSpan(4, 2, (("y", 2, 16),), drawable)
+    drawn = pieces_of_page([one, other], 24, whole=False)
+    assert [piece.offset for piece in drawn if isinstance(piece, DrawnSpan)] == [0, 4, 8, 16, 20]
+    assert [(piece.offset, piece.end) for piece in drawn if isinstance(piece, DrawnPadding)] == [
+        (2, 4), (6, 8), (10, 16), (18, 20), (22, 24),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("worker", [-1, 2])

@@ -6,14 +6,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.requests import ask, block_table
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import Copy, Ids, Request, Slot
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.matrix import PairCost, RefusalReason, matrix
 from kvplan.dsl.library import Library, load
+from kvplan.plan.block_tables import Slot, Table
 
 FP8 = "kv_dtype=fp8,kernel_block=16"
 PAIRS = [
@@ -32,11 +34,11 @@ def library() -> Library:
     return load()
 
 
-def apart(side: BoundSide) -> dict[str, Ids | Slot]:
+def apart(side: BoundSide) -> dict[str, Table]:
     """Tables long enough for 1024 tokens in which no two logical blocks are neighbours."""
     ids = {group.name: range(4096 * at, 4096 * at + 2048, 2) for at, group in enumerate(side.groups)}
     return {
-        g.name: Ids(0, tuple(ids[g.name])) if g.store == "tokens" else Slot(ids[g.name][0], 1024) for g in side.groups
+        g.name: block_table(0, ids[g.name]) if g.store == "tokens" else Slot(ids[g.name][0], 1024) for g in side.groups
     }
 
 
@@ -54,7 +56,7 @@ def posted(found: list[Copy]) -> int:
 def test_numbers_are_those_of_a_trace(library: Library, model: str, prefill: str, decode: str) -> None:
     (cell,) = matrix(library, model, [prefill], [decode])
     made = compile_pair(library, model, prefill, decode)
-    found = copies(made.plan, Request((0, 1024), apart(made.prefill), apart(made.decode)))
+    found = copies(made.plan, ask((0, 1024), apart(made.prefill), apart(made.decode)))
     lengths = np.array([copy.bytes for copy in found])
     assert cell.outcome == PairCost(posted(found), int(lengths.sum()), int(lengths.min()))
 

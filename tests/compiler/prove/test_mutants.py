@@ -11,7 +11,7 @@ from tests.compiler.prove.mutants.pairs import PAIRS
 from tests.compiler.prove.mutants.plans import DAMAGES
 
 from kvplan.compiler.api import Compiled, compile_bound
-from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.emit.emit import emit
@@ -21,6 +21,7 @@ from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.digest import sealed
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 
 

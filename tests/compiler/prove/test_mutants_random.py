@@ -9,12 +9,13 @@ from tests.compiler.prove.mutants.plans import anywhere
 from tests.random_sides.draw import Case, case
 
 from kvplan.compiler.api import compile_bound
-from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.prove.prove import prove
+from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 
 SEEDS, TRIES = 150, 8

@@ -8,7 +8,6 @@ from fractions import Fraction
 from math import prod
 
 from kvplan.compiler.bind.mesh import mesh_sizes
-from kvplan.compiler.check.request_fits import needed
 from kvplan.compiler.side.options import settle, split_options
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
@@ -98,4 +97,4 @@ def _count(kind: Kind, limits: Mapping[str, int], rows: int) -> int:
         return 1
     window, chunk = limits.get("window", 0), limits.get("chunk", 0)
     needs = Needs(window - 1 + limits.get("retain", 0) if window else None, chunk or None, limits.get("sink", 0))
-    return sum((end - first) // rows for first, end in needed(needs, 0, TOKENS, rows))
+    return sum((end - first) // rows for first, end in needs.ranges(0, TOKENS, rows))

@@ -13,8 +13,8 @@ from tests.golden.gallery.nest import nests
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.drawing.tensors import draw
 from kvplan.compiler.errors import CompileError
-from kvplan.compiler.explain.draw.bars import draw
 from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.pair.sides import plan_side
 from kvplan.dsl.lang.expr import parse_expr
@@ -22,7 +22,8 @@ from kvplan.dsl.lang.nodes import Expr, Name, Number, Storage, Value
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Cache, Engine, Kind, Model
 from kvplan.dsl.text.diagnostics import DslError
-from kvplan.plan.types import Planes
+from kvplan.plan.spans import group_named
+from kvplan.plan.types import Planes, Side
 
 LAYERS = 2
 BLOCKS = tuple(4 << n for n in range(8))
@@ -57,8 +58,9 @@ def drawn(library: Library, kind: Kind, storage: Storage, engines: list[Engine],
     side = staged(library, kind, storage, engines, cache)
     if side is None:
         return None
-    planes = plan_side(placed(side)).workers[0].planes
-    pages = [line for number, each in enumerate(planes) for line in _page(each, number, len(planes) > 1)]
+    planned = plan_side(placed(side))
+    planes = planned.workers[0].planes
+    pages = [line for n, each in enumerate(planes) for line in _page(each, planned, n, len(planes) > 1)]
     return Drawn(tuple(nests(side.caches[0])), tuple(pages), side.caches[0].tokens)
 
 
@@ -99,8 +101,8 @@ def _side(stage: Stage, cache: Cache, tokens: int) -> BoundSide | None:
     return side
 
 
-def _page(planes: Planes, number: int, several: bool) -> list[str]:
+def _page(planes: Planes, side: Side, number: int, several: bool) -> list[str]:
     axes = [axis for axis, _, _ in planes.loops]
     where = f"a plane for each {' of each '.join(reversed(axes))}" if axes else "one plane for all layers"
     name = f"part {planes.part or number}: " if several else ""
-    return [*([""] if number else []), f"{name}{where}", *draw(planes, {})]
+    return [*([""] if number else []), f"{name}{where}", *draw(planes, group_named(side, planes.group), {})]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from math import prod
 
@@ -13,10 +13,8 @@ from tests.end_to_end.memory import Memory, allocate, ids_of, stamp
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Atlas, Labels, NeededTokens, atlas, paged, paint, table_of
 from kvplan.compiler.check.oracle import OraclePlane
-from kvplan.compiler.check.request import Ids, Request, Ring, Slot, Table
-from kvplan.plan.block_tables import Ring as Kept
-from kvplan.plan.block_tables import Slot as Held
-from kvplan.plan.request import Request as Asked
+from kvplan.plan.block_tables import Ring, Table
+from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Needs, Plan
 from kvplan.runtime.checksum import checksum
 from kvplan.runtime.checksum.checksum import Sample, Sums
@@ -32,7 +30,7 @@ class Engines:
 
     plan: Plan
     request: Request
-    asked: Asked
+    asked: Request
     memory: Mapping[str, list[Memory]]
     pools: Mapping[str, list[Pool]]
 
@@ -82,22 +80,14 @@ def regions_of(sides: tuple[BoundSide, BoundSide], request: Request) -> Atlas:
 
 def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     groups = {g.name: g for g in side.groups}
-    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Ids)]
+    ends = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Blocks)]
     rings = [t.at for t in tables.values() if isinstance(t, Ring)]
     return max(max(ends, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
 
-def asked(request: Request) -> Asked:
-    """The request as the runtime takes it."""
-    prefill, decode = ({n: _table(t) for n, t in getattr(request, role).items()} for role in ROLES)
-    return Asked("r", request.tokens, prefill, decode, dict(request.lengths))
-
-
-def _table(table: Table) -> Blocks | Held | Kept:
-    if isinstance(table, Slot):
-        return Held(table.slot, table.at)
-    ids = np.array([-1 if b is None else b for b in table.ids], np.int64)
-    return Kept(ids, table.at) if isinstance(table, Ring) else Blocks(table.first, ids)
+def asked(request: Request) -> Request:
+    """The request under the name that the engines know."""
+    return replace(request, id="r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +128,8 @@ def unneeded(made: Engines, sides: tuple[BoundSide, BoundSide], role: str, worke
 
 def _pages(made: Engines, role: str, worker: int, regions: Atlas) -> Iterator[tuple[OraclePlane, int, Labels]]:
     memory, tables, needs = made.memory[role][worker], getattr(made.request, role), needs_of(made.plan)
-    length = {g.name: g.length for g in memory.side.groups}
     for plane in (p for p in memory.stored.values() if p.cache in needs):
         pages = paged(memory.side, memory.side.workers[worker], plane.group, table_of(tables, plane.group))
-        want = NeededTokens(needs[plane.cache], *made.request.range_of(length[plane.group.name]))
+        want = NeededTokens(needs[plane.cache], *made.request.range_of(plane.group))
         if pages.ids.size:
             yield from zip(repeat(plane), pages.ids.tolist(), paint(plane, regions, pages.token, want), strict=False)

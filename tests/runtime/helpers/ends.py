@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check import request as traced
 from kvplan.compiler.check.labels import Atlas, atlas
 from kvplan.plan.block_tables import Table
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan, Runs
-from kvplan.runtime import Blocks, InMemory, Ring, Slot, views
+from kvplan.runtime import Blocks, InMemory, Ring, views
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
@@ -27,17 +25,9 @@ from kvplan.runtime.transport.inmemory import Hub
 SECONDS = 20
 
 
-def asked(request: traced.Request, name: str = "r") -> Request:
-    sides = ({n: _table(t) for n, t in tables.items()} for tables in (request.prefill, request.decode))
-    prefill, decode = sides
-    return Request(name, request.tokens, prefill, decode, dict(request.lengths))
-
-
-def _table(table: traced.Table) -> Table:
-    if isinstance(table, traced.Slot):
-        return Slot(table.slot, table.at)
-    ids = np.array([-1 if b is None else b for b in table.ids], np.int64)
-    return Ring(ids, table.at) if isinstance(table, traced.Ring) else Blocks(table.first, ids)
+def asked(request: Request, name: str = "r") -> Request:
+    """The request under another name."""
+    return replace(request, id=name)
 
 
 @dataclass(slots=True)
@@ -87,7 +77,7 @@ class Ends:
 def ends(
     plan: Plan,
     sides: tuple[BoundSide, BoundSide],
-    request: traced.Request,
+    request: Request,
     transport: Callable[[str], Any] | None = None,
 ) -> Ends:
     """Over memory, unless a transport is given, with room for the ids of the request."""
@@ -109,16 +99,16 @@ def ends(
     return Ends(plan, theirs[0], ours[0], (theirs[1], ours[1]), (theirs[2], ours[2]))
 
 
-def regions_of(sides: tuple[BoundSide, BoundSide], request: traced.Request) -> Atlas:
+def regions_of(sides: tuple[BoundSide, BoundSide], request: Request) -> Atlas:
     """Labels for every byte that any table of the request has room for."""
     found = [_room(side, getattr(request, word)) for side, word in zip(sides, ("prefill", "decode"), strict=True)]
     return atlas(sides[1], max(*found, *(end for _, end in request.ranges())))
 
 
-def _room(side: BoundSide, tables: Mapping[str, traced.Table]) -> int:
+def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
     groups = {g.name: g for g in side.groups}
-    held = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, traced.Ids)]
-    rings = [t.at for t in tables.values() if isinstance(t, traced.Ring)]
+    held = [(t.first + len(t.ids)) * groups[n].tokens for n, t in tables.items() if isinstance(t, Blocks)]
+    rings = [t.at for t in tables.values() if isinstance(t, Ring)]
     return max(max(held, default=0) * side.token_shards + side.token_shards * side.interleave_tokens, *rings, 0)
 
 

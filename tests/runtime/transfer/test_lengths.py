@@ -11,10 +11,12 @@ import pytest
 from tests.end_to_end.memory import EMPTY, PADDED, stamp, wrong
 from tests.end_to_end.worlds import World, move, refill, runtime_request, world
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table, plain_ids
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import Ids, Request, Slot
+from kvplan.plan.block_tables import Slot, Table
+from kvplan.plan.request import Request
 from kvplan.plan.types import Needs, Plan
 from kvplan.runtime import errors
 
@@ -26,11 +28,11 @@ NEEDS = {
     "chunk and sinks": Needs(chunk=8, sink=3),
 }
 # Tokens 0..20 in blocks of 4 on prefill and of 6 on decode; 3..14 of the other length; a state.
-CONTEXT, FRAMES = Ids(0, (7, 3, 4, 9, 0, 2)), Ids(0, (1, 5, 6, 8))
-REQUEST = Request(
+CONTEXT, FRAMES = block_table(0, (7, 3, 4, 9, 0, 2)), block_table(0, (1, 5, 6, 8))
+REQUEST = ask(
     (0, 21),
     {"a": CONTEXT, "x": FRAMES, "s": Slot(11, 21)},
-    {"a": Ids(0, (6, 0, 3, 4)), "x": Ids(0, (1, 2, 7)), "s": Slot(5, 21)},
+    {"a": block_table(0, (6, 0, 3, 4)), "x": block_table(0, (1, 2, 7)), "s": Slot(5, 21)},
     {"frames": (3, 15)},
 )
 
@@ -77,9 +79,9 @@ def test_ranges_count_by_themselves(every: World, tokens: tuple[int, int], frame
 
 
 def test_a_longer_range_than_the_context(every: World) -> None:
-    theirs: dict[str, Ids | Slot] = {"a": Ids(0, (7, 3)), "x": FRAMES, "s": Slot(11, 5)}
-    mine: dict[str, Ids | Slot] = {"a": Ids(0, (6,)), "x": Ids(0, (1, 2, 7)), "s": Slot(5, 5)}
-    move(every, Request((2, 5), theirs, mine, {"frames": (0, 16)}), "r")
+    theirs: dict[str, Table] = {"a": block_table(0, (7, 3)), "x": FRAMES, "s": Slot(11, 5)}
+    mine: dict[str, Table] = {"a": block_table(0, (6,)), "x": block_table(0, (1, 2, 7)), "s": Slot(5, 5)}
+    move(every, ask((2, 5), theirs, mine, {"frames": (0, 16)}), "r")
 
 
 BAD: dict[str, tuple[Any, str]] = {
@@ -126,7 +128,7 @@ NEEDED = {"window": {3, 4, 5}, "sinks": {0, 3, 4, 5}, "chunk": {4, 5}, "chunk an
 
 def clipped(gone: set[int]) -> Request:
     """The request with prefill blocks at these positions null."""
-    kept = Ids(0, tuple(None if position in gone else block for position, block in enumerate(CONTEXT.ids)))
+    kept = block_table(0, (None if n in gone else block for n, block in enumerate(plain_ids(CONTEXT.ids))))
     return replace(REQUEST, prefill={**REQUEST.prefill, "a": kept})
 
 
@@ -136,9 +138,9 @@ def test_prefill_may_lack_blocks_that_are_not_needed(name: str) -> None:
     with made(NEEDS[name]) as one:
         move(one, clipped(set(range(6)) - NEEDED[name]), "nulls")
         first = min(NEEDED[name])
-        short = Ids(first, CONTEXT.ids[first:])
+        short = block_table(first, CONTEXT.ids[first:])
         move(one, replace(REQUEST, prefill={**REQUEST.prefill, "a": short}), "begins later")
-        mine = Ids(0, (6 if 0 in NEEDED[name] else None, None, 3, 4))
+        mine = block_table(0, (6 if 0 in NEEDED[name] else None, None, 3, 4))
         move(one, replace(clipped(set(range(6)) - NEEDED[name]), decode={**REQUEST.decode, "a": mine}), "both")
 
 
@@ -147,7 +149,7 @@ def test_a_needed_block_that_lacks_is_refused_before_bytes_move(name: str) -> No
     with made(NEEDS[name]) as one:
         for position in sorted(NEEDED[name]):
             refused(one, runtime_request(clipped({position}), "r"), f"no block at position {position}")
-        for kept in (Ids(0, CONTEXT.ids[:-1]), Ids(5, CONTEXT.ids[5:]), Ids(0, ())):
+        for kept in (block_table(0, CONTEXT.ids[:-1]), block_table(5, CONTEXT.ids[5:]), block_table(0, ())):
             asked = replace(REQUEST, prefill={**REQUEST.prefill, "a": kept})
             refused(one, runtime_request(asked, "r"), "the block table holds positions")
         move(one, REQUEST, "next")
@@ -155,7 +157,7 @@ def test_a_needed_block_that_lacks_is_refused_before_bytes_move(name: str) -> No
 
 @pytest.mark.parametrize("gone", range(4))
 def test_a_block_of_the_other_length_that_lacks_is_refused(every: World, gone: int) -> None:
-    kept = Ids(0, tuple(None if position == gone else block for position, block in enumerate(FRAMES.ids)))
+    kept = block_table(0, (None if n == gone else block for n, block in enumerate(plain_ids(FRAMES.ids))))
     asked = replace(REQUEST, prefill={**REQUEST.prefill, "x": kept})
     refused(every, runtime_request(asked, "r"), f"no block at position {gone}")
     # A range that does not reach it is served.
@@ -187,8 +189,8 @@ def test_what_is_not_needed_is_not_written() -> None:
 def test_a_row_of_several_tokens_that_is_not_full_needs_no_block() -> None:
     row = cache("layer { block { k[token dim] } }", tensor("k", 1, None, 4, token=0, dim=2), name="a", kernel=16)
     both = side([row]), side([row])
-    request = Request((0, 17), {"a": Ids(0, (3,))}, {"a": Ids(0, (1,))})
-    nothing = Request((16, 18), {"a": Ids(0, ())}, {"a": Ids(0, ())})
+    request = ask((0, 17), {"a": block_table(0, (3,))}, {"a": block_table(0, (1,))})
+    nothing = ask((16, 18), {"a": block_table(0, ())}, {"a": block_table(0, ())})
     with world(compile_bound(*both).plan, both, [request]) as made:
         move(made, request, "r")
         move(made, nothing, "n")

@@ -12,18 +12,17 @@ import pytest
 from tests.end_to_end.memory import EMPTY, PADDED, Bytes, stamp
 from tests.end_to_end.worlds import World, move, refill, runtime_request, world
 from tests.random_sides.sides import cache, group, side, tensor
+from tests.requests import ask, block_table, ring_table
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import Ids, Request
-from kvplan.compiler.check.request import Ring as Table
 from kvplan.plan.types import Needs
 from kvplan.runtime import Blocks, Plan, Ring, Slot, errors
 
 TEXT = "layer { block { token { head { k[dim] } } } }"
 NEEDS = Needs(keep=7)
 # A ring of 12 tokens in 3 blocks on prefill; on decode two workers with a head each, and 8 tokens in a block.
-REQUEST = Request((0, 30), {"c": Table((5, 2, 7), 30)}, {"c": Table((4,), 30)})
+REQUEST = ask((0, 30), {"c": ring_table((5, 2, 7), 30)}, {"c": ring_table((4,), 30)})
 
 
 def sided(kernel: int, blocks: int, tp: int, name: str = "c") -> BoundSide:
@@ -44,7 +43,7 @@ def plan() -> Plan:
 
 @pytest.fixture
 def made() -> Iterator[World]:
-    with world(plan(), sides(), [REQUEST, replace(REQUEST, prefill={"c": Table((9, 8, 7), 40)})]) as found:
+    with world(plan(), sides(), [REQUEST, replace(REQUEST, prefill={"c": ring_table((9, 8, 7), 40)})]) as found:
         yield found
 
 
@@ -53,8 +52,8 @@ def test_every_end(made: World, end: int) -> None:
     """From the first token on, from the middle of what is needed, and of a ring that stands later."""
     for first in sorted({0, max(0, end - 3), end - 1, end}):
         for late in (0, 3, 5):
-            move(made, replace(REQUEST, tokens=(first, end), prefill={"c": Table((5, 2, 7), end + late)},
-                               decode={"c": Table((4,), end)}), f"{first}.{late}")  # fmt: skip
+            move(made, replace(REQUEST, tokens=(first, end), prefill={"c": ring_table((5, 2, 7), end + late)},
+                               decode={"c": ring_table((4,), end)}), f"{first}.{late}")  # fmt: skip
 
 
 def test_what_is_there_already_stays(made: World) -> None:
@@ -98,7 +97,6 @@ def ring(*ids: int, at: Any = 30) -> Ring:
 BAD: dict[str, tuple[str, Any, str]] = {
     "blocks by position": ("prefill", Blocks(0, np.arange(8)), "holds a ring: give a Ring, not Blocks"),
     "a slot": ("decode", Slot(4, 30), "holds a ring: give a Ring, not Slot"),
-    "the compiler's table": ("decode", Table((4,), 30), "give a Ring, not Ring"),
     "nothing": ("decode", None, "give a Ring, not NoneType"),
     "too few": ("prefill", ring(5, 2), "give 3 ids, not 2"),
     "too many": ("decode", ring(4, 3), "a ring of 8 tokens in blocks of 8: give 1 ids, not 2"),
@@ -139,7 +137,7 @@ def test_refused_before_bytes_move(made: World, name: str) -> None:
 def test_a_ring_where_there_is_none() -> None:
     plain = replace(sided(4, 1, 1), caches=tuple(replace(c, ring=0) for c in sided(4, 1, 1).caches))
     plain = replace(plain, groups=tuple(replace(g, ring=0) for g in plain.groups))
-    request = Request((0, 9), {"c": Ids(0, (3, 1, 2))}, {"c": Ids(0, (3, 1, 2))})
+    request = ask((0, 9), {"c": block_table(0, (3, 1, 2))}, {"c": block_table(0, (3, 1, 2))})
     with world(compile_bound(plain, plain).plan, (plain, plain), [request]) as made:
         asked = replace(runtime_request(request, "r"), decode={"c": ring(3, 1, 2, at=9)})
         with pytest.raises(errors.BadRequestError, match="holds tokens: give Blocks, not Ring"):
@@ -150,9 +148,8 @@ def test_a_block_belongs_to_one_ring() -> None:
     """Two groups over each other in one arena, one block in both."""
     one, other = sided(4, 2, 1), sided(4, 2, 1, "d")
     both = side([*one.caches, *other.caches], [*one.groups, *other.groups])
-    request = Request(
-        (0, 9), {"c": Table((0, 1), 9), "d": Table((2, 3), 9)}, {"c": Table((0, 1), 9), "d": Table((2, 3), 9)}
-    )
+    tables = {"c": ring_table((0, 1), 9), "d": ring_table((2, 3), 9)}
+    request = ask((0, 9), tables, tables)
     with world(compile_bound(both, both).plan, (both, both), [request]) as made:
         move(made, request, "r")
         asked = replace(runtime_request(request, "s"), decode={"c": ring(0, 1, at=9), "d": ring(1, 3, at=9)})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvplan.compiler.check.request import Copy, Request
+from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput
+from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 
 

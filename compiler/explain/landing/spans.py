@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from string import ascii_lowercase, ascii_uppercase
 
+from kvplan.compiler.drawing.pieces import Around, PageLoop, PageSpan
+from kvplan.compiler.drawing.tensors import TOKEN
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.draw.landing_shards import entry, interval, numbered
+from kvplan.compiler.explain.landing.shards import entry, interval, numbered
+from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan import planes as names
 from kvplan.plan.types import Interval, Loop, Nest, Place, Plan, Planes, Read
 
 PREFILL, DECODE = 0, 1
-TOKEN = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +54,52 @@ class LandingSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class PageRepeat:
-    """`count` repetitions along `axis` in one page, `step` bytes apart."""
+class LetteredSpan:
+    """A piece in a bar: `A k+v head 0-1`, with less than that, or the letter alone."""
 
-    axis: str
-    count: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class LandedSpan:
-    """A piece in one page: `bytes` bytes at `offset`, repeated by `turns`, the widest step first."""
-
-    offset: int
-    bytes: int
-    turns: tuple[PageRepeat, ...]
     letter: str
     piece: LandingSpan = field(compare=False, repr=False)
+
+    def labels(self, around: Around) -> tuple[str, ...]:
+        held = ", ".join(f"{axis} {ranges(range(*_narrowed(axis, where, around)))}" for axis, where in self.piece.holds)
+        words = ([self.letter, "+".join(self.piece.nest.tensors), held], [self.letter, held], [self.letter])
+        return tuple(" ".join(word for word in some if word) for some in words)
+
+    def row(self, around: Around, lone: bool) -> tuple[str, ...]:
+        (axis, _, _), index = around[-1]
+        held = next((where for name, where in self.piece.holds if name == axis), None)
+        number = ranges(range(*_narrowed(axis, held, around))) if held else str(index)
+        if not lone:
+            return f"{axis} {number}", number
+        names = self.labels(around)
+        return (
+            names if held else (*(f"{name} {axis} {number}" for name in names), f"{self.letter} {number}", self.letter)
+        )
+
+    def legend(self, span: PageSpan) -> str:
+        """Nothing: letters have a table."""
+        return ""
+
+
+def _narrowed(axis: str, where: Interval, around: Around) -> Interval:
+    """The share of an interval that these repetitions of the loops over its axis stand for."""
+    low, high = where
+    for (name, count, _), index in around:
+        if name == axis and (high - low) % count == 0:
+            each = (high - low) // count
+            low, high = low + index * each, low + (index + 1) * each
+    return low, high
 
 
 @dataclass(frozen=True, slots=True)
 class LandedPages:
-    """Planes of one worker with the same spans in them."""
+    """Planes of one worker with the same spans in them, and the pieces that these are of."""
 
     side: int
     worker: int
     planes: tuple[names.Plane, ...]
-    spans: tuple[LandedSpan, ...]
+    spans: tuple[PageSpan, ...]
+    pieces: tuple[LandingSpan, ...]
 
     @property
     def bytes(self) -> int:
@@ -87,7 +108,7 @@ class LandedPages:
     @property
     def written(self) -> int:
         """Bytes of the page that are in one of the spans."""
-        return sum(where.bytes * math.prod(turn.count for turn in where.turns) for where in self.spans)
+        return sum(span.bytes * math.prod(count for _, count, _ in span.loops) for span in self.spans)
 
 
 def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
@@ -101,7 +122,7 @@ def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
     return tuple(piece for kind in kinds for piece in _of_kind(plan, reader, kind))
 
 
-def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, LandedSpan]]:
+def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, PageSpan]]:
     """The piece as it lies in every plane of its worker on one side: (plane, where). Loops over planes are expanded.
 
     Where runs of tokens are one span, all tokens of the page are.
@@ -109,15 +130,15 @@ def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, LandedSpan]]:
     nest = piece.nest
     first = (nest.prefill, nest.decode)[end]
     over = [loop for loop in nest.loops if step(loop, end)[0]]
-    turns = [PageRepeat(loop.axis, loop.count, step(loop, end)[1]) for loop in nest.loops if loop not in over]
-    turns += [] if piece.joined else _token_turns(piece, end)
-    order = tuple(sorted(turns, key=lambda turn: -turn.step))
+    inside = [(loop.axis, loop.count, step(loop, end)[1]) for loop in nest.loops if loop not in over]
+    inside += [] if piece.joined else _token_loops(piece, end)
+    order = tuple(sorted(inside, key=lambda loop: -loop[2]))
     size = nest.bytes * (piece.rows[end] if piece.joined else 1)
     for point in product(*(range(loop.count) for loop in over)):
         plane, offset = (
             first[i] + sum(n * step(loop, end)[i] for n, loop in zip(point, over, strict=True)) for i in (0, 1)
         )
-        yield piece.read.first[end] + plane, LandedSpan(offset, size, order, piece.letter, piece)
+        yield piece.read.first[end] + plane, PageSpan(offset, size, order, LetteredSpan(piece.letter, piece))
 
 
 def step(loop: Loop, end: int) -> Place:
@@ -135,21 +156,24 @@ def pages(plan: Plan, found: Sequence[LandingSpan], side: int) -> list[LandedPag
 
     Of prefill workers that take turns of the tokens of a page only the first has spans: the others' lie on them.
     """
-    laid_in: dict[tuple[int, int], list[LandedSpan]] = {}
+    laid_in: dict[tuple[int, int], list[tuple[PageSpan, LandingSpan]]] = {}
     for piece in found:
-        for number, where in laid(piece, side):
-            laid_in.setdefault((worker_of(piece, side), number), []).append(where)
-    alike: dict[tuple[object, ...], list[names.Plane]] = {}
-    for (worker, number), there in sorted(laid_in.items(), key=lambda item: item[0]):
+        for number, span in laid(piece, side):
+            laid_in.setdefault((worker_of(piece, side), number), []).append((span, piece))
+    alike: dict[tuple[object, ...], LandedPages] = {}
+    for (worker, number), every in sorted(laid_in.items(), key=lambda item: item[0]):
         plane, _ = numbered((plan.prefill, plan.decode)[side].workers[worker])[number]
-        spans = tuple(sorted(_first_turn(plan, there), key=lambda where: where.offset))
-        alike.setdefault((worker, plane.page, plane.part, spans), []).append(plane)
-    return [LandedPages(side, key[0], tuple(same), key[3]) for key, same in alike.items()]  # type: ignore[arg-type]
+        there = sorted(_first_shard(plan, every), key=lambda both: both[0].offset)
+        spans, moved = tuple(span for span, _ in there), tuple(piece for _, piece in there)
+        key = (worker, plane.page, plane.part, spans)
+        pages = alike.setdefault(key, LandedPages(side, worker, (), spans, moved))
+        alike[key] = replace(pages, planes=(*pages.planes, plane))
+    return list(alike.values())
 
 
-def _first_turn(plan: Plan, there: Sequence[LandedSpan]) -> list[LandedSpan]:
-    shards = [plan.prefill.workers[where.piece.read.worker].shard for where in there]
-    return [where for where, shard in zip(there, shards, strict=True) if shard == min(shards)]
+def _first_shard(plan: Plan, there: Sequence[tuple[PageSpan, LandingSpan]]) -> list[tuple[PageSpan, LandingSpan]]:
+    shards = [plan.prefill.workers[piece.read.worker].shard for _, piece in there]
+    return [both for both, shard in zip(there, shards, strict=True) if shard == min(shards)]
 
 
 def _of_kind(plan: Plan, reader: int, kind: tuple[str, str]) -> list[LandingSpan]:
@@ -178,10 +202,10 @@ def _letter(number: int) -> str:
 def _rows(entry: Planes, nest: Nest) -> int:
     """Rows of the token axis in one page."""
     axes = next((view.axes for view in entry.views if view.tensor in nest.tensors), ())
-    return math.prod(count for axis, count, _ in axes if axis == TOKEN)
+    return math.prod(count for axis, count, _ in axes if axis.partition("/")[0] == TOKEN)
 
 
-def _token_turns(piece: LandingSpan, end: int) -> list[PageRepeat]:
+def _token_loops(piece: LandingSpan, end: int) -> list[PageLoop]:
     """The rows of a page as loops: one, or one more for every size of tile."""
     nest, rows = piece.nest, piece.rows[end]
     if nest.token is None:
@@ -189,4 +213,4 @@ def _token_turns(piece: LandingSpan, end: int) -> list[PageRepeat]:
     edges = [1, *sorted(hop[0] for hop in nest.hops if hop[0] < rows), rows]
     far = [edge * nest.token[end] + sum(edge // hop[0] * hop[1 + end] for hop in nest.hops) for edge in edges]
     pairs = zip(edges, edges[1:], far, strict=False)
-    return [PageRepeat(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]
+    return [(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]

@@ -10,10 +10,11 @@ from textwrap import wrap
 
 import numpy as np
 
+from kvplan.compiler.drawing.bars import LEFT_OUT, PADDING, bar, levels
+from kvplan.compiler.drawing.pieces import pieces as pieces_of_page
 from kvplan.compiler.emit.match_functions import build
-from kvplan.compiler.explain.draw.bars import LEFT_OUT
-from kvplan.compiler.explain.draw.columns import columns
-from kvplan.compiler.explain.draw.landing import (
+from kvplan.compiler.explain.columns import columns
+from kvplan.compiler.explain.landing.spans import (
     DECODE,
     PREFILL,
     LandedPages,
@@ -24,15 +25,16 @@ from kvplan.compiler.explain.draw.landing import (
     step,
     worker_of,
 )
-from kvplan.compiler.explain.draw.landing_bars import WIDTH, bars
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Blocks, Group, Pair, Plan
 
 SIDES = ("prefill", "decode")
+WIDTH = 92  # columns
 MOST_PAGES = 6  # unlike pages of one side, and rows of a table, beyond which the rest is counted
 MOST_ROWS = 24
+MOST_ZOOMS = 3  # loops of a page that get a bar of their own
 MOST_TIMES = 36  # columns
 MOST_RUNS = 8
 MOST_NAMES = 4
@@ -83,8 +85,11 @@ def _page(page: LandedPages, among: Sequence[LandedPages], longest: int) -> list
     """What the prefill page has for others is left blank, what nothing is written to is dotted."""
     each = "" if len(page.planes) == 1 else " each"
     head = f"{SIDES[page.side]} worker {page.worker}: {_planes(page, among)}{page.bytes:,} B{each}"
-    hole = " " if page.side == PREFILL else ""
-    return [head, *bars(page.spans, page.bytes, hole, max(1, round(WIDTH * page.bytes / longest)))]
+    hole = " " if page.side == PREFILL else PADDING
+    body = pieces_of_page(page.spans, page.bytes, whole=False)
+    first, *inner = levels("", body, page.bytes, which="first")
+    zooms = [f"  {line}" for level in inner[:MOST_ZOOMS] for line in level.lines(WIDTH - 2, hole)]
+    return [head, bar(first, max(1, round(WIDTH * page.bytes / longest)), hole), *zooms]
 
 
 def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
@@ -104,7 +109,7 @@ def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
 def _part(page: LandedPages) -> str:
     """The name of an allocation; parts that have only a number are named after what is in them."""
     part = str(page.planes[0].part)
-    tensors = dict.fromkeys(tensor for where in page.spans for tensor in where.piece.nest.tensors)
+    tensors = dict.fromkeys(tensor for piece in page.pieces for tensor in piece.nest.tensors)
     return "+".join(tensors) if part.isdigit() else part
 
 
@@ -179,7 +184,7 @@ def _goes(piece: LandingSpan, index: int, side: int) -> str:
     if planes:
         return "a page each"
     _, where = next(laid(piece, side))
-    gap = far - where.bytes - sum((turn.count - 1) * turn.step for turn in where.turns if turn.step < far)
+    gap = far - where.bytes - sum((count - 1) * apart for _, count, apart in where.loops if apart < far)
     return f"every {far:,} B, " + ("side by side" if gap <= 0 else f"{gap:,} B between")
 
 
@@ -208,7 +213,7 @@ def _runs(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
 
 def _shared(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
     """Which letters are drawn where several prefill workers fill the same pages by turns."""
-    drawn = [where.piece.letter for page in pages(plan, found, DECODE) for where in page.spans]
+    drawn = [piece.letter for page in pages(plan, found, DECODE) for piece in page.pieces]
     others = [piece.letter for piece in found if piece.letter not in drawn]
     if not others:
         return []

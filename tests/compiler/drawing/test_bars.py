@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kvplan.compiler.explain.draw.bars import WIDTH, Level, Segment, bar, draw
-from kvplan.plan.types import Planes, View
+from kvplan.compiler.drawing.bars import Level, Segment, bar
+from kvplan.compiler.drawing.tensors import WIDTH, draw
+from kvplan.plan.types import Group, Planes, View
+
+TOKENS = Group("a", "tokens", 16, 16, 1, 0)
 
 
 def planes(views: tuple[View, ...], page: int) -> Planes:
@@ -17,7 +20,7 @@ PAGE = planes((View("k", "bf16", 0, HEADS), View("v", "bf16", 256, HEADS)), 3276
 
 
 def test_heads_then_tokens_then_vectors() -> None:
-    lines = draw(PAGE, {"head": 4})
+    lines = draw(PAGE, TOKENS, {"head": 4})
     assert lines[0] == "page, 32,768 B"
     assert [word for word in lines[1].split() if word.isdigit()] == ["4", "5", "6", "7"]
     assert lines[2] == "each of 4 heads, 8,192 B"
@@ -27,25 +30,32 @@ def test_heads_then_tokens_then_vectors() -> None:
 
 
 def test_padding_is_shown_with_its_bytes() -> None:
-    lines = draw(planes((View("s", "f32", 0, (("row", 8, 4),)),), 64), {})
+    lines = draw(planes((View("s", "f32", 0, (("dim", 8, 4),)),), 64), TOKENS, {})
     assert lines[1].count(".") > WIDTH // 3
     assert lines[-1] == "  padding 32 B"
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (1, 3), (5, 3, 8), (1, 100_000), (7,)])
 def test_columns_are_in_proportion(sizes: tuple[int, ...]) -> None:
-    level = Level("t", sum(sizes), tuple(Segment("x", size) for size in sizes), ())
-    widths = [len(cell) + 1 for cell in bar(level)[1:-1].split("|")]
+    level = Level("t", sum(sizes), tuple(Segment(size, ("x",)) for size in sizes))
+    widths = [len(cell) + 1 for cell in bar(level, WIDTH)[1:-1].split("|")]
     assert all(abs(w - max(2, WIDTH * s / sum(sizes))) <= 2 for w, s in zip(widths, sizes, strict=True))
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 20 + (10_000,), (1, 1, 1), (3, 5) * 10])
 def test_bars_are_no_wider_than_asked_for(sizes: tuple[int, ...]) -> None:
-    level = Level("t", sum(sizes), tuple(Segment("x", size) for size in sizes), ())
-    assert len(bar(level)) <= WIDTH + 1
+    level = Level("t", sum(sizes), tuple(Segment(size, ("x",)) for size in sizes))
+    assert len(bar(level, WIDTH)) <= WIDTH + 1
 
 
 def test_the_longest_label_that_has_room_is_shown() -> None:
-    cut = [Segment("the whole label", size, ("shorter", "s")) for size in (20, 10, 3)]
-    said = [cell.strip() for cell in bar(Level("t", 33, tuple(cut), ()), 33)[1:-1].split("|")]
+    cut = [Segment(size, ("the whole label", "shorter", "s")) for size in (20, 10, 3)]
+    said = [cell.strip() for cell in bar(Level("t", 33, tuple(cut)), 33)[1:-1].split("|")]
     assert said == ["the whole label", "shorter", "s"]
+
+
+def test_a_bar_of_many_spans_stays_narrow() -> None:
+    views = tuple(View(f"x{n}", "u8", 2 * n, ()) for n in range(400))
+    line = draw(planes(views, 800), TOKENS, {})[1]
+    assert len(line) <= WIDTH + 4
+    assert "…" in line

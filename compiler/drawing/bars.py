@@ -1,0 +1,129 @@
+"""Bars: pieces of a page to scale, level by level: a bar for the page, then one for what each of its loops repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvplan.compiler.drawing.pieces import Around, DrawnPadding, DrawnRows, DrawnSpan, Piece
+from kvplan.compiler.words import many
+
+MOST_ROWS = 8  # repetitions of a loop that are drawn one by one
+MOST_SEGMENTS = 24
+LEFT_OUT = "…"
+PADDING = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`bytes` bytes of a bar, with its names, the longest first: the first that has room stands in it, or as much of
+    the last as there is. Without a name it is padding."""
+
+    bytes: int
+    labels: tuple[str, ...] = ()
+    left_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One bar: what it is, its bytes, what lies in it in order, and what that is made of."""
+
+    title: str
+    bytes: int
+    segments: tuple[Segment, ...]
+    legend: tuple[str, ...] = ()
+
+    def lines(self, width: int, hole: str = PADDING) -> list[str]:
+        """Title and bar."""
+        return [f"{self.title}, {self.bytes:,} B", bar(self, width, hole)]
+
+
+def levels(title: str, body: Sequence[Piece], size: int, around: Around = (), which: str = "each") -> list[Level]:
+    """The bar of `body`, then those of the loops in it; what is one span again and again needs no bar of its own.
+
+    Of a loop the first repetition is drawn; `which` says whether it stands for each of them.
+    """
+    if len(body) == 1 and isinstance(body[0], DrawnRows) and body[0].count == 1:
+        return levels(title, body[0].body, size, (*around, _first(body[0])), which)
+    segments = [segment for piece in body for segment in _segments(piece, around)]
+    found = [Level(title, size, tuple(_few(segments)), tuple(legend(p) for p in body if not isinstance(p, DrawnRows)))]
+    for rows in (piece for piece in body if isinstance(piece, DrawnRows) and not _lone(piece)):
+        title, inner = f"{which} of {many(rows.count, rows.axis)}", (*around, _first(rows))
+        found += levels(title, rows.body, rows.step, inner, which)
+    return found
+
+
+def bar(level: Level, width: int, hole: str = PADDING) -> str:
+    """`| head 0 | head 1 |`: columns in proportion to bytes, one at least; padding is filled with `hole`."""
+    total = sum(_drawn(segment, level) for segment in level.segments)
+    wide = [max(1, round(width * _drawn(segment, level) / total) - 1) for segment in level.segments]
+    for _ in range(sum(wide) + len(wide) - width):
+        wide[wide.index(max(wide))] -= max(wide) > 1
+    return f"|{'|'.join(_cell(s, w, hole) for s, w in zip(level.segments, wide, strict=True))}|"
+
+
+def _segments(piece: Piece, around: Around) -> list[Segment]:
+    if isinstance(piece, DrawnPadding):
+        return [Segment(piece.end - piece.offset)]
+    if isinstance(piece, DrawnSpan):
+        return [Segment(piece.end - piece.offset, piece.span.drawable.labels(around))]
+    if piece.count <= MOST_ROWS:
+        return [_row(piece, around, n) for n in range(piece.count)]
+    left_out = Segment((piece.count - 4) * piece.step, (LEFT_OUT,), left_out=True)
+    return [*(_row(piece, around, n) for n in range(3)), left_out, _row(piece, around, piece.count - 1)]
+
+
+def _row(rows: DrawnRows, around: Around, index: int) -> Segment:
+    drawable = _spans(rows)[0].span.drawable
+    return Segment(rows.step, drawable.row((*around, (_loop(rows), index)), _lone(rows)))
+
+
+def _lone(rows: DrawnRows) -> bool:
+    """Whether what the rows repeat is one span."""
+    spans = [piece for piece in rows.body if not isinstance(piece, DrawnPadding)]
+    return len(spans) == 1 and isinstance(spans[0], DrawnSpan)
+
+
+def _spans(piece: Piece) -> list[DrawnSpan]:
+    if isinstance(piece, DrawnRows):
+        return [span for inner in piece.body for span in _spans(inner)]
+    return [piece] if isinstance(piece, DrawnSpan) else []
+
+
+def _loop(rows: DrawnRows) -> tuple[str, int, int]:
+    return rows.axis, rows.count, rows.step
+
+
+def _first(rows: DrawnRows) -> tuple[tuple[str, int, int], int]:
+    return _loop(rows), 0
+
+
+def _few(segments: list[Segment]) -> list[Segment]:
+    """The first and the last ones where there are too many to be seen."""
+    if len(segments) <= MOST_SEGMENTS:
+        return segments
+    head, rest, tail = segments[: MOST_SEGMENTS // 2], segments[MOST_SEGMENTS // 2 : -3], segments[-3:]
+    left_out = Segment(sum(segment.bytes for segment in rest), (f"{LEFT_OUT} {len(rest)} more", LEFT_OUT))
+    return [*head, left_out, *tail]
+
+
+def _drawn(segment: Segment, level: Level) -> int:
+    """What is left out of a loop takes as much room as the smallest part."""
+    return min(other.bytes for other in level.segments) if segment.left_out else segment.bytes
+
+
+def _cell(segment: Segment, width: int, hole: str) -> str:
+    if not segment.labels:
+        return hole * width
+    label = next((label for label in segment.labels if len(label) <= width), segment.labels[-1])
+    return label[:width].center(width)
+
+
+def legend(piece: Piece) -> str:
+    """What a piece is made of, in words; rows that lie in rows stand in brackets."""
+    if isinstance(piece, DrawnPadding):
+        return f"padding {piece.end - piece.offset:,} B"
+    if isinstance(piece, DrawnSpan):
+        return piece.span.drawable.legend(piece.span)
+    inner = " | ".join(f"[{legend(part)}]" if isinstance(part, DrawnRows) else legend(part) for part in piece.body)
+    return f"{many(piece.count, piece.axis)}, {piece.step:,} B each: {inner}"

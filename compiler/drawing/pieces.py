@@ -1,0 +1,139 @@
+"""Pieces of a page: spans that repeat together share their loop, and what lies between spans is padding.
+
+Law: the pieces of a page lie in order, and with the padding they make up all its bytes; only spans that lie on each
+other to begin with stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
+
+# (axis, how often, bytes apart), and which repetitions of such loops something lies in, outermost first.
+PageLoop = tuple[str, int, int]
+Around = tuple[tuple[PageLoop, int], ...]
+
+
+class Drawable(Protocol):
+    """What a span is of."""
+
+    def labels(self, around: Around) -> tuple[str, ...]:
+        """Its name in a bar, the longest first, as it lies in one repetition of every loop around it."""
+
+    def row(self, around: Around, lone: bool) -> tuple[str, ...]:
+        """The last repetition around it by its global index, `head 4`, with its own name if it is `lone` in it."""
+
+    def legend(self, span: PageSpan) -> str:
+        """What it is made of, with all repetitions; empty where that is said elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageSpan:
+    """`bytes` bytes of `drawable` at `offset`, repeated by `loops`, outermost first."""
+
+    offset: int
+    bytes: int
+    loops: tuple[PageLoop, ...]
+    drawable: Drawable
+
+    @property
+    def end(self) -> int:
+        """The first byte behind the last repetition."""
+        return self.offset + self.bytes + sum((count - 1) * step for _, count, step in self.loops)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSpan:
+    """A span drawn as one piece, with all its repetitions."""
+
+    offset: int
+    end: int
+    span: PageSpan
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnRows:
+    """`count` bodies, `step` bytes apart, along one axis that their spans share."""
+
+    offset: int
+    end: int
+    axis: str
+    count: int
+    step: int
+    body: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPadding:
+    """Bytes [offset, end) of which no span has one."""
+
+    offset: int
+    end: int
+
+
+Piece = DrawnSpan | DrawnRows | DrawnPadding
+
+
+def gaps(span: PageSpan) -> list[tuple[str, int, int, int]]:
+    """The loops whose repetitions do not lie side by side: (axis, count, bytes of each, bytes apart)."""
+    found, size = [], span.bytes
+    for axis, count, step in reversed(span.loops):
+        found += [(axis, count, size, step)] if count > 1 and step != size else []
+        size = count * step
+    return found[::-1]
+
+
+def pieces(spans: Iterable[PageSpan], size: int, whole: bool) -> tuple[Piece, ...]:
+    """The pieces of `size` bytes. A span that shares its outermost loop with no other is one piece if `whole`.
+
+    Loops that interlace are unrolled. What repeats takes its whole step, where there is room behind the last one.
+    """
+    rest = every = sorted(spans, key=lambda span: span.offset)
+    found: list[Piece] = []
+    while rest:
+        together = [span for span in rest if _together(rest[0], span)]
+        rest = [span for span in rest if span not in together]
+        found.append(_piece(together, rest[0].offset if rest else size, whole))
+    if any(one.end > other.offset for one, other in pairwise(found)) and any(span.loops for span in every):
+        return pieces((turn for span in every for turn in _unrolled(span)), size, whole)
+    return tuple(_padded(found, size))
+
+
+def _together(first: PageSpan, other: PageSpan) -> bool:
+    """Whether both lie in one repetition of the same loop."""
+    if not first.loops:
+        return other is first
+    return other.loops[:1] == first.loops[:1] and other.offset < first.offset + first.loops[0][2]
+
+
+def _piece(together: Sequence[PageSpan], room: int, whole: bool) -> Piece:
+    first = together[0]
+    if not first.loops:
+        return DrawnSpan(first.offset, first.end, first)
+    axis, count, step = first.loops[0]
+    full = first.offset + count * step
+    end = full if full <= room else max(span.end for span in together)
+    if whole and len(together) == 1:
+        return DrawnSpan(first.offset, end, first)
+    inner = [replace(span, offset=span.offset - first.offset, loops=span.loops[1:]) for span in together]
+    return DrawnRows(first.offset, end, axis, count, step, pieces(inner, step, whole))
+
+
+def _unrolled(span: PageSpan) -> list[PageSpan]:
+    if not span.loops:
+        return [span]
+    (_, count, step), *inner = span.loops
+    return [replace(span, offset=span.offset + n * step, loops=tuple(inner)) for n in range(count)]
+
+
+def _padded(found: Iterable[Piece], size: int) -> Iterator[Piece]:
+    end = 0
+    for piece in found:
+        if piece.offset > end:
+            yield DrawnPadding(end, piece.offset)
+        yield piece
+        end = max(end, piece.end)
+    if size > end:
+        yield DrawnPadding(end, size)

@@ -1,4 +1,0 @@
-"""Drawings in text: pages to scale, and what lands where.
-
-Start with `bars.py`.
-"""

@@ -1,0 +1,54 @@
+"""Which tokens of a request a reader needs: the one rule, in whole rows of tokens, and what it asks of a ring.
+
+The match functions of a plan write the same rule out as arithmetic; the second opinion, the checksums and the demo have
+rules of their own, on purpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Which tokens of a range that ends behind token `end` a reader must have: all, unless `keep` or `chunk` is given.
+
+    `keep`: the last `keep` tokens; `chunk`: those from the last multiple of `chunk` on; and the first `sink` tokens.
+    """
+
+    keep: int | None = None
+    chunk: int | None = None
+    sink: int = 0
+
+    def low(self, end: int) -> int:
+        """The first token before `end` that is needed, sinks set aside; 0 or less where none is left out."""
+        window = 0 if self.keep is None else end - self.keep
+        return max(window, 0 if self.chunk is None else end // self.chunk * self.chunk)
+
+    def ranges(self, first: int, end: int, rows: int = 1) -> list[tuple[int, int]]:
+        """The tokens that a reader of [first, end) must have: sinks, and those from `low` on; none that is empty.
+
+        Rows of `rows` tokens are whole: one that is not full at `end` is nobody's, one with a sink is needed whole.
+        """
+        first, low, end = (token // rows * rows for token in (first, max(first, self.low(end)), end))
+        sink = min(-(-self.sink // rows) * rows, low, end)
+        return [(start, stop) for start, stop in ((first, sink), (low, end)) if start < stop]
+
+
+ALL = Needs()
+
+
+def oldest(at: int, ring: int, rows: int = 1) -> int:
+    """The first token that a ring which stands after `at` tokens still holds, where a row is of `rows` tokens."""
+    return max(0, -(-at // rows) * rows - ring)
+
+
+def room(needs: Needs, rows: int = 1) -> int | None:
+    """The tokens that a ring must have room for, with rows of `rows` tokens; None where no ring is large enough.
+
+    A row that is not full yet takes the place of a whole one, unless the needed rows begin with a chunk.
+    """
+    most = [needs.keep + rows - 1] if needs.keep is not None else []
+    if needs.chunk is not None:
+        most.append(needs.chunk - 1 if needs.chunk % rows == 0 else needs.chunk + rows - 2)
+    return min(most) if most else None

@@ -1,0 +1,60 @@
+"""The rule of which tokens are needed, against the match functions, the second opinion and the checksums."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from kvplan.compiler.check.labels import NeededTokens
+from kvplan.compiler.emit.match_functions import build
+from kvplan.plan.block_tables import positions
+from kvplan.plan.needs import Needs
+from kvplan.plan.types import Blocks, Group
+from kvplan.runtime.checksum import rows as checksum
+
+MOST = 60
+
+
+def drawn(random: Random) -> tuple[Needs, int]:
+    keep = random.choice([None, random.randint(0, MOST)])
+    chunk = random.choice([None, random.randint(1, MOST // 2)])
+    return Needs(keep, chunk, random.choice([0, random.randint(1, 9)])), random.choice([1, 1, 2, 4])
+
+
+def in_rows(needs: Needs, rows: int, first: int, end: int) -> list[int]:
+    return [row for start, stop in needs.ranges(first, end, rows) for row in range(start // rows, stop // rows)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_four_statements_of_the_rule_agree(seed: int) -> None:
+    random = Random(seed)
+    needs, rows = drawn(random)
+    if needs.keep is None and needs.chunk is None:
+        needs = Needs()
+    group = Group("a", "tokens", 8 * rows, 8 * rows, 1, 0)
+    match, table = build(group, group, needs, rows), Blocks(0, np.arange(MOST))
+    for _ in range(30):
+        first, end = sorted(random.choices(range(MOST), k=2))
+        found = in_rows(needs, rows, first, end)
+        runs = match(first, end, table, table, 0, 0)
+        matched = [8 * b + t + n for b, t, c in zip(*runs[:2], runs.count, strict=True) for n in range(c)]
+        row = np.arange(first // rows, max(end // rows, first // rows))
+        labelled = NeededTokens(needs, first, end).test(row * rows + rows - 1, rows)
+        assert found == sorted(matched) == row[labelled].tolist() == checksum.needed((first, end), needs, rows).tolist()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_positions_are_those_of_the_tokens_one_by_one(seed: int) -> None:
+    random = Random(seed)
+    shards, chunk, tokens = random.choice([1, 1, 2, 3]), random.randint(1, 9), random.randint(1, 9)
+    ring = 0 if shards > 1 else random.choice([0, 3 * tokens])
+    group = Group("a", "tokens", tokens, tokens, 1, 0, shards, chunk if shards > 1 else 1, ring=ring)
+    for _ in range(30):
+        first, end = sorted(random.choices(range(MOST), k=2))
+        shard = random.randrange(shards)
+        own = [t for t in range(MOST) if t // group.chunk % shards == shard]
+        local = [n for n, token in enumerate(own) if first <= token < end]
+        expected = {n % ring // tokens if ring else n // tokens for n in local}
+        assert {p for each in positions(group, (first, end), shard) for p in each} == expected
