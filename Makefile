@@ -41,6 +41,7 @@ goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpt
 	PYTHONPATH=. $(BIN)/python tests/golden/digests.py > examples/digests.txt
 	$(BIN)/python tests/golden/readme.py
 	PYTHONPATH=. $(BIN)/python tests/golden/dsl_page.py
+	PYTHONPATH=. $(BIN)/python tests/runtime/page.py
 	PYTHONPATH=. $(BIN)/python tests/golden/gallery/write.py
 	git status --short examples README.md docs
 

@@ -240,5 +240,4 @@ def speak(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.prefill.worker.ControlServer", through(Desk))
     monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", through(Line))
     monkeypatch.setattr("kvplan.runtime.control.handshake.time", SimpleNamespace(sleep=net.sleep))
-    for module in ("decode.summing", "prefill.verify"):
-        monkeypatch.setattr(f"kvplan.runtime.{module}.ThreadPoolExecutor", through(Executor))
+    monkeypatch.setattr("kvplan.runtime.checksum.background.ThreadPoolExecutor", through(Executor))
