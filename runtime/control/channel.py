@@ -90,16 +90,11 @@ class ControlServer:
         self._end()
 
     def _open(self, frames: list[bytes]) -> Any:
-        """The struct of a message, or why there is none. Other releases, the first of which framed it so, are told."""
-        identity, *body = frames
-        empty = [b""] if len(body) == 2 and not body[0] else []
-        try:
-            value = unseal(_single(body[len(empty) :]), ToPrefill)
-        except CardError as error:
-            if empty or isinstance(error, ProtocolError):
-                sent(self._socket, [identity, *empty, seal(Refusal(error.code, str(error)[:4000], False, b""))])
-            return error
-        return CardError("a message has 2 frames, not 1") if empty else value
+        """The struct of a message, or why there is none. Another release is told."""
+        message = _opened(frames[1:], ToPrefill)
+        if isinstance(message, ProtocolError):
+            sent(self._socket, [frames[0], seal(Refusal(message.code, str(message), False, b""))])
+        return message
 
 
 class ControlClient:
@@ -136,7 +131,7 @@ class ControlClient:
 
     def receive(self, most: int = MOST) -> list[Any]:
         """What came since the last call, at most `most`: ToDecode structs and CardErrors."""
-        return [] if self._closed else [_opened(frames) for frames in received(self._socket, most)]
+        return [] if self._closed else [_opened(frames, ToDecode) for frames in received(self._socket, most)]
 
     def fileno(self) -> int:
         """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
@@ -208,15 +203,11 @@ def _check(address: str, keys: Keys | Plain) -> None:
         raise HandshakeError(f"{address!r} is no address: give the one that the worker prints, tcp://HOST:PORT")
 
 
-def _opened(frames: list[bytes]) -> Any:
-    """The struct of a message to decode, or why there is none; the release before puts an empty frame first."""
+def _opened(frames: list[bytes], kind: Any) -> Any:
+    """The struct of a message, or why there is none."""
+    if len(frames) != 1:
+        return CardError(f"a message has {len(frames)} frames, not 1")
     try:
-        return unseal(_single(frames[1:] if len(frames) == 2 and not frames[0] else frames), ToDecode)
+        return unseal(frames[0], kind)
     except CardError as error:
         return error
-
-
-def _single(frames: list[bytes]) -> bytes:
-    if len(frames) != 1:
-        raise CardError(f"a message has {len(frames)} frames, not 1")
-    return frames[0]

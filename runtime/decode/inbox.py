@@ -6,20 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvplan.plan.errors import KvplanError
-from kvplan.runtime.control.messages import (
-    ClaimAnswer,
-    ClaimAnswers,
-    Claimed,
-    Confirmed,
-    Failed,
-    LossReason,
-    Lost,
-    Offer,
-    Permit,
-    ReturnPermit,
-    Stopped,
-    Written,
-)
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
 from kvplan.runtime.decode.phases import TRANSFER, Event, Phase, refused
 from kvplan.runtime.decode.transfer import PeerProgress, Transfer
@@ -51,21 +38,22 @@ class DecodeInbox:
     ) -> None:
         self._transfers, self._counters, self._lost = transfers, counters, lost
         self._about: dict[type, Callable[[Transfer, PeerProgress, Any], MessageKind]] = {
-            Offer: self._offer,
-            Written: self._written,
-            Failed: self._failed,
-            Confirmed: self._confirmed,
+            wire.Offer: self._offer,
+            wire.Written: self._written,
+            wire.Failed: self._failed,
+            wire.Confirmed: self._confirmed,
         }
 
     def hear(self, engine: PrefillEngine, connection: PrefillConnection, message: Any, now: float) -> None:
         """Act upon one message, and count what it was taken for."""
         if isinstance(message, CardError):
             self._count(MessageKind.MALFORMED)
-        elif isinstance(message, ClaimAnswers):
-            self._answers(engine, connection, message, now)
-        elif isinstance(message, Permit):
+        elif isinstance(message, wire.ClaimAnswers):
+            engine.learn_lease(message.lease, now)
+            self._answers(engine, connection, message)
+        elif isinstance(message, wire.Permit):
             self._count(self._permit(engine, connection, message))
-        elif isinstance(message, Stopped):
+        elif isinstance(message, wire.Stopped):
             known = self._transfers.quarantine.stopped(message.request, connection)
             self._count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
         elif type(message) in self._about:
@@ -79,8 +67,7 @@ class DecodeInbox:
     def _count(self, kind: MessageKind) -> None:
         self._counters.add("notifications", kind=kind)
 
-    def _answers(self, engine: PrefillEngine, connection: PrefillConnection, message: ClaimAnswers, now: float) -> None:
-        engine.learn_lease(message.lease, now)
+    def _answers(self, engine: PrefillEngine, connection: PrefillConnection, message: wire.ClaimAnswers) -> None:
         for answer in message.answers:
             found = self._transfers.find(engine, connection, answer.request)
             # Answers to claims that were said before this transfer's are to an earlier one.
@@ -88,21 +75,21 @@ class DecodeInbox:
                 self._answer(*found, answer)
         self._count(MessageKind.ANSWERED)
 
-    def _answer(self, transfer: Transfer, part: PeerProgress, answer: ClaimAnswer) -> None:
-        if isinstance(answer, Claimed):
+    def _answer(self, transfer: Transfer, part: PeerProgress, answer: wire.ClaimAnswer) -> None:
+        if isinstance(answer, wire.Claimed):
             self._transfers.claimed(transfer, part, answer.pin)
-        elif isinstance(answer, Lost) and part.phase is not Phase.CONFIRMED:
-            kind = WithdrawnError if answer.reason is LossReason.WITHDRAWN else LeaseError
+        elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:
+            kind = WithdrawnError if answer.reason is wire.LossReason.WITHDRAWN else LeaseError
             self._transfers.fail(transfer, kind(_said(transfer, part, "does not keep it", answer.text)))
 
-    def _permit(self, engine: PrefillEngine, connection: PrefillConnection, permit: Permit) -> MessageKind:
+    def _permit(self, engine: PrefillEngine, connection: PrefillConnection, permit: wire.Permit) -> MessageKind:
         found = self._transfers.find(engine, connection, permit.request)
         if found is None or (executor := found[1].executor) is None:
-            connection.control.send(ReturnPermit(permit.request, permit.number))
+            connection.control.send(wire.ReturnPermit(permit.request, permit.number))
             return MessageKind.UNKNOWN
         return MessageKind.PERMITTED if executor.permitted(permit.number) else MessageKind.DUPLICATE
 
-    def _offer(self, transfer: Transfer, part: PeerProgress, offer: Offer) -> MessageKind:
+    def _offer(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> MessageKind:
         if offer.pin != part.pin:
             return MessageKind.STALE
         if not TRANSFER.takes(part.phase, Event.OFFERED) or offer.number < part.offers or not transfer.streamed:
@@ -114,7 +101,7 @@ class DecodeInbox:
         self._transfers.offered(transfer, part, offer)
         return MessageKind.OFFERED
 
-    def _written(self, transfer: Transfer, part: PeerProgress, written: Written) -> MessageKind:
+    def _written(self, transfer: Transfer, part: PeerProgress, written: wire.Written) -> MessageKind:
         if not part.writes or part.pin != written.pin:
             return MessageKind.STALE
         if not TRANSFER.takes(part.phase, Event.WRITTEN):
@@ -122,7 +109,7 @@ class DecodeInbox:
         self._transfers.written(part, written.size)
         return MessageKind.WRITTEN
 
-    def _failed(self, transfer: Transfer, part: PeerProgress, failed: Failed) -> MessageKind:
+    def _failed(self, transfer: Transfer, part: PeerProgress, failed: wire.Failed) -> MessageKind:
         if failed.attempt is not None and (kind := _not_to_done(transfer, part, failed.attempt)) is not None:
             return kind
         self._transfers.fail(
@@ -130,7 +117,7 @@ class DecodeInbox:
         )
         return MessageKind.FAILED
 
-    def _confirmed(self, transfer: Transfer, part: PeerProgress, confirmed: Confirmed) -> MessageKind:
+    def _confirmed(self, transfer: Transfer, part: PeerProgress, confirmed: wire.Confirmed) -> MessageKind:
         if (kind := _not_to_done(transfer, part, confirmed.attempt)) is not None:
             return kind
         part.on(Event.CONFIRMED)

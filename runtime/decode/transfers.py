@@ -16,19 +16,8 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.checksum.checksum import EVERY, Sample, of_read
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.channel import ControlClient
-from kvplan.runtime.control.messages import (
-    AskPermit,
-    Done,
-    Leave,
-    Offer,
-    ReturnPermit,
-    Sums,
-    ToPrefill,
-    WriteRequest,
-    pack,
-    unpack,
-)
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
 from kvplan.runtime.decode.outcome import TransferState, outcome
 from kvplan.runtime.decode.phases import Event, Phase
@@ -67,7 +56,7 @@ class TransferTable:
         self.admission = AdmissionQueue[Slice](limits)
         self._context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes)
         self._pool, self._limits, self._counters = pool, limits, counters
-        self._checksums = ChecksumThread[PeerProgress, Sums]()
+        self._checksums = ChecksumThread[PeerProgress, wire.Sums]()
         self._ended: list[Transfer] = []
         self._attempts = itertools.count(1)
 
@@ -147,7 +136,7 @@ class TransferTable:
         with self._failing(transfer, part):
             self._move(transfer, part)
 
-    def offered(self, transfer: Transfer, part: PeerProgress, offer: Offer) -> None:
+    def offered(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
         """The next chunk of a request is there to be read."""
         part.on(Event.OFFERED)
         part.offers += 1
@@ -190,7 +179,7 @@ class TransferTable:
         for part in transfer.parts:
             part.on(Event.FAILED)
             part.slices = [] if part.executor is None else part.executor.stop()
-            part.unsaid = not part.connection.control.send(Leave(transfer.request.id)) and part.writes
+            part.unsaid = not part.connection.control.send(wire.Leave(transfer.request.id)) and part.writes
             self._checksums.drop(part)
         self.quarantine.add(transfer)
         self._counters.add("failures", reason=error.code)
@@ -242,7 +231,7 @@ class TransferTable:
         if transfer.streamed or engine.push:
             part.heartbeat = engine.claim(part.connection, (name,), (name,))
         else:
-            part.heartbeat = engine.claim(part.connection, (name,), (), {name: pack(transfer.request.prefill)})
+            part.heartbeat = engine.claim(part.connection, (name,), (), {name: wire.pack(transfer.request.prefill)})
 
     def _move(self, transfer: Transfer, part: PeerProgress) -> None:
         """Begin to move what comes from one prefill worker, now that it keeps the request."""
@@ -257,12 +246,12 @@ class TransferTable:
             executor.add(connection.links.of(None), transfer.demand.of(engine.shard(connection)))
             executor.complete = True
 
-    def _take(self, transfer: Transfer, part: PeerProgress, offer: Offer) -> None:
+    def _take(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
         """Read what a request takes of a chunk."""
         engine, request, connection = transfer.engine, transfer.request, part.connection
         plan = engine.plan
         layers = None if offer.layers is None else frozenset(offer.layers)
-        offered = Chunk(offer.tokens or request.tokens, offer.last, layers, unpack(offer.tables))
+        offered = Chunk(offer.tokens or request.tokens, offer.last, layers, wire.unpack(offer.tables))
         part.cover = part.cover or ChunkCover(plan, request, connection.worker)
         chunk = chunks.received(plan, request, offered, connection.blocks, part.cover)
         if chunk is None or not connection.reads:
@@ -303,19 +292,19 @@ class TransferTable:
             _send(part.connection.control, done)
             part.on(Event.TOLD)
 
-    def _done(self, transfer: Transfer, part: PeerProgress) -> Done | None:
+    def _done(self, transfer: Transfer, part: PeerProgress) -> wire.Done | None:
         """What a prefill worker is told at the end, None while it is still being summed."""
         assert part.pin is not None
         name, sample = transfer.request.id, transfer.sample
         if sample is None or not part.connection.reads or not transfer.demand.runs:
-            return Done(name, part.pin, transfer.attempt)
+            return wire.Done(name, part.pin, transfer.attempt)
         sums = self._sums(transfer, part)
         if sums is None:
             return None
         asked = _write_request(transfer.request)
-        return Done(name, part.pin, transfer.attempt, sums, (sample.every, sample.seed), asked)
+        return wire.Done(name, part.pin, transfer.attempt, sums, (sample.every, sample.seed), asked)
 
-    def _sums(self, transfer: Transfer, part: PeerProgress) -> Sums | None:
+    def _sums(self, transfer: Transfer, part: PeerProgress) -> wire.Sums | None:
         """(cache, layer, digest) of what came from a prefill worker, None until that is known. Raises as `of_read`."""
         if part not in self._checksums:
             arguments = transfer.engine.plan, part.connection.worker, transfer.request, transfer.sample or EVERY
@@ -352,10 +341,10 @@ class _Permits:
     request: str
 
     def ask(self, number: int, size: int) -> None:
-        _send(self.control, AskPermit(self.request, number, size))
+        _send(self.control, wire.AskPermit(self.request, number, size))
 
     def give_back(self, number: int) -> None:
-        self.control.send(ReturnPermit(self.request, number))
+        self.control.send(wire.ReturnPermit(self.request, number))
 
 
 def call_back(transfer: Transfer) -> None:
@@ -379,16 +368,17 @@ def _late(transfer: Transfer) -> DeadlineError:
     return DeadlineError(f"request {transfer.request.id} did not end within {seconds:g} s: {text}")
 
 
-def _write_request(request: Request) -> WriteRequest:
-    return WriteRequest(request.id, request.tokens, dict(request.lengths), pack(request.prefill), pack(request.decode))
+def _write_request(request: Request) -> wire.WriteRequest:
+    tables = wire.pack(request.prefill), wire.pack(request.decode)
+    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables)
 
 
-def _decode_sums(pool: Pool, plan: Plan, prefill_worker: int, request: Request, sample: Sample) -> Sums:
+def _decode_sums(pool: Pool, plan: Plan, prefill_worker: int, request: Request, sample: Sample) -> wire.Sums:
     sums = of_read(plan, prefill_worker, pool.worker, "decode", pool, request, sample)
     return tuple((cache, layer, value) for (cache, layer), value in sorted(sums.items()))
 
 
-def _send(control: ControlClient, message: ToPrefill) -> None:
+def _send(control: ControlClient, message: wire.ToPrefill) -> None:
     """Raises PeerLostError where the message is not taken."""
     if not control.send(message):
         raise PeerLostError("its line is full or broken: is it polled?")

@@ -11,29 +11,10 @@ import msgspec
 
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime.checksum.background import ChecksumThread
+from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Hello, Refusal, WorkerCard
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello, served_plan
-from kvplan.runtime.control.messages import (
-    AskPermit,
-    Claim,
-    ClaimAnswer,
-    ClaimAnswers,
-    Claimed,
-    Confirmed,
-    Done,
-    Failed,
-    Leave,
-    LossReason,
-    Lost,
-    NotYet,
-    Offer,
-    Permit,
-    ReturnPermit,
-    WireTables,
-    WriteRequest,
-    pack,
-)
 from kvplan.runtime.errors import CardError, HandleError, LeaseError, StalePeerError, WithdrawnError, cause_text
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
@@ -77,12 +58,12 @@ class PrefillInbox:
         self._comparisons = ChecksumThread[tuple[DecodeClient, str], Comparison]()
         self._pending, self._changed = set[str](), set[str]()
         self._acts: dict[type, Callable[[DecodeClient, Any, float], MessageKind]] = {
-            Claim: self._claim,
-            AskPermit: self._ask_permit,
-            ReturnPermit: self._return_permit,
-            WriteRequest: self._write,
-            Done: self._done,
-            Leave: self._leave,
+            wire.Claim: self._claim,
+            wire.AskPermit: self._ask_permit,
+            wire.ReturnPermit: self._return_permit,
+            wire.WriteRequest: self._write,
+            wire.Done: self._done,
+            wire.Leave: self._leave,
         }
 
     def add(self, source: SourceRequest) -> None:
@@ -105,7 +86,7 @@ class PrefillInbox:
         for client in self.clients:
             if request in client.claims:
                 client.forget(request)
-                self.send(client, Failed(request, error.code, str(error)))
+                self.send(client, wire.Failed(request, error.code, str(error)))
 
     def hear(self, identity: bytes, message: Any, face: PrefillFace, now: float) -> None:
         """Act upon one message. Nothing that it says can raise."""
@@ -127,7 +108,7 @@ class PrefillInbox:
         self._announce(now)
         for permit in self.permits.admit():
             if (client := self.clients.get(permit.client)) is not None:
-                self.send(client, Permit(permit.request, permit.number))
+                self.send(client, wire.Permit(permit.request, permit.number))
         self.writes.step()
         for comparison in self._comparisons.take_all():
             self._judge(comparison, now)
@@ -176,58 +157,58 @@ class PrefillInbox:
             self._drop(before, "it says hello again")
         self.clients.add(identity, hello, served_plan(hello, face), now)
 
-    def _claim(self, client: DecodeClient, claim: Claim, now: float) -> MessageKind:
+    def _claim(self, client: DecodeClient, claim: wire.Claim, now: float) -> MessageKind:
         client.heartbeat, streamed = claim.heartbeat, set(claim.streamed)
         answers = (
             self._answer(client, request, request in streamed, claim.tables.get(request), now)
             for request in claim.requests
         )
-        self.send(client, ClaimAnswers(claim.heartbeat, self._lease, tuple(answers)))
+        self.send(client, wire.ClaimAnswers(claim.heartbeat, self._lease, tuple(answers)))
         return MessageKind.CLAIM
 
     def _answer(
-        self, client: DecodeClient, request: str, streamed: bool, named: WireTables | None, now: float
-    ) -> ClaimAnswer:
+        self, client: DecodeClient, request: str, streamed: bool, named: wire.WireTables | None, now: float
+    ) -> wire.ClaimAnswer:
         """What becomes of a claim. One that may be opened later, and is streamed, is remembered."""
         answer = self._leases.claim(request, client.claimant, client.contract, now)
-        if isinstance(answer, Lost) and not (streamed and answer.reason is LossReason.UNKNOWN):
+        if isinstance(answer, wire.Lost) and not (streamed and answer.reason is wire.LossReason.UNKNOWN):
             client.forget(request)
             return answer
         claim = client.claim(request, streamed)
         if claim is None:
             text = f"too many requests are claimed: {request} is one too many"
-            return Lost(request, LossReason.TOO_MANY, text)
+            return wire.Lost(request, wire.LossReason.TOO_MANY, text)
         source = self.sources.get(request)
-        if isinstance(answer, Lost) or source is None:
-            return NotYet(request)
+        if isinstance(answer, wire.Lost) or source is None:
+            return wire.NotYet(request)
         self._changed.add(request)
         if not streamed and (why := claim.unlike(source, named)):
             client.forget(request)
-            return Lost(request, LossReason.UNLIKE, why)
+            return wire.Lost(request, wire.LossReason.UNLIKE, why)
         if not (streamed or source.whole):
-            return NotYet(request)
+            return wire.NotYet(request)
         claim.announced = claim.announced or 0
         return answer
 
-    def _ask_permit(self, client: DecodeClient, asked: AskPermit, now: float) -> MessageKind:
+    def _ask_permit(self, client: DecodeClient, asked: wire.AskPermit, now: float) -> MessageKind:
         return MessageKind.PERMIT_ASKED if self.permits.ask(client, asked) else MessageKind.UNEXPECTED
 
-    def _return_permit(self, client: DecodeClient, returned: ReturnPermit, now: float) -> MessageKind:
+    def _return_permit(self, client: DecodeClient, returned: wire.ReturnPermit, now: float) -> MessageKind:
         known = self.permits.give_back(client, returned)
         return MessageKind.PERMIT_RETURNED if known else MessageKind.DUPLICATE
 
-    def _write(self, client: DecodeClient, asked: WriteRequest, now: float) -> MessageKind:
+    def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:
         source = self.sources.get(asked.request)
         try:
             if source is None or asked.request not in client.claims:
                 raise LeaseError(f"request {asked.request} is wanted, and not held: claim it first")
             self.writes.want(client, asked, source)
         except KvplanError as error:
-            self.send(client, Failed(asked.request, error.code, str(error)))
+            self.send(client, wire.Failed(asked.request, error.code, str(error)))
             return MessageKind.UNEXPECTED
         return MessageKind.WANTED
 
-    def _done(self, client: DecodeClient, done: Done, now: float) -> MessageKind:
+    def _done(self, client: DecodeClient, done: wire.Done, now: float) -> MessageKind:
         """Confirm it at once, or when its checksums were compared."""
         if not done.sums and done.sample is None:
             return self._judge(Comparison(client, done), now)
@@ -242,16 +223,16 @@ class PrefillInbox:
     def _judge(self, comparison: Comparison, now: float) -> MessageKind:
         client, done, error = comparison.client, comparison.done, comparison.error
         if error is not None:
-            self.send(client, Failed(done.request, error.code, str(error), done.attempt))
+            self.send(client, wire.Failed(done.request, error.code, str(error), done.attempt))
             return MessageKind.UNLIKE
         lasted, event = self._leases.done(done.request, done.pin, client.claimant, client.contract, now)
         client.forget(done.request)
         self.events.append(event)
-        lost = Failed(done.request, LeaseError.code, event.text, done.attempt)
-        self.send(client, Confirmed(done.request, done.attempt) if lasted else lost)
+        lost = wire.Failed(done.request, LeaseError.code, event.text, done.attempt)
+        self.send(client, wire.Confirmed(done.request, done.attempt) if lasted else lost)
         return event.kind
 
-    def _leave(self, client: DecodeClient, leave: Leave, now: float) -> MessageKind:
+    def _leave(self, client: DecodeClient, leave: wire.Leave, now: float) -> MessageKind:
         event = self._leases.leave(leave.request, client.claimant, now)
         client.forget(leave.request)
         self.permits.leave(client, leave.request)
@@ -291,7 +272,7 @@ class PrefillInbox:
             # What was claimed before it was held is claimed now.
             self._leases.claim(request, client.claimant, client.contract, now)
             claim.announced = 0
-            self.send(client, ClaimAnswers(client.heartbeat, self._lease, (Claimed(request, source.pin),)))
+            self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (wire.Claimed(request, source.pin),)))
         if claim.streamed and client.links is None:
             for offer in _offers(source, claim.announced or 0):
                 self.send(client, offer)
@@ -306,12 +287,12 @@ class PrefillInbox:
         self.clients.remove(client)
 
 
-def _offers(source: SourceRequest, announced: int) -> list[Offer]:
+def _offers(source: SourceRequest, announced: int) -> list[wire.Offer]:
     """What of a request has not been announced yet."""
     if source.tokens is None:
-        whole = Offer(source.request, source.pin, 0, None, None, {}, True)
+        whole = wire.Offer(source.request, source.pin, 0, None, None, {}, True)
         return [whole] if source.whole and not announced else []
     return [
-        Offer(source.request, source.pin, number, chunk.tokens, chunk.layers, pack(chunk.tables), chunk.last)
+        wire.Offer(source.request, source.pin, number, chunk.tokens, chunk.layers, wire.pack(chunk.tables), chunk.last)
         for number, chunk in enumerate(source.chunks[announced : source.ready], announced)
     ]

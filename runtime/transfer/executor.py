@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum, auto
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Runs
 from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
-from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
@@ -24,34 +23,12 @@ from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle, Transport
 
 
-class SlicePhase(IntEnum):
-    """How far a slice is: it waits for the limits, for the peer's permit, for its handles; it is over."""
+class SliceStage(Enum):
+    """What a slice waits for: the limits, the peer's permit, or its handles."""
 
-    WAITING = auto()
+    LIMITED = auto()
     ASKED = auto()
     POSTED = auto()
-    OVER = auto()
-
-
-class SliceEvent(Enum):
-    """What happens to a slice."""
-
-    ASKED = auto()
-    POSTED = auto()
-    CLOSED = auto()
-
-
-SLICE = StateMachine(
-    "a slice",
-    {
-        (SlicePhase.WAITING, SliceEvent.ASKED): SlicePhase.ASKED,
-        (SlicePhase.WAITING, SliceEvent.POSTED): SlicePhase.POSTED,
-        (SlicePhase.ASKED, SliceEvent.POSTED): SlicePhase.POSTED,
-        (SlicePhase.WAITING, SliceEvent.CLOSED): SlicePhase.OVER,
-        (SlicePhase.ASKED, SliceEvent.CLOSED): SlicePhase.OVER,
-        (SlicePhase.POSTED, SliceEvent.CLOSED): SlicePhase.OVER,
-    },
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,11 +40,8 @@ class Slice:
     link: PreparedLink
     runs: Mapping[str, Runs]
     size: int
-    phase: SlicePhase = SlicePhase.WAITING
+    stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
-
-    def on(self, event: SliceEvent) -> None:
-        self.phase = SLICE.after(self.phase, event)
 
     def settled(self) -> bool:
         """Whether a slice that was left can touch nothing any more: done, or its connection is gone."""
@@ -124,7 +98,7 @@ class TransferExecutor:
 
     @property
     def under_way(self) -> bool:
-        return any(slice_.phase is SlicePhase.POSTED for slice_ in self._slices.values())
+        return any(slice_.stage is SliceStage.POSTED for slice_ in self._slices.values())
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
@@ -140,7 +114,7 @@ class TransferExecutor:
         elif self._permits is None:
             self._post(slice_)
         else:
-            slice_.on(SliceEvent.ASKED)
+            slice_.stage = SliceStage.ASKED
             self._try(self._permits.ask, slice_.number, slice_.size)
 
     def permitted(self, number: int) -> bool:
@@ -148,7 +122,7 @@ class TransferExecutor:
         slice_ = self._slices.get(number)
         if slice_ is None:
             self._give_back(number)
-        if slice_ is None or slice_.phase is not SlicePhase.ASKED:
+        if slice_ is None or slice_.stage is not SliceStage.ASKED:
             return False
         self._post(slice_)
         return True
@@ -156,7 +130,7 @@ class TransferExecutor:
     def step(self) -> None:
         """Follow what is posted."""
         for slice_ in list(self._slices.values()):
-            posted = slice_.phase is SlicePhase.POSTED and slice_.number in self._slices
+            posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
             if posted and self._try(self._over, slice_):
                 del self._slices[slice_.number]
                 self.moved += slice_.size
@@ -175,9 +149,8 @@ class TransferExecutor:
     def close(self, slice_: Slice) -> None:
         """A slice is over: its bytes are in flight no more, and its permit goes back."""
         self._context.admission.done(slice_)
-        if slice_.phase is SlicePhase.POSTED:
+        if slice_.stage is SliceStage.POSTED:
             self._give_back(slice_.number)
-        slice_.on(SliceEvent.CLOSED)
 
     def _give_back(self, number: int) -> None:
         if self._permits is not None:
@@ -192,7 +165,7 @@ class TransferExecutor:
             return False
 
     def _post(self, slice_: Slice) -> None:
-        slice_.on(SliceEvent.POSTED)
+        slice_.stage = SliceStage.POSTED
         self._try(self._gathered, slice_)
 
     def _gathered(self, slice_: Slice) -> None:

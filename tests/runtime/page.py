@@ -15,7 +15,6 @@ from kvplan.runtime.errors import KvplanError
 from kvplan.runtime.machine import StateMachine, word
 from kvplan.runtime.prefill.lease import PIN
 from kvplan.runtime.prefill.writes import WRITE
-from kvplan.runtime.transfer.executor import SLICE
 
 PAGE = ROOT / "docs" / "runtime.md"
 DRAWING = re.compile(r"(<!-- drawing: (\w+) -->\n).*?(<!-- end of drawing -->)", re.DOTALL)
@@ -23,7 +22,7 @@ DRAWING = re.compile(r"(<!-- drawing: (\w+) -->\n).*?(<!-- end of drawing -->)",
 
 def fresh(page: str) -> str:
     """`page` with everything between its marks drawn again. Raises KeyError for a drawing that there is not."""
-    drawings: dict[str, StateMachine[Any, Any]] = {"transfer": TRANSFER, "pin": PIN, "write": WRITE, "slice": SLICE}
+    drawings: dict[str, StateMachine[Any, Any]] = {"transfer": TRANSFER, "pin": PIN, "write": WRITE}
     drawn = {name: fenced("mermaid", diagram(machine)) for name, machine in drawings.items()}
     drawn["errors"] = fenced("", "\n".join(tree(KvplanError)))
     return DRAWING.sub(lambda hit: f"{hit[1]}\n{drawn[hit[2]]}\n{hit[3]}", page)

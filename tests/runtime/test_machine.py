@@ -16,13 +16,11 @@ from kvplan.runtime.errors import BY_CODE, KvplanError, PhaseError
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.prefill.lease import PIN, PinEvent, PinPhase
 from kvplan.runtime.prefill.writes import WRITE, WriteEvent, WritePhase
-from kvplan.runtime.transfer.executor import SLICE, SliceEvent, SlicePhase
 
 MACHINES: list[tuple[StateMachine[Any, Any], type[IntEnum], type[Enum]]] = [
     (TRANSFER, Phase, Event),
     (PIN, PinPhase, PinEvent),
     (WRITE, WritePhase, WriteEvent),
-    (SLICE, SlicePhase, SliceEvent),
 ]
 
 
@@ -81,7 +79,7 @@ def test_phases_are_changed_by_their_tables_only() -> None:
     assert len(found) == len(MACHINES)
     for name, text in found:
         assert name == "on"
-        assert re.fullmatch(r"self\.phase = (TRANSFER|PIN|WRITE|SLICE)\.after\(self\.phase, event\)", text)
+        assert re.fullmatch(r"self\.phase = (TRANSFER|PIN|WRITE)\.after\(self\.phase, event\)", text)
 
 
 def assigns(node: ast.AST) -> bool:
@@ -92,7 +90,7 @@ def assigns(node: ast.AST) -> bool:
 def test_the_page_is_fresh() -> None:
     """`python -m tests.runtime.page` draws it again."""
     text = PAGE.read_text()
-    assert [name for _, name, _ in DRAWING.findall(text)] == ["transfer", "pin", "write", "slice", "errors"]
+    assert [name for _, name, _ in DRAWING.findall(text)] == ["transfer", "pin", "write", "errors"]
     assert fresh(text) == text
 
 

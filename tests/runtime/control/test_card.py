@@ -31,7 +31,7 @@ HELLO = Hello("engine", b"n" * 16, "d", "run", 0, "md", "", "", "side", "key", "
 WORKER = describe(0, PLAN, "run", 2, lie(PLAN.prefill, 0), b"metadata", b"nonce")
 REFUSAL = Refusal("R004", "no", True, b"n")
 # As the first release sealed them: commit bfa0ad5.
-BEFORE = {
+FIRST = {
     "engine": (
         b"\x05[\x19\x1c\x19V\xd2\x1fG\xd4q@_\x97\xe8\xba\x87\xa4type\xa6engine\xa5model\xa1m\xa4si"
         b"de\xa1s\xa4plan\xa1p\xa3key\xa1k\xa9addresses\x92\xa9tcp://a:1\xa9t"
@@ -133,10 +133,10 @@ def test_too_large() -> None:
         unseal(MAGIC + bytes(LARGEST + 17), ToDecode)
 
 
-@pytest.mark.parametrize("name", BEFORE)
+@pytest.mark.parametrize("name", FIRST)
 def test_the_first_release_is_refused_by_the_missing_field(name: str) -> None:
     with pytest.raises(errors.CardError, match=f"type {name} lacks the field `nonce`: the peer is of an older release"):
-        unseal(MAGIC + BEFORE[name], ToPrefill | ToDecode)
+        unseal(MAGIC + FIRST[name], ToPrefill | ToDecode)
 
 
 @pytest.mark.parametrize("name", TWO)

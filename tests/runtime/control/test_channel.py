@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import zmq
-from tests.runtime.control.test_card import BEFORE, TWO
+from tests.runtime.control.test_card import FIRST, TWO
 from tests.runtime.helpers.control import BIND, LONG, pair
 
 from kvplan.runtime import errors
@@ -280,26 +280,14 @@ def test_the_release_before_is_told_both_numbers() -> None:
     desk.close()
 
 
-def test_the_first_release_is_told_the_missing_field() -> None:
-    desk = ControlServer(BIND, Plain())
-    with zmq.Context() as context, context.socket(zmq.REQ) as raw:
-        raw.linger = 0
-        raw.connect(desk.address)
-        raw.send(MAGIC + BEFORE["hello"])
-        assert isinstance(until(desk.wait, desk.receive)[0][1], errors.CardError)
-        assert raw.poll(int(1000 * LONG))
-        assert "lacks the field `nonce`" in unseal(raw.recv(), Refusal).message
-    desk.close()
-
-
-def test_a_line_refuses_what_is_no_message_and_understands_the_framing_of_before() -> None:
+def test_a_line_refuses_what_is_no_message() -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as raw:
         raw.linger = 0
         raw.bind(BIND)
         line = ControlClient(raw.getsockopt_string(zmq.LAST_ENDPOINT), Plain())
         line.send(Hello("engine", b"", "", "r", 0, "", "", "", "", "", "", None))
         identity, _ = raw.recv_multipart()
-        for frames in ([b"nonsense"], [seal(CLAIM)], [b"a", b"b"], [b"", MAGIC + BEFORE["refusal"]]):
+        for frames in ([b"nonsense"], [seal(CLAIM)], [b"a", b"b"], [b"", seal(CLAIM)], [MAGIC + FIRST["refusal"]]):
             raw.send_multipart([identity, *frames])
             (error,) = until(line.wait, line.receive)
             assert isinstance(error, errors.CardError)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
-from tests.runtime.control.test_card import BEFORE
+from tests.runtime.control.test_card import FIRST
 from tests.runtime.helpers.control import (  # fmt: skip
     ABSURD,
     BIND,
@@ -406,7 +406,7 @@ def test_an_engine_of_the_first_release(name: str) -> None:
         def speak() -> None:
             while not over.is_set():
                 if raw.poll(20):
-                    raw.send_multipart([raw.recv_multipart()[0], b"", MAGIC + BEFORE[name]])
+                    raw.send_multipart([raw.recv_multipart()[0], MAGIC + FIRST[name]])
 
         thread = threading.Thread(target=speak)
         thread.start()
