@@ -16,8 +16,8 @@ import numpy as np
 
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints
+from kvplan.runtime.checksum.elements import IndexDigit
 from kvplan.runtime.errors import RegisterError
-from kvplan.runtime.memory.coordinates import IndexDigit
 from kvplan.runtime.memory.register import Pool
 
 # Bytes that are gathered at a time: what stays in a core's cache, and what keeps a device busy.
