@@ -129,6 +129,11 @@ class ControlClient:
         """False where the connection is broken or takes no more for now. Raises CardError for a message too large."""
         return self.broken() is None and sent(self._socket, [seal(message)])
 
+    def say(self, message: msgspec.Struct) -> None:
+        """`send` what must be said. Raises PeerLostError where it cannot be, CardError."""
+        if not self.send(message):
+            raise PeerLostError("its line is full or broken: is it polled?")
+
     def receive(self, most: int = MOST) -> list[Any]:
         """What came since the last call, at most `most`: ToDecode structs and CardErrors."""
         return [] if self._closed else [_opened(frames, ToDecode) for frames in received(self._socket, most)]

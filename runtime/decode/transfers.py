@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from kvplan.plan import request as requests
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
@@ -17,7 +16,6 @@ from kvplan.plan.types import Plan
 from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.checksum.checksum import EVERY, Sample, of_read
 from kvplan.runtime.control import messages as wire
-from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
 from kvplan.runtime.decode.outcome import TransferState, outcome
 from kvplan.runtime.decode.phases import Event, Phase
@@ -27,7 +25,6 @@ from kvplan.runtime.errors import (
     DeadlineError,
     LeaseError,
     LimitedError,
-    PeerLostError,
     QuarantinedError,
     TransferError,
     cause_text,
@@ -240,7 +237,7 @@ class TransferTable:
             part.on(Event.ARRIVED)
         elif engine.push:
             part.writes = True
-            _send(connection.control, _write_request(transfer.request))
+            connection.control.say(_write_request(transfer.request))
         elif not transfer.streamed:
             executor = self._executor(transfer, part)
             executor.add(connection.links.of(None), transfer.demand.of(engine.shard(connection)))
@@ -266,7 +263,7 @@ class TransferTable:
         """What moves a part's bytes, made when first asked for."""
         if part.executor is None:
             name, connection = transfer.request.id, part.connection
-            permits = _Permits(connection.control, name) if transfer.engine.card.admission else None
+            permits = connection.control if transfer.engine.card.admission else None
             part.executor = TransferExecutor(
                 name, connection.peer, self._context, lambda error: self.broken(transfer, part, error), permits
             )
@@ -289,7 +286,7 @@ class TransferTable:
     def _tell_one(self, transfer: Transfer, part: PeerProgress) -> None:
         done = self._done(transfer, part)
         if done is not None:
-            _send(part.connection.control, done)
+            part.connection.control.say(done)
             part.on(Event.TOLD)
 
     def _done(self, transfer: Transfer, part: PeerProgress) -> wire.Done | None:
@@ -333,20 +330,6 @@ class TransferTable:
             self.broken(transfer, part, error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Permits:
-    """Permits of a prefill worker that bounds what is read from it."""
-
-    control: ControlClient
-    request: str
-
-    def ask(self, number: int, size: int) -> None:
-        _send(self.control, wire.AskPermit(self.request, number, size))
-
-    def give_back(self, number: int) -> None:
-        self.control.send(wire.ReturnPermit(self.request, number))
-
-
 def call_back(transfer: Transfer) -> None:
     """Tell those who wait for a transfer that has ended. They may ask for anything, of any worker: hold no lock."""
     callbacks, transfer.callbacks = transfer.callbacks, []
@@ -376,9 +359,3 @@ def _write_request(request: Request) -> wire.WriteRequest:
 def _decode_sums(pool: Pool, plan: Plan, prefill_worker: int, request: Request, sample: Sample) -> wire.Sums:
     sums = of_read(plan, prefill_worker, pool.worker, "decode", pool, request, sample)
     return tuple((cache, layer, value) for (cache, layer), value in sorted(sums.items()))
-
-
-def _send(control: ControlClient, message: wire.ToPrefill) -> None:
-    """Raises PeerLostError where the message is not taken."""
-    if not control.send(message):
-        raise PeerLostError("its line is full or broken: is it polled?")

@@ -10,10 +10,12 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Runs
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transfer import slices
@@ -60,20 +62,12 @@ class ExecutorContext:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
 
-class PermitSource(Protocol):
-    """A peer that is asked before a slice is read from it, and told when the slice is over."""
-
-    def ask(self, number: int, size: int) -> None: ...
-
-    def give_back(self, number: int) -> None: ...
-
-
 class TransferExecutor:
     """Bytes of one request between here and one peer.
 
     What goes wrong is told to `on_failure`, whose owner calls `stop`: nothing is posted after that. `complete` says
     that all that there is to move was added. `requests` and `spans` are predicted; `posted` is what the transport
-    counted, None where it does not count. Permits come from `permits`, without which none are needed.
+    counted, None where it does not count. With `permits`, who answers there is asked before each slice, and told after.
     """
 
     def __init__(
@@ -82,7 +76,7 @@ class TransferExecutor:
         peer: str,
         context: ExecutorContext,
         on_failure: Callable[[Exception], None],
-        permits: PermitSource | None = None,
+        permits: ControlClient | None = None,
     ) -> None:
         self.request, self.peer = request, peer
         self.moved = self.requests = self.spans = 0
@@ -115,7 +109,7 @@ class TransferExecutor:
             self._post(slice_)
         else:
             slice_.stage = SliceStage.ASKED
-            self._try(self._permits.ask, slice_.number, slice_.size)
+            self._try(self._ask, self._permits, slice_)
 
     def permitted(self, number: int) -> bool:
         """The peer permits a slice; False where it was not asked. A permit for one that is gone goes back at once."""
@@ -152,9 +146,12 @@ class TransferExecutor:
         if slice_.stage is SliceStage.POSTED:
             self._give_back(slice_.number)
 
+    def _ask(self, permits: ControlClient, slice_: Slice) -> None:
+        permits.say(AskPermit(self.request, slice_.number, slice_.size))
+
     def _give_back(self, number: int) -> None:
         if self._permits is not None:
-            self._permits.give_back(number)
+            self._permits.send(ReturnPermit(self.request, number))
 
     def _try(self, call: Callable[..., Any], *arguments: Any) -> bool:
         """Whether `call` says so; an error is told to the owner."""

@@ -122,6 +122,10 @@ class Line:
         self.up.put(data, self.net.twice(message))
         return True
 
+    def say(self, message: Any) -> None:
+        if not self.send(message):
+            raise PeerLostError("the line is full")
+
     def receive(self, most: int = 256) -> list[Any]:
         return [] if self.closed else [opened(data, ToDecode) for data in self.down.take()]
 
