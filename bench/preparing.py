@@ -45,7 +45,10 @@ def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
     peer = ours.add_peer(theirs.metadata())
 
     def once(keep: object = (spaces, theirs)) -> None:
-        made: PreparedLink = prepare.link(plan, 0, 0, peer, ours, pools[0].geometry, pools[1].geometry)
+        made: PreparedLink = prepare.link(
+            plan, prefill_worker=0, decode_worker=0, peer=peer, transport=ours,
+            prefill=pools[0].geometry, decode=pools[1].geometry,
+        )  # fmt: skip
         made.release()
 
     return once

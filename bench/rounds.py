@@ -29,7 +29,7 @@ def measure(pairs: int) -> list[Row]:
         path, plan = write_plan(library(), folder, MODEL, SIDE, SIDE)
         names = [f"request-{number}" for number in range(WARMUP + pairs)]
         with met(path, BLOCKS, names) as pair:
-            left, (line,) = iter(names), pair.decode._intake.sessions.lines()
+            left, (line,) = iter(names), pair.decode._engines.controls()
 
             def ours() -> object:
                 return pair.decode.submit(request(plan, BLOCKS, next(left)), SECONDS).wait()

@@ -114,4 +114,12 @@ def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Tr
     theirs.register(prefill.geometry.regions, "DRAM")
     ours.register(decode.geometry.regions, "DRAM")
     peer = ours.add_peer(theirs.metadata())
-    return prepare.link(plan, 0, 0, peer, ours, prefill.geometry, decode.geometry)
+    return prepare.link(
+        plan,
+        prefill_worker=0,
+        decode_worker=0,
+        peer=peer,
+        transport=ours,
+        prefill=prefill.geometry,
+        decode=decode.geometry,
+    )

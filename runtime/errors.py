@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-from kvplan.plan.errors import (
-    BadRequestError,
-    BlockTableError,
-    DigestError,
-    KvplanError,
-    PlanFormatError,
-    PlanIndexError,
-    PlanLoadError,
-    PlanMissingError,
-    PlanPendingError,
-    RequestError,
-)
-
-__all__ = [
-    "AddressError",
-    "BadRequestError",
-    "BlockTableError",
-    "CacheMemoryError",
-    "CancelledTransferError",
-    "CardError",
-    "ChecksumError",
-    "DeadlineError",
-    "DigestError",
-    "HandleError",
-    "HandshakeError",
-    "KeysError",
-    "KvplanError",
-    "LeaseError",
-    "LimitError",
-    "LimitedError",
-    "MetricsAddressError",
-    "MetricsMissingError",
-    "NixlMissingError",
-    "NotBegunError",
-    "OwnCardError",
-    "PeerLostError",
-    "PlanFormatError",
-    "PlanIndexError",
-    "PlanLoadError",
-    "PlanMissingError",
-    "PlanPendingError",
-    "QuarantinedError",
-    "RegisterError",
-    "ReplayError",
-    "RequestError",
-    "StalePeerError",
-    "TransferError",
-    "TransportError",
-    "UnlikeError",
-    "WithdrawnError",
-    "cause_text",
-]
+from kvplan.plan.errors import BadRequestError as BadRequestError
+from kvplan.plan.errors import BlockTableError as BlockTableError
+from kvplan.plan.errors import DigestError as DigestError
+from kvplan.plan.errors import KvplanError as KvplanError
+from kvplan.plan.errors import PlanFormatError as PlanFormatError
+from kvplan.plan.errors import PlanIndexError as PlanIndexError
+from kvplan.plan.errors import PlanLoadError as PlanLoadError
+from kvplan.plan.errors import PlanMissingError as PlanMissingError
+from kvplan.plan.errors import PlanPendingError as PlanPendingError
+from kvplan.plan.errors import RequestError as RequestError
 
 
 def cause_text(cause: BaseException) -> str:
@@ -125,6 +83,12 @@ class UnlikeError(HandshakeError):
     """Two engines run unlike models, revisions of a model, or per-tensor scales."""
 
     code = "R026"
+
+
+class ProtocolError(CardError):
+    """A peer speaks another version of the protocol; the message has both numbers."""
+
+    code = "R027"
 
 
 class NixlMissingError(KvplanError):
@@ -215,3 +179,14 @@ class LimitedError(RequestError):
     """More requests are under way than the worker's limits allow."""
 
     code = "R049"
+
+
+class PhaseError(RequestError):
+    """Something happened to a transfer, a pin or a write that has no place in its phase: a fault of kvplan's own."""
+
+    code = "R050"
+
+
+BY_CODE = {
+    kind.code: kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, KvplanError)
+}

@@ -9,29 +9,46 @@ this finds faults, not forgeries.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from kvplan.plan.block_tables import Table, Tables
-from kvplan.plan.errors import BadRequestError
+from kvplan.plan.errors import BadRequestError, PlanFormatError
 from kvplan.plan.request import Request
-from kvplan.plan.types import ALL, CONTEXT, Group, Interval, Ints, Needs, Pair, Plan, Read
-from kvplan.runtime.checksum import keys, memory, rows
-from kvplan.runtime.checksum import shares as hold
-from kvplan.runtime.checksum.rows import Sample, SampledTokens
-from kvplan.runtime.checksum.sums import added, check, first_unlike
-from kvplan.runtime.errors import RegisterError
-from kvplan.runtime.memory.coordinates import LayerSheet, TensorField
+from kvplan.plan.types import ALL, CONTEXT, Group, Interval, Ints, Needs, Pair, Plan, Read, Side
+from kvplan.runtime.checksum import memory, rows
+from kvplan.runtime.checksum.elements import (
+    MASK,
+    LayerSheet,
+    TensorField,
+    cropped,
+    fields,
+    key_table,
+    layer_key,
+    name_hash,
+    odd_keys,
+)
+from kvplan.runtime.checksum.rows import Sample as Sample
+from kvplan.runtime.checksum.rows import SampledTokens
+from kvplan.runtime.errors import ChecksumError, RegisterError
 from kvplan.runtime.memory.register import Pool
 
-__all__ = ["EVERY", "Sample", "SampledTokens", "Sums", "added", "check", "first_unlike", "of_read", "of_side"]
-
+# Digests by (cache, layer).
 Sums = dict[tuple[str, int], int]
+# Kernel blocks, rows in them, and the keys of the rows.
 Places = tuple[Ints, Ints, Ints]
-
-
 EVERY = Sample()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorShare:
+    """Layers of a tensor on one worker, and the part of it on every axis, by global index: what is summed there."""
+
+    field: TensorField
+    layers: frozenset[int]
+    want: Mapping[str, Interval]
 
 
 def of_read(
@@ -43,19 +60,21 @@ def of_read(
     request: Request,
     sample: Sample = EVERY,
 ) -> Sums:
-    """Digests by (cache, layer) of what a decode worker reads from a prefill worker, of the memory of one of them.
+    """Digests of what a decode worker reads from a prefill worker, of the memory of one of them.
 
     `pool` and the tables are those of `role`. Equal on both roles after a right transfer. Raises PlanFormatError where
     the plan does not say what coordinates something has, BadRequestError for tables that are missing or do not hold
     what is needed, RegisterError where `pool` is another worker's.
     """
     _check_pool(plan, role, pool, {"prefill": prefill_worker, "decode": decode_worker})
+    both = fields(plan.prefill, prefill_worker), fields(plan.decode, decode_worker)
     tables: Tables = getattr(request, role)
-    met, sums = hold.link(plan, prefill_worker, decode_worker), Sums()
+    sums = Sums()
     for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
         pair = next(pair for pair in plan.pairs if pair.name == read.pair)
+        _check_said(plan, read, decode_worker)
         asked = _asked(plan, decode_worker, read, pair, request, sample)
-        for share in hold.of_pair(met, read, pair, role == "prefill"):
+        for share in _covered(both, read, pair, role):
             _add(sums, pool, share, asked, _table(tables, share.field.group))
     return sums
 
@@ -68,64 +87,169 @@ def of_side(
     needs: Mapping[str, Needs] | None = None,
     sample: Sample = EVERY,
 ) -> Sums:
-    """A worker's share of the digests of a request by (cache, layer), over the groups in `tables`.
+    """A worker's share of the digests of a request, over the groups in `tables`.
 
     The shares of all workers of an engine, `added` up, are those of any other engine with the same content: what
     several workers hold counts on the lowest of them. `needs` say by cache which tokens are there where not all are,
     `lengths` the ranges that are not the context's. Raises as `of_read` does.
     """
-    spans, shard = {CONTEXT: tokens, **(lengths or {})}, pool.side.workers[pool.worker].shard
-    sums: Sums = {}
-    for share in hold.elected(pool.side, pool.worker):
+    ranges, shard = {CONTEXT: tokens, **(lengths or {})}, pool.side.workers[pool.worker].shard
+    sums = Sums()
+    for share in _elected(pool.side, pool.worker):
         group = share.field.group
         if group.name in tables:
             need = (needs or {}).get(share.field.cache, ALL)
-            asked = SampledTokens(_range(spans, group), need, ((group, shard),), sample)
+            asked = SampledTokens(_range(ranges, group), need, ((group, shard),), sample)
             _add(sums, pool, share, asked, tables[group.name])
     return sums
 
 
+def added(*shares: Sums) -> Sums:
+    """The sum of the shares of several workers."""
+    sums = Sums()
+    for share in shares:
+        for key, value in share.items():
+            sums[key] = (sums.get(key, 0) + value) & MASK
+    return sums
+
+
+def first_unlike(local: Sums, remote: Sums) -> tuple[str, int] | None:
+    """The first (cache, layer), lowest layer first, whose digests differ or that only one of two has."""
+    unlike = [key for key in local.keys() | remote.keys() if local.get(key) != remote.get(key)]
+    return min(unlike, key=lambda key: (key[1], key[0]), default=None)
+
+
+def check(local: Sums, remote: Sums) -> None:
+    """Raises ChecksumError with the first (cache, layer) whose digests differ, and both of them."""
+    key = first_unlike(local, remote)
+    if key is None:
+        return
+    here, there = ("none" if sums.get(key) is None else f"{sums[key]:#018x}" for sums in (local, remote))
+    where = f"layer {key[1]} of cache {key[0]!r}"
+    raise ChecksumError(f"{where} differs: its checksum is {here} here, {there} there. Do not use what arrived")
+
+
+def _covered(
+    both: tuple[tuple[TensorField, ...], tuple[TensorField, ...]], read: Read, pair: Pair, role: str
+) -> list[TensorShare]:
+    """What a read covers, tensor by tensor: all that both workers hold, as the side of `role` says it.
+
+    Raises PlanFormatError where the two sides and the read do not agree.
+    """
+    prefill, decode = _moved(both[0], "prefill", pair.prefill, read), _moved(both[1], "decode", pair.decode, read)
+    said, layers = prefill if role == "prefill" else decode, frozenset(read.layers)
+    return [TensorShare(said[name], layers, _want(read, pair, prefill[name], decode[name])) for name in sorted(decode)]
+
+
+def _moved(of_worker: tuple[TensorField, ...], role: str, group: str, read: Read) -> dict[str, TensorField]:
+    """The fields of one of the two workers that a read moves, by tensor."""
+    names = {name for nests in (read.table.page, read.table.token) for nest in nests for name in nest.tensors}
+    of_group = [field for field in of_worker if (field.cache, field.group.name) == (read.cache, group)]
+    moved = {field.tensor: field for field in of_group if field.tensor in names}
+    for name in names:
+        if name not in moved or not moved[name].layers.issuperset(read.layers):
+            text = (
+                f"the {role} worker has not all layers {read.layers} of {name!r} of {read.cache!r} in group {group!r}"
+            )
+            raise PlanFormatError(f"{text}, which a read names: compile the plan again")
+    return moved
+
+
+def _check_said(plan: Plan, read: Read, decode_worker: int) -> None:
+    """Both workers say where they begin on the axes that are shared out; without it all would seem to begin at 0."""
+    for side, number in ((plan.prefill, read.worker), (plan.decode, decode_worker)):
+        said = {axis for cache, axis, _ in side.workers[number].holds if cache == read.cache}
+        if missing := sorted({axis for axis, _ in read.holds} - said):
+            text = f"worker {number} of {side.key!r} does not say what it holds of {missing} of {read.cache!r}"
+            raise PlanFormatError(f"{text}: it cannot be checked")
+
+
+def _want(read: Read, pair: Pair, prefill: TensorField, decode: TensorField) -> dict[str, Interval]:
+    shapes = [(field.size, field.tokens_per_row, sorted(field.ranges)) for field in (prefill, decode)]
+    name, said = f"{decode.tensor!r} of {read.cache!r}", dict(read.holds)
+    if shapes[0] != shapes[1] or decode.tokens_per_row not in (0, pair.rows):
+        raise PlanFormatError(f"{name} is (bytes, tokens a row, axes) {shapes[0]} and {shapes[1]}")
+    want = {axis: _common(prefill.ranges[axis], decode.ranges[axis]) for axis in decode.ranges}
+    for axis, common in want.items():
+        if common != (takes := said.get(axis, decode.ranges[axis])):
+            text = f"a read of {name} takes {takes} of axis {axis!r}, its workers have {common} in common"
+            raise PlanFormatError(f"{text}: it cannot be checked")
+    return want
+
+
+def _common(one: Interval, other: Interval) -> Interval:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _elected(side: Side, worker: int) -> list[TensorShare]:
+    """What a worker is the lowest one to hold. Raises PlanFormatError where two workers hold half of the same."""
+    shard = side.workers[worker].shard
+    lower = [(field, side.workers[number].shard) for number in range(worker) for field in fields(side, number)]
+    return [
+        TensorShare(field, _left(field, [other for other, of in lower if _alike(other, field, of == shard)]), {})
+        for field in fields(side, worker)
+    ]
+
+
+def _alike(one: TensorField, other: TensorField, same_shard: bool) -> bool:
+    """Whether two fields are of one tensor, and of the same shard of its tokens."""
+    return (one.cache, one.tensor) == (other.cache, other.tensor) and (other.group.shards == 1 or same_shard)
+
+
+def _left(field: TensorField, lower: Sequence[TensorField]) -> frozenset[int]:
+    """The layers that none of some fields of lower workers has."""
+    left = field.layers
+    for other in lower:
+        apart = any(low >= high for low, high in (_common(other.ranges[a], field.ranges[a]) for a in field.ranges))
+        if not apart and other.layers & left and other.ranges != field.ranges:
+            text = f"held {dict(other.ranges)} and {dict(field.ranges)} by two workers"
+            raise PlanFormatError(f"{field.tensor!r} of {field.cache!r} is {text}: it cannot be checked")
+        left = left if apart else left - other.layers
+    return left
+
+
 def _asked(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Request, sample: Sample) -> SampledTokens:
-    theirs = next(group for group in plan.prefill.groups if group.name == pair.prefill)
-    ours = next(group for group in plan.decode.groups if group.name == pair.decode)
-    turns = (theirs, plan.prefill.workers[read.worker].shard), (ours, plan.decode.workers[decode_worker].shard)
-    return SampledTokens(_range({CONTEXT: request.tokens, **request.lengths}, ours), pair.needs, turns, sample)
+    prefill = next(group for group in plan.prefill.groups if group.name == pair.prefill)
+    decode = next(group for group in plan.decode.groups if group.name == pair.decode)
+    shards = plan.prefill.workers[read.worker].shard, plan.decode.workers[decode_worker].shard
+    tokens = _range({CONTEXT: request.tokens, **request.lengths}, decode)
+    return SampledTokens(tokens, pair.needs, ((prefill, shards[0]), (decode, shards[1])), sample)
 
 
-def _add(sums: Sums, pool: Pool, share: hold.TensorShare, asked: SampledTokens, table: Table) -> None:
+def _add(sums: Sums, pool: Pool, share: TensorShare, asked: SampledTokens, table: Table) -> None:
     """Add the digests of a share of one tensor to those of its layers."""
     field = share.field
     for layer in share.layers:
         sums.setdefault((field.cache, layer), 0)
-    found = _places(field, asked, table)
+    places = _places(field, asked, table)
     for moved in dict.fromkeys(sheet.moved for sheet in field.sheets):
         sheets = [sheet for sheet in field.sheets if sheet.moved == moved and sheet.layer in share.layers]
-        for sheet, value in _values(pool, field, sheets, share.want, found):
+        for sheet, value in _values(pool, field, sheets, share.want, places):
             key = (field.cache, sheet.layer)
-            sums[key] = (sums[key] + value * keys.of_layer(sheet.layer)) & keys.MASK
+            sums[key] = (sums[key] + value * layer_key(sheet.layer)) & MASK
 
 
 def _places(field: TensorField, asked: SampledTokens, table: Table) -> Places:
     """Kernel blocks, rows in them, and the keys of the rows that are asked for."""
     if field.tokens_per_row:
         row = asked.rows(field.tokens_per_row)
-        return *rows.place(row, field.tokens_per_row, field.group, table), keys.odd(row, keys.named("token"))
-    one = np.ones(1 if asked.tokens[0] < asked.tokens[1] else 0, np.int64)
-    return one * rows.slot(field.group, table), one * 0, one
+        return *rows.place(row, field.tokens_per_row, field.group, table), odd_keys(row, name_hash("token"))
+    ones = np.ones(1 if asked.tokens[0] < asked.tokens[1] else 0, np.int64)
+    return ones * rows.slot(field.group, table), ones * 0, ones
 
 
 def _values(
     pool: Pool, field: TensorField, sheets: list[LayerSheet], want: Mapping[str, Interval], places: Places
 ) -> Iterator[tuple[LayerSheet, int]]:
     """The sums of sheets that differ in nothing but their layer, whose keys are made once."""
-    digits = keys.cropped(field, sheets[0], want) if sheets and places[0].size else None
+    digits = cropped(field, sheets[0], want) if sheets and places[0].size else None
     if digits is None:
         return
     count, width = memory.words_of(field.size)
-    table = keys.table(field, sheets[0], digits, want, count)
+    keys = key_table(field, sheets[0], digits, want, count)
     for sheet in sheets:
         words = memory.TensorWords(sheet.plane, sheet.offset, field.rows, digits, count, width)
-        yield sheet, memory.total(pool, words, places, table)
+        yield sheet, memory.total(pool, words, places, keys)
 
 
 def _table(tables: Tables, group: Group) -> Table:
@@ -134,10 +258,10 @@ def _table(tables: Tables, group: Group) -> Table:
     return tables[group.name]
 
 
-def _range(spans: Mapping[str, Interval], group: Group) -> Interval:
-    if group.length not in spans:
+def _range(ranges: Mapping[str, Interval], group: Group) -> Interval:
+    if group.length not in ranges:
         raise BadRequestError(f"length {group.length!r} of group {group.name!r} is missing: give its range of tokens")
-    return spans[group.length]
+    return ranges[group.length]
 
 
 def _check_pool(plan: Plan, role: str, pool: Pool, workers: Mapping[str, int]) -> None:
@@ -145,5 +269,5 @@ def _check_pool(plan: Plan, role: str, pool: Pool, workers: Mapping[str, int]) -
         raise BadRequestError(f"role {role!r} is neither prefill nor decode")
     side, worker = plan.prefill if role == "prefill" else plan.decode, workers[role]
     if pool.worker != worker or pool.side.digest != side.digest:
-        said = f"the memory of worker {pool.worker} of {pool.side.key!r}"
-        raise RegisterError(f"{said} is not that of worker {worker} of {side.key!r}")
+        text = f"the memory of worker {pool.worker} of {pool.side.key!r}"
+        raise RegisterError(f"{text} is not that of worker {worker} of {side.key!r}")

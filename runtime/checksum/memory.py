@@ -1,4 +1,4 @@
-"""Sums over a worker's memory, on the host with numpy or on a device with torch: the same numbers.
+"""Sums over a worker's cache memory, on the host with numpy or on a device with torch: the same numbers.
 
 An element of an even size is words of 16 bits, any other one of 8, little endian and unsigned. The sum over rows r and
 words w of key[r] * table[w] * word[r, w] is taken modulo 2^64, which a signed 64 bit number does by itself. A word is
@@ -16,8 +16,8 @@ import numpy as np
 
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints
+from kvplan.runtime.checksum.elements import IndexDigit
 from kvplan.runtime.errors import RegisterError
-from kvplan.runtime.memory.coordinates import IndexDigit
 from kvplan.runtime.memory.register import Pool
 
 # Bytes that are gathered at a time: what stays in a core's cache, and what keeps a device busy.
@@ -73,11 +73,11 @@ def on_host(
     shape = (stride[0], *(digit.count for digit in digits))
     steps = (stride[1], *(digit.step for digit in digits))
     page = np.ndarray(shape, f"<u{words.width}", memory, words.start, steps)
-    found = np.zeros(table.size, np.int64)
-    for block, row, key in _chunks(rows, HOST // (table.size * words.width)):
-        part = page[(block, *_turns(words, row))].reshape(len(block), -1)
-        found += np.einsum("r,rw->w", key, part)
-    return int((found * table).sum())
+    sums = np.zeros(table.size, np.int64)
+    for block, row, key in _batches(rows, HOST // (table.size * words.width)):
+        part = page[(block, *_row_index(words, row))].reshape(len(block), -1)
+        sums += np.einsum("r,rw->w", key, part)
+    return int((sums * table).sum())
 
 
 def on_device(
@@ -93,22 +93,22 @@ def on_device(
     shape = (stride[0], *(digit.count for digit in digits))
     steps = (stride[1] // width, *(digit.step // width for digit in digits))
     page = typed.as_strided(shape, steps, typed.storage_offset() + words.start // width)
-    found = torch.zeros(table.size, dtype=torch.int64, device=memory.device)
-    for block, row, key in _chunks(rows, DEVICE // (table.size * 8)):
-        at = tuple(torch.from_numpy(one).to(memory.device) for one in (block, *_turns(words, row)))
+    sums = torch.zeros(table.size, dtype=torch.int64, device=memory.device)
+    for block, row, key in _batches(rows, DEVICE // (table.size * 8)):
+        at = tuple(torch.from_numpy(index).to(memory.device) for index in (block, *_row_index(words, row)))
         part = page[at].reshape(len(block), -1).to(torch.int64) & (0xFFFF if width == 2 else 0xFF)
-        found += (torch.from_numpy(key).to(memory.device)[:, None] * part).sum(0)
-    return int((found * torch.from_numpy(table).to(memory.device)).sum())
+        sums += (torch.from_numpy(key).to(memory.device)[:, None] * part).sum(0)
+    return int((sums * torch.from_numpy(table).to(memory.device)).sum())
 
 
-def _chunks(rows: tuple[Ints, Ints, Ints], size: int) -> Iterator[tuple[Ints, Ints, Ints]]:
+def _batches(rows: tuple[Ints, Ints, Ints], size: int) -> Iterator[tuple[Ints, Ints, Ints]]:
     step = max(1, size)
     for at in range(0, len(rows[0]), step):
-        block, row, key = (np.ascontiguousarray(one[at : at + step]) for one in rows)
+        block, row, key = (np.ascontiguousarray(column[at : at + step]) for column in rows)
         yield block, row, key
 
 
-def _turns(words: TensorWords, row: Ints) -> tuple[Ints, ...]:
+def _row_index(words: TensorWords, row: Ints) -> tuple[Ints, ...]:
     return tuple(row // digit.weight % digit.count for digit in words.rows)
 
 

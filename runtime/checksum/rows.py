@@ -1,6 +1,6 @@
-"""Which rows of tokens a reader needs, and where a block table puts them, by asking for every row.
+"""Rows of tokens: which a reader needs, and where a block table puts them, by asking for every row.
 
-A row is of `unit` tokens, has the number of its first one over `unit`, and counts with the last of them.
+A row is of `per_row` tokens, has the number of its first one over that, and counts with the last of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from kvplan.plan.block_tables import Ring, Slot, Table
 from kvplan.plan.errors import BadRequestError, BlockTableError, PlanFormatError
 from kvplan.plan.types import Blocks, Group, Interval, Ints, Needs
-from kvplan.runtime.checksum import keys
+from kvplan.runtime.checksum.elements import hashes, name_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,58 +29,58 @@ class Sample:
         if self.every < 1:
             raise BadRequestError(f"a sample of one token in {self.every}: give 1 or more")
 
-    def pick(self, row: Ints, unit: int) -> Ints:
-        """The chosen ones of some rows of `unit` tokens."""
+    def pick(self, row: Ints, per_row: int) -> Ints:
+        """The chosen ones of some rows of `per_row` tokens."""
         if self.every == 1:
             return row
-        chance = keys.of_numbers(row * unit + unit - 1, keys.named("sample", str(self.seed)))
-        found: Ints = row[chance % np.uint64(self.every) == 0]
-        return found
+        chance = hashes(row * per_row + per_row - 1, name_hash("sample", str(self.seed)))
+        chosen: Ints = row[chance % np.uint64(self.every) == 0]
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """Tokens [first, end) as a reader needs them, on some turns (group, shard) of them, sampled."""
+    """Tokens [first, end) as a reader needs them, those of some shards (group, shard), sampled."""
 
     tokens: Interval
     needs: Needs
-    turns: tuple[tuple[Group, int], ...]
+    shards: tuple[tuple[Group, int], ...]
     sample: Sample
 
-    def rows(self, unit: int) -> Ints:
-        """The rows of `unit` tokens."""
-        found = self.sample.pick(needed(self.tokens, self.needs, unit), unit)
-        for group, shard in self.turns:
-            found = on_turn(found, unit, group, shard)
-        return found
+    def rows(self, per_row: int) -> Ints:
+        """The rows of `per_row` tokens."""
+        row = self.sample.pick(needed(self.tokens, self.needs, per_row), per_row)
+        for group, shard in self.shards:
+            row = in_shard(row, per_row, group, shard)
+        return row
 
 
-def needed(tokens: Interval, needs: Needs, unit: int) -> Ints:
+def needed(tokens: Interval, needs: Needs, per_row: int) -> Ints:
     """The rows that a reader of tokens [first, end) must have."""
     first, end = tokens
-    row = np.arange(first // unit, max(end // unit, first // unit), dtype=np.int64)
-    last, late = row * unit + unit - 1, np.ones(row.shape, np.bool_)
+    row = np.arange(first // per_row, max(end // per_row, first // per_row), dtype=np.int64)
+    last, late = row * per_row + per_row - 1, np.ones(row.shape, np.bool_)
     if needs.keep is None and needs.chunk is None:
         return row
     if needs.keep is not None:
         late &= last >= end - needs.keep
     if needs.chunk is not None:
         late &= last // needs.chunk == end // needs.chunk
-    found: Ints = row[late | (row * unit < needs.sink)]
-    return found
+    kept: Ints = row[late | (row * per_row < needs.sink)]
+    return kept
 
 
-def on_turn(row: Ints, unit: int, group: Group, shard: int) -> Ints:
-    """The rows that the worker of turn `shard` holds, where workers take turns of the tokens of `group`."""
+def in_shard(row: Ints, per_row: int, group: Group, shard: int) -> Ints:
+    """The rows that the workers of a shard hold, where the tokens of `group` are interleaved over shards."""
     if group.shards == 1:
         return row
-    if group.chunk % unit:
-        raise PlanFormatError(f"turns of {group.chunk} tokens cut rows of {unit} in group {group.name!r}")
-    found: Ints = row[row * unit // group.chunk % group.shards == shard]
-    return found
+    if group.chunk % per_row:
+        raise PlanFormatError(f"an interleave of {group.chunk} tokens cuts rows of {per_row} in group {group.name!r}")
+    held: Ints = row[row * per_row // group.chunk % group.shards == shard]
+    return held
 
 
-def place(row: Ints, unit: int, group: Group, table: Table) -> tuple[Ints, Ints]:
+def place(row: Ints, per_row: int, group: Group, table: Table) -> tuple[Ints, Ints]:
     """The kernel block and the row in it of every row of tokens, as `table` says it.
 
     Raises BadRequestError where the table is of another sort, short, or has overwritten what is asked for.
@@ -88,7 +88,7 @@ def place(row: Ints, unit: int, group: Group, table: Table) -> tuple[Ints, Ints]
     if isinstance(table, Slot):
         raise BadRequestError(f"group {group.name!r} holds {group.store}, its table is a slot")
     try:
-        return _place(row * unit, unit, group, table)
+        return _place(row * per_row, per_row, group, table)
     except BlockTableError as error:
         raise BadRequestError(f"group {group.name!r}: {error}") from error
 
@@ -100,21 +100,21 @@ def slot(group: Group, table: Table) -> Ints:
     return np.array([table.slot], np.int64)
 
 
-def _place(token: Ints, unit: int, group: Group, table: Blocks | Ring) -> tuple[Ints, Ints]:
+def _place(token: Ints, per_row: int, group: Group, table: Blocks | Ring) -> tuple[Ints, Ints]:
     if isinstance(table, Ring) != bool(group.ring):
         raise BlockTableError(f"a ring of {group.ring} tokens, and a {type(table).__name__}")
     if isinstance(table, Ring):
-        _check_ring(token, unit, group, table)
+        _check_ring(token, per_row, group, table)
         local = token % group.ring
     else:
         local = token // (group.chunk * group.shards) * group.chunk + token % group.chunk
     held = Blocks(0, table.ids) if isinstance(table, Ring) else table
     block = held.at(local // group.tokens) * group.ratio + local % group.tokens // group.kernel
-    return block, local % group.kernel // unit
+    return block, local % group.kernel // per_row
 
 
-def _check_ring(token: Ints, unit: int, group: Group, table: Ring) -> None:
-    oldest = -(-table.at // unit) * unit - group.ring
+def _check_ring(token: Ints, per_row: int, group: Group, table: Ring) -> None:
+    oldest = -(-table.at // per_row) * per_row - group.ring
     if token.size and (token.min() < oldest or token.max() >= table.at):
         asked = f"{token.min()}..{token.max()}"
         raise BlockTableError(f"a ring with tokens from {oldest} to {table.at}, asked for those of {asked}")

@@ -10,14 +10,15 @@ import msgspec
 import numpy as np
 
 from kvplan.plan.types import Ints, Plan
-from kvplan.runtime.errors import CardError
+from kvplan.runtime.errors import CardError, ProtocolError
 from kvplan.runtime.memory.geometry import Geometry
 
 MAGIC = b"kvplan1\n"
 CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
-PROTOCOL = 2
+# What a release speaks, and what one spoke that did not say it in every card.
+PROTOCOL, UNSAID = 3, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
@@ -73,6 +74,7 @@ class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     mem_type: Text
     metadata: bytes
     checksum: Nonce
+    protocol: Count = UNSAID
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -93,6 +95,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     key: Long
     plan: Text
     card: WorkerCard | None
+    protocol: Count = UNSAID
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
@@ -118,7 +121,8 @@ def seal(value: msgspec.Struct) -> bytes:
 def unseal(data: bytes, kind: Any) -> Any:
     """The value of type `kind`, a struct or a union of structs, in `data`.
 
-    Raises CardError where it is not exactly as `seal` made it, or of a newer protocol. Unknown fields are ignored.
+    Raises CardError where it is not exactly as `seal` made it, ProtocolError where it is of another release's protocol.
+    Unknown fields are ignored.
     """
     if len(data) > LARGEST + HEAD:
         raise CardError(f"a message of {len(data)} bytes is above {LARGEST}")
@@ -146,14 +150,14 @@ _OUTLINE = _decoder(dict[str, msgspec.Raw])
 
 
 def _why(body: bytes, kind: Any, error: Exception) -> str:
-    """What is wrong with a message: a newer protocol, a missing field, or what msgspec says."""
+    """What is wrong with a message: a field that lacks, or what msgspec says. Raises ProtocolError of its own."""
     structs: dict[Any, type[msgspec.Struct]] = {one.__struct_config__.tag: one for one in get_args(kind) or (kind,)}
     try:
         fields = _OUTLINE.decode(body)
         tag = msgspec.msgpack.decode(fields.get("type", b"\xc0"), type=str)
-        protocol = msgspec.msgpack.decode(fields.get("protocol", b"\x00"), type=int)
+        protocol = msgspec.msgpack.decode(fields["protocol"], type=int) if "protocol" in fields else PROTOCOL
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        fields, tag, protocol = {}, "", 0
+        fields, tag, protocol = {}, "", PROTOCOL
     if tag in structs:
         _check_protocol(protocol)
         known, defaults = structs[tag].__struct_fields__, structs[tag].__struct_defaults__
@@ -165,8 +169,9 @@ def _why(body: bytes, kind: Any, error: Exception) -> str:
 
 
 def _check_protocol(protocol: int) -> None:
-    if protocol > PROTOCOL:
-        raise CardError(f"the peer speaks protocol {protocol}, this release {PROTOCOL}: update this side")
+    if protocol != PROTOCOL:
+        side = "this side" if protocol > PROTOCOL else "that side"
+        raise ProtocolError(f"the peer speaks protocol {protocol}, this release {PROTOCOL}: update {side}")
 
 
 def checksum(data: bytes) -> bytes:
@@ -190,6 +195,7 @@ def describe(
         mem_type=geometry.mem_type,
         metadata=metadata,
         checksum=checksum(metadata),
+        protocol=PROTOCOL,
         **columns,
     )
 

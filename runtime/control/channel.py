@@ -1,4 +1,4 @@
-"""The control channel: a prefill worker's Desk (ROUTER) and a decode worker's Line to it (DEALER).
+"""Control channel over ZeroMQ: a prefill worker's ControlServer (ROUTER), a decode worker's ControlClient (DEALER).
 
 Neither ever blocks, except to wait as long as it is told. Each is used by one thread at a time.
 """
@@ -16,8 +16,18 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import Refusal, seal, unseal
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
-from kvplan.runtime.control.sockets import LINGER, admit, end, lines, milliseconds, received, sent, socket, watch
-from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError
+from kvplan.runtime.control.sockets import (
+    LINGER,
+    admit,
+    client_context,
+    end,
+    milliseconds,
+    received,
+    sent,
+    socket,
+    watch,
+)
+from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
 
 MOST = 256
@@ -46,7 +56,7 @@ class ControlServer:
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         if isinstance(keys, Plain):
             logs.event(
-                logs.WARNING, "plain", desk=self.address, risk="anybody who reaches it may read and write memory"
+                logs.WARNING, "plain", server=self.address, risk="anybody who reaches it may read and write memory"
             )
 
     def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
@@ -58,7 +68,7 @@ class ControlServer:
         try:
             return not self._closed and sent(self._socket, [identity, seal(message)])
         except CardError as error:
-            logs.event(logs.WARNING, "answer too large", desk=self.address, peer=identity.hex(), error=error)
+            logs.event(logs.WARNING, "answer too large", server=self.address, peer=identity.hex(), error=error)
             return False
 
     def fileno(self) -> int:
@@ -80,15 +90,11 @@ class ControlServer:
         self._end()
 
     def _open(self, frames: list[bytes]) -> Any:
-        """The struct of a message, or why there is none. The release before, framed otherwise, is told."""
-        before = len(frames) == 3 and not frames[1]
-        try:
-            value = unseal(frames[-1] if before else _single(frames[1:]), ToPrefill)
-        except CardError as error:
-            if before:
-                sent(self._socket, [frames[0], b"", seal(Refusal(error.code, str(error)[:4000], False, b""))])
-            return error
-        return CardError(f"a message has {len(frames) - 1} frames, not 1") if before else value
+        """The struct of a message, or why there is none. Another release is told."""
+        message = _opened(frames[1:], ToPrefill)
+        if isinstance(message, ProtocolError):
+            sent(self._socket, [frames[0], seal(Refusal(message.code, str(message), False, b""))])
+        return message
 
 
 class ControlClient:
@@ -102,16 +108,16 @@ class ControlClient:
         if isinstance(keys, Plain) and server_key is not None:
             raise KeysError(f"{address}: a server's key was given, {text(server_key)}, but no keys of our own")
         self.address, self._closed = address, False
-        self._ours = keys.public if isinstance(keys, Keys) else b""
-        self._theirs = server(keys, server_key) if isinstance(keys, Keys) else b""
+        self._own_key = keys.public if isinstance(keys, Keys) else b""
+        self._server_key = server(keys, server_key) if isinstance(keys, Keys) else b""
         self._error: KvplanError | None = None
         self._up, self._failures = False, 0
-        self._socket = socket(lines(os.getpid()), zmq.DEALER, address)
+        self._socket = socket(client_context(os.getpid()), zmq.DEALER, address)
         if isinstance(keys, Keys):
-            self._socket.curve_serverkey = self._theirs
+            self._socket.curve_serverkey = self._server_key
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
         else:
-            logs.event(logs.WARNING, "plain", line=address, risk="whoever answers there is believed")
+            logs.event(logs.WARNING, "plain", client=address, risk="whoever answers there is believed")
         self._monitor = watch(self._socket)
         try:
             self._socket.connect(address)
@@ -123,9 +129,14 @@ class ControlClient:
         """False where the connection is broken or takes no more for now. Raises CardError for a message too large."""
         return self.broken() is None and sent(self._socket, [seal(message)])
 
+    def say(self, message: msgspec.Struct) -> None:
+        """`send` what must be said. Raises PeerLostError where it cannot be, CardError."""
+        if not self.send(message):
+            raise PeerLostError("its line is full or broken: is it polled?")
+
     def receive(self, most: int = MOST) -> list[Any]:
         """What came since the last call, at most `most`: ToDecode structs and CardErrors."""
-        return [] if self._closed else [_opened(frames) for frames in received(self._socket, most)]
+        return [] if self._closed else [_opened(frames, ToDecode) for frames in received(self._socket, most)]
 
     def fileno(self) -> int:
         """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
@@ -149,7 +160,7 @@ class ControlClient:
 
         for frames in [] if self._closed else received(self._monitor, MOST):
             event = parse_monitor_message(frames)
-            self._error = self._error or self._told(int(event["event"]), int(event["value"]))
+            self._error = self._error or self._meaning(int(event["event"]), int(event["value"]))
         return self._error
 
     def close(self) -> None:
@@ -157,12 +168,12 @@ class ControlClient:
         if self._closed:
             return
         self._closed = True
-        self._error = self._error or PeerLostError(f"the line to {self.address} is closed")
+        self._error = self._error or PeerLostError(f"the connection to {self.address} is closed")
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=LINGER)
 
-    def _told(self, event: int, value: int) -> KvplanError | None:
+    def _meaning(self, event: int, value: int) -> KvplanError | None:
         """What an event of the socket means for the connection."""
         import zmq
 
@@ -171,21 +182,21 @@ class ControlClient:
         if event == zmq.EVENT_DISCONNECTED and self._up:
             return PeerLostError(f"the connection to {self.address} is lost: connect again")
         if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            both = f"(public key {text(self._theirs)}) does not let ours in, {text(self._ours)}"
+            both = f"(public key {text(self._server_key)}) does not let ours in, {text(self._own_key)}"
             return KeysError(f"{self.address} {both}: make it one of that side's peers")
         if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
-            return self._unlike(value)
+            return self._other_keys(value)
         self._failures += event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        return self._unlike(value) if self._failures >= FAILURES else None
+        return self._other_keys(value) if self._failures >= FAILURES else None
 
-    def _unlike(self, value: int) -> KvplanError:
+    def _other_keys(self, value: int) -> KvplanError:
         import zmq
 
         if value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-            ours = f"with keys (ours is {text(self._ours)})" if self._ours else "without keys"
-            return KeysError(f"{self.address}: this side is {ours}, the other is not: give keys to both")
-        if self._ours:
-            both = f"public key {text(self._theirs)}, ours is {text(self._ours)}"
+            own = f"with keys (ours is {text(self._own_key)})" if self._own_key else "without keys"
+            return KeysError(f"{self.address}: this side is {own}, the other is not: give keys to both")
+        if self._own_key:
+            both = f"public key {text(self._server_key)}, ours is {text(self._own_key)}"
             return KeysError(f"{self.address} does not have {both}: give the key that the server has")
         return HandshakeError(f"{self.address} ends every connection: does it ask for keys, or is it a worker at all?")
 
@@ -197,15 +208,11 @@ def _check(address: str, keys: Keys | Plain) -> None:
         raise HandshakeError(f"{address!r} is no address: give the one that the worker prints, tcp://HOST:PORT")
 
 
-def _opened(frames: list[bytes]) -> Any:
-    """The struct of a message to decode, or why there is none; the release before puts an empty frame first."""
+def _opened(frames: list[bytes], kind: Any) -> Any:
+    """The struct of a message, or why there is none."""
+    if len(frames) != 1:
+        return CardError(f"a message has {len(frames)} frames, not 1")
     try:
-        return unseal(_single(frames[1:] if len(frames) == 2 and not frames[0] else frames), ToDecode)
+        return unseal(frames[0], kind)
     except CardError as error:
         return error
-
-
-def _single(frames: list[bytes]) -> bytes:
-    if len(frames) != 1:
-        raise CardError(f"a message has {len(frames)} frames, not 1")
-    return frames[0]

@@ -1,9 +1,7 @@
-"""What both sides of a handshake check of each other, before a transport hears of the peer."""
+"""Checks that both sides of a handshake make of each other, before a transport hears of the peer."""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from typing import Protocol
 
 from kvplan.plan.errors import DigestError
@@ -12,66 +10,43 @@ from kvplan.runtime.control.card import WorkerCard, checksum
 from kvplan.runtime.errors import CardError, OwnCardError, ReplayError, StalePeerError, UnlikeError
 
 
-class EngineRun(Protocol):
-    """What an Identity, an EngineCard and a Hello have in common."""
+class EngineTerms(Protocol):
+    """What an Identity, an EngineCard and a Hello say of their engine: the run, and what both sides must have alike.
 
+    An empty model digest is not known yet.
+    """
+
+    @property
+    def run(self) -> str: ...
+    @property
+    def model_digest(self) -> str: ...
     @property
     def revision(self) -> str: ...
     @property
     def scales(self) -> str: ...
-    @property
-    def run(self) -> str: ...
 
 
-def named(plan: Plan, worker: int) -> tuple[int, ...]:
+def contacts(plan: Plan, decode_worker: int) -> tuple[int, ...]:
     """The prefill workers that a decode worker reads from or notifies."""
-    return _named(_Same(plan), worker)
+    return tuple(sorted({read.worker for read in plan.reads[decode_worker]} | set(plan.notify[decode_worker])))
 
 
-class _Same:
-    """A plan by what it is, not by what is in it: the hash of a plan looks at all of its tables."""
-
-    __slots__ = ("plan",)
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def __hash__(self) -> int:
-        return id(self.plan)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.plan is other.plan
-
-
-@functools.lru_cache(maxsize=4096)
-def _named(same: _Same, worker: int) -> tuple[int, ...]:
-    return tuple(sorted({read.worker for read in same.plan.reads[worker]} | set(same.plan.notify[worker])))
-
-
-@dataclass(frozen=True, slots=True)
-class PairTerms:
-    """What must be equal on both sides, beside the plan. An empty model digest is not known yet."""
-
-    model_digest: str
-    who: EngineRun
-
-
-def check_like(mine: PairTerms, theirs: PairTerms, peer: str, run: str) -> None:
+def check_like(local: EngineTerms, remote: EngineTerms, peer: str) -> None:
     """Raises OwnCardError where a peer is this very engine, UnlikeError where it runs something else."""
-    if run == mine.who.run:
-        raise OwnCardError(f"{peer} is this very engine, run {run}: give the address of another")
-    if mine.model_digest and theirs.model_digest and mine.model_digest != theirs.model_digest:
-        both = f"{theirs.model_digest!r}, ours is {mine.model_digest!r}"
+    if remote.run == local.run:
+        raise OwnCardError(f"{peer} is this very engine, run {local.run}: give the address of another")
+    if local.model_digest and remote.model_digest and local.model_digest != remote.model_digest:
+        both = f"{remote.model_digest!r}, ours is {local.model_digest!r}"
         raise UnlikeError(f"{peer} has model digest {both}: start both with one model, or compile both again")
-    for what in ("revision", "scales"):
-        _check_value(peer, what, getattr(mine.who, what), getattr(theirs.who, what))
+    _check_value(peer, "revision", local.revision, remote.revision)
+    _check_value(peer, "scales", local.scales, remote.scales)
 
 
-def _check_value(peer: str, what: str, mine: str, theirs: str) -> None:
-    if mine == theirs:
+def _check_value(peer: str, what: str, local: str, remote: str) -> None:
+    if local == remote:
         return
-    none = f"; {peer} gives none" if not theirs else "; this side gives none" if not mine else ""
-    raise UnlikeError(f"{peer} has {what} {theirs!r}, ours is {mine!r}{none}: start both with the same {what}")
+    none = f"; {peer} gives none" if not remote else "; this side gives none" if not local else ""
+    raise UnlikeError(f"{peer} has {what} {remote!r}, ours is {local!r}{none}: start both with the same {what}")
 
 
 def check_card(card: WorkerCard, worker: int, run: str, plan: Plan, nonce: bytes) -> None:

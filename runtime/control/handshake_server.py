@@ -1,4 +1,4 @@
-"""How a prefill worker answers a decode worker that introduces itself: a card, or why there is none."""
+"""Handshake, the prefill worker's end: a card for a decode worker that introduces itself, or why there is none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kvplan.plan.errors import DigestError, KvplanError
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.control.card import PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, describe, geometry
-from kvplan.runtime.control.handshake_checks import PairTerms, check_card, check_like, named
+from kvplan.runtime.control.handshake_checks import check_card, check_like, contacts
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.memory import geometry as shape
@@ -17,15 +17,13 @@ from kvplan.runtime.plans.catalog import PlanSource
 LONGEST = 4000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillFace:
-    """One prefill worker as it is now. `addresses` are those of all workers, none before they are announced."""
+    """One prefill worker as peers see it now. `addresses` are those of all workers, none before they are announced."""
 
     identity: Identity
     side: Side
     worker: int
-    model: str
-    model_digest: str
     plans: PlanSource
     generation: int
     addresses: tuple[str, ...]
@@ -34,70 +32,65 @@ class PrefillFace:
     metadata: bytes
 
 
-def greet(hello: Hello, me: PrefillFace) -> EngineCard | WorkerCard | Refusal:
+def answer_hello(hello: Hello, face: PrefillFace) -> EngineCard | WorkerCard | Refusal:
     """The card that was asked for, or a refusal with the code and the words of the error. Raises nothing."""
     try:
-        check_like(PairTerms(me.model_digest, me.identity), _like(hello), f"decode engine {hello.name!r}", hello.run)
+        check_like(face.identity, hello, f"decode engine {hello.name!r}")
         if hello.want == "engine":
-            return _engine(hello, me)
+            return _engine_card(hello, face)
         if hello.want != "worker":
             raise HandshakeError(f"{hello.want!r} is asked for: there is an engine card and a worker card")
-        plan = served(hello, me)
-        card = describe(me.worker, plan, me.identity.run, me.generation, me.geometry, me.metadata, hello.nonce)
+        run, plan = face.identity.run, served_plan(hello, face)
+        return describe(face.worker, plan, run, face.generation, face.geometry, face.metadata, hello.nonce)
     except KvplanError as error:
         return Refusal(error.code, str(error)[:LONGEST], error.again, hello.nonce)
-    return card
 
 
-def served(hello: Hello, me: PrefillFace) -> Plan:
+def served_plan(hello: Hello, face: PrefillFace) -> Plan:
     """The plan for a decode worker that asked for a worker card, its own card checked against it.
 
     Raises PlanMissingError, DigestError, HandshakeError, CardError, RegisterError or AddressError.
     """
-    plan = me.plans.find(me.model, me.model_digest, (me.side.digest, me.side.key), (hello.side, hello.key))
-    for name, theirs, ours in (
+    identity, side = face.identity, face.side
+    plan = face.plans.find(identity.model, identity.model_digest, (side.digest, side.key), (hello.side, hello.key))
+    for name, remote, local in (
         ("plan", hello.plan, plan.digest),
         ("model", hello.model_digest, plan.model_digest),
         ("decode side", hello.side, plan.decode.digest),
-        ("prefill side", me.side.digest, plan.prefill.digest),
+        ("prefill side", side.digest, plan.prefill.digest),
     ):
-        if theirs != ours:
-            raise DigestError(f"{name} digest is {theirs!r}, our plan has {ours!r}: compile both sides from one layout")
+        if remote != local:
+            raise DigestError(
+                f"{name} digest is {remote!r}, our plan has {local!r}: compile both sides from one layout"
+            )
     if hello.worker >= len(plan.decode.workers):
         raise HandshakeError(f"decode worker {hello.worker} is none of the plan's {len(plan.decode.workers)}")
-    if me.worker not in named(plan, hello.worker):
-        text = f"the plan has decode worker {hello.worker} ask others than prefill worker {me.worker}"
+    if face.worker not in contacts(plan, hello.worker):
+        text = f"the plan has decode worker {hello.worker} ask others than prefill worker {face.worker}"
         raise HandshakeError(f"{text}: announce the addresses in the plan's order")
     if hello.card is not None:
-        _check_push(hello.card, hello, plan)
+        check_card(hello.card, hello.worker, hello.run, plan, hello.nonce)
+        shape.check(geometry(hello.card), plan.decode, hello.worker)
     return plan
 
 
-def _check_push(card: WorkerCard, hello: Hello, plan: Plan) -> None:
-    check_card(card, hello.worker, hello.run, plan, hello.nonce)
-    shape.check(geometry(card), plan.decode, hello.worker)
-
-
-def _engine(hello: Hello, me: PrefillFace) -> EngineCard | Refusal:
-    if not me.addresses:
+def _engine_card(hello: Hello, face: PrefillFace) -> EngineCard | Refusal:
+    if not face.addresses:
         text = "announce was not called on it: the engine's workers are not all up"
         return Refusal(HandshakeError.code, text, True, hello.nonce)
+    identity = face.identity
     return EngineCard(
         nonce=hello.nonce,
         protocol=PROTOCOL,
-        name=me.identity.name,
-        run=me.identity.run,
-        generation=me.generation,
-        model=me.model,
-        model_digest=me.model_digest,
-        revision=me.identity.revision,
-        scales=me.identity.scales,
-        side=me.side.digest,
-        key=me.side.key,
-        addresses=me.addresses,
-        admission=me.admission,
+        name=identity.name,
+        run=identity.run,
+        generation=face.generation,
+        model=identity.model,
+        model_digest=identity.model_digest,
+        revision=identity.revision,
+        scales=identity.scales,
+        side=face.side.digest,
+        key=face.side.key,
+        addresses=face.addresses,
+        admission=face.admission,
     )
-
-
-def _like(hello: Hello) -> PairTerms:
-    return PairTerms(hello.model_digest, hello)

@@ -1,15 +1,26 @@
-"""What workers say to each other after they have met. Sealed as cards are; every number is checked where it is used."""
+"""Messages between workers that have met, and tables as they carry them. Sealed as cards are.
+
+A decode worker claims a request and is told the number of its pin; that number names it until the end. Everything in
+a message is checked where it is used: its types here, its numbers there.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
+from kvplan.plan.block_tables import Ring, Slot, Table, Tables
+from kvplan.plan.types import Blocks, Ints
 from kvplan.runtime.control.card import EngineCard, Hello, Refusal, WorkerCard
+from kvplan.runtime.errors import CardError
+from kvplan.runtime.machine import TextEnum
 
 MOST_NAMED = 1 << 14
 MOST_SUMS = 1 << 16
+MOST_GROUPS = 4096
+ORDER = np.dtype("<i8")
 
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_NAMED)]
 Sums = Annotated[tuple[tuple[str, int, int], ...], msgspec.Meta(max_length=MOST_SUMS)]
@@ -26,93 +37,141 @@ class WireTable(msgspec.Struct, frozen=True, array_like=True):
     ids: bytes
 
 
-class Claim(msgspec.Struct, frozen=True, tag="claim"):
-    """Decode: hold these requests for me. Sent before anything is read, and again and again while it is.
+WireTables = dict[str, WireTable]
 
-    Those of them that are `fed` are read as chunks of them are offered; the others only when they are whole. `tables`
-    are prefill's blocks as decode was told of them, for requests that are read whole and claimed for the first time.
+
+class Claim(msgspec.Struct, frozen=True, tag="claim"):
+    """Decode: keep these requests for me. Sent before anything is read, and again and again while it is: a heartbeat.
+
+    Those of them that are `streamed` are read as chunks of them are offered; the others only when they are whole.
+    `tables` are prefill's blocks as decode was told of them, for requests that are read whole and claimed for the first
+    time. `heartbeat` counts the claims of a connection.
     """
 
     heartbeat: int
     requests: Names
-    fed: Names = ()
-    tables: dict[str, dict[str, WireTable]] = {}
+    streamed: Names = ()
+    tables: dict[str, WireTables] = {}
 
 
-class Held(msgspec.Struct, frozen=True, tag="held"):
-    """Prefill: which of the requests of claims up to `beat` are held, each with its hold's number, and which are not.
+class LossReason(TextEnum):
+    """Why a prefill worker does not keep a request for the one who claims it."""
 
-    One that is in neither is not whole yet. A claim is good for `lease` seconds.
+    UNKNOWN = "unknown"
+    FINISHED = "finished"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    # The plan names others to read it.
+    UNEXPECTED = "unexpected"
+    # As many pairs of run and plan read it as may.
+    CROWDED = "crowded"
+    # Its blocks are others than decode was told of.
+    UNLIKE = "unlike"
+    # The connection claims as many requests as it may.
+    TOO_MANY = "too many"
+
+
+class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
+    """A request is kept for a lease from now, by the pin of this number."""
+
+    request: str
+    pin: int
+
+
+class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
+    """A request is not whole, or not there, but may come: the claim is remembered."""
+
+    request: str
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
+    """A request is not kept, and `text` says it in words."""
+
+    request: str
+    reason: LossReason
+    text: str
+
+
+ClaimAnswer = Claimed | NotYet | Lost
+
+
+class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
+    """Prefill: of every request of a claim what becomes of it. All claims up to `heartbeat` were heard.
+
+    A claim is good for `lease` seconds.
     """
 
     heartbeat: int
     lease: float
-    held: tuple[tuple[str, int], ...]
-    lost: tuple[tuple[str, str], ...]
+    answers: tuple[ClaimAnswer, ...]
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """Decode: may I read `size` bytes of a request? `number` counts the asking worker's reads."""
+class AskPermit(msgspec.Struct, frozen=True, tag="ask"):
+    """Decode: may I read `size` bytes of a request? `number` counts the slices of the asking worker."""
 
     request: str
     number: int
     size: int
 
 
-class Grant(msgspec.Struct, frozen=True, tag="grant"):
-    """Prefill: read `number` may begin."""
+class Permit(msgspec.Struct, frozen=True, tag="permit"):
+    """Prefill: the read of a slice may begin."""
 
     request: str
     number: int
 
 
-class Spent(msgspec.Struct, frozen=True, tag="spent"):
-    """Decode: read `number` is over, or will not begin."""
+class ReturnPermit(msgspec.Struct, frozen=True, tag="return"):
+    """Decode: the read of a slice is over, or will not begin."""
 
     request: str
     number: int
 
 
-class Want(msgspec.Struct, frozen=True, tag="want"):
+class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     """Decode: write me this request, where the pair pushes. `prefill` tables are empty where prefill knows its own."""
 
     request: str
     tokens: tuple[int, int]
     lengths: dict[str, tuple[int, int]]
-    prefill: dict[str, WireTable]
-    decode: dict[str, WireTable]
+    prefill: WireTables
+    decode: WireTables
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
     """Prefill: tokens [first, end) of a request are there, in all layers or in `layers`; pages are named by `tables`.
 
-    `number` counts the offers of a hold from 0. With `last`, no more come: states and rings move, too. Without tokens
+    `number` counts the offers of a pin from 0. With `last`, no more come: states and rings move, too. Without tokens
     the whole request is meant, whose prefill tables decode knows.
     """
 
     request: str
-    hold: int
+    pin: int
     number: int
     tokens: tuple[int, int] | None
     layers: tuple[int, ...] | None
-    tables: dict[str, WireTable]
+    tables: WireTables
     last: bool
 
 
-class Wrote(msgspec.Struct, frozen=True, tag="wrote"):
+class Written(msgspec.Struct, frozen=True, tag="written"):
     """Prefill: all of a request that this decode worker needs from here is written: `size` bytes."""
 
     request: str
-    hold: int
+    pin: int
     size: int
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """Prefill: the request will not come from here."""
+    """Prefill: the request will not come from here, or, with an `attempt`, that attempt's `Done` is not confirmed.
+
+    `code` is that of the error.
+    """
 
     request: str
     code: str
     message: str
+    attempt: int | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -123,20 +182,18 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """
 
     request: str
-    hold: int
+    pin: int
     attempt: int
     sums: Sums = ()
     sample: tuple[int, int] | None = None
-    asked: Want | None = None
+    asked: WriteRequest | None = None
 
 
-class Confirmed(msgspec.Struct, frozen=True, tag="kept"):
-    """Prefill's answer to Done: the hold lasted until now; or it did not, or bytes differ, and `problem` says so."""
+class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
+    """Prefill's answer to Done: the pin lasted until now, and checksums are alike. Otherwise it is Failed."""
 
     request: str
     attempt: int
-    problem: str = ""
-    code: str = ""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -155,5 +212,38 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     request: str
 
 
-ToPrefill = Hello | Claim | Ask | Spent | Want | Done | Leave
-ToDecode = EngineCard | WorkerCard | Refusal | Held | Grant | Offer | Wrote | Failed | Confirmed | Stopped
+ToPrefill = Hello | Claim | AskPermit | ReturnPermit | WriteRequest | Done | Leave
+ToDecode = EngineCard | WorkerCard | Refusal | ClaimAnswers | Permit | Offer | Written | Failed | Confirmed | Stopped
+
+
+def pack(tables: Tables) -> WireTables:
+    """Checked tables by group as messages carry them."""
+    return {name: _pack(table) for name, table in tables.items()}
+
+
+def unpack(tables: WireTables) -> dict[str, Table]:
+    """Tables by group that came from a peer; their numbers are still to be checked. Raises CardError."""
+    if len(tables) > MOST_GROUPS:
+        raise CardError(f"a message names {len(tables)} groups, at most {MOST_GROUPS}")
+    return {name: _unpack(name, table) for name, table in tables.items()}
+
+
+def _pack(table: Table) -> WireTable:
+    if isinstance(table, Blocks):
+        return WireTable("blocks", table.first, table.ids.astype(ORDER).tobytes())
+    if isinstance(table, Ring):
+        return WireTable("ring", table.at, table.ids.astype(ORDER).tobytes())
+    return WireTable("slot", table.at, np.array([table.slot], ORDER).tobytes())
+
+
+def _unpack(name: str, table: WireTable) -> Table:
+    if len(table.ids) % ORDER.itemsize:
+        raise CardError(f"the table of group {name!r} has {len(table.ids)} bytes of ids, which are 8 bytes each")
+    ids: Ints = np.frombuffer(table.ids, ORDER).astype(np.int64)
+    if table.kind == "blocks":
+        return Blocks(table.first, ids)
+    if table.kind == "ring":
+        return Ring(ids, table.first)
+    if table.kind == "slot" and len(ids) == 1:
+        return Slot(int(ids[0]), table.first)
+    raise CardError(f"the table of group {name!r} is a {table.kind!r} of {len(ids)} ids: no such table")

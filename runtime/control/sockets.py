@@ -21,14 +21,14 @@ DOMAIN = "kvplan"
 HANDSHAKE, PING, SILENCE = 5_000, 5_000, 15_000
 RETRY, RETRY_MOST = 50, 1_000
 REFUSED = 64
-# Milliseconds: how long a line that is closed may take to say its last words.
+# Milliseconds: how long a connection that is closed may take to say its last words.
 LINGER = 100
 NEVER = 2**31 - 1
 
 
 @functools.lru_cache(maxsize=1)
-def lines(process: int) -> zmq.Context[zmq.Socket[bytes]]:
-    """The context of all lines of a process; a fork has its own."""
+def client_context(process: int) -> zmq.Context[zmq.Socket[bytes]]:
+    """The context of all clients of a process; a fork has its own."""
     import zmq
 
     context = zmq.Context()
@@ -125,15 +125,15 @@ def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
     """What came, at most so many messages, and no more once they have ENOUGH bytes: others are heard in between."""
     import zmq
 
-    found: list[list[bytes]] = []
+    messages: list[list[bytes]] = []
     size = 0
-    while len(found) < most and size < ENOUGH:
+    while len(messages) < most and size < ENOUGH:
         try:
-            found.append(socket.recv_multipart(zmq.NOBLOCK))
+            messages.append(socket.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
             break
-        size += sum(map(len, found[-1]))
-    return found
+        size += sum(map(len, messages[-1]))
+    return messages
 
 
 def sent(socket: zmq.Socket[bytes], frames: list[bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""How a request ends: one of four outcomes, each of which says which decode blocks may hold anything."""
+"""Outcomes: how a request ends, in one of four ways, and which decode blocks may hold anything then."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from typing import ClassVar
 
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError
+from kvplan.runtime.machine import TextEnum
 
 Untrusted = Mapping[str, tuple[int, ...]]
+
+
+class TransferState(TextEnum):
+    """What a transfer is: running, or ended by one outcome."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +28,7 @@ class Arrived:
     """Every byte that the request needs is there, and its source lasted until it was. `size` is bytes."""
 
     size: int
-    state: ClassVar[str] = "done"
+    state: ClassVar[TransferState] = TransferState.DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +44,21 @@ class _Missed:
 class Broken(_Missed):
     """It failed."""
 
-    state: ClassVar[str] = "failed"
+    state: ClassVar[TransferState] = TransferState.FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned(_Missed):
     """The caller cancelled it."""
 
-    state: ClassVar[str] = "cancelled"
+    state: ClassVar[TransferState] = TransferState.CANCELLED
 
 
 @dataclass(frozen=True, slots=True)
 class Expired(_Missed):
     """Its deadline went by."""
 
-    state: ClassVar[str] = "expired"
+    state: ClassVar[TransferState] = TransferState.EXPIRED
 
 
 Outcome = Arrived | Broken | Abandoned | Expired

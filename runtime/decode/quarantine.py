@@ -1,21 +1,35 @@
-"""Which decode blocks are being written, or may still be: none of them is written for anyone else."""
+"""Quarantine: decode blocks that are being written, or may still be, are handed to nobody else.
+
+A block of a failed transfer is free again when nothing can write it any more, and not before: each read of it is done,
+or its connection lost, and each prefill worker that was asked to write it has said that it stopped, or is gone. That is
+epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what others may still reach is
+retired at once, and used again only after a proof that none of them can reach it. Time is no proof.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from kvplan.plan.types import Ints, Side
+from kvplan.plan import planes as names
+from kvplan.plan.errors import KvplanError
+from kvplan.plan.types import Side
+from kvplan.runtime.control.messages import Leave
+from kvplan.runtime.decode.engines import PrefillConnection
+from kvplan.runtime.decode.phases import Event, Phase
+from kvplan.runtime.decode.transfer import PeerProgress, Transfer, WrittenBlocks
 from kvplan.runtime.errors import QuarantinedError
+from kvplan.runtime.memory.register import Pool
 
 FREE, BUSY, QUARANTINED = 0, 1, 2
-Written = Mapping[str, Ints]
+# Seconds between two questions to the transport whether it has lost a peer.
+PROBE = 0.1
 
 
 class BlockLedger:
-    """The state of every logical block of a pool, by arena. `Written` are block ids by group."""
+    """The state of every logical block of a pool, by arena."""
 
     def __init__(self, side: Side, blocks: Mapping[str, int]) -> None:
         self._arena = {group.name: group.arena for group in side.groups}
@@ -24,35 +38,147 @@ class BlockLedger:
             sizes[self._arena[name]] = max(sizes.get(self._arena[name], 0), count)
         self._state: dict[int, npt.NDArray[np.uint8]] = {a: np.zeros(count, np.uint8) for a, count in sizes.items()}
 
-    def take(self, written: Written) -> None:
+    def take(self, written: WrittenBlocks) -> None:
         """Mark blocks as being written. Raises QuarantinedError, and marks none, where one is not free."""
         for group, ids in written.items():
             state = self._state[self._arena[group]][ids]
             if state.any():
-                block, kind = ids[state.argmax()], "in quarantine" if state.max() == QUARANTINED else "being written"
-                advice = (
-                    "use others until its transfer ends, or close this worker"
-                    if state.max() == QUARANTINED
-                    else "wait for its transfer"
-                )
-                raise QuarantinedError(f"decode block {block} of group {group!r} is {kind}: {advice}")
+                raise QuarantinedError(f"decode block {ids[state.argmax()]} of group {group!r} {_why(state.max())}")
         self._set(written, BUSY)
 
-    def free(self, written: Written) -> None:
+    def free(self, written: WrittenBlocks) -> None:
         self._set(written, FREE)
 
-    def quarantine(self, written: Written) -> None:
+    def quarantine(self, written: WrittenBlocks) -> None:
         self._set(written, QUARANTINED)
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
         """Block ids in quarantine, by arena."""
-        found = {arena: np.flatnonzero(state == QUARANTINED) for arena, state in self._state.items()}
-        return {arena: tuple(ids.tolist()) for arena, ids in found.items() if ids.size}
+        by_arena = {arena: np.flatnonzero(state == QUARANTINED) for arena, state in self._state.items()}
+        return {arena: tuple(ids.tolist()) for arena, ids in by_arena.items() if ids.size}
 
     def count(self, arena: int) -> int:
         """How many blocks of an arena are in quarantine."""
         return int((self._state[arena] == QUARANTINED).sum())
 
-    def _set(self, written: Written, state: int) -> None:
+    def _set(self, written: WrittenBlocks, state: int) -> None:
         for group, ids in written.items():
             self._state[self._arena[group]][ids] = state
+
+
+class Quarantine:
+    """Transfers of one decode worker that failed, until nothing of them can be written any more.
+
+    `lost` says whether the transport has lost a peer.
+    """
+
+    def __init__(self, ledger: BlockLedger, lost: Callable[[str], bool]) -> None:
+        self.ledger, self._lost = ledger, lost
+        self._transfers: list[Transfer] = []
+        self._probed = float("-inf")
+
+    def add(self, transfer: Transfer) -> None:
+        """Take the blocks of a transfer that has just failed into quarantine."""
+        self.ledger.quarantine(transfer.written)
+        self._transfers.append(transfer)
+
+    def writes(self, request: str) -> bool:
+        """Whether a worker that was asked to write a request of this id has not said that it stopped."""
+        return any(transfer.request.id == request for transfer, _ in self._writers())
+
+    def stopped(self, request: str, connection: PrefillConnection) -> bool:
+        """A worker writes a request no more; False where nobody waits for that."""
+        same = [part for transfer, part in self._writers() if transfer.request.id == request]
+        stopped = [part for part in same if part.connection is connection]
+        for part in stopped:
+            part.stopped()
+        return bool(stopped)
+
+    def follow(self, connections: Mapping[int, PrefillConnection]) -> None:
+        """These workers are spoken to anew: what they may still write for others of before is given up again."""
+        for _, part in self._writers():
+            new = connections.get(part.connection.worker)
+            if new is not None and new is not part.connection and new.peer == part.connection.peer:
+                part.connection, part.unsaid = new, True
+
+    def bury(self, peer: str) -> None:
+        """The process of this peer has ended: what it wrote, it has written."""
+        for _, part in self._writers():
+            if part.connection.peer == peer:
+                part.stopped()
+
+    def busy(self) -> set[str]:
+        """The peers that something is still under way from."""
+        reads = {slice_.link.peer for transfer in self._transfers for part in transfer.parts for slice_ in part.slices}
+        return reads | {part.connection.peer for _, part in self._writers()}
+
+    def sweep(self, now: float) -> None:
+        """Free the blocks that nothing writes any more."""
+        if not self._transfers:
+            return
+        self._probe(now)
+        for transfer in self._transfers:
+            for part in transfer.parts:
+                _settle(transfer, part)
+        for transfer in [transfer for transfer in self._transfers if _left(transfer)]:
+            self.ledger.free(transfer.written)
+            self._transfers.remove(transfer)
+
+    def abandon(self) -> None:
+        """After the transport is closed: nothing is under way any more."""
+        for transfer in self._transfers:
+            self.ledger.free(transfer.written)
+        self._transfers = []
+
+    def _probe(self, now: float) -> None:
+        """Look, now and then, for writers that the transport has lost."""
+        if now < self._probed + PROBE:
+            return
+        self._probed = now
+        for peer in {part.connection.peer for _, part in self._writers()}:
+            if self._gone(peer):
+                self.bury(peer)
+
+    def _gone(self, peer: str) -> bool:
+        """Whether the transport has lost a peer; one that cannot tell has not."""
+        try:
+            return self._lost(peer)
+        except KvplanError:
+            return False
+
+    def _writers(self) -> list[tuple[Transfer, PeerProgress]]:
+        """The parts whose prefill workers may still write."""
+        return [(transfer, part) for transfer in self._transfers for part in transfer.parts if part.writes]
+
+
+def _left(transfer: Transfer) -> bool:
+    return all(part.phase is Phase.LEFT for part in transfer.parts)
+
+
+def _settle(transfer: Transfer, part: PeerProgress) -> None:
+    """Say again what could not be said, close the slices that are over, and leave when nothing is left."""
+    if part.unsaid and part.connection.control.send(Leave(transfer.request.id, alone=True)):
+        part.unsaid = False
+    for slice_ in [slice_ for slice_ in part.slices if slice_.settled()]:
+        part.slices.remove(slice_)
+        slice_.executor.close(slice_)
+    if part.phase is Phase.LEAVING and not part.slices and not part.writes:
+        part.on(Event.SETTLED)
+
+
+def _why(state: int) -> str:
+    if state == QUARANTINED:
+        return "is in quarantine: use others until its transfer ends, or close this worker"
+    return "is being written: wait for its transfer"
+
+
+def block_bytes(pool: Pool) -> dict[int, int]:
+    """Bytes of one logical block (or slot) by arena, that of its largest group."""
+    groups = {group.name: group for group in pool.side.groups}
+    sizes: dict[str, int] = {}
+    for plane in names.planes(pool.side.workers[pool.worker]):
+        sizes[plane.group] = sizes.get(plane.group, 0) + plane.stride * groups[plane.group].ratio
+    found: dict[int, int] = {}
+    for name, size in sizes.items():
+        found[groups[name].arena] = max(size, found.get(groups[name].arena, 0))
+    return found

@@ -1,8 +1,8 @@
-"""One request on its way, as its caller sees it: polled, waited for, awaited, called back, or used as an event."""
+"""Transfer: one request on its way, as its caller sees it: polled, waited for, awaited, called back, or as an event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,19 +10,24 @@ import numpy as np
 
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request
-from kvplan.runtime.decode.outcome import Arrived, Outcome, outcome
-from kvplan.runtime.decode.quarantine import Written
+from kvplan.plan.types import Ints
+from kvplan.runtime.decode.outcome import Arrived, Outcome, TransferState, outcome
+from kvplan.runtime.decode.phases import TRANSFER, Event, Phase
 from kvplan.runtime.errors import CancelledTransferError
 from kvplan.runtime.polling import Polled, ended
 from kvplan.runtime.transfer.demand import Demand
 
 if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
-    from kvplan.runtime.decode.parts import PeerProgress
+    from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
+    from kvplan.runtime.transfer.chunks import ChunkCover
+    from kvplan.runtime.transfer.executor import Slice, TransferExecutor
 
 SHORTEST, LONGEST = 20e-6, 1e-3
 LONGEST_TIMEOUT = 1e9
 NOTHING = Demand({}, {})
+# Logical decode block ids by group.
+WrittenBlocks = Mapping[str, Ints]
 
 
 def seconds(timeout: object, error: type[KvplanError]) -> float:
@@ -35,6 +40,59 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
         text = f"a timeout is a number of seconds from 0 to below {LONGEST_TIMEOUT:.0f}"
         raise error(f"{text}, not {ascii(timeout)[:80]}")
     return float(timeout)
+
+
+@dataclass(slots=True, eq=False)
+class PeerProgress:
+    """The part of one prefill worker in a transfer: its phase, and what moves or may still move.
+
+    `expected` are the bytes that come from it, as the plan has them. `pin` is the number that the worker gave, and
+    `heartbeat` that of the first claim: answers to earlier claims are not to this transfer. `cover` and `offers` are
+    the chunks that have come and their number, `written` the bytes that the worker says it wrote. `writes` says that it
+    was asked to write and has not stopped; `slices` are reads that were under way when the transfer failed, `unsaid`
+    says that the worker is still to be told so.
+    """
+
+    connection: PrefillConnection
+    expected: int
+    phase: Phase = Phase.CLAIMING
+    pin: int | None = None
+    heartbeat: int = 0
+    executor: TransferExecutor | None = None
+    cover: ChunkCover | None = None
+    offers: int = 0
+    written: int = 0
+    writes: bool = False
+    slices: list[Slice] = field(default_factory=list)
+    unsaid: bool = False
+
+    def on(self, event: Event) -> None:
+        """The next phase. Raises PhaseError."""
+        self.phase = TRANSFER.after(self.phase, event)
+
+    def stopped(self) -> None:
+        """The worker does not write any more, by its own word or because it is gone."""
+        self.on(Event.STOPPED)
+        self.writes = self.unsaid = False
+
+    @property
+    def arrived(self) -> int:
+        """Bytes that are there."""
+        return self.written if self.executor is None else self.executor.moved
+
+    @property
+    def progress(self) -> float:
+        if Phase.MOVED <= self.phase <= Phase.CONFIRMED:
+            return 1.0
+        return self.arrived / self.expected if self.expected else 0.0
+
+    @property
+    def requests(self) -> int:
+        return 0 if self.executor is None else self.executor.requests
+
+    @property
+    def posted(self) -> int | None:
+        return 0 if self.executor is None else self.executor.posted
 
 
 class TransferOwner(Polled, Protocol):
@@ -51,26 +109,28 @@ class TransferOwner(Polled, Protocol):
 class Transfer:
     """One request and how far it is. `state` is running, done, failed, cancelled or expired; `error` then says why.
 
-    `deadline` is by the worker's clock. `written` are the decode blocks that it writes, by group.
+    `deadline` is by the worker's clock. `written` are the decode blocks that it writes, by group. `engine` and `parts`,
+    one for each prefill worker that the plan names, are there once it is begun.
     """
 
     request: Request
     deadline: float
     began: float
     worker: TransferOwner
-    fed: bool = False
+    streamed: bool = False
     sample: Sample | None = None
     attempt: int = 0
-    state: str = "running"
+    state: TransferState = TransferState.RUNNING
     error: KvplanError | None = None
+    engine: PrefillEngine = field(init=False, repr=False)
     demand: Demand = NOTHING
-    parts: list[PeerProgress] = field(default_factory=list)
-    written: Written = field(default_factory=dict)
+    parts: tuple[PeerProgress, ...] = ()
+    written: WrittenBlocks = field(default_factory=dict)
     callbacks: list[Callable[[Transfer], None]] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
-        return self.state != "running"
+        return self.state is not TransferState.RUNNING
 
     @property
     def outcome(self) -> Outcome | None:
@@ -82,8 +142,8 @@ class Transfer:
     @property
     def untrusted(self) -> dict[str, tuple[int, ...]]:
         """Decode block ids by group that may hold anything, after any end but done."""
-        found = self.outcome
-        return {} if found is None or isinstance(found, Arrived) else dict(found.untrusted)
+        end = self.outcome
+        return {} if end is None or isinstance(end, Arrived) else dict(end.untrusted)
 
     @property
     def bytes(self) -> int:
@@ -98,7 +158,7 @@ class Transfer:
     @property
     def progress(self) -> float:
         """From 0 to 1, which only a request that is done reaches: by bytes, each prefill worker counting alike."""
-        if self.state == "done":
+        if self.state is TransferState.DONE:
             return 1.0
         shares = [part.progress for part in self.parts]
         return min(0.999, sum(shares) / len(shares)) if shares else 0.0

@@ -1,92 +1,169 @@
-"""The requests of a decode worker that are under way: claimed, moved, told, kept, or ended with an error."""
+"""Transfer table: the requests of a decode worker that are under way, and what happens to each until its end.
+
+It owns the phases of all transfers: messages of prefill workers (inbox.py) and time reach them through it alone.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from kvplan.plan.errors import RequestError
-from kvplan.runtime.control.messages import Ask, Done, Leave, Spent, Sums, ToPrefill, Want
-from kvplan.runtime.control.wire import pack
-from kvplan.runtime.decode.orphans import Orphan, Orphans
-from kvplan.runtime.decode.outcome import outcome
-from kvplan.runtime.decode.parts import PeerProgress
-from kvplan.runtime.decode.peer import PrefillConnection, PrefillEngine
-from kvplan.runtime.decode.quarantine import BlockLedger
-from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.errors import DeadlineError, LeaseError, PeerLostError, TransferError, cause_text
+from kvplan.plan import request as requests
+from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
+from kvplan.plan.request import Request
+from kvplan.plan.types import Plan
+from kvplan.runtime.checksum.background import ChecksumThread
+from kvplan.runtime.checksum.checksum import EVERY, Sample, of_read
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
+from kvplan.runtime.decode.outcome import TransferState, outcome
+from kvplan.runtime.decode.phases import Event, Phase
+from kvplan.runtime.decode.quarantine import BlockLedger, Quarantine, block_bytes
+from kvplan.runtime.decode.transfer import PeerProgress, Transfer
+from kvplan.runtime.errors import (
+    DeadlineError,
+    LeaseError,
+    LimitedError,
+    QuarantinedError,
+    TransferError,
+    cause_text,
+)
+from kvplan.runtime.machine import word
+from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.transfer.executor import ExecutorContext, TransferExecutor
-from kvplan.runtime.transfer.slices import size
+from kvplan.runtime.transfer import chunks, slices
+from kvplan.runtime.transfer import demand as demands
+from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
+from kvplan.runtime.transfer.demand import Demand
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
+from kvplan.runtime.transfer.gather import IndexScratch, gather
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transport.base import Transport
 
 
 class TransferTable:
-    """All transfers of one decode worker. Not safe from threads: DecodeWorker has the lock.
+    """All transfers of one decode worker. Not safe from threads: DecodeWorker has the lock."""
 
-    `sums` gives the checksums of what came from one prefill worker, None while they are not known yet.
-    """
-
-    def __init__(
-        self,
-        ledger: BlockLedger,
-        means: ExecutorContext,
-        counters: Counters,
-        sums: Callable[[Transfer, PrefillEngine, PeerProgress], Sums | None],
-    ) -> None:
-        self.orphans = Orphans(ledger, means.transport.lost)
-        self.running: dict[str, tuple[Transfer, PrefillEngine]] = {}
-        self._ledger, self._means, self._counters, self._sums = ledger, means, counters, sums
+    def __init__(self, pool: Pool, transport: Transport, limits: Limits, counters: Counters) -> None:
+        self.running: dict[str, Transfer] = {}
+        self.ledger = BlockLedger(pool.side, pool.blocks)
+        self.quarantine = Quarantine(self.ledger, transport.lost)
+        self.admission = AdmissionQueue[Slice](limits)
+        self._context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes)
+        self._pool, self._limits, self._counters = pool, limits, counters
+        self._checksums = ChecksumThread[PeerProgress, wire.Sums]()
         self._ended: list[Transfer] = []
         self._attempts = itertools.count(1)
 
-    def start(self, transfer: Transfer, session: PrefillEngine) -> None:
-        """Claim a transfer whose blocks are taken."""
-        name, transfer.attempt = transfer.request.id, next(self._attempts)
-        self.running[name] = transfer, session
-        for member in session.members.values():
-            runs = transfer.demand.of(session.plan.prefill.workers[member.worker].shard) if member.reads else {}
-            expected = size(member.links.of(None), runs) if runs and not session.push else 0
-            transfer.parts.append(PeerProgress(member, expected))
-            fed = transfer.fed or session.push
-            tables = {} if fed else {name: pack(transfer.request.prefill)}
-            transfer.parts[-1].heartbeat = session.claim(member, (name,), (name,) if fed else (), tables)
+    @property
+    def in_use(self) -> str:
+        """What a suspension would have to wait for, empty if nothing."""
+        running, kept = len(self.running), self.ledger.quarantined()
+        return f"{running} requests are under way, blocks {kept} are in quarantine" if running or kept else ""
 
-    def held(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress, hold: int) -> None:
-        """A prefill worker says that it holds the request."""
-        if part.phase != "claiming":
-            if part.hold != hold and part.phase != "kept":
-                text = f"prefill worker {part.member.worker} let hold {part.hold} of it go and holds it anew as {hold}"
+    def quarantined_bytes(self) -> int:
+        """Bytes of the blocks that may still be written: of each arena, as its largest group has them."""
+        return sum(size * self.ledger.count(arena) for arena, size in block_bytes(self._pool).items())
+
+    def begin(self, transfer: Transfer, engine: PrefillEngine) -> None:
+        """Claim a request from all workers of an engine. Raises what is wrong with it, and then nothing is taken."""
+        request, demand = self._accept(engine, transfer.request, transfer.streamed)
+        self._check_room(request.id)
+        self.ledger.take(demand.written)
+        transfer.request, transfer.demand, transfer.written = request, demand, demand.written
+        transfer.attempt, transfer.engine = next(self._attempts), engine
+        transfer.parts = tuple(
+            PeerProgress(connection, self._expected(engine, connection, demand))
+            for connection in engine.connections.values()
+        )
+        self.running[request.id] = transfer
+        engine.used = transfer.began
+        for part in transfer.parts:
+            if not transfer.ended:
+                with self._failing(transfer, part):
+                    self._claim(transfer, part)
+
+    def refuse(self, transfer: Transfer, error: KvplanError) -> None:
+        """End a transfer of which nothing has moved."""
+        transfer.error, transfer.state = error, outcome(error).state
+        self._counters.add("failures", reason=error.code)
+        self._counters.add("requests", outcome=transfer.state)
+
+    def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
+        """Requests that would be posted, by prefill worker. Raises what is wrong with the request."""
+        _, demand = self._accept(engine, request, streamed=False)
+        posted = dict[int, int]()
+        for worker, connection in sorted(engine.connections.items()):
+            runs = demand.of(engine.shard(connection)) if connection.reads else {}
+            link = connection.links.of(None) if runs else None
+            cut = slices.cut(link, runs, self._limits.slice_bytes) if link else []
+            posted[worker] = sum(gather(link, one, self._context.scratch).requests for one in cut if link)
+        return posted
+
+    def claims(self, engine: PrefillEngine, connection: PrefillConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Requests that a worker must go on keeping, and those of them that need not be whole.
+
+        Not those that it was told are over: a claim after that is taken for a new read.
+        """
+        transfers = [transfer for transfer in self.running.values() if transfer.engine is engine]
+        needing = [transfer for transfer in transfers if _part(transfer, connection).phase < Phase.TOLD]
+        names = tuple(transfer.request.id for transfer in needing)
+        return names, names if engine.push else tuple(one.request.id for one in needing if one.streamed)
+
+    def find(
+        self, engine: PrefillEngine, connection: PrefillConnection, request: str
+    ) -> tuple[Transfer, PeerProgress] | None:
+        """The running transfer of a request from this engine, and this worker's part in it."""
+        transfer = self.running.get(request)
+        if transfer is None or transfer.engine is not engine:
+            return None
+        return transfer, _part(transfer, connection)
+
+    def claimed(self, transfer: Transfer, part: PeerProgress, pin: int) -> None:
+        """A prefill worker says that it keeps the request, by this pin."""
+        if part.phase is not Phase.CLAIMING:
+            if part.pin != pin and part.phase is not Phase.CONFIRMED:
+                text = f"prefill worker {part.connection.worker} let pin {part.pin} of it go and keeps it anew as {pin}"
                 self.fail(transfer, LeaseError(f"request {transfer.request.id}: {text}: ask again"))
             return
-        part.hold, part.phase = hold, "moving"
-        try:
-            self._begin(transfer, session, part)
-        except Exception as error:
-            self.broken(transfer, part, error)
+        part.pin = pin
+        part.on(Event.CLAIMED)
+        with self._failing(transfer, part):
+            self._move(transfer, part)
 
-    def step(self, transfer: Transfer, session: PrefillEngine, now: float) -> None:
-        """One step of a transfer."""
+    def offered(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
+        """The next chunk of a request is there to be read."""
+        part.on(Event.OFFERED)
+        part.offers += 1
+        with self._failing(transfer, part):
+            self._take(transfer, part, offer)
+
+    def written(self, part: PeerProgress, size: int) -> None:
+        """A prefill worker has written all that is needed from it."""
+        part.expected = part.written = max(0, size)
+        part.on(Event.WRITTEN)
+
+    def step(self, transfer: Transfer, now: float) -> None:
+        """One step of a running transfer."""
         for part in transfer.parts:
-            if part.mover is not None and part.phase == "moving" and not transfer.ended:
-                self._follow(transfer, part, part.mover)
-        if not transfer.ended and all(part.past("moved") for part in transfer.parts):
-            self._tell(transfer, session)
-        if not transfer.ended and all(part.phase == "kept" for part in transfer.parts):
+            if part.executor is not None and part.phase is Phase.MOVING:
+                self._follow(transfer, part, part.executor)
+        if not transfer.ended and all(part.phase >= Phase.MOVED for part in transfer.parts):
+            self._tell(transfer)
+        if not transfer.ended and all(part.phase is Phase.CONFIRMED for part in transfer.parts):
             self._finish(transfer, now)
         elif not transfer.ended and now > transfer.deadline:
-            waiting = {part.member.worker: part.phase for part in transfer.parts if part.phase != "kept"}
-            text = f"request {transfer.request.id} did not end within {transfer.deadline - transfer.began:g} s"
-            self.fail(transfer, DeadlineError(f"{text}: {_waits(waiting)}"))
+            self.fail(transfer, _late(transfer))
 
     def broken(self, transfer: Transfer, part: PeerProgress, cause: Exception) -> None:
         """Something went wrong between here and one prefill worker."""
         if isinstance(cause, RequestError):
             self.fail(transfer, cause)
             return
-        error = TransferError(
-            f"request {transfer.request.id}, prefill worker {part.member.worker}: {cause_text(cause)}"
-        )
+        worker = part.connection.worker
+        error = TransferError(f"request {transfer.request.id}, prefill worker {worker}: {cause_text(cause)}")
         error.__cause__ = cause
         self.fail(transfer, error)
 
@@ -96,109 +173,161 @@ class TransferTable:
             return
         error.untrusted = {group: tuple(ids.tolist()) for group, ids in transfer.written.items()}
         transfer.error = error
-        pieces = [piece for part in transfer.parts if part.mover is not None for piece in part.mover.stop()]
-        writers = [part.member for part in transfer.parts if part.wanted]
-        heard = [part.member for part in transfer.parts if part.member.line.send(Leave(transfer.request.id))]
-        unsaid = [member for member in writers if member not in heard]
-        self.orphans.add(Orphan(transfer.request.id, transfer.written, pieces, writers, unsaid))
+        for part in transfer.parts:
+            part.on(Event.FAILED)
+            part.slices = [] if part.executor is None else part.executor.stop()
+            part.unsaid = not part.connection.control.send(wire.Leave(transfer.request.id)) and part.writes
+            self._checksums.drop(part)
+        self.quarantine.add(transfer)
         self._counters.add("failures", reason=error.code)
         self._end(transfer, outcome(error).state)
 
-    def claims(self, session: PrefillEngine, member: PrefillConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Requests that a worker must go on holding, and those of them that need not be whole.
-
-        Not those that it was told are over: a claim after that is taken for a new read.
-        """
-        mine = [transfer for transfer, one in self.running.values() if one is session]
-        open_ = [one for one in mine if any(part.member is member and not part.past("told") for part in one.parts)]
-        names = tuple(one.request.id for one in open_)
-        return names, names if session.push else tuple(one.request.id for one in open_ if one.fed)
-
-    def stop(self, session: PrefillEngine, reason: Callable[[str], RequestError]) -> None:
-        """Fail all transfers of a session. `reason` makes the error for a request's name."""
-        for transfer, mine in list(self.running.values()):
-            if mine is session:
-                self.fail(transfer, reason(f"request {transfer.request.id}"))
+    def stop(self, engine: PrefillEngine, reason: Callable[[str], RequestError]) -> None:
+        """Fail all transfers from an engine. `reason` makes the error for a request's name."""
+        for transfer in [transfer for transfer in self.running.values() if transfer.engine is engine]:
+            self.fail(transfer, reason(f"request {transfer.request.id}"))
 
     def settled(self) -> list[Transfer]:
         """The transfers that have ended since the last call."""
-        found, self._ended = self._ended, []
-        return found
+        ended, self._ended = self._ended, []
+        return ended
 
-    def mover(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> TransferExecutor:
+    def close(self) -> None:
+        """After everything has failed: sums end, for the memory may go away."""
+        self._checksums.close()
+
+    def _accept(self, engine: PrefillEngine, request: Request, streamed: bool) -> tuple[Request, Demand]:
+        """The request, checked and copied, and what it demands; of a streamed one, as far as decode's tables tell.
+
+        Raises BadRequestError.
+        """
+        plan, derive = engine.plan, demands.foreseen if streamed else demands.demand
+        try:
+            checked = requests.check(plan, request, engine.pools, self._pool.blocks, fed=streamed)
+            return checked, derive(plan, self._pool.worker, checked)
+        except KvplanError:
+            raise
+        except Exception as error:
+            raise BadRequestError(f"the request cannot be read: {type(error).__name__}: {error}") from error
+
+    def _check_room(self, name: str) -> None:
+        if name in self.running:
+            raise BadRequestError(f"request {name} is already under way: use one id per request")
+        if self.quarantine.writes(name):
+            raise QuarantinedError(f"request {name} failed, and a worker may still write it: ask again later")
+        if len(self.running) >= self._limits.requests:
+            text = f"{self._limits.requests} requests are under way"
+            raise LimitedError(f"{text}: wait for some, or raise Limits.requests")
+
+    def _expected(self, engine: PrefillEngine, connection: PrefillConnection, demand: Demand) -> int:
+        runs = demand.of(engine.shard(connection)) if connection.reads and not engine.push else {}
+        return slices.size(connection.links.of(None), runs) if runs else 0
+
+    def _claim(self, transfer: Transfer, part: PeerProgress) -> None:
+        name, engine = transfer.request.id, transfer.engine
+        if transfer.streamed or engine.push:
+            part.heartbeat = engine.claim(part.connection, (name,), (name,))
+        else:
+            part.heartbeat = engine.claim(part.connection, (name,), (), {name: wire.pack(transfer.request.prefill)})
+
+    def _move(self, transfer: Transfer, part: PeerProgress) -> None:
+        """Begin to move what comes from one prefill worker, now that it keeps the request."""
+        connection, engine = part.connection, transfer.engine
+        if not connection.reads or not transfer.demand.runs:
+            part.on(Event.ARRIVED)
+        elif engine.push:
+            part.writes = True
+            connection.control.say(_write_request(transfer.request))
+        elif not transfer.streamed:
+            executor = self._executor(transfer, part)
+            executor.add(connection.links.of(None), transfer.demand.of(engine.shard(connection)))
+            executor.complete = True
+
+    def _take(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
+        """Read what a request takes of a chunk."""
+        engine, request, connection = transfer.engine, transfer.request, part.connection
+        plan = engine.plan
+        layers = None if offer.layers is None else frozenset(offer.layers)
+        offered = Chunk(offer.tokens or request.tokens, offer.last, layers, wire.unpack(offer.tables))
+        part.cover = part.cover or ChunkCover(plan, request, connection.worker)
+        chunk = chunks.received(plan, request, offered, connection.blocks, part.cover)
+        if chunk is None or not connection.reads:
+            return
+        executor = self._executor(transfer, part)
+        demand = chunks.part(plan, self._pool.worker, request, chunk, connection.worker)
+        if runs := demand.of(engine.shard(connection)):
+            executor.add(connection.links.of(chunk.layers), runs)
+        executor.complete = chunk.last
+
+    def _executor(self, transfer: Transfer, part: PeerProgress) -> TransferExecutor:
         """What moves a part's bytes, made when first asked for."""
-        if part.mover is None:
-            name, line = transfer.request.id, part.member.line
+        if part.executor is None:
+            name, connection = transfer.request.id, part.connection
+            permits = connection.control if transfer.engine.card.admission else None
+            part.executor = TransferExecutor(
+                name, connection.peer, self._context, lambda error: self.broken(transfer, part, error), permits
+            )
+        return part.executor
 
-            def ask(number: int, size: int) -> None:
-                _send(line.send, Ask(name, number, size))
+    def _follow(self, transfer: Transfer, part: PeerProgress, executor: TransferExecutor) -> None:
+        executor.step()
+        if executor.done and not transfer.ended:
+            part.on(Event.ARRIVED)
+            self._counters.add("posted", executor.requests)
+            self._counters.add("spans", executor.spans)
 
-            def spent(number: int) -> None:
-                line.send(Spent(name, number))
-
-            def fail(error: Exception) -> None:
-                self.broken(transfer, part, error)
-
-            leave = (ask, spent) if session.engine.admission else ()
-            part.mover = TransferExecutor(name, part.member.peer, self._means, fail, *leave)
-        return part.mover
-
-    def _begin(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> None:
-        if not part.member.reads or not transfer.demand.runs:
-            part.phase = "moved"
-        elif session.push:
-            part.wanted = True
-            _send(part.member.line.send, _want(transfer))
-        elif not transfer.fed:
-            mover = self.mover(transfer, session, part)
-            shard = session.plan.prefill.workers[part.member.worker].shard
-            mover.feed(part.member.links.of(None), transfer.demand.of(shard))
-            mover.fed = True
-
-    def _follow(self, transfer: Transfer, part: PeerProgress, mover: TransferExecutor) -> None:
-        mover.step()
-        if mover.done and not transfer.ended:
-            part.phase = "moved"
-            self._counters.add("posted", mover.requests)
-            self._counters.add("spans", mover.spans)
-
-    def _tell(self, transfer: Transfer, session: PrefillEngine) -> None:
+    def _tell(self, transfer: Transfer) -> None:
         """Only when all is there: a worker that is told frees its blocks, and a request that fails is asked again."""
         for part in transfer.parts:
-            if part.phase == "moved" and not transfer.ended:
-                self._told(transfer, session, part)
+            if part.phase is Phase.MOVED:
+                with self._failing(transfer, part):
+                    self._tell_one(transfer, part)
 
-    def _told(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> None:
-        try:
-            done = self._done(transfer, session, part)
-            if done is not None:
-                _send(part.member.line.send, done)
-                part.phase = "told"
-        except Exception as error:
-            self.broken(transfer, part, error)
+    def _tell_one(self, transfer: Transfer, part: PeerProgress) -> None:
+        done = self._done(transfer, part)
+        if done is not None:
+            part.connection.control.say(done)
+            part.on(Event.TOLD)
 
-    def _done(self, transfer: Transfer, session: PrefillEngine, part: PeerProgress) -> Done | None:
+    def _done(self, transfer: Transfer, part: PeerProgress) -> wire.Done | None:
         """What a prefill worker is told at the end, None while it is still being summed."""
+        assert part.pin is not None
         name, sample = transfer.request.id, transfer.sample
-        if sample is None or not part.member.reads or not transfer.demand.runs:
-            return Done(name, part.hold, transfer.attempt)
-        sums = self._sums(transfer, session, part)
+        if sample is None or not part.connection.reads or not transfer.demand.runs:
+            return wire.Done(name, part.pin, transfer.attempt)
+        sums = self._sums(transfer, part)
         if sums is None:
             return None
-        return Done(name, part.hold, transfer.attempt, sums, (sample.every, sample.seed), _want(transfer))
+        asked = _write_request(transfer.request)
+        return wire.Done(name, part.pin, transfer.attempt, sums, (sample.every, sample.seed), asked)
+
+    def _sums(self, transfer: Transfer, part: PeerProgress) -> wire.Sums | None:
+        """(cache, layer, digest) of what came from a prefill worker, None until that is known. Raises as `of_read`."""
+        if part not in self._checksums:
+            arguments = transfer.engine.plan, part.connection.worker, transfer.request, transfer.sample or EVERY
+            self._checksums.start(part, lambda: _decode_sums(self._pool, *arguments))
+        return self._checksums.take(part)
 
     def _finish(self, transfer: Transfer, now: float) -> None:
-        self._ledger.free(transfer.written)
-        moved = sum(part.mover.moved for part in transfer.parts if part.mover is not None)
+        self.ledger.free(transfer.written)
+        moved = sum(part.executor.moved for part in transfer.parts if part.executor is not None)
         self._counters.add("bytes", moved, direction="read")
         self._counters.observe("transfer_seconds", now - transfer.began)
-        self._end(transfer, "done")
+        self._end(transfer, TransferState.DONE)
 
-    def _end(self, transfer: Transfer, state: str) -> None:
+    def _end(self, transfer: Transfer, state: TransferState) -> None:
         transfer.state = state
         self.running.pop(transfer.request.id, None)
         self._counters.add("requests", outcome=state)
         self._ended.append(transfer)
+
+    @contextmanager
+    def _failing(self, transfer: Transfer, part: PeerProgress) -> Iterator[None]:
+        """What goes wrong within ends the transfer."""
+        try:
+            yield
+        except Exception as error:
+            self.broken(transfer, part, error)
 
 
 def call_back(transfer: Transfer) -> None:
@@ -211,15 +340,22 @@ def call_back(transfer: Transfer) -> None:
             logs.failure("callback failed", request=transfer.request.id)
 
 
-def _want(transfer: Transfer) -> Want:
-    one = transfer.request
-    return Want(one.id, one.tokens, dict(one.lengths), pack(one.prefill), pack(one.decode))
+def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:
+    return next(part for part in transfer.parts if part.connection is connection)
 
 
-def _send(send: Callable[[ToPrefill], bool], message: ToPrefill) -> None:
-    if not send(message):
-        raise PeerLostError("its line is full or broken: is it polled?")
+def _late(transfer: Transfer) -> DeadlineError:
+    waiting = [part for part in transfer.parts if part.phase is not Phase.CONFIRMED]
+    text = ", ".join(f"prefill worker {part.connection.worker} is {word(part.phase)}" for part in waiting)
+    seconds = transfer.deadline - transfer.began
+    return DeadlineError(f"request {transfer.request.id} did not end within {seconds:g} s: {text}")
 
 
-def _waits(waiting: dict[int, str]) -> str:
-    return ", ".join(f"prefill worker {worker} is {phase}" for worker, phase in waiting.items())
+def _write_request(request: Request) -> wire.WriteRequest:
+    tables = wire.pack(request.prefill), wire.pack(request.decode)
+    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables)
+
+
+def _decode_sums(pool: Pool, plan: Plan, prefill_worker: int, request: Request, sample: Sample) -> wire.Sums:
+    sums = of_read(plan, prefill_worker, pool.worker, "decode", pool, request, sample)
+    return tuple((cache, layer, value) for (cache, layer), value in sorted(sums.items()))

@@ -1,4 +1,4 @@
-"""A decode worker: meet prefill engines, have what requests need moved here, end each in one outcome."""
+"""Decode worker: it meets prefill engines, has what requests need moved here, and ends each in one outcome."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
-from kvplan.runtime.control import handshake
-from kvplan.runtime.control.card import WorkerCard, describe
-from kvplan.runtime.control.handshake import MetEngine
+from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
+from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.decode.registration import DecodeRegistration
+from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
+from kvplan.runtime.decode.inbox import DecodeInbox
 from kvplan.runtime.decode.transfer import Transfer, seconds
-from kvplan.runtime.decode.transfers import call_back
-from kvplan.runtime.errors import HandleError, HandshakeError, RegisterError, TransferError
+from kvplan.runtime.decode.transfers import TransferTable, call_back
+from kvplan.runtime.errors import HandleError, HandshakeError, RegisterError, TransferError, TransportError
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops.metrics import Counters
+from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.polling import PollingThread, rest
@@ -71,11 +72,11 @@ class DecodeWorker:
         self._transport, self._clock, self._idle = transport, clock, idle
         self._lock, self._closed, self._asleep = threading.RLock(), False, False
         self._thread: PollingThread | None = None
-        self._furnish(pool)
+        self._register(pool)
         self._gauges = [
-            self.counters.gauge("peers", lambda: len(self._intake.sessions.live)),
-            self.counters.gauge("in_flight_bytes", lambda: self._intake.gate.in_flight()),
-            self.counters.gauge("quarantined_bytes", lambda: self._intake.quarantined_bytes()),
+            self.counters.gauge("peers", lambda: len(self._engines.live)),
+            self.counters.gauge("in_flight_bytes", lambda: self._transfers.admission.in_flight()),
+            self.counters.gauge("quarantined_bytes", lambda: self._transfers.quarantined_bytes()),
         ]
 
     def connect(self, address: str, timeout: float, key: bytes | None = None, mode: str = "pull") -> Peer:
@@ -89,14 +90,21 @@ class DecodeWorker:
         if mode not in MODES:
             raise HandshakeError(f"mode {mode!r} is unknown: use pull or push")
         began = self._clock()
-        limit = began + seconds(timeout, HandshakeError)
+        deadline = began + seconds(timeout, HandshakeError)
         self._check_open()
-        intake, push = self._intake, mode == "push"
-        met = handshake.meet(
-            self.identity, intake.pool.side, self.worker, self.plans, address, limit, self.keys, key,
-            lambda plan: self._card(plan) if push else None, self._clock, self.identity.model_digest,
-        )  # fmt: skip
-        peer = self._adopt(intake, met, push)
+        pool, push = self._pool, mode == "push"
+        caller = Caller(
+            identity=self.identity,
+            side=pool.side,
+            worker=self.worker,
+            plans=self.plans,
+            keys=self.keys,
+            server_key=key,
+            card_for=lambda plan: self._card(plan) if push else None,
+            deadline=deadline,
+            clock=self._clock,
+        )
+        peer = self._adopt(pool, meet(caller, address), push)
         self.counters.observe("handshake_seconds", self._clock() - began)
         return peer
 
@@ -115,7 +123,7 @@ class DecodeWorker:
         compare digests before the request is done. Never raises for what the request holds: the transfer that comes
         back has then failed, with a typed error, and nothing has moved.
         """
-        return self._begin(request, timeout, peer, checksum, fed=False)
+        return self._begin(request, timeout, peer, checksum, streamed=False)
 
     def open(
         self, request: Request, timeout: float, peer: str | None = None, checksum: Sample | None = None
@@ -124,37 +132,40 @@ class DecodeWorker:
 
         Its prefill tables may be empty: offers bring them.
         """
-        return self._begin(request, timeout, peer, checksum, fed=True)
+        return self._begin(request, timeout, peer, checksum, streamed=True)
 
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
         """Requests that would be posted, by prefill worker. Raises the error that `submit` would give."""
         with self._lock:
             self._check_open()
-            return self._intake.predict(request, peer)
+            return self._transfers.predict(request, self._engines.named(peer))
 
     def poll(self) -> bool:
-        """Progress the transport, every line and every transfer; whether anything is under way.
+        """Progress the transport, every connection and every transfer; whether anything is under way.
 
         Never blocks. Callbacks of transfers that end are called from here.
         """
         with self._settled():
-            return not self._closed and not self._asleep and self._intake.poll(self._clock(), self._idle)
+            if self._closed or self._asleep:
+                return False
+            self._round(self._clock())
+            return bool(self._transfers.running)
 
     def running(self) -> int:
         """How many transfers are under way."""
-        return len(self._intake.flight.running)
+        return len(self._transfers.running)
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to poll for: `seconds`, less while bytes move or where somebody speaks."""
         with self._lock:
-            moving = self._intake.gate.in_flight() > 0
-            wakers = [line.fileno() for line in self._intake.sessions.lines()]
+            moving = self._transfers.admission.in_flight() > 0
+            wakers = [control.fileno() for control in self._engines.controls()]
         rest(wakers, min(seconds, MOVING) if moving else seconds)
 
     def cancel(self, transfer: Transfer, error: RequestError) -> None:
         """End a running transfer with `error`."""
         with self._settled():
-            self._intake.flight.fail(transfer, error)
+            self._transfers.fail(transfer, error)
 
     def watch(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> bool:
         """Call `callback` when the transfer ends; False where it has ended."""
@@ -169,23 +180,21 @@ class DecodeWorker:
         With `dead` the caller vouches that its processes have ended: what they were asked to write is not waited for.
         """
         with self._settled():
-            sessions, orphans = self._intake.sessions, self._intake.flight.orphans
-            session = sessions.named(peer)
-            sessions.drop(session, lambda who: TransferError(f"{who}: engine {peer!r} was dropped"))
-            for member in session.members.values() if dead else ():
-                orphans.bury(member.peer)
-            self._intake.sweep(self._clock())
+            engine = self._engines.named(peer)
+            self._drop(engine, f"engine {peer!r} was dropped")
+            for name in engine.peers if dead else ():
+                self._transfers.quarantine.bury(name)
+            self._sweep(self._clock())
 
     def peers(self) -> tuple[Peer, ...]:
         """The prefill engines that are connected."""
         with self._lock:
-            live = sorted(self._intake.sessions.live.items())
-            return tuple(Peer(name, session.engine.run, session.plan) for name, session in live)
+            return tuple(_peer(engine) for _, engine in sorted(self._engines.live.items()))
 
     def quarantined(self) -> dict[int, tuple[int, ...]]:
         """Decode block ids that may still be written, by arena."""
         with self._lock:
-            return self._intake.ledger.quarantined()
+            return self._transfers.ledger.quarantined()
 
     def start(self) -> None:
         """Poll from a thread of its own until `close`. Raises HandleError where it runs already, or is closed."""
@@ -199,9 +208,9 @@ class DecodeWorker:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
         with self._settled():
             self._check_open()
-            if used := self._intake.in_use:
+            if used := self._transfers.in_use:
                 raise HandleError(f"decode worker {self.worker} cannot be suspended: {used}: wait for them")
-            self._intake.leave("was suspended", self._clock())
+            self._leave("was suspended")
             self._asleep = True
             self._transport.deregister()
 
@@ -211,7 +220,7 @@ class DecodeWorker:
             if self._closed or not self._asleep:
                 raise HandleError(f"decode worker {self.worker} is not suspended: call suspend first")
             self.generation += 1
-            self._furnish(pool)
+            self._register(pool)
 
     def close(self) -> None:
         """Drop every peer and end the transport; running transfers fail. Once more does nothing."""
@@ -224,42 +233,123 @@ class DecodeWorker:
             self._closed = True
             for forget in self._gauges:
                 forget()
-            self._intake.leave("was closed", self._clock())
+            self._leave("was closed")
             self._transport.close()
-            self._intake.flight.orphans.abandon()
-            self._intake.sessions.sweep()
+            self._transfers.quarantine.abandon()
+            self._engines.sweep(set())
 
-    def _furnish(self, pool: Pool) -> None:
+    def _register(self, pool: Pool) -> None:
+        """Begin anew with this memory: no engine is met, and nothing is under way."""
         if pool.worker != self.worker or pool.side.digest != self._side:
             raise RegisterError(f"the pool is not that of decode worker {self.worker} of this side: call views again")
-        self._intake = DecodeRegistration(pool, self._transport, self.limits, self.counters)
+        if not pool.writable:
+            raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
+        self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
+        self._pool, self._engines = pool, PrefillEngines(pool, self._transport)
+        self._transfers = TransferTable(pool, self._transport, self.limits, self.counters)
+        self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
         self._asleep = False
 
-    def _adopt(self, intake: DecodeRegistration, met: MetEngine, push: bool) -> Peer:
+    def _round(self, now: float) -> None:
+        """What was said, what is posted and what it is time for, for everybody once."""
+        self._progress()
+        for engine in self._engines:
+            self._listen(engine, now)
+        for slice_ in self._transfers.admission.admit():
+            slice_.executor.admitted(slice_)
+        for transfer in list(self._transfers.running.values()):
+            self._transfers.step(transfer, now)
+        for engine in self._engines.live.values():
+            if engine.heartbeat_due(now):
+                for connection in engine.connections.values():
+                    engine.claim(connection, *self._transfers.claims(engine, connection))
+        self._evict(now)
+        self._sweep(now)
+
+    def _progress(self) -> None:
+        try:
+            stray = self._transport.progress()
+        except TransportError as error:
+            logs.event(logs.WARNING, "progress failed", decode_worker=self.worker, error=error)
+            return
+        if stray:
+            self.counters.add("notifications", stray, kind=MessageKind.STRAY)
+
+    def _listen(self, engine: PrefillEngine, now: float) -> None:
+        for connection in engine.connections.values():
+            for message in connection.control.receive():
+                self._inbox.hear(engine, connection, message, now)
+        error = engine.broken() if self._engines.is_live(engine) else None
+        if error is not None:
+            self._lost(engine, error)
+
+    def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:
+        """An engine cannot be spoken to any more, or does not know this worker."""
+        if self._engines.is_live(engine):
+            logs.event(logs.WARNING, "peer lost", engine=engine.name, run=engine.card.run, error=error)
+            self._drop(engine, str(error))
+
+    def _evict(self, now: float) -> None:
+        """Drop the engines that nothing was asked of for a time."""
+        busy = {transfer.engine.name for transfer in self._transfers.running.values()}
+        for engine in list(self._engines.live.values()):
+            if now - engine.used > self._idle and engine.name not in busy:
+                logs.event(logs.INFO, "peer evicted", engine=engine.name, run=engine.card.run, idle_s=self._idle)
+                self._drop(engine, "the engine was idle")
+
+    def _drop(self, engine: PrefillEngine, why: str) -> None:
+        """Forget an engine: its requests fail, what is under way from it is waited for."""
+        self._transfers.stop(engine, lambda who: TransferError(f"{who}: {why}"))
+        self._engines.retire(engine)
+
+    def _sweep(self, now: float) -> None:
+        """Free what nothing writes any more, and forget who nothing is under way from."""
+        self._transfers.quarantine.sweep(now)
+        self._engines.sweep(self._transfers.quarantine.busy())
+
+    def _leave(self, why: str) -> None:
+        """Drop every engine; `why` follows this worker's name in what the transfers that fail say."""
+        for engine in list(self._engines.live.values()):
+            self._drop(engine, f"decode worker {self.worker} {why}")
+        self._transfers.close()
+        self._sweep(self._clock())
+
+    def _adopt(self, pool: Pool, met: MetEngine, push: bool) -> Peer:
+        """An engine that was met: a new one, the one before where nothing has changed, or its successor."""
         with self._settled():
-            if self._closed or self._asleep or self._intake is not intake:
+            if self._closed or self._asleep or self._pool is not pool:
                 met.close()
                 raise HandshakeError("the memory of this decode worker changed meanwhile: connect again")
-            session = intake.sessions.adopt(met, push, self._clock())
-            return Peer(session.name, session.engine.run, session.plan)
+            before = self._engines.live.get(met.engine.name)
+            if before is not None and before.same(met, push):
+                met.close()
+                before.used = self._clock()
+                return _peer(before)
+            if before is not None:
+                logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
+                self._drop(before, _replaced(before.card, met.engine))
+            engine = self._engines.add(met, push, self._clock())
+            self._transfers.quarantine.follow(engine.connections)
+            return _peer(engine)
 
-    def _begin(self, request: Request, timeout: float, peer: str | None, sample: Sample | None, fed: bool) -> Transfer:
+    def _begin(
+        self, request: Request, timeout: float, peer: str | None, sample: Sample | None, streamed: bool
+    ) -> Transfer:
         now = self._clock()
-        transfer = Transfer(request, now, now, self, fed, sample)
+        transfer = Transfer(request, now, now, self, streamed, sample)
         with self._settled():
             try:
                 self._check_open()
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
+                self._transfers.begin(transfer, self._engines.named(peer))
             except KvplanError as error:
-                self._intake.refuse(transfer, error)
-                return transfer
-            self._intake.begin(transfer, peer)
+                self._transfers.refuse(transfer, error)
         return transfer
 
     def _card(self, plan: Plan) -> WorkerCard:
-        geometry, metadata = self._intake.pool.geometry, self._transport.metadata()
+        geometry, metadata = self._pool.geometry, self._transport.metadata()
         return describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
 
     def _check_open(self) -> None:
@@ -274,11 +364,25 @@ class DecodeWorker:
         ended: list[Transfer] = []
         try:
             with self._lock:
-                intake = self._intake
+                transfers = self._transfers
                 try:
                     yield
                 finally:
-                    ended = intake.flight.settled()
+                    ended = transfers.settled()
         finally:
             for transfer in ended:
                 call_back(transfer)
+
+
+def _peer(engine: PrefillEngine) -> Peer:
+    return Peer(engine.name, engine.card.run, engine.plan)
+
+
+def _succession(old: EngineCard, new: EngineCard) -> dict[str, object]:
+    before = {"run_before": old.run, "generation_before": old.generation}
+    return {"engine": new.name, "run": new.run, "generation": new.generation, **before}
+
+
+def _replaced(old: EngineCard, new: EngineCard) -> str:
+    runs = f"run {old.run}, generation {old.generation} by run {new.run}, generation {new.generation}"
+    return f"engine {old.name!r} was replaced: {runs}: ask again"

@@ -15,7 +15,7 @@ from kvplan.plan import planes as names
 from kvplan.plan.types import Ints, Planes, Side, View
 from kvplan.runtime.errors import RegisterError
 from kvplan.runtime.memory import geometry as shape
-from kvplan.runtime.memory.arrays import Memory, MemoryArray, describe, span
+from kvplan.runtime.memory.arrays import Memory, MemoryArray, contiguous, describe, span
 from kvplan.runtime.memory.geometry import Geometry
 
 Key = str | tuple[str, str]
@@ -96,7 +96,7 @@ def _pages(plane: names.Plane, entry: Planes, array: MemoryArray) -> _Found:
         raise RegisterError(f"{plane.name}: an array of shape {array.shape} has no blocks")
     if count > 1 and array.strides[0] != plane.stride:
         raise RegisterError(f"{plane.name}: blocks lie {array.strides[0]} bytes apart, the plan says {plane.stride}")
-    if not _inner_dense(array):
+    if not contiguous(array.shape[1:], array.strides[1:], array.itemsize):
         raise RegisterError(
             f"{plane.name}: a page of shape {array.shape[1:]} is not contiguous, strides {array.strides}"
         )
@@ -144,15 +144,6 @@ def _flat(plane: names.Plane, array: MemoryArray) -> _Found:
             f"{plane.name}: a flat array of {array.nbytes} bytes is not whole blocks of {plane.stride} bytes"
         )
     return _Found(array.address, array.nbytes // plane.stride, (array,))
-
-
-def _inner_dense(array: MemoryArray) -> bool:
-    expected = array.itemsize
-    for count, stride in zip(array.shape[:0:-1], array.strides[:0:-1], strict=True):
-        if count > 1 and stride != expected:
-            return False
-        expected *= count
-    return True
 
 
 def _tensors(plane: names.Plane, entry: Planes, given: Mapping[str | None, MemoryArray]) -> _Found:

@@ -9,22 +9,46 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import auto
 from threading import Lock
 
 from kvplan.runtime import errors
+from kvplan.runtime.machine import TextEnum
 
 OTHER = "other"
 LONGEST = 1e9
 # Seconds, from 100 µs to 100 s, three to a decade.
 BUCKETS = (*(float(f"{step}e{power}") for power in range(-4, 2) for step in (1, 2.5, 5)), 100.0)
-_ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.KvplanError)]
-CODES = tuple(sorted(e.code for e in _ERRORS))
-# What a message was: of the protocol, or counted and ignored.
-KINDS = (
-    *("asked", "claim", "counted", "done", "failed", "finished", "granted", "held", "kept", "left", "offered", "spent"),
-    *("stopped", "wanted", "written"),
-    *("duplicate", "late", "malformed", "stale", "stranger", "stray", "unexpected", "unknown", "unlike"),
-)
+
+
+class MessageKind(TextEnum):
+    """What a peer's message was taken for. All from DUPLICATE on are counted, and nothing else is done."""
+
+    ANSWERED = auto()
+    CLAIM = auto()
+    CONFIRMED = auto()
+    COUNTED = auto()
+    DONE = auto()
+    FAILED = auto()
+    LEFT = auto()
+    OFFERED = auto()
+    PERMIT_ASKED = auto()
+    PERMIT_RETURNED = auto()
+    PERMITTED = auto()
+    STOPPED = auto()
+    WANTED = auto()
+    WRITTEN = auto()
+    DUPLICATE = auto()
+    LATE = auto()
+    MALFORMED = auto()
+    STALE = auto()
+    STRANGER = auto()
+    STRAY = auto()
+    UNEXPECTED = auto()
+    UNKNOWN = auto()
+    UNLIKE = auto()
+
+
 Read = Callable[[], float]
 Number = int | float
 Value = Number | None | dict[str, int] | dict[str, Number | dict[str, int]]
@@ -45,9 +69,9 @@ COUNTERS = (
     Metric("bytes", "Bytes moved by what this process posted, in bytes.", "direction", ("read", "write")),
     Metric("posted", "Requests posted by the transport, after merging."),
     Metric("spans", "Contiguous spans to move, before merging."),
-    Metric("failures", "Requests and handshakes that failed, by error code.", "reason", CODES),
+    Metric("failures", "Requests and handshakes that failed, by error code.", "reason", tuple(sorted(errors.BY_CODE))),
     Metric("leases", "Leases that ended, by end.", "end", ("expired", "finished", "withdrawn")),
-    Metric("notifications", "Messages from peers, by what they were taken for.", "kind", KINDS),
+    Metric("notifications", "Messages from peers, by what they were taken for.", "kind", tuple(MessageKind)),
 )
 HISTOGRAMS = (
     Metric("transfer_seconds", "Time from the submission of a request to its end, in seconds."),

@@ -1,4 +1,4 @@
-"""The decode workers that a prefill worker has met: who they are, what they claim, how they are written to."""
+"""Decode clients: the decode workers that a prefill worker has met, what they claim, how they are written to."""
 
 from __future__ import annotations
 
@@ -6,28 +6,52 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kvplan.plan.types import Plan
-from kvplan.runtime.control.card import Hello, WorkerCard, geometry
-from kvplan.runtime.control.handshake_checks import named
-from kvplan.runtime.control.wire import Wired, unpack
+from kvplan.runtime.control.card import Hello, geometry
+from kvplan.runtime.control.handshake_checks import contacts
+from kvplan.runtime.control.messages import WireTables, unpack
 from kvplan.runtime.errors import CardError, TransportError
 from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.source import SourceRequest
-from kvplan.runtime.transfer.links import Links
-from kvplan.runtime.transfer.prepare import link
+from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
 
 MOST = 4096
 MOST_CLAIMS = 1 << 14
 
 
+@dataclass(slots=True)
+class ClientClaim:
+    """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
+
+    `announced` chunks were told, None before it was told that the request is kept. `checked` is the pin whose blocks
+    are those that it named.
+    """
+
+    streamed: bool
+    announced: int | None = None
+    checked: int | None = None
+
+    def unlike(self, source: SourceRequest, named: WireTables | None) -> str:
+        """Why the blocks that decode names are not those held; empty where they are, or only decode knows them."""
+        if source.tables is None or self.checked == source.pin:
+            return ""
+        try:
+            why = "it was claimed for another hold" if named is None else source.differs(unpack(named))
+        except CardError as error:
+            why = str(error)
+        if not why:
+            self.checked = source.pin
+        return why
+
+
 @dataclass(slots=True, eq=False)
 class DecodeClient:
-    """One connection of a decode worker. `card` is its memory where the pair pushes, `peer` its name in the transport.
+    """One connection of a decode worker. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
 
-    `claims` are the requests it needs, and whether in chunks; `told` how many chunks it was told of. `heard` is when
-    it last spoke, in seconds, `beat` the number of its last claim. `checked` are the holds whose blocks it named.
+    Where the pair pushes, `peer` is its name in the transport, `decode` its memory, and `links` lead there.
     """
 
     identity: bytes
@@ -36,50 +60,35 @@ class DecodeClient:
     plan: Plan
     contract: frozenset[int]
     heard: float
-    card: WorkerCard | None = None
     peer: str = ""
     decode: Geometry | None = None
-    links: Links | None = None
+    links: PreparedLinks | None = None
     heartbeat: int = 0
-    claims: dict[str, bool] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)
-    checked: dict[str, int] = field(default_factory=dict)
+    claims: dict[str, ClientClaim] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """A name of this connection."""
         return f"{self.name}/{self.claimant.worker}/{self.identity.hex()}"
 
-    def claim(self, request: str, fed: bool) -> bool:
-        """Note that a request is needed; False where too many are."""
-        if request not in self.claims and len(self.claims) >= MOST_CLAIMS:
-            return False
-        self.claims[request] = fed
-        return True
-
-    def unlike(self, stock: SourceRequest, named: Wired | None) -> str:
-        """Why the blocks that decode names are not those of a hold; empty where they are, or only decode knows them."""
-        if stock.tables is None or self.checked.get(stock.request) == stock.hold:
-            return ""
-        try:
-            why = "it was claimed for another hold" if named is None else stock.differs(unpack(named))
-        except CardError as error:
-            why = str(error)
-        if not why:
-            self.checked[stock.request] = stock.hold
-        return why and f"unlike: {why}"
+    def claim(self, request: str, streamed: bool) -> ClientClaim | None:
+        """Note that a request is needed; None where too many are."""
+        if request not in self.claims:
+            if len(self.claims) >= MOST_CLAIMS:
+                return None
+            self.claims[request] = ClientClaim(streamed)
+        self.claims[request].streamed = streamed
+        return self.claims[request]
 
     def forget(self, request: str) -> None:
         self.claims.pop(request, None)
-        self.told.pop(request, None)
-        self.checked.pop(request, None)
 
 
 class DecodeClients:
-    """All connections by ZeroMQ identity. A new run of a decode engine replaces the guests of the run before."""
+    """All connections by ZeroMQ identity. A new run of a decode engine replaces the clients of the run before."""
 
-    def __init__(self, worker: int, geometry: Geometry, transport: Transport) -> None:
-        self._worker, self._geometry, self._transport = worker, geometry, transport
+    def __init__(self, pool: Pool, transport: Transport) -> None:
+        self._pool, self._transport = pool, transport
         self._all: dict[bytes, DecodeClient] = {}
         self._left = set[str]()
 
@@ -96,42 +105,39 @@ class DecodeClients:
         """Whether no more connections are taken."""
         return len(self._all) >= MOST
 
-    def before(self, hello: Hello) -> list[DecodeClient]:
-        """The guests of earlier runs of the engine that says hello."""
-        return [one for one in self if one.name == hello.name and one.claimant.run != hello.run]
+    def replaced_by(self, hello: Hello) -> list[DecodeClient]:
+        """The clients of earlier runs of the engine that says hello."""
+        return [client for client in self if client.name == hello.name and client.claimant.run != hello.run]
 
-    def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> DecodeClient:
+    def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> None:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
-        claimant = Claimant(hello.run, plan.digest, hello.worker)
-        guest = DecodeClient(identity, hello.name, claimant, plan, expected(plan, self._worker), now, hello.card)
+        worker, claimant = self._pool.worker, Claimant(hello.run, plan.digest, hello.worker)
+        client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now)
         if hello.card is not None:
-            guest.peer = self._transport.add_peer(hello.card.metadata)
-            guest.decode = geometry(hello.card)
-            ends = self._worker, hello.worker, guest.peer, self._transport, self._geometry, guest.decode
-            guest.links = Links(lambda layers: link(plan, *ends, push=True, layers=layers))
-        self._all[identity] = guest
+            client.peer, client.decode = self._transport.add_peer(hello.card.metadata), geometry(hello.card)
+            client.links = self._links(client, client.decode)
+        self._all[identity] = client
         facts = {"engine": hello.name, "run": hello.run, "worker": hello.worker, "plan": plan.digest}
         logs.event(logs.INFO, "peer met", **facts, mode="push" if hello.card else "pull")
-        return guest
 
-    def others(self, guest: DecodeClient) -> list[DecodeClient]:
+    def others(self, client: DecodeClient) -> list[DecodeClient]:
         """Other connections of the same decode worker."""
-        return [one for one in self if one.claimant == guest.claimant and one is not guest]
+        return [other for other in self if other.claimant == client.claimant and other is not client]
 
-    def remove(self, guest: DecodeClient) -> None:
+    def remove(self, client: DecodeClient) -> None:
         """Forget a connection; its memory follows with `sweep`."""
-        if self._all.get(guest.identity) is guest:
-            del self._all[guest.identity]
-        if guest.links is not None:
-            guest.links.release()
-        if guest.peer:
-            self._left.add(guest.peer)
+        if self._all.get(client.identity) is client:
+            del self._all[client.identity]
+        if client.links is not None:
+            client.links.release()
+        if client.peer:
+            self._left.add(client.peer)
 
     def sweep(self, busy: set[str]) -> None:
         """Have the transport forget those who left, unless another connection, or something under way, needs them."""
         if not self._left:
             return
-        for peer in sorted(self._left - busy - {other.peer for other in self}):
+        for peer in sorted(self._left - busy - {client.peer for client in self}):
             self._left.discard(peer)
             try:
                 self._transport.remove_peer(peer)
@@ -139,7 +145,22 @@ class DecodeClients:
                 logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
         self._left &= busy
 
+    def _links(self, client: DecodeClient, decode: Geometry) -> PreparedLinks:
+        return PreparedLinks(
+            lambda layers: link(
+                client.plan,
+                prefill_worker=self._pool.worker,
+                decode_worker=client.claimant.worker,
+                peer=client.peer,
+                transport=self._transport,
+                prefill=self._pool.geometry,
+                decode=decode,
+                push=True,
+                layers=layers,
+            )
+        )
+
 
 def expected(plan: Plan, worker: int) -> frozenset[int]:
     """The decode workers that tell prefill worker `worker` when they are done with a request."""
-    return frozenset(number for number in range(len(plan.decode.workers)) if worker in named(plan, number))
+    return frozenset(number for number in range(len(plan.decode.workers)) if worker in contacts(plan, number))

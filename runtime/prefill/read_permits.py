@@ -1,4 +1,4 @@
-"""Leave to read, where a prefill worker bounds what decode workers read from it at once."""
+"""Read permits, where a prefill worker bounds what decode workers read from it at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kvplan.plan.errors import KvplanError
-from kvplan.runtime.control.messages import Ask, Spent
+from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.prefill.clients import DecodeClient
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 
@@ -19,53 +19,55 @@ class ReadPermit:
     """A read that a decode worker asked for: whose, of which request, its number there."""
 
     key: str
-    guest: bytes
+    client: bytes
     request: str
     number: int
 
 
 class ReadPermits:
-    """What was asked for and what was granted: fair between decode workers, and between the requests of each."""
+    """Permits that were asked for and given: fair between decode workers, and between the requests of each."""
 
     def __init__(self, limits: Limits) -> None:
-        self._gate = AdmissionQueue[ReadPermit](limits)
-        self._granted = Counter[str]()
+        self._queue = AdmissionQueue[ReadPermit](limits)
+        self._given = Counter[str]()
 
-    def ask(self, guest: DecodeClient, said: Ask) -> bool:
+    def ask(self, client: DecodeClient, asked: AskPermit) -> bool:
         """Queue a read; False for one that cannot be: of no request that is claimed, of no size, asked for twice."""
-        if said.request not in guest.claims or not 0 < said.size <= LARGEST:
+        if asked.request not in client.claims or not 0 < asked.size <= LARGEST:
             return False
-        if self._granted[guest.key] + self._gate.waiting(guest.key) >= MOST:
+        if self._given[client.key] + self._queue.waiting(client.key) >= MOST:
             return False
         try:
-            self._gate.want(
-                guest.key, said.request, said.size, ReadPermit(guest.key, guest.identity, said.request, said.number)
-            )
+            self._queue.want(client.key, asked.request, asked.size, _permit(client, asked))
         except KvplanError:
             return False
         return True
 
-    def spent(self, guest: DecodeClient, said: Spent) -> bool:
-        """A read is over; False where it was not granted."""
-        known = self._gate.done(ReadPermit(guest.key, guest.identity, said.request, said.number))
-        self._granted[guest.key] -= known
+    def give_back(self, client: DecodeClient, returned: ReturnPermit) -> bool:
+        """A read is over; False where it was not permitted."""
+        known = self._queue.done(_permit(client, returned))
+        self._given[client.key] -= known
         return known
 
     def admit(self) -> list[ReadPermit]:
         """The reads that may begin now."""
-        found = self._gate.admit()
-        self._granted.update(one.key for one in found)
-        return found
+        permits = self._queue.admit()
+        self._given.update(permit.key for permit in permits)
+        return permits
 
-    def leave(self, guest: DecodeClient, request: str) -> None:
-        """A request is given up: what waits of it is not granted any more."""
-        self._gate.drop_request(request, guest.key)
+    def leave(self, client: DecodeClient, request: str) -> None:
+        """A request is given up: what waits of it is not permitted any more."""
+        self._queue.drop_request(request, client.key)
 
-    def drop(self, guest: DecodeClient) -> None:
-        """A decode worker is gone: what it was granted counts no more."""
-        self._gate.drop(guest.key)
-        del self._granted[guest.key]
+    def drop(self, client: DecodeClient) -> None:
+        """A decode worker is gone: what it was permitted counts no more."""
+        self._queue.drop(client.key)
+        del self._given[client.key]
 
     def in_flight(self) -> int:
         """Bytes that decode workers may be reading now."""
-        return self._gate.in_flight()
+        return self._queue.in_flight()
+
+
+def _permit(client: DecodeClient, message: AskPermit | ReturnPermit) -> ReadPermit:
+    return ReadPermit(client.key, client.identity, message.request, message.number)

@@ -1,4 +1,4 @@
-"""What of a held request is there: as a whole, or in chunks, each after the event that its caller passed."""
+"""Source requests: what of a pinned request is there, as a whole or in chunks, each after its caller's event."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class OfferedChunk:
 
 @dataclass(slots=True)
 class SourceRequest:
-    """One held request. `tokens` is None where it is offered as a whole, after `after`.
+    """One pinned request. `tokens` is None where it is held as a whole, after `after`; otherwise chunks are offered.
 
     `ready` chunks of `chunks` have been computed: they are announced in order. `tables` are the blocks of one that is
-    whole, None where only decode knows them. With `again` the name was held before, and maybe with other blocks.
+    whole, None where only decode knows them. With `again` the name was pinned before, and maybe with other blocks.
     """
 
     request: str
-    hold: int
+    pin: int
     tokens: tuple[int, int] | None = None
     after: ComputeEvent | None = None
     tables: Tables | None = None
@@ -65,8 +65,18 @@ class SourceRequest:
         held = self.tables or {}
         for group, table in named.items() if self.tables is not None else ():
             if group not in held or not _same(table, held[group]):
-                return f"hold {self.hold} has other blocks of group {group!r} than decode was told of"
+                return f"pin {self.pin} has other blocks of group {group!r} than decode was told of"
         return ""
+
+    def named_tables(self) -> Tables:
+        """Its own tables, those that its chunks named put together."""
+        tables: dict[str, Table] = dict(self.tables or {})
+        for chunk in self.chunks:
+            for group, table in chunk.tables.items():
+                before = tables.get(group)
+                both = isinstance(before, Blocks) and isinstance(table, Blocks)
+                tables[group] = _joined(before, table) if both else table  # type: ignore[arg-type]
+        return tables
 
     def offer(self, chunk: OfferedChunk) -> None:
         """Add a chunk. Raises BadRequestError where it is outside of what was opened, or comes after the last one."""
@@ -83,18 +93,12 @@ class SourceRequest:
 
     def advance(self) -> bool:
         """Whether more is there than before. Raises what an event raises."""
-        if self.tokens is None:
-            return self._arrive()
-        before = self.ready
+        before = self.ready, self.after
+        if self.tokens is None and self.after is not None and _past(self.after):
+            self.after = None
         while self.ready < len(self.chunks) and _past(self.chunks[self.ready].after):
             self.ready += 1
-        return self.ready > before
-
-    def _arrive(self) -> bool:
-        if self.after is None or not _past(self.after):
-            return False
-        self.after = None
-        return True
+        return (self.ready, self.after) != before
 
 
 def _past(event: ComputeEvent | None) -> bool:
@@ -118,6 +122,16 @@ def _facts(table: Table) -> tuple[object, ...]:
     if isinstance(table, Slot):
         return Slot, int(table.slot), int(table.at)
     return type(table), table.ids.tolist(), getattr(table, "at", table)
+
+
+def _joined(one: Blocks, other: Blocks) -> Blocks:
+    """Two tables of a group as one; where both have a block, the later one's."""
+    first = min(one.first, other.first)
+    ids = np.full(max(one.first + one.ids.size, other.first + other.ids.size) - first, -1, np.int64)
+    for table in (one, other):
+        at = slice(table.first - first, table.first - first + table.ids.size)
+        ids[at] = np.where(table.ids >= 0, table.ids, ids[at])
+    return Blocks(first, ids)
 
 
 def check_event(request: str, after: object) -> None:

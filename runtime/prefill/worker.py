@@ -1,4 +1,4 @@
-"""A prefill worker: hold requests for decode workers, offer what is computed, free what nobody needs any more."""
+"""Prefill worker: it holds requests for decode workers, offers what is computed, frees what nobody needs any more."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, WithdrawnError
+from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, TransportError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops.metrics import Counters
+from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
 from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.prefill.clients import expected
+from kvplan.runtime.prefill.inbox import PrefillInbox
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released
-from kvplan.runtime.prefill.registration import PrefillRegistration
 from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
-from kvplan.runtime.transfer.limits import Limits
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice
+from kvplan.runtime.transfer.gather import IndexScratch
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
 
 LEASE = 30.0
 
 
 class PrefillWorker:
-    """One prefill worker: its memory registered, its desk at `address`. Safe to use from threads.
+    """One prefill worker: its memory registered, its control server at `address`. Safe to use from threads.
 
     `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker. With
     `admission` decode workers ask before each read, within `limits`. A thread of its own polls, unless `start` is
@@ -61,23 +64,23 @@ class PrefillWorker:
         self._transport, self._clock, self._lease = transport, clock, lease
         self._leases = Leases(lease, self.limits.requests)
         self._lock, self._closed, self._asleep = threading.RLock(), False, False
-        self._addresses, self._ended = tuple[str, ...](), list[Released]()
+        self._addresses = tuple[str, ...]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No plan has a decode worker that would ever tell this worker that it is done.
         self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
-        self._desk = ControlServer(bind, keys)
+        self._server = ControlServer(bind, keys)
         try:
-            self._furnish(pool)
+            self._register(pool)
         except Exception:
-            self._desk.close()
+            self._server.close()
             raise
-        self.address = self._desk.address
+        self.address = self._server.address
         self._gauges = [
             self.counters.gauge("leases_held", self._leases.held),
-            self.counters.gauge("peers", lambda: len(self._serving.guests)),
-            self.counters.gauge("in_flight_bytes", lambda: self._serving.gate.in_flight()),
+            self.counters.gauge("peers", lambda: len(self._inbox.clients)),
+            self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
-        wakers = (self._desk.fileno(),)
+        wakers = (self._server.fileno(),)
         self._thread = (
             PollingThread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
         )
@@ -88,7 +91,7 @@ class PrefillWorker:
         Raises HandshakeError where they are not one text for each worker of this side.
         """
         given, count = [addresses] if isinstance(addresses, str) else list(addresses), len(self._side.workers)
-        if len(given) != count or not all(isinstance(one, str) for one in given):
+        if len(given) != count or not all(isinstance(address, str) for address in given):
             raise HandshakeError(
                 f"{len(given)} addresses are announced, this side has {count} workers: give one of each"
             )
@@ -130,27 +133,27 @@ class PrefillWorker:
             self._check_open()
             named = self._named(tables) or {}
             chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
-            self._serving.offer(request, chunk)
+            self._inbox.offer(request, chunk)
 
     def withdraw(self, request: str) -> None:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
         with self._lock:
             self._check_open()
             self._leases.withdraw(request, self._clock())
-            self._serving.gone(request, WithdrawnError.code, "the prefill engine gave the request up")
+            self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
         with self._lock:
-            found, self._ended = self._ended, []
-            return found
+            self._report_released()
+            return self._leases.released()
 
     def events(self) -> list[LeaseEvent]:
         """What decode workers told, or got wrong, since the last call; at most the last 16,384."""
         with self._lock:
-            found = list(self._serving.events)
-            self._serving.events.clear()
-            return found
+            events = list(self._inbox.events)
+            self._inbox.events.clear()
+            return events
 
     def poll(self) -> bool:
         """Answer decode workers, progress the transport; whether there was anything to do. Never blocks.
@@ -159,13 +162,15 @@ class PrefillWorker:
         """
         with self._lock:
             self._check_closed()
-            now, me = self._clock(), self._local()
-            heard = self._desk.receive()
-            for identity, message in heard:
-                self._hear(identity, message, me, now)
-            busy = not self._asleep and self._serving.step(now)
-            self._expire(now)
-            return busy or bool(heard)
+            now, face = self._clock(), self._face()
+            messages = self._server.receive()
+            for identity, message in messages:
+                self._hear(identity, message, face, now)
+            if not self._asleep:
+                self._round(now)
+            self._leases.expire(now)
+            self._report_released()
+            return bool(messages) or (not self._asleep and len(self._inbox.writes) > 0)
 
     def suspend(self) -> None:
         """Give the memory back: decode workers are dropped, registrations end. Raises HandleError while any is held."""
@@ -173,7 +178,7 @@ class PrefillWorker:
             self._check_open()
             if held := self._leases.held():
                 raise HandleError(f"prefill worker {self.worker} holds {held} requests: withdraw them, or wait")
-            self._serving.close()
+            self._inbox.close()
             self._asleep = True
             self._transport.deregister()
 
@@ -184,7 +189,7 @@ class PrefillWorker:
             if not self._asleep:
                 raise HandleError(f"prefill worker {self.worker} is not suspended: call suspend first")
             self.generation += 1
-            self._furnish(pool)
+            self._register(pool)
 
     def close(self) -> None:
         """Stop answering and end the transport: readers lose this worker. Once more does nothing."""
@@ -196,23 +201,43 @@ class PrefillWorker:
             self._closed = True
             for forget in self._gauges:
                 forget()
-            self._serving.close()
-            self._desk.close()
+            self._inbox.close()
+            self._server.close()
             self._transport.close()
 
-    def _furnish(self, pool: Pool) -> None:
+    def _register(self, pool: Pool) -> None:
+        """Begin anew with this memory: nobody is met."""
         if pool.worker != self.worker or pool.side.digest != self._side.digest:
             raise RegisterError(f"the pool is not that of prefill worker {self.worker} of this side: call views again")
-        leases = self._leases, self._lease
-        self._serving = PrefillRegistration(pool, self._transport, self._desk, *leases, self.limits, self.counters)
+        self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
+        self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
+        context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
+        self._inbox = PrefillInbox(pool, context, self._server, self._leases, self._lease, self.limits, self.counters)
         self._asleep = False
 
-    def _hear(self, identity: bytes, message: object, me: PrefillFace, now: float) -> None:
+    def _hear(self, identity: bytes, message: object, face: PrefillFace, now: float) -> None:
         if self._asleep and isinstance(message, Hello):
             text = f"prefill worker {self.worker} is suspended"
-            self._desk.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
+            self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
             return
-        self._serving.hear(identity, message, me, now)
+        self._inbox.hear(identity, message, face, now)
+
+    def _round(self, now: float) -> None:
+        """One round after all messages were heard."""
+        self._progress()
+        for slice_ in self._slices.admit():
+            slice_.executor.admitted(slice_)
+        self._inbox.step(now)
+
+    def _progress(self) -> None:
+        try:
+            stray = self._transport.progress()
+        except TransportError as error:
+            logs.event(logs.WARNING, "progress failed", prefill_worker=self.worker, error=error)
+            return
+        if stray:
+            text = f"{stray} messages came through the transport"
+            self._inbox.note(LeaseEvent(MessageKind.STRAY, text=text), stray)
 
     def _hold(
         self, request: str, tokens: tuple[int, int] | None, after: ComputeEvent | None, tables: Tables | None = None
@@ -221,36 +246,38 @@ class PrefillWorker:
         check_event(request, after)
         with self._lock:
             self._check_open()
-            if any(one.request == request for one in self._ended):
-                raise HandleError(f"request {request} was released: see released() before it is held anew")
             if self._unread:
-                self._ended.append(Released(request, "finished"))
+                self._leases.pass_by(request, self._clock())
                 return
             named, again = self._named(tables), self._leases.remembers(request)
             if again and tokens is None and named is None:
                 text = f"request {request} was held before, and decode may still name its old blocks"
                 raise HandleError(f"{text}: give its tables, or another name")
-            number = self._leases.hold(request, self._clock())
-            self._serving.add(SourceRequest(request, number, tokens, after, named, again))
+            pin = self._leases.pin(request, self._clock())
+            self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
 
     def _named(self, tables: Tables | None) -> Tables | None:
         """The caller's tables, checked and copied."""
-        return None if tables is None else own(self._side, tables, self._serving.pool.blocks)
+        return None if tables is None else own(self._side, tables, self._pool.blocks)
 
-    def _expire(self, now: float) -> None:
-        self._leases.expire(now)
-        for one in self._leases.released():
-            self._ended.append(one)
-            self.counters.add("leases", end=one.why)
-            self._serving.gone(one.request, LeaseError.code, f"hold of the request is over: {one.why}")
+    def _report_released(self) -> None:
+        """Count the pins that are over, and tell who still claims one: before its name can be held anew."""
+        for released in self._leases.just_released():
+            self.counters.add("leases", end=released.why)
+            self._inbox.end(released.request, LeaseError(f"hold of the request is over: {released.why}"))
 
-    def _local(self) -> PrefillFace:
-        serving, me = self._serving, self.identity
-        addresses = () if self._asleep else self._addresses
+    def _face(self) -> PrefillFace:
         return PrefillFace(
-            me, self._side, self.worker, me.model, me.model_digest, self.plans, self.generation, addresses,
-            self._admission, serving.pool.geometry, serving.metadata,
-        )  # fmt: skip
+            identity=self.identity,
+            side=self._side,
+            worker=self.worker,
+            plans=self.plans,
+            generation=self.generation,
+            addresses=() if self._asleep else self._addresses,
+            admission=self._admission,
+            geometry=self._pool.geometry,
+            metadata=self._metadata,
+        )
 
     def _check_closed(self) -> None:
         if self._closed:

@@ -1,17 +1,20 @@
-"""What a prefill worker writes: the requests that decode workers want, as far as they are there."""
+"""Request writes, where a pair pushes: what decode workers want written, as far as it is there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, IntEnum, auto
+
+import msgspec
 
 from kvplan.plan import request as requests
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan, Runs
-from kvplan.runtime.control.messages import Failed, Stopped, Want, Wrote
-from kvplan.runtime.control.wire import unpack
+from kvplan.runtime.control.messages import Failed, Stopped, WriteRequest, Written, unpack
 from kvplan.runtime.errors import LeaseError, TransferError, cause_text
+from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
@@ -24,170 +27,203 @@ from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import demand
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
 
-Send = Callable[[DecodeClient, object], None]
+Send = Callable[[DecodeClient, msgspec.Struct], None]
+
+
+class WritePhase(IntEnum):
+    """What a write is: under way; ended, with posts that may still write; or settled, when nothing does."""
+
+    WRITING = auto()
+    ENDED = auto()
+    SETTLED = auto()
+
+
+class WriteEvent(Enum):
+    """What happens to a write."""
+
+    WRITTEN = auto()
+    # It failed, its decode worker gave it up or is gone, or the pin is over.
+    STOPPED = auto()
+    SETTLED = auto()
+
+
+WRITE = StateMachine(
+    "a write",
+    {
+        (WritePhase.WRITING, WriteEvent.WRITTEN): WritePhase.ENDED,
+        (WritePhase.WRITING, WriteEvent.STOPPED): WritePhase.ENDED,
+        (WritePhase.ENDED, WriteEvent.SETTLED): WritePhase.SETTLED,
+    },
+)
 
 
 @dataclass(slots=True, eq=False)
 class RequestWrite:
-    """One request on its way to one decode worker. `fed` chunks of the stock were handed to the mover.
+    """One request on its way to one decode worker. `taken` chunks of the source were handed to the executor.
 
-    `left` is the guest by which the decode worker gave it up: it is told when the last of `pieces` is over.
+    `left` is the client by which the decode worker gave it up: it is told when the last of `slices` is over.
     """
 
-    guest: DecodeClient
+    client: DecodeClient
     request: Request
-    stock: SourceRequest
-    mover: TransferExecutor
+    source: SourceRequest
+    executor: TransferExecutor
     cover: ChunkCover
-    fed: int = 0
-    ended: bool = False
+    phase: WritePhase = WritePhase.WRITING
+    taken: int = 0
     left: DecodeClient | None = None
-    pieces: list[Slice] = field(default_factory=list)
+    slices: list[Slice] = field(default_factory=list)
+
+    def on(self, event: WriteEvent) -> None:
+        self.phase = WRITE.after(self.phase, event)
+
+    @property
+    def writing(self) -> bool:
+        return self.phase is WritePhase.WRITING
 
 
 class RequestWrites:
-    """All of one prefill worker. What is being written is pinned: it is not released, though its lease may end."""
+    """All writes of one prefill worker. What is being written is not released, though its lease may end."""
 
-    def __init__(self, pool: Pool, means: ExecutorContext, counters: Counters, send: Send, leases: Leases) -> None:
-        self._pool, self._means, self._counters, self._send, self._leases = pool, means, counters, send, leases
+    def __init__(self, pool: Pool, context: ExecutorContext, counters: Counters, send: Send, leases: Leases) -> None:
+        self._pool, self._context, self._counters, self._send, self._leases = pool, context, counters, send, leases
         self._all: dict[tuple[DecodeClient, str], RequestWrite] = {}
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def want(self, guest: DecodeClient, asked: Want, stock: SourceRequest) -> None:
+    def want(self, client: DecodeClient, asked: WriteRequest, source: SourceRequest) -> None:
         """Begin to write a request. Raises BadRequestError where it does not fit, or is wanted already."""
-        if guest.links is None:
+        if client.links is None:
             raise BadRequestError(f"request {asked.request}: this pair pulls: connect with mode push")
-        if (guest, asked.request) in self._all:
+        if (client, asked.request) in self._all:
             raise BadRequestError(f"request {asked.request} is being written: wait until that has ended")
-        request = self._checked(guest, asked, stock)
-        push: RequestWrite
+        request = self._checked(client, asked, source)
+        executor = TransferExecutor(
+            asked.request, client.key, self._context, lambda error: self._broken(client, asked.request, error)
+        )
+        cover = ChunkCover(client.plan, request, self._pool.worker)
+        self._leases.begin_write(asked.request)
+        self._all[client, asked.request] = RequestWrite(client, request, source, executor, cover)
 
-        def fail(error: Exception) -> None:
-            self._broken(push, error)
-
-        mover = TransferExecutor(asked.request, guest.key, self._means, fail)
-        push = RequestWrite(guest, request, stock, mover, ChunkCover(guest.plan, request, self._pool.worker))
-        self._leases.pin(asked.request)
-        self._all[guest, asked.request] = push
-
-    def leave(self, guest: DecodeClient, request: str) -> None:
+    def leave(self, client: DecodeClient, request: str) -> None:
         """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
-        mine = [one for one in self._all.values() if (one.guest.claimant, one.request.id) == (guest.claimant, request)]
-        if not mine:
-            self._send(guest, Stopped(request))
-        for push in mine:
-            push.left = guest
-            self._stop(push)
+        given_up = [write for write in self._of(request) if write.client.claimant == client.claimant]
+        if not given_up:
+            self._send(client, Stopped(request))
+        for write in given_up:
+            write.left = client
+            self._stop(write)
 
-    def drop(self, guest: DecodeClient) -> None:
+    def drop(self, client: DecodeClient) -> None:
         """A decode worker is gone: nothing more is posted to it."""
-        for push in [one for (who, _), one in self._all.items() if who is guest]:
-            self._stop(push)
+        for write in [write for (of, _), write in self._all.items() if of is client]:
+            self._stop(write)
 
-    def end(self, request: str, code: str, why: str) -> None:
+    def end(self, request: str, error: KvplanError) -> None:
         """A request is not there any more: those that want it are told."""
-        for push in [one for (_, name), one in self._all.items() if name == request and not one.ended]:
-            self._fail(push, code, why)
+        for write in [write for write in self._of(request) if write.writing]:
+            self._fail(write, error)
 
     def busy(self) -> set[str]:
         """The peers that something is under way to."""
-        return {push.guest.peer for push in self._all.values() if push.pieces or push.mover.under_way}
+        return {write.client.peer for write in self._all.values() if write.slices or write.executor.under_way}
 
     def step(self) -> None:
         """Hand over what is there, follow what is posted, tell who has everything."""
-        for push in list(self._all.values()):
-            if not push.ended:
-                self._feed(push)
-                push.mover.step()
-            if not push.ended and push.mover.done:
-                self._finish(push)
-            if push.ended:
-                self._bury(push)
+        for write in list(self._all.values()):
+            if write.writing:
+                self._take(write)
+                write.executor.step()
+            if write.writing and write.executor.done:
+                self._finish(write)
+            if not write.writing:
+                self._settle(write)
 
-    def _feed(self, push: RequestWrite) -> None:
+    def _of(self, request: str) -> list[RequestWrite]:
+        return [write for (_, name), write in self._all.items() if name == request]
+
+    def _take(self, write: RequestWrite) -> None:
+        """Hand what is computed to the executor."""
         try:
-            if push.stock.tokens is None and push.stock.whole and not push.fed:
-                self._feed_whole(push)
-            while push.fed < push.stock.ready:
-                self._feed_chunk(push, push.stock.chunks[push.fed])
+            if write.source.tokens is None and write.source.whole and not write.taken:
+                self._take_whole(write)
+            while write.taken < write.source.ready:
+                self._take_chunk(write, write.source.chunks[write.taken])
         except Exception as error:
-            self._broken(push, error)
+            self._broken(write.client, write.request.id, error)
 
-    def _feed_whole(self, push: RequestWrite) -> None:
-        plan, guest = push.guest.plan, push.guest
-        runs = demand(plan, guest.claimant.worker, push.request).of(self._shard(plan))
-        self._move(push, None, runs)
-        push.fed, push.mover.fed = 1, True
+    def _take_whole(self, write: RequestWrite) -> None:
+        runs = demand(write.client.plan, write.client.claimant.worker, write.request).of(self._shard(write.client.plan))
+        self._move(write, None, runs)
+        write.taken, write.executor.complete = 1, True
 
-    def _feed_chunk(self, push: RequestWrite, offered: OfferedChunk) -> None:
-        plan, layers = push.guest.plan, None if offered.layers is None else frozenset(offered.layers)
-        one = Chunk(offered.tokens, offered.last, layers, offered.tables)
-        chunk = chunks.received(plan, push.request, one, self._pool.blocks, push.cover)
-        push.fed += 1
+    def _take_chunk(self, write: RequestWrite, offered: OfferedChunk) -> None:
+        plan, layers = write.client.plan, None if offered.layers is None else frozenset(offered.layers)
+        whole = Chunk(offered.tokens, offered.last, layers, offered.tables)
+        chunk = chunks.received(plan, write.request, whole, self._pool.blocks, write.cover)
+        write.taken += 1
         if chunk is None:
             return
-        wanted = chunks.part(plan, push.guest.claimant.worker, push.request, chunk, self._pool.worker)
-        self._move(push, chunk.layers, wanted.of(self._shard(plan)))
-        push.mover.fed = chunk.last
+        wanted = chunks.part(plan, write.client.claimant.worker, write.request, chunk, self._pool.worker)
+        self._move(write, chunk.layers, wanted.of(self._shard(plan)))
+        write.executor.complete = chunk.last
 
-    def _move(self, push: RequestWrite, layers: frozenset[int] | None, runs: Mapping[str, Runs]) -> None:
-        if runs and push.guest.links is not None:
-            push.mover.feed(push.guest.links.of(layers), runs)
+    def _move(self, write: RequestWrite, layers: frozenset[int] | None, runs: Mapping[str, Runs]) -> None:
+        if runs and write.client.links is not None:
+            write.executor.add(write.client.links.of(layers), runs)
 
     def _shard(self, plan: Plan) -> int:
         return plan.prefill.workers[self._pool.worker].shard
 
-    def _finish(self, push: RequestWrite) -> None:
-        name, hold = push.request.id, push.stock.hold
-        if not self._leases.lasts(name, hold):
-            self._fail(push, LeaseError.code, f"its lease ran out while hold {hold} was written")
+    def _finish(self, write: RequestWrite) -> None:
+        name, pin, executor = write.request.id, write.source.pin, write.executor
+        if not self._leases.lasts(name, pin):
+            self._fail(write, LeaseError(f"its lease ran out while pin {pin} was written"))
             return
-        push.ended = True
-        self._counters.add("bytes", push.mover.moved, direction="write")
-        self._counters.add("posted", push.mover.requests)
-        self._counters.add("spans", push.mover.spans)
-        self._send(push.guest, Wrote(name, hold, push.mover.moved))
+        write.on(WriteEvent.WRITTEN)
+        self._counters.add("bytes", executor.moved, direction="write")
+        self._counters.add("posted", executor.requests)
+        self._counters.add("spans", executor.spans)
+        self._send(write.client, Written(name, pin, executor.moved))
 
-    def _fail(self, push: RequestWrite, code: str, why: str) -> None:
-        self._stop(push)
-        self._send(push.guest, Failed(push.request.id, code, why))
+    def _fail(self, write: RequestWrite, error: KvplanError) -> None:
+        self._stop(write)
+        self._send(write.client, Failed(write.request.id, error.code, str(error)))
 
-    def _broken(self, push: RequestWrite, cause: Exception) -> None:
-        text = cause_text(cause)
-        code = cause.code if isinstance(cause, KvplanError) else TransferError.code
-        logs.event(logs.WARNING, "push failed", request=push.request.id, guest=push.guest.key, error=text)
-        if not push.ended:
-            self._counters.add("failures", reason=code)
-            self._fail(push, code, text)
+    def _broken(self, client: DecodeClient, request: str, cause: Exception) -> None:
+        error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
+        logs.event(logs.WARNING, "push failed", request=request, client=client.key, error=error)
+        write = self._all[client, request]
+        if write.writing:
+            self._counters.add("failures", reason=error.code)
+            self._fail(write, error)
 
-    def _stop(self, push: RequestWrite) -> None:
-        if not push.ended:
-            push.ended = True
-            push.pieces += push.mover.stop()
+    def _stop(self, write: RequestWrite) -> None:
+        if write.writing:
+            write.on(WriteEvent.STOPPED)
+            write.slices += write.executor.stop()
 
-    def _bury(self, push: RequestWrite) -> None:
-        """Once nothing is written any more, forget a push, and say so to the decode worker that left it."""
-        for piece in [piece for piece in push.pieces if piece.settled()]:
-            push.pieces.remove(piece)
-            piece.mover.buried(piece)
-        if not push.pieces:
-            del self._all[push.guest, push.request.id]
-            self._leases.unpin(push.request.id)
-            if push.left is not None and not self._leaves(push):
-                self._send(push.left, Stopped(push.request.id))
+    def _settle(self, write: RequestWrite) -> None:
+        """Once nothing is written any more, forget a write, and say so to the decode worker that left it."""
+        for slice_ in [slice_ for slice_ in write.slices if slice_.settled()]:
+            write.slices.remove(slice_)
+            slice_.executor.close(slice_)
+        if write.slices:
+            return
+        write.on(WriteEvent.SETTLED)
+        del self._all[write.client, write.request.id]
+        self._leases.end_write(write.request.id)
+        # More of what was given up with it may still be written, through another connection.
+        if write.left is not None and not any(other.left is write.left for other in self._of(write.request.id)):
+            self._send(write.left, Stopped(write.request.id))
 
-    def _leaves(self, push: RequestWrite) -> bool:
-        """Whether more of what was given up with a push is still being written."""
-        return any(one.left is push.left and one.request.id == push.request.id for one in self._all.values())
-
-    def _checked(self, guest: DecodeClient, asked: Want, stock: SourceRequest) -> Request:
-        plan = guest.plan
-        tables = {} if stock.tokens is not None else stock.tables or unpack(asked.prefill)
+    def _checked(self, client: DecodeClient, asked: WriteRequest, source: SourceRequest) -> Request:
+        plan, opened = client.plan, source.tokens
+        tables = {} if opened is not None else source.tables or unpack(asked.prefill)
         request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
-        if stock.tokens is not None and not (stock.tokens[0] <= asked.tokens[0] and stock.tokens[1] == asked.tokens[1]):
-            raise BadRequestError(f"request {asked.request} was opened for {stock.tokens}, wanted are {asked.tokens}")
-        assert guest.decode is not None
-        sizes = shape.logical_blocks(guest.decode, plan.decode, guest.claimant.worker)
-        return requests.check(plan, request, self._pool.blocks, sizes, fed=stock.tokens is not None)
+        if opened is not None and not (opened[0] <= asked.tokens[0] and opened[1] == asked.tokens[1]):
+            raise BadRequestError(f"request {asked.request} was opened for {opened}, wanted are {asked.tokens}")
+        assert client.decode is not None
+        sizes = shape.logical_blocks(client.decode, plan.decode, client.claimant.worker)
+        return requests.check(plan, request, self._pool.blocks, sizes, fed=opened is not None)

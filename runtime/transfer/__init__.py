@@ -1,4 +1,4 @@
 """One transfer: what a request demands, in slices, within limits, to an outcome.
 
-Start with `transfer.py`.
+Start with `executor.py`.
 """

@@ -1,4 +1,4 @@
-"""What a request demands of a plan: its runs by pair and prefill shard, and the decode blocks that it writes."""
+"""Demand: what a request asks of a plan, its runs by pair and prefill shard, and the decode blocks that it writes."""
 
 from __future__ import annotations
 
@@ -32,22 +32,10 @@ def demand(plan: Plan, worker: int, request: Request) -> Demand:
     """The demand of a checked request on a decode worker. Raises BadRequestError for tables that are too short."""
     if all(first == end for first, end in (request.tokens, *request.lengths.values())):
         return Demand({}, {})
-    mine = plan.decode.workers[worker].shard
-    runs = {key: requests.runs(plan, pair_named(plan, key[0]), request, (key[1], mine)) for key in keys(plan, worker)}
+    shard = plan.decode.workers[worker].shard
+    keys = sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})
+    runs = {key: requests.runs(plan, pair_named(plan, key[0]), request, (key[1], shard)) for key in keys}
     return Demand(runs, written_by(plan, runs))
-
-
-def keys(plan: Plan, worker: int) -> list[tuple[str, int]]:
-    """The (pair, prefill shard) from which a decode worker reads."""
-    return sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})
-
-
-def written(plan: Plan, worker: int, request: Request) -> dict[str, Ints]:
-    """The logical decode blocks by group that a checked request writes, whatever the prefill tables will be.
-
-    Raises BadRequestError for decode tables that are too short.
-    """
-    return dict(foreseen(plan, worker, request).written)
 
 
 def foreseen(plan: Plan, worker: int, request: Request) -> Demand:
@@ -55,29 +43,23 @@ def foreseen(plan: Plan, worker: int, request: Request) -> Demand:
 
     Raises BadRequestError for decode tables that are too short.
     """
-    if all(first == end for first, end in (request.tokens, *request.lengths.values())):
-        return Demand({}, {})
-    mine = plan.decode.workers[worker].shard
-    pairs = {name: pair_named(plan, name) for name, _ in keys(plan, worker)}
-    asked = replace(request, prefill={pair.prefill: AnyBlock() for pair in pairs.values()})
-    runs = {key: requests.runs(plan, pairs[key[0]], asked, (key[1], mine)) for key in keys(plan, worker)}
-    return Demand(runs, written_by(plan, runs))
+    return demand(plan, worker, replace(request, prefill={pair.prefill: AnyBlock() for pair in plan.pairs}))
 
 
 def pools(plan: Plan, prefill: Mapping[int, Geometry]) -> dict[str, int]:
     """Logical prefill blocks by group that every worker has, from the geometry of each by its number."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for worker, geometry in prefill.items():
         for group, blocks in shape.logical_blocks(geometry, plan.prefill, worker).items():
-            found[group] = min(blocks, found.get(group, blocks))
-    return found
+            sizes[group] = min(blocks, sizes.get(group, blocks))
+    return sizes
 
 
 def written_by(plan: Plan, runs: Mapping[tuple[str, int], Runs]) -> dict[str, Ints]:
     """The logical decode blocks by group that runs by (pair, prefill shard) write."""
     ratio = {group.name: group.ratio for group in plan.decode.groups}
-    found: dict[str, list[Ints]] = {}
-    for (pair, _), one in runs.items():
+    blocks: dict[str, list[Ints]] = {}
+    for (pair, _), of_pair in runs.items():
         group = pair_named(plan, pair).decode
-        found.setdefault(group, []).append(one.decode_block // ratio[group])
-    return {group: np.unique(np.concatenate(ids)) for group, ids in found.items()}
+        blocks.setdefault(group, []).append(of_pair.decode_block // ratio[group])
+    return {group: np.unique(np.concatenate(ids)) for group, ids in blocks.items()}

@@ -1,14 +1,21 @@
-"""What one worker moves to or from one peer for one request: piece by piece, within limits, none after a failure."""
+"""Transfer executor: what one worker moves to or from one peer for one request, slice by slice, within limits.
+
+A slice waits for the limits, asks for the peer's permit where that bounds what is read from it, is posted, and is over
+when every handle of it is. After a failure nothing more is posted.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Runs
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transfer import slices
@@ -18,181 +25,186 @@ from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle, Transport
 
 
+class SliceStage(Enum):
+    """What a slice waits for: the limits, the peer's permit, or its handles."""
+
+    LIMITED = auto()
+    ASKED = auto()
+    POSTED = auto()
+
+
 @dataclass(slots=True, eq=False)
 class Slice:
-    """A part of what is moved. `handles` are those under way, None for one that failed when it was posted.
+    """A part of what is moved, of `size` bytes. `handles` are those under way, None for one that failed when posted."""
 
-    `state` is waiting (for the limits), asked (for the peer's leave), posted or over.
-    """
-
-    mover: TransferExecutor
+    executor: TransferExecutor
     number: int
     link: PreparedLink
     runs: Mapping[str, Runs]
     size: int
-    state: str = "waiting"
+    stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
 
     def settled(self) -> bool:
-        """Whether a piece that was left can touch nothing any more: done, or its connection is gone."""
+        """Whether a slice that was left can touch nothing any more: done, or its connection is gone."""
         self.handles = [handle for handle in self.handles if not over(self.link.peer, handle)]
         return not self.handles
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What pieces are moved with: shared by all movers of a worker. `numbers` tell their pieces apart."""
+    """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart."""
 
     transport: Transport
-    gate: AdmissionQueue[Slice]
+    admission: AdmissionQueue[Slice]
     scratch: IndexScratch
     slice_bytes: int
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
 
 class TransferExecutor:
-    """Bytes of one request between here and one peer. With `ask`, the peer is asked before a piece is posted.
+    """Bytes of one request between here and one peer.
 
-    It is told by `spent` when a piece that it allowed is over, though the request may have ended before.
-    What goes wrong is told to `fail`, whose owner calls `stop`: nothing is posted after that.
-    `requests` and `spans` are predicted; `posted` is what the transport counted, None where it does not count.
+    What goes wrong is told to `on_failure`, whose owner calls `stop`: nothing is posted after that. `complete` says
+    that all that there is to move was added. `requests` and `spans` are predicted; `posted` is what the transport
+    counted, None where it does not count. With `permits`, who answers there is asked before each slice, and told after.
     """
 
     def __init__(
         self,
         request: str,
         peer: str,
-        means: ExecutorContext,
-        fail: Callable[[Exception], None],
-        ask: Callable[[int, int], None] | None = None,
-        spent: Callable[[int], None] = lambda number: None,
+        context: ExecutorContext,
+        on_failure: Callable[[Exception], None],
+        permits: ControlClient | None = None,
     ) -> None:
         self.request, self.peer = request, peer
-        self.total = self.moved = self.requests = self.spans = 0
+        self.moved = self.requests = self.spans = 0
         self.posted: int | None = 0
-        self.fed = False
-        self._means, self._fail, self._ask, self._spent = means, fail, ask, spent
-        self._pieces: dict[int, Slice] = {}
+        self.complete = False
+        self._context, self._on_failure, self._permits = context, on_failure, permits
+        self._slices: dict[int, Slice] = {}
 
     @property
     def done(self) -> bool:
-        """Whether all that will be fed has been moved."""
-        return self.fed and not self._pieces
+        """Whether all that there is to move has been moved."""
+        return self.complete and not self._slices
 
     @property
     def under_way(self) -> bool:
-        return any(piece.state == "posted" for piece in self._pieces.values())
+        return any(slice_.stage is SliceStage.POSTED for slice_ in self._slices.values())
 
-    def feed(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
+    def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
-        for part in slices.cut(link, runs, self._means.slice_bytes):
-            piece = Slice(self, next(self._means.numbers), link, part, slices.size(link, part))
-            self.total += piece.size
-            self._pieces[piece.number] = piece
-            self._means.gate.want(self.peer, self.request, piece.size, piece)
+        for part in slices.cut(link, runs, self._context.slice_bytes):
+            slice_ = Slice(self, next(self._context.numbers), link, part, slices.size(link, part))
+            self._slices[slice_.number] = slice_
+            self._context.admission.want(self.peer, self.request, slice_.size, slice_)
 
-    def admitted(self, piece: Slice) -> None:
-        """The limits allow a piece."""
-        if self._pieces.get(piece.number) is not piece:
-            self._means.gate.done(piece)
-        elif self._ask is None:
-            self._post(piece)
+    def admitted(self, slice_: Slice) -> None:
+        """The limits allow a slice."""
+        if self._slices.get(slice_.number) is not slice_:
+            self._context.admission.done(slice_)
+        elif self._permits is None:
+            self._post(slice_)
         else:
-            piece.state = "asked"
-            self._try(self._ask, piece.number, piece.size)
+            slice_.stage = SliceStage.ASKED
+            self._try(self._ask, self._permits, slice_)
 
-    def granted(self, number: int) -> bool:
-        """The peer allows a piece; False where it was not asked. One that is not there (any more) is spent at once."""
-        piece = self._pieces.get(number)
-        if piece is None:
-            self._spent(number)
-        if piece is None or piece.state != "asked":
+    def permitted(self, number: int) -> bool:
+        """The peer permits a slice; False where it was not asked. A permit for one that is gone goes back at once."""
+        slice_ = self._slices.get(number)
+        if slice_ is None:
+            self._give_back(number)
+        if slice_ is None or slice_.stage is not SliceStage.ASKED:
             return False
-        self._post(piece)
+        self._post(slice_)
         return True
 
     def step(self) -> None:
         """Follow what is posted."""
-        for piece in list(self._pieces.values()):
-            if piece.state == "posted" and piece.number in self._pieces and self._try(self._over, piece):
-                self._end(piece)
+        for slice_ in list(self._slices.values()):
+            posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
+            if posted and self._try(self._over, slice_):
+                del self._slices[slice_.number]
+                self.moved += slice_.size
+                self.close(slice_)
 
     def stop(self) -> list[Slice]:
-        """Give up: nothing more is posted. Returns the pieces that are still under way."""
-        left = [piece for piece in self._pieces.values() if piece.handles]
-        self._means.gate.drop_request(self.request, self.peer)
-        for piece in self._pieces.values():
-            if not piece.handles:
-                self._close(piece)
-        self._pieces.clear()
+        """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled."""
+        left = [slice_ for slice_ in self._slices.values() if slice_.handles]
+        self._context.admission.drop_request(self.request, self.peer)
+        for slice_ in self._slices.values():
+            if not slice_.handles:
+                self.close(slice_)
+        self._slices.clear()
         return left
 
-    def buried(self, piece: Slice) -> None:
-        """A piece that was left is settled: its bytes are no longer in flight."""
-        self._close(piece)
+    def close(self, slice_: Slice) -> None:
+        """A slice is over: its bytes are in flight no more, and its permit goes back."""
+        self._context.admission.done(slice_)
+        if slice_.stage is SliceStage.POSTED:
+            self._give_back(slice_.number)
 
-    def _close(self, piece: Slice) -> None:
-        self._means.gate.done(piece)
-        if piece.state == "posted":
-            self._spent(piece.number)
+    def _ask(self, permits: ControlClient, slice_: Slice) -> None:
+        permits.say(AskPermit(self.request, slice_.number, slice_.size))
+
+    def _give_back(self, number: int) -> None:
+        if self._permits is not None:
+            self._permits.send(ReturnPermit(self.request, number))
 
     def _try(self, call: Callable[..., Any], *arguments: Any) -> bool:
         """Whether `call` says so; an error is told to the owner."""
         try:
             return bool(call(*arguments))
         except Exception as error:
-            self._fail(error)
+            self._on_failure(error)
             return False
 
-    def _post(self, piece: Slice) -> None:
-        piece.state = "posted"
-        self._try(self._gathered, piece)
+    def _post(self, slice_: Slice) -> None:
+        slice_.stage = SliceStage.POSTED
+        self._try(self._gathered, slice_)
 
-    def _gathered(self, piece: Slice) -> None:
-        load = gather(piece.link, piece.runs, self._means.scratch)
+    def _gathered(self, slice_: Slice) -> None:
+        load = gather(slice_.link, slice_.runs, self._context.scratch)
         self.requests += load.requests
         self.spans += load.spans
         try:
-            self._issue(piece, load)
+            self._issue(slice_, load)
         except Exception as error:
             if begun_nothing(error):
-                piece.handles = [handle for handle in piece.handles if handle is not None]
+                slice_.handles = [handle for handle in slice_.handles if handle is not None]
             raise
 
-    def _issue(self, piece: Slice, load: GatheredSpans) -> None:
+    def _issue(self, slice_: Slice, load: GatheredSpans) -> None:
         # None stands for a transfer that the transport may have begun before it raised.
-        link, transport = piece.link, self._means.transport
+        link, transport = slice_.link, self._context.transport
         for bank, local, remote in load.banks:
-            piece.handles.append(None)
-            piece.handles[-1] = transport.post(link.op, link.peer, bank.local, local, bank.remote, remote)
+            slice_.handles.append(None)
+            slice_.handles[-1] = transport.post(link.op, link.peer, bank.local, local, bank.remote, remote)
         if len(load.local_spans):
-            piece.handles.append(None)
-            piece.handles[-1] = transport.post_spans(
+            slice_.handles.append(None)
+            slice_.handles[-1] = transport.post_spans(
                 link.op, link.peer, load.local_spans, link.local.mem_type, load.remote_spans, link.remote.mem_type
             )
 
-    def _over(self, piece: Slice) -> bool:
-        for handle in list(piece.handles):
-            if handle is None or not self._poll(piece, handle):
+    def _over(self, slice_: Slice) -> bool:
+        for handle in list(slice_.handles):
+            if handle is None or not self._poll(slice_, handle):
                 return False
             count = handle.requests()
             self.posted = None if count is None or self.posted is None else self.posted + count
-            piece.handles.remove(handle)
+            slice_.handles.remove(handle)
             handle.release()
         return True
 
-    def _poll(self, piece: Slice, handle: TransferHandle) -> bool:
+    def _poll(self, slice_: Slice, handle: TransferHandle) -> bool:
         try:
             return handle.poll()
         except PeerLostError:
-            piece.handles.remove(handle)
-            released(piece.link.peer, handle)
+            slice_.handles.remove(handle)
+            release(slice_.link.peer, handle)
             raise
-
-    def _end(self, piece: Slice) -> None:
-        del self._pieces[piece.number]
-        self.moved += piece.size
-        self._close(piece)
 
 
 def begun_nothing(error: Exception) -> bool:
@@ -216,11 +228,11 @@ def over(peer: str, handle: TransferHandle | None) -> bool:
         logs.event(logs.DEBUG, "transfer failed", peer=peer, error=error)
         if not isinstance(error, PeerLostError):
             return False
-    released(peer, handle)
+    release(peer, handle)
     return True
 
 
-def released(peer: str, handle: TransferHandle) -> None:
+def release(peer: str, handle: TransferHandle) -> None:
     """Give a handle back that touches nothing any more; what the transport says against it is logged."""
     try:
         handle.release()

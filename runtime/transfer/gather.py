@@ -1,7 +1,10 @@
-"""The hot path: from the runs of a request to what is posted over one link.
+"""Descriptor gathering, the hot path: from the runs of a request to what is posted over one link.
 
 Blocks that lie side by side on both sides become one explicit span; all others go by index into the prepared
 lists, which costs less than a nanosecond each where an explicit address costs ten and a posted request a thousand.
+Spans are merged here, and not left to NIXL: it merges what a prepared list names by indices that go up by one, where
+both lists are dense, and nothing else (`makeXferReq` in src/core/nixl_agent.cpp, `populate` in
+src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of tokens and neighbouring planes stay apart.
 """
 
 from __future__ import annotations
@@ -76,9 +79,9 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
     out = _Out(link, scratch)
     total = 0
     for entry in link.entries:
-        one = runs[entry.pair.name]
-        whole = spans.whole_pages(entry.pair.page, entry.read.table, one)
-        pages, ragged = (one, NO_RUNS) if whole.all() else (spans.pick(one, whole), spans.pick(one, ~whole))
+        of_pair = runs[entry.pair.name]
+        whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)
+        pages, ragged = (of_pair, NO_RUNS) if whole.all() else (spans.pick(of_pair, whole), spans.pick(of_pair, ~whole))
         if (total := total + _most(entry, pages, ragged)) > INT32:
             text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
@@ -87,25 +90,25 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
     return GatheredSpans(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
 
 
-def merge(found: Ints) -> Ints:
+def merge(spelled: Ints) -> Ints:
     """Join rows (prefill address, decode address, bytes, prefill region, decode region) that continue each other.
 
     Sorted by decode address. Raises AddressError where two rows would write the same byte.
     """
-    if not len(found):
-        return found
-    found = found[np.argsort(found[:, 1], kind="stable")]
-    before, after = found[:-1], found[1:]
+    if not len(spelled):
+        return spelled
+    spelled = spelled[np.argsort(spelled[:, 1], kind="stable")]
+    before, after = spelled[:-1], spelled[1:]
     gap = after[:, 1] - before[:, 1] - before[:, 2]
     if (gap < 0).any():
         raise AddressError(f"two spans write byte {after[gap.argmin(), 1]:#x}: the block table or the plan is wrong")
     joined = (gap == 0) & (after[:, 0] - before[:, 0] == before[:, 2])
     if not joined.any():
-        return found
+        return spelled
     joined &= (after[:, 3:] == before[:, 3:]).all(axis=1)
     first = np.flatnonzero(np.concatenate(([True], ~joined)))
-    merged = found[first]
-    merged[:, 2] = np.add.reduceat(found[:, 2], first)
+    merged = spelled[first]
+    merged[:, 2] = np.add.reduceat(spelled[:, 2], first)
     return merged
 
 
@@ -152,10 +155,10 @@ def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
     beside = ragged.decode_block if len(ragged.count) else None
     if beside is not None:
         strides = out.link.prefill.stride, out.link.decode.stride
-        found = spans.token_spans(entry.token, ragged, *strides)
-        out.bytes += int(found[:, rows.BYTES].sum())
-        out.spans += len(found)
-        out.explicit.append(_addresses(out.link, found))
+        table = spans.token_spans(entry.token, ragged, *strides)
+        out.bytes += int(table[:, rows.BYTES].sum())
+        out.spans += len(table)
+        out.explicit.append(_addresses(out.link, table))
     out.bytes += len(pages.count) * int(entry.page[:, rows.BYTES].sum())
     out.spans += len(pages.count) * len(entry.page)
     _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
@@ -165,7 +168,7 @@ def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out
     if not len(p):
         return
     if not entry.banks:
-        out.explicit.append(_spelled(entry.places, p, d, np.ones_like(p)))
+        out.explicit.append(_spelled(entry.addresses, p, d, np.ones_like(p)))
         return
     if entry.joinable:
         p, d = by_decode(p, d)
@@ -183,7 +186,7 @@ def _joined(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Ou
     _index(entry, True, p[alone], d[alone], out)
     chained = ~alone[first]
     start = first[chained]
-    out.explicit.append(_spelled(entry.places[: entry.joinable], p[start], d[start], length[chained]))
+    out.explicit.append(_spelled(entry.addresses[: entry.joinable], p[start], d[start], length[chained]))
 
 
 def _alone(entry: PreparedRead, p: Ints, d: Ints, length: Ints, ragged: Ints | None) -> npt.NDArray[np.bool_]:
@@ -212,23 +215,23 @@ def _index(entry: PreparedRead, joinable: bool, p: Ints, d: Ints, out: _Out) -> 
     out.banks.extend((bank, local[: bank.rows * len(p)], remote[: bank.rows * len(p)]) for bank in banks)
 
 
-def _spelled(places: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
-    """Rows as `merge` takes them: every row of `places` at chains of `length` blocks that begin at `p` and `d`."""
-    found = np.empty((len(places), len(p), 5), np.int64)
-    address, stride = places[:, :2, None], places[:, 3:5, None]
-    found[:, :, 0] = address[:, 0] + stride[:, 0] * p
-    found[:, :, 1] = address[:, 1] + stride[:, 1] * d
-    found[:, :, 2] = places[:, 2, None] + stride[:, 1] * (length - 1)
-    found[:, :, 3:] = places[:, None, 5:]
-    return found.reshape(-1, 5)
+def _spelled(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
+    """Rows as `merge` takes them: every row of `addresses` at chains of `length` blocks that begin at `p` and `d`."""
+    spelled = np.empty((len(addresses), len(p), 5), np.int64)
+    address, stride = addresses[:, :2, None], addresses[:, 3:5, None]
+    spelled[:, :, 0] = address[:, 0] + stride[:, 0] * p
+    spelled[:, :, 1] = address[:, 1] + stride[:, 1] * d
+    spelled[:, :, 2] = addresses[:, 2, None] + stride[:, 1] * (length - 1)
+    spelled[:, :, 3:] = addresses[:, None, 5:]
+    return spelled.reshape(-1, 5)
 
 
-def _addresses(link: PreparedLink, found: Ints) -> Ints:
-    p, d = found[:, rows.P_PLANE], found[:, rows.D_PLANE]
-    spelled = np.empty((len(found), 5), np.int64)
-    spelled[:, 0] = link.prefill.base[p] + found[:, rows.P_OFFSET]
-    spelled[:, 1] = link.decode.base[d] + found[:, rows.D_OFFSET]
-    spelled[:, 2] = found[:, rows.BYTES]
+def _addresses(link: PreparedLink, table: Ints) -> Ints:
+    p, d = table[:, rows.P_PLANE], table[:, rows.D_PLANE]
+    spelled = np.empty((len(table), 5), np.int64)
+    spelled[:, 0] = link.prefill.base[p] + table[:, rows.P_OFFSET]
+    spelled[:, 1] = link.decode.base[d] + table[:, rows.D_OFFSET]
+    spelled[:, 2] = table[:, rows.BYTES]
     spelled[:, 3] = link.prefill.region[p]
     spelled[:, 4] = link.decode.region[d]
     return spelled
@@ -236,7 +239,7 @@ def _addresses(link: PreparedLink, found: Ints) -> Ints:
 
 def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints]:
     """The explicit rows (address, bytes, device) of the local and of the remote side."""
-    theirs, ours = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
-    theirs[:, 2] = link.prefill.regions[theirs[:, 2], 2]
-    ours[:, 2] = link.decode.regions[ours[:, 2], 2]
-    return (theirs, ours) if link.push else (ours, theirs)
+    prefill, decode = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
+    prefill[:, 2] = link.prefill.regions[prefill[:, 2], 2]
+    decode[:, 2] = link.decode.regions[decode[:, 2], 2]
+    return (prefill, decode) if link.push else (decode, prefill)

@@ -1,11 +1,12 @@
-"""What is prepared once per link: every read's rows, and the strided descriptor lists of both sides.
+"""Prepared links: what is made once for two workers, every read's rows and the strided descriptor lists of both sides.
 
-Time and memory follow the number of rows, never the number of blocks.
+Time and memory follow the number of rows, never the number of blocks. Rows that run on from one block into the next on
+both sides come first, so that gather.py can join them, which NIXL does not do by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -15,16 +16,18 @@ import numpy.typing as npt
 from kvplan.plan import expand as rows
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Pair, Plan, Read
-from kvplan.runtime.errors import AddressError
+from kvplan.runtime.errors import AddressError, LimitedError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.transfer.layers import chosen
+from kvplan.runtime.ops import logs
+from kvplan.runtime.transfer.layers import Layers, chosen
 from kvplan.runtime.transport.base import Op, PreparedList, Transport
 
 INT32 = (1 << 31) - 1
 # Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
 # and more transfers, of some microseconds each.
 BANK = 16
+MOST_LINKS = 1024
 Mask = npt.NDArray[np.bool_]
 
 
@@ -42,16 +45,16 @@ class DescriptorBank:
 class PreparedRead:
     """One read, expanded. The first `joinable` rows of `page` run on from one block into the next on both sides.
 
-    `places` are, by page row, (prefill address, decode address, bytes, prefill stride, decode stride, prefill region,
-    decode region) of block 0. `blocks` are those of the pools (prefill, decode). Without `banks`, where an int32 does
-    not index the blocks, all goes by address.
+    `addresses` are, by page row, of block 0: prefill address, decode address, bytes, prefill stride, decode stride,
+    prefill region, decode region. `blocks` are those of the pools (prefill, decode). Without `banks`, where an int32
+    does not index the blocks, all goes by address.
     """
 
     read: Read
     pair: Pair
     page: Ints
     token: tuple[rows.TokenRows, ...]
-    places: Ints
+    addresses: Ints
     joinable: int
     blocks: tuple[int, int]
     banks: tuple[DescriptorBank, ...]
@@ -90,36 +93,60 @@ class PreparedLink:
         _release(bank for entry in self.entries for bank in entry.banks)
 
 
+class PreparedLinks:
+    """The links to one peer by the layers that move together, None for all; made by `prepare` when first needed."""
+
+    def __init__(self, prepare: Callable[[Layers | None], PreparedLink]) -> None:
+        self._prepare, self._links = prepare, dict[Layers | None, PreparedLink]()
+
+    def of(self, layers: Layers | None) -> PreparedLink:
+        """The link for some layers. Raises what preparing raises, LimitedError for too many unlike sets of layers."""
+        if layers not in self._links:
+            if len(self._links) >= MOST_LINKS:
+                raise LimitedError(f"{MOST_LINKS} unlike sets of layers were offered: offer the same ones each time")
+            self._links[layers] = self._prepare(layers)
+        return self._links[layers]
+
+    def release(self) -> None:
+        """Give the prepared lists back; what the transport says against it is logged."""
+        for link in self._links.values():
+            try:
+                link.release()
+            except TransportError as error:
+                logs.event(logs.WARNING, "release failed", peer=link.peer, error=error)
+        self._links = {}
+
+
 def link(
     plan: Plan,
+    *,
     prefill_worker: int,
     decode_worker: int,
     peer: str,
     transport: Transport,
     prefill: Geometry,
     decode: Geometry,
-    *,
     push: bool = False,
-    layers: frozenset[int] | None = None,
+    layers: Layers | None = None,
 ) -> PreparedLink:
     """Prepare all that moves between two workers, of the global `layers` only where they are given.
 
     Raises BadRequestError where one page holds some of `layers` and other layers, too; then nothing stays prepared.
     """
-    found = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, ())
+    ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, ())
     bridges = (
         shape.bridgeable(prefill, plan.prefill, prefill_worker),
         shape.bridgeable(decode, plan.decode, decode_worker),
     )
-    made: list[PreparedRead] = []
+    entries: list[PreparedRead] = []
     try:
         for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
-            entry = _entry(plan, read, found, bridges, layers)
-            made += [_with_banks(entry, transport, found)] if entry else []
+            entry = _entry(plan, read, ends, bridges, layers)
+            entries += [_with_banks(entry, transport, ends)] if entry else []
     except Exception:
-        _release(bank for entry in made for bank in entry.banks)
+        _release(bank for entry in entries for bank in entry.banks)
         raise
-    return replace(found, entries=tuple(made))
+    return replace(ends, entries=tuple(entries))
 
 
 def strided(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> Ints:
@@ -144,12 +171,12 @@ def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask,
     dense = size == decode.stride[d]
     page = (size == prefill.page[p]) & (size == decode.page[d])
     start = (table[:, rows.P_OFFSET] == 0) & (table[:, rows.D_OFFSET] == 0)
-    found: Mask = same & (dense | (page & start & bridges[0][p] & bridges[1][d]))
-    return found
+    join: Mask = same & (dense | (page & start & bridges[0][p] & bridges[1][d]))
+    return join
 
 
 def _entry(
-    plan: Plan, read: Read, ends: PreparedLink, bridges: tuple[Mask, Mask], layers: frozenset[int] | None
+    plan: Plan, read: Read, ends: PreparedLink, bridges: tuple[Mask, Mask], layers: Layers | None
 ) -> PreparedRead | None:
     """One read of `layers`; None where it has none of them."""
     page, token = rows.of_read(read)
@@ -166,10 +193,10 @@ def _entry(
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
     ordered = np.concatenate([page[join], page[~join]])
     pair = spans.pair_named(plan, read.pair)
-    return PreparedRead(read, pair, ordered, token, _places(ordered, sides), int(join.sum()), blocks, ())
+    return PreparedRead(read, pair, ordered, token, _addresses(ordered, sides), int(join.sum()), blocks, ())
 
 
-def _places(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
+def _addresses(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
     prefill, decode = sides
     p, d = page[:, rows.P_PLANE], page[:, rows.D_PLANE]
     address = prefill.base[p] + page[:, rows.P_OFFSET], decode.base[d] + page[:, rows.D_OFFSET]
@@ -183,26 +210,26 @@ def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -
         return entry
     # A state has one block: the fewest transfers are best.
     size = min(size, BANK) if entry.read.table.token else size
-    theirs = strided(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
-    ours = strided(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
-    local, remote = (theirs, ours) if ends.push else (ours, theirs)
-    made: list[DescriptorBank] = []
+    prefill = strided(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
+    decode = strided(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
+    local, remote = (prefill, decode) if ends.push else (decode, prefill)
+    banks: list[DescriptorBank] = []
     try:
         for start, stop in _cut(entry.joinable, len(page), size):
             lists = _lists(transport, ends, local[start:stop], remote[start:stop])
-            made.append(DescriptorBank(stop - start, stop <= entry.joinable, *lists))
+            banks.append(DescriptorBank(stop - start, stop <= entry.joinable, *lists))
     except Exception:
-        _release(made)
+        _release(banks)
         raise
-    return replace(entry, banks=tuple(made))
+    return replace(entry, banks=tuple(banks))
 
 
 def _lists(transport: Transport, ends: PreparedLink, local: Ints, remote: Ints) -> tuple[PreparedList, PreparedList]:
-    mine = transport.prepare(None, local, ends.local.mem_type)
+    prepared = transport.prepare(None, local, ends.local.mem_type)
     try:
-        return mine, transport.prepare(ends.peer, remote, ends.remote.mem_type)
+        return prepared, transport.prepare(ends.peer, remote, ends.remote.mem_type)
     except Exception:
-        mine.release()
+        prepared.release()
         raise
 
 

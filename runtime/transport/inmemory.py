@@ -13,6 +13,7 @@ from kvplan.plan.types import Ints
 from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transport import guard
 from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
+from kvplan.runtime.transport.handles import HandleState, PostedTransfer
 
 
 @dataclass(slots=True)
@@ -49,48 +50,35 @@ class _List:
         return np.stack([self.rows[run, 0] + within * self.rows[run, 3], self.rows[run, 1]], axis=1)
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class _Posted:
-    """A posted transfer: bytes move when it is polled and its peer answers. It is cut when its agent's memory goes."""
+class CopyTransfer(PostedTransfer):
+    """A transfer whose bytes are copied when it is polled and its peer answers."""
 
-    agent: InMemory
-    peer: str
-    source: Ints
-    target: Ints
-    state: str = "posted"
-
-    def poll(self) -> bool:
-        if self.state in ("failed", "released"):
-            raise HandleError(f"a transfer that is {self.state} cannot be polled")
-        if self.state == "cut":
-            raise PeerLostError(f"the transfer with {self.peer} was cut: this side gave its memory back")
-        if self.state == "done":
-            return True
-        try:
-            self.agent.reach(self.peer)
-        except PeerLostError:
-            self.state = "failed"
-            raise
-        if self.peer in self.agent.hub.frozen:
-            return False
-        self._move()
-        return True
-
-    def _move(self) -> None:
-        for (target, size), source in zip(self.target[:, :2].tolist(), self.source[:, 0].tolist(), strict=True):
-            ctypes.memmove(target, source, size)
-        self.state = "done"
+    def __init__(self, agent: InMemory, peer: str, source: Ints, target: Ints) -> None:
+        super().__init__(peer)
+        self.agent, self.source, self.target = agent, source, target
 
     def requests(self) -> int:
         return len(self.source)
 
-    def release(self) -> None:
-        if self.state == "posted" and self.agent.name in self.agent.hub.agents:
-            raise HandleError("a transfer that may still move bytes cannot be released: wait, or close the transport")
-        self.state = "released"
+    def _follow(self) -> None:
+        try:
+            self.agent.reach(self.peer)
+        except PeerLostError:
+            self.state = HandleState.FAILED
+            raise
+        if self.peer not in self.agent.hub.frozen:
+            self._move()
 
-    def cut(self) -> None:
-        self.state = "cut" if self.state in ("posted", "failed") else self.state
+    def _move(self) -> None:
+        for (target, size), source in zip(self.target[:, :2].tolist(), self.source[:, 0].tolist(), strict=True):
+            ctypes.memmove(target, source, size)
+        self.state = HandleState.DONE
+
+    def _live(self) -> bool:
+        return self.agent.name in self.agent.hub.agents
+
+    def _give_back(self) -> None:
+        """Nothing is kept of it."""
 
 
 class InMemory:
@@ -106,7 +94,7 @@ class InMemory:
         """Under a new name: who knew the old one has lost this agent."""
         self.name = f"{self._word}-{uuid.uuid4().hex}"
         self._regions = np.empty((0, 3), np.int64)
-        self._given: weakref.WeakSet[_List | _Posted] = weakref.WeakSet()
+        self._given: weakref.WeakSet[_List | CopyTransfer] = weakref.WeakSet()
         self.hub.agents[self.name] = self
 
     def register(self, regions: Ints, mem_type: str) -> None:
@@ -160,7 +148,7 @@ class InMemory:
 
     def post(
         self, op: Op, peer: str, local: PreparedList, local_at: Index, remote: PreparedList, remote_at: Index
-    ) -> _Posted:
+    ) -> CopyTransfer:
         return self._post(op, peer, self._own(local, None).at(local_at), self._own(remote, peer).at(remote_at))
 
     def _own(self, prepared: PreparedList, peer: str | None) -> _List:
@@ -168,18 +156,20 @@ class InMemory:
             raise HandleError("a prepared list belongs to another agent or to another peer")
         return prepared
 
-    def post_spans(self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str) -> _Posted:
+    def post_spans(
+        self, op: Op, peer: str, local: Ints, local_type: str, remote: Ints, remote_type: str
+    ) -> CopyTransfer:
         self.covers(local)
         self.reach(peer).covers(remote)
         return self._post(op, peer, local, remote)
 
-    def _post(self, op: Op, peer: str, local: Ints, remote: Ints) -> _Posted:
+    def _post(self, op: Op, peer: str, local: Ints, remote: Ints) -> CopyTransfer:
         check_op(op)
         self.reach(peer)
         if len(local) != len(remote) or (local[:, 1] != remote[:, 1]).any():
             raise NotBegunError("the two sides of a transfer differ in number or length")
         source, target = (remote, local) if op == "READ" else (local, remote)
-        made = _Posted(self, peer, source.copy(), target.copy())
+        made = CopyTransfer(self, peer, source.copy(), target.copy())
         self._given.add(made)
         return made
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kvplan.plan.errors import KvplanError
-from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
+from kvplan.runtime.errors import PeerLostError, TransportError
 from kvplan.runtime.ops import logs
+from kvplan.runtime.transport.handles import HandleState, PostedTransfer
 
 LOST = "nixlRemoteDisconnectError"
 
@@ -50,33 +51,29 @@ class NixlList:
             attempt("release of a prepared list", value.release)
 
 
-class NixlTransfer:
-    """One posted transfer. States: posted, done, failed, cut, released; NIXL is asked of those posted only.
-
-    A transfer is cut when its agent goes: no byte of it moves any more.
-    """
+class NixlTransfer(PostedTransfer):
+    """One transfer of NIXL's."""
 
     def __init__(self, owner: AgentOwner, peer: str, value: Any) -> None:
-        self.owner, self.peer, self.value, self.state = owner, peer, value, "made"
+        super().__init__(peer)
+        self.owner, self.value = owner, value
 
     def post(self) -> None:
-        if self.state != "made":
-            raise HandleError(f"a transfer that is {self.state} cannot be posted: make a new one")
-        self._follow("transfer")
+        self._ask("transfer")
 
-    def poll(self) -> bool:
-        if self.state in ("failed", "released"):
-            raise HandleError(f"a transfer that is {self.state} cannot be polled")
-        if self.state == "cut":
-            raise PeerLostError(f"the transfer with {self.peer} was cut: this side gave its memory back")
-        if self.state == "posted":
-            self._follow("check_xfer_state")
-        return self.state == "done"
+    def requests(self) -> int | None:
+        if not self.owner.telemetry or self.state is not HandleState.DONE:
+            return None
+        with errors(self.owner.bindings):
+            return int(self.owner.agent.get_xfer_telemetry(self.value).descCount)
 
-    def _follow(self, call: str) -> None:
+    def _follow(self) -> None:
+        self._ask("check_xfer_state")
+
+    def _ask(self, call: str) -> None:
         agent = self.owner.agent
         # Failed until NIXL says otherwise: an error that is raised here leaves the handle unusable.
-        self.state = "failed"
+        self.state = HandleState.FAILED
         try:
             with errors(self.owner.bindings):
                 answer = getattr(agent, call)(self.value)
@@ -85,26 +82,10 @@ class NixlTransfer:
             raise
         if answer not in ("DONE", "PROC"):
             raise TransportError(f"NIXL says {answer} about a transfer with {self.peer}")
-        self.state = "done" if answer == "DONE" else "posted"
+        self.state = HandleState.DONE if answer == "DONE" else HandleState.POSTED
 
-    def requests(self) -> int | None:
-        if not self.owner.telemetry or self.state != "done":
-            return None
-        with errors(self.owner.bindings):
-            return int(self.owner.agent.get_xfer_telemetry(self.value).descCount)
-
-    def release(self) -> None:
-        if self.state == "released":
-            return
-        if self.state == "posted" and not self.owner.closed:
-            raise HandleError("a transfer that may still move bytes cannot be released: wait, or close the transport")
-        self.state = "released"
-        self._give_back()
-
-    def cut(self) -> None:
-        """The agent goes: nothing of NIXL may be kept alive by this handle."""
-        self.state = "cut" if self.state in ("made", "posted", "failed") else self.state
-        self._give_back()
+    def _live(self) -> bool:
+        return not self.owner.closed
 
     def _give_back(self) -> None:
         # Nothing can move any more: what NIXL says now must not keep the blocks from their owner.

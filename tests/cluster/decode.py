@@ -160,7 +160,7 @@ class Decode(Actor):
 
 
 def _progress(transfer: Any) -> Word:
-    return {"progress": transfer.progress, "phases": [part.phase for part in transfer.parts]}
+    return {"progress": transfer.progress, "phases": [part.phase.name.lower() for part in transfer.parts]}
 
 
 def _ids(wire: Word, kind: str) -> list[int]:

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
-from kvplan.runtime.control.card import MAGIC, checksum
+from kvplan.runtime.control.card import MAGIC, PROTOCOL, checksum
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 
 NUMBERS = (0, 1, -1, 7, 255, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, -(2**63))
@@ -166,7 +166,7 @@ def _draw(kind: Any, random: Random) -> Any:
     """A value of a msgspec type. Its bounds are not minded."""
     match kind:
         case inspect.StructType():
-            return kind.cls(**{field.name: _draw(field.type, random) for field in kind.fields})
+            return _spoken(kind.cls(**{field.name: _draw(field.type, random) for field in kind.fields}), random)
         case inspect.IntType():
             return random.choice((*NUMBERS, random.randrange(100)))
         case inspect.StrType():
@@ -185,10 +185,19 @@ def _draw(kind: Any, random: Random) -> Any:
             return tuple(_draw(kind.item_type, random) for _ in range(random.choice((0, 1, 3))))
         case inspect.DictType():
             return {_draw(kind.key_type, random): _draw(kind.value_type, random) for _ in range(random.choice((0, 2)))}
+        case inspect.EnumType():
+            return random.choice(list(kind.cls))
         case inspect.UnionType():
             return _draw(random.choice(kind.types), random)
         case _:
             raise NotImplementedError(kind)
+
+
+def _spoken(value: Any, random: Random) -> Any:
+    """Mostly of this protocol: what is of another one is looked into no further."""
+    if not hasattr(value, "protocol") or random.random() < 0.2:
+        return value
+    return msgspec.structs.replace(value, protocol=PROTOCOL)
 
 
 def throw(address: str, others: list[int], random: Random) -> None:

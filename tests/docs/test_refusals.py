@@ -43,14 +43,10 @@ POOL = 8
 
 def refusals() -> set[str]:
     """The codes of pairs that cannot be done, of tables that do not fit, and the runtime's one for requests."""
-<<<<<<< HEAD
-    tables = "".join((ROOT / "compiler/check" / name).read_text() for name in ("request_fits.py", "trace.py"))
-    return {*(code for code in written() if code[0] == "C"), *re.findall(r'"(Q\d{3})"', tables), "R041"}
-=======
     tables = (ROOT / "compiler/check/trace.py").read_text()
     faults = {fault.value for fault in RequestFault}
-    return {*REFUSED, *faults, *re.findall(r'"(Q\d{3})"', tables), "R041"}
->>>>>>> compiler
+    pairs = (code for code in written() if code[0] == "C")
+    return {*pairs, *faults, *re.findall(r'"(Q\d{3})"', tables), "R041"}
 
 
 def fresh(page: str) -> str:

@@ -38,4 +38,4 @@ def test_workers_that_store_nothing() -> None:
             worker.hold("again")
         assert asked_of(made, request, 2) == 0
         assert asked_of(made, request, 0) > 0
-        assert made.decode[2][0].submit(request, 5).parts == []
+        assert made.decode[2][0].submit(request, 5).parts == ()

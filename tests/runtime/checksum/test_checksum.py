@@ -14,11 +14,11 @@ from kvplan.plan.block_tables import Slot, Tables
 from kvplan.plan.errors import BadRequestError, PlanFormatError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Group, Needs, Plan, Side
-from kvplan.runtime.checksum import checksum, keys
+from kvplan.runtime.checksum import checksum, elements
 from kvplan.runtime.checksum.checksum import Sample, Sums, added, check, first_unlike, of_read, of_side
+from kvplan.runtime.checksum.elements import IndexDigit, LayerSheet, TensorField
 from kvplan.runtime.checksum.rows import needed
 from kvplan.runtime.errors import ChecksumError, RegisterError
-from kvplan.runtime.memory.coordinates import IndexDigit, LayerSheet, TensorField
 from kvplan.runtime.memory.register import Pool, views
 
 TOKENS, SLOT, BLOCKS = 40, 2, 24
@@ -223,12 +223,12 @@ def test_keys_of_an_axis_in_tiles_are_those_of_the_axis_in_one() -> None:
     sheet, whole = LayerSheet(0, 0, 0, ()), (IndexDigit("head", 1, 6, 4),)
     tiled, plain = (TensorField("c", "t", group, 4, 0, held, (), digits, (sheet,)) for digits in (tiles, whole))
     want = {"head": (3, 6)}
-    digits = [keys.cropped(field, sheet, want) for field in (tiled, plain)]
+    digits = [elements.cropped(field, sheet, want) for field in (tiled, plain)]
     assert digits == [(tiles[0], replace(tiles[1], count=2)), (replace(whole[0], at=1, count=3),)]
-    mine, theirs = (keys.table(f, sheet, d or (), want, 2) for f, d in zip((tiled, plain), digits, strict=True))
+    mine, theirs = (elements.key_table(f, sheet, d or (), want, 2) for f, d in zip((tiled, plain), digits, strict=True))
     assert mine.reshape(2, 2, 2).transpose(1, 0, 2).reshape(4, 2)[1:].tolist() == theirs.reshape(3, 2).tolist()
     assert not mine[:2].any()
-    assert keys.cropped(tiled, sheet, {"head": (0, 2)}) is None
+    assert elements.cropped(tiled, sheet, {"head": (0, 2)}) is None
 
 
 def asked(**changed: object) -> tuple[Plan, Pool, Request]:

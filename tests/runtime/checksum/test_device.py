@@ -17,10 +17,9 @@ from tests.runtime.helpers.checksums import ROLES, Engines, engines
 
 from kvplan.plan.types import Ints
 from kvplan.runtime.checksum import memory
-from kvplan.runtime.checksum.keys import odd
+from kvplan.runtime.checksum.elements import IndexDigit, odd_keys
 from kvplan.runtime.checksum.memory import TensorWords
 from kvplan.runtime.errors import RegisterError
-from kvplan.runtime.memory.coordinates import IndexDigit
 from kvplan.runtime.memory.register import Pool
 
 NAMES = ["unlike tiles of tokens, turns on one side", "records with scales apart, against records in one place"]
@@ -74,8 +73,8 @@ def words_at(shift: int, width: int) -> tuple[Bytes, TensorWords, tuple[Ints, In
     block, row, key, table = (
         random.integers(0, 6, 9),
         random.integers(0, 4, 9),
-        odd(np.arange(9), 1),
-        odd(np.arange(6), 2),
+        odd_keys(np.arange(9), 1),
+        odd_keys(np.arange(6), 2),
     )
     total = 0
     for number, (b, r) in enumerate(zip(block.tolist(), row.tolist(), strict=True)):

@@ -13,8 +13,8 @@ from tests.runtime.helpers.checksums import EVERY, ROLES, Engines, engines, need
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.runtime.checksum.checksum import Sample, first_unlike
+from kvplan.runtime.checksum.elements import fields
 from kvplan.runtime.checksum.rows import needed
-from kvplan.runtime.memory.coordinates import fields
 
 CASES = {**HARDEST, **{str(case.number): case for case in cases()[::40]}}
 SAMPLED = ["unlike tiles of tokens, turns on one side", "rows of unlike sizes beside each other"]

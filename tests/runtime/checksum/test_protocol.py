@@ -14,6 +14,7 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Sample, errors
 from kvplan.runtime.checksum.checksum import of_read
+from kvplan.runtime.decode.phases import Phase
 
 SHAPES = [(Shape(2), Shape(1)), (Shape(1), Shape(2)), (Shape(2, kernel=6), Shape(1, ratio=2))]
 
@@ -23,7 +24,7 @@ def disturbed(made: World, change: Callable[[World], None], mode: str, sample: S
     request = ask(made, (0, 45))
     filled(made, request)
     made.hold("r")
-    original = made.decode[0]._intake.flight._sums
+    original = made.decode[0]._transfers._sums
 
     changes = [change]
 
@@ -32,7 +33,7 @@ def disturbed(made: World, change: Callable[[World], None], mode: str, sample: S
             changes.pop()(made)
         return original(*arguments)
 
-    made.decode[0]._intake.flight._sums = sums
+    made.decode[0]._transfers._sums = sums  # type: ignore[method-assign, assignment]
     return made.decode[0].submit(request, 20, checksum=sample)
 
 
@@ -98,10 +99,10 @@ def test_other_requests_go_on_while_one_is_summed(monkeypatch: pytest.MonkeyPatc
         assert summed.wait(10)
         return of_read(*arguments)
 
-    monkeypatch.setattr("kvplan.runtime.decode.summing.of_read", slow)
+    monkeypatch.setattr("kvplan.runtime.decode.transfers.of_read", slow)
     made.hold("slow")
     slowly = made.decode[0].submit(ask(made, (0, 12), name="slow"), 20, checksum=Sample())
-    until(lambda: slowly.poll() or all(part.phase == "moved" for part in slowly.parts))
+    until(lambda: slowly.poll() or all(part.phase is Phase.MOVED for part in slowly.parts))
     made.hold("next")
     assert made.decode[0].submit(moved_apart(ask(made, (0, 12), name="next")), 20).wait().state == "done"
     assert not slowly.ended

@@ -27,11 +27,11 @@ from kvplan.runtime.control.card import (
 from kvplan.runtime.control.messages import Done, ToDecode, ToPrefill
 
 ENGINE = EngineCard(b"n" * 16, PROTOCOL, "p", "run", 1, "m", "md", "", "", "side", "key", ("tcp://a:1",), False)
-HELLO = Hello("engine", b"n" * 16, "d", "run", 0, "md", "", "", "side", "key", "", None)
+HELLO = Hello("engine", b"n" * 16, "d", "run", 0, "md", "", "", "side", "key", "", None, PROTOCOL)
 WORKER = describe(0, PLAN, "run", 2, lie(PLAN.prefill, 0), b"metadata", b"nonce")
 REFUSAL = Refusal("R004", "no", True, b"n")
-# As the release before sealed them: commit bfa0ad5.
-BEFORE = {
+# As the first release sealed them: commit bfa0ad5.
+FIRST = {
     "engine": (
         b"\x05[\x19\x1c\x19V\xd2\x1fG\xd4q@_\x97\xe8\xba\x87\xa4type\xa6engine\xa5model\xa1m\xa4si"
         b"de\xa1s\xa4plan\xa1p\xa3key\xa1k\xa9addresses\x92\xa9tcp://a:1\xa9t"
@@ -51,6 +51,34 @@ BEFORE = {
         b"\xa5count\x91\x04\xa6device\x91\x00\xa6region\x91\x00\xa7regions\x91\x93\x01\x02\x00\xa8"
         b"mem_type\xa4DRAM\xa8metadata\xc4\x01m\xa8checksum\xc4\x10%\xeeJ\x05"
         b"\xc39BF\x04\xbf\xc2h\xf8T\xda\xfa"
+    ),
+}
+
+# As the release after it sealed them, which spoke protocol 2 and said so in the engine card only: commit 50189c0.
+TWO = {
+    "engine": (
+        b"+\x10\xb8\xa0\xec\x92\x18`\x94\x81\x07\xa2\xccxz\x83\x8e\xa4type\xa6engine\xa5nonc"
+        b"e\xc4\x10nnnnnnnnnnnnnnnn\xa8protocol\x02\xa4name"
+        b"\xa1p\xa3run\xa3run\xaageneration\x01\xa5model\xa1m\xacmod"
+        b"el_digest\xa2md\xa8revision\xa0\xa6scales\xa0\xa4sid"
+        b"e\xa4side\xa3key\xa3key\xa9addresses\x91\xa9tcp://a:"
+        b"1\xa9admission\xc2"
+    ),
+    "hello": (
+        b'\xe8*dJ@q\x03\xc1,\x9c;\x068"+c\x8d\xa4type\xa5hello\xa4want\xa6'
+        b"engine\xa5nonce\xc4\x10nnnnnnnnnnnnnnnn\xa4nam"
+        b"e\xa1d\xa3run\xa3run\xa6worker\x00\xacmodel_digest\xa2m"
+        b"d\xa8revision\xa0\xa6scales\xa0\xa4side\xa4side\xa3key\xa3"
+        b"key\xa4plan\xa0\xa4card\xc0"
+    ),
+    "worker": (
+        b"\x8a\x96\x90D\xe0\x95\xa5\xd0k\xf6\xf4\xbb\xb0R\xb8\xf3\xde\x00\x10\xa4type\xa6worker\xa5no"
+        b"nce\xc4\x10nnnnnnnnnnnnnnnn\xa3run\xa3run\xaagene"
+        b"ration\x01\xa6worker\x00\xa4plan\xa1p\xa4base\x91\x01\xa6stri"
+        b"de\x91\x02\xa4page\x91\x03\xa5count\x91\x04\xa6device\x91\x00\xa6regio"
+        b"n\x91\x00\xa7regions\x91\x93\x01\x02\x00\xa8mem_type\xa4DRAM\xa8met"
+        b"adata\xc4\x01m\xa8checksum\xc4\x10%\xeeJ\x05\xc39BF\x04\xbf\xc2h\xf8T\xda"
+        b"\xfa"
     ),
 }
 
@@ -105,15 +133,22 @@ def test_too_large() -> None:
         unseal(MAGIC + bytes(LARGEST + 17), ToDecode)
 
 
-@pytest.mark.parametrize("name", BEFORE)
-def test_the_release_before_is_refused_by_the_missing_field(name: str) -> None:
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_release_is_refused_by_the_missing_field(name: str) -> None:
     with pytest.raises(errors.CardError, match=f"type {name} lacks the field `nonce`: the peer is of an older release"):
-        unseal(MAGIC + BEFORE[name], ToPrefill | ToDecode)
+        unseal(MAGIC + FIRST[name], ToPrefill | ToDecode)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_the_release_before_is_refused_by_both_numbers(name: str) -> None:
+    with pytest.raises(errors.ProtocolError, match=f"speaks protocol 2, this release {PROTOCOL}: update that side"):
+        unseal(MAGIC + TWO[name], ToPrefill | ToDecode)
 
 
 @pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL, HELLO])
 def test_every_field_that_is_missing_is_named(card: msgspec.Struct) -> None:
-    for name in card.__struct_fields__:
+    said = {"protocol"} if card in (WORKER, HELLO) else set()
+    for name in [name for name in card.__struct_fields__ if name not in said]:
         rest = {key: value for key, value in fields(card).items() if key != name}
         with pytest.raises(errors.CardError, match=f"lacks the field `{name}`"):
             unseal(wrapped(rest), type(card))
@@ -126,7 +161,7 @@ def test_unknown_fields_are_ignored(card: msgspec.Struct) -> None:
 
 @pytest.mark.parametrize("change", [{}, {"addresses": 7}, {"nonce": "text"}])
 def test_a_newer_protocol_is_named_with_both_numbers(change: dict) -> None:
-    with pytest.raises(errors.CardError, match=f"speaks protocol {PROTOCOL + 1}, this release {PROTOCOL}"):
+    with pytest.raises(errors.ProtocolError, match=f"speaks protocol {PROTOCOL + 1}, this release {PROTOCOL}: .* this"):
         unseal(wrapped({**fields(ENGINE), "protocol": PROTOCOL + 1, **change}), ToDecode)
 
 

@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 import zmq
-from tests.runtime.control.test_card import BEFORE
+from tests.runtime.control.test_card import FIRST, TWO
 from tests.runtime.helpers.control import BIND, LONG, pair
 
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
-from kvplan.runtime.control.card import MAGIC, Hello, Refusal, seal, unseal
+from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, seal, unseal
 from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
-from kvplan.runtime.control.messages import Claim, Held, Leave
+from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave, LossReason, Lost
 from kvplan.runtime.control.sockets import QUEUE, REFUSED, _Peers
 
-CLAIM, HELD = Claim(1, ("a", "b")), Held(1, 30.0, (("a", 7),), (("b", "why"),))
+CLAIM = Claim(1, ("a", "b"))
+HELD = ClaimAnswers(1, 30.0, (Claimed("a", 7), Lost("b", LossReason.UNKNOWN, "why")))
 
 
 def until(wait: Callable[[float], None], found: Callable[[], Any]) -> Any:
@@ -158,8 +159,8 @@ def test_plain_says_so_once_for_every_socket(caplog: pytest.LogCaptureFixture) -
         line = ControlClient(desk.address, Plain())
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        f'plain desk={desk.address} risk="anybody who reaches it may read and write memory"',
-        f'plain line={desk.address} risk="whoever answers there is believed"',
+        f'plain server={desk.address} risk="anybody who reaches it may read and write memory"',
+        f'plain client={desk.address} risk="whoever answers there is believed"',
     ]
     for one in (line, desk, guarded):
         one.close()
@@ -265,26 +266,28 @@ def test_frames_that_are_no_message() -> None:
     desk.close()
 
 
-def test_the_release_before_is_told_the_missing_field() -> None:
+def test_the_release_before_is_told_both_numbers() -> None:
     desk = ControlServer(BIND, Plain())
-    with zmq.Context() as context, context.socket(zmq.REQ) as raw:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
         raw.linger = 0
         raw.connect(desk.address)
-        raw.send(MAGIC + BEFORE["hello"])
-        assert isinstance(until(desk.wait, desk.receive)[0][1], errors.CardError)
+        raw.send(MAGIC + TWO["hello"])
+        assert isinstance(until(desk.wait, desk.receive)[0][1], errors.ProtocolError)
         assert raw.poll(int(1000 * LONG))
-        assert "lacks the field `nonce`" in unseal(raw.recv(), Refusal).message
+        refusal = unseal(raw.recv(), Refusal)
+        assert (refusal.code, refusal.again) == ("R027", False)
+        assert f"protocol 2, this release {PROTOCOL}" in refusal.message
     desk.close()
 
 
-def test_a_line_refuses_what_is_no_message_and_understands_the_framing_of_before() -> None:
+def test_a_line_refuses_what_is_no_message() -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as raw:
         raw.linger = 0
         raw.bind(BIND)
         line = ControlClient(raw.getsockopt_string(zmq.LAST_ENDPOINT), Plain())
         line.send(Hello("engine", b"", "", "r", 0, "", "", "", "", "", "", None))
         identity, _ = raw.recv_multipart()
-        for frames in ([b"nonsense"], [seal(CLAIM)], [b"a", b"b"], [b"", MAGIC + BEFORE["refusal"]]):
+        for frames in ([b"nonsense"], [seal(CLAIM)], [b"a", b"b"], [b"", seal(CLAIM)], [MAGIC + FIRST["refusal"]]):
             raw.send_multipart([identity, *frames])
             (error,) = until(line.wait, line.receive)
             assert isinstance(error, errors.CardError)

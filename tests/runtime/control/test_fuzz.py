@@ -31,20 +31,24 @@ from kvplan.runtime.control.card import (
     unseal,
 )
 from kvplan.runtime.control.channel import ControlClient, ControlServer
-from kvplan.runtime.control.handshake import greet
+from kvplan.runtime.control.handshake_server import answer_hello
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.messages import (
-    Ask,
+    AskPermit,
     Claim,
+    ClaimAnswers,
+    Claimed,
     Done,
-    Held,
     Leave,
+    LossReason,
+    Lost,
+    NotYet,
     Offer,
-    Spent,
+    ReturnPermit,
     ToDecode,
     ToPrefill,
-    Want,
     WireTable,
+    WriteRequest,
 )
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.memory.geometry import check
@@ -56,14 +60,14 @@ SENT = (
     changed(HELLO, want="engine", plan=""),
     changed(HELLO, card=changed(OWN, nonce=HELLO.nonce)),
     Claim(1, ("a", "b")),
-    Ask("a", 1, 4096),
-    Spent("a", 1),
-    Want("a", (0, 9), {"context": (0, 9)}, TABLE, TABLE),
+    AskPermit("a", 1, 4096),
+    ReturnPermit("a", 1),
+    WriteRequest("a", (0, 9), {"context": (0, 9)}, TABLE, TABLE),
     Done("a", 1, 2, (("kv", 0, 7),), (4, 9)),
     Leave("a"),
     ENGINE,
     WORKER,
-    Held(1, 30.0, (("a", 7),), (("b", "why"),)),
+    ClaimAnswers(1, 30.0, (Claimed("a", 7), NotYet("c"), Lost("b", LossReason.EXPIRED, "why"))),
     Offer("a", 1, 0, (0, 9), (1, 2), TABLE, True),
 )
 ODD: tuple[Any, ...] = (
@@ -123,7 +127,7 @@ def outcome(data: bytes) -> str:
     except CardError:
         return "refused card"
     if isinstance(value, Hello):
-        answer = greet(value, ME)
+        answer = answer_hello(value, ME)
         assert isinstance(answer, EngineCard | WorkerCard | Refusal)
         return type(answer).__name__
     return type(value).__name__ if not isinstance(value, WorkerCard) else lies(value)
@@ -149,13 +153,13 @@ def test_a_hundred_thousand_fuzzed_messages() -> None:
 
 def test_what_is_served_to_a_fuzzed_hello_is_what_a_good_one_gets() -> None:
     """A changed hello gets the very card of a good one, but for the nonce, or none."""
-    good = greet(HELLO, ME)
+    good = answer_hello(HELLO, ME)
     for data in cases(20_000, 6):
         try:
             hello = unseal(data, Hello)
         except CardError:
             continue
-        answer = greet(hello, ME)
+        answer = answer_hello(hello, ME)
         if isinstance(answer, WorkerCard):
             assert answer == changed(good, nonce=hello.nonce)
             assert (hello.plan, hello.side, hello.worker) == (HELLO.plan, HELLO.side, 0)
@@ -233,7 +237,7 @@ def drain(desk: ControlServer) -> int:
     messages = desk.receive()
     for identity, message in messages:
         if isinstance(message, Hello):
-            desk.send(identity, greet(message, ME))
+            desk.send(identity, answer_hello(message, ME))
         assert isinstance(message, CardError | msgspec.Struct)
     return len(messages)
 

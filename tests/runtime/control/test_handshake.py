@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
-from tests.runtime.control.test_card import BEFORE
+from tests.runtime.control.test_card import FIRST
 from tests.runtime.helpers.control import (  # fmt: skip
     ABSURD,
     BIND,
@@ -36,7 +36,8 @@ from kvplan.runtime import errors
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
-from kvplan.runtime.control.handshake import greet, named
+from kvplan.runtime.control.handshake_checks import contacts
+from kvplan.runtime.control.handshake_server import answer_hello
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import Claim
@@ -64,7 +65,7 @@ def test_all_named_workers_are_met(secure: bool) -> None:
     one, other = pair() if secure else (Plain(), Plain())
     with engine(one) as desks:
         met = close(connect(desks[0].address, keys=other))
-    assert [card.worker for card, _ in met.workers] == [0, 1] == list(named(PLAN, 0))
+    assert [card.worker for card, _ in met.workers] == [0, 1] == list(contacts(PLAN, 0))
     assert [line.address for _, line in met.workers] == [desk.address for desk in desks]
     assert met.plan is PLAN
     assert (met.engine.name, met.engine.run, met.engine.generation, met.engine.admission) == (
@@ -97,9 +98,8 @@ def test_lines_stay_open_for_what_follows() -> None:
 
 def test_named_looks_at_a_plan_once_and_takes_no_other_for_it() -> None:
     other = replace(PLAN, notify=((0, 1),), reads=((),))
-    assert named(other, 0) == (0, 1)
-    assert named(PLAN, 0) is named(PLAN, 0)
-    assert named(replace(other, notify=((1,),)), 0) == (1,)
+    assert contacts(other, 0) == (0, 1)
+    assert contacts(replace(other, notify=((1,),)), 0) == (1,)
 
 
 def test_peers_wait_until_all_workers_are_up() -> None:
@@ -109,7 +109,7 @@ def test_peers_wait_until_all_workers_are_up() -> None:
         if up.is_set():
             return card
         threading.Timer(0.1, up.set).start()
-        return greet(hello, local(worker, addresses=()))
+        return answer_hello(hello, local(worker, addresses=()))
 
     with engine(alter=alter) as desks:
         assert len(close(connect(desks[0].address)).workers) == 2
@@ -384,8 +384,20 @@ def test_another_message_than_a_card(answer: Any) -> None:
         connect(desks[0].address)
 
 
+@pytest.mark.parametrize("want", ["engine", "worker"])
+def test_an_engine_or_a_worker_of_another_protocol(want: str) -> None:
+    def alter(worker: int, hello: Any, card: Any) -> Any:
+        return changed(card, protocol=2) if hello.want == want else card
+
+    with (
+        engine(alter=alter) as desks,
+        pytest.raises(errors.ProtocolError, match=f"speaks protocol 2, this release {PROTOCOL}: update that side"),
+    ):
+        connect(desks[0].address)
+
+
 @pytest.mark.parametrize("name", ["engine", "refusal"])
-def test_an_engine_of_the_release_before(name: str) -> None:
+def test_an_engine_of_the_first_release(name: str) -> None:
     over = threading.Event()
     with zmq.Context() as context, context.socket(zmq.ROUTER) as raw:
         raw.linger = 0
@@ -394,7 +406,7 @@ def test_an_engine_of_the_release_before(name: str) -> None:
         def speak() -> None:
             while not over.is_set():
                 if raw.poll(20):
-                    raw.send_multipart([raw.recv_multipart()[0], b"", MAGIC + BEFORE[name]])
+                    raw.send_multipart([raw.recv_multipart()[0], MAGIC + FIRST[name]])
 
         thread = threading.Thread(target=speak)
         thread.start()

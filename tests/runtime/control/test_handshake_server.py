@@ -9,11 +9,11 @@ import pytest
 from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, Known, absurd, changed, lie, local
 
 from kvplan.runtime.control.card import EngineCard, Hello, Refusal, describe, seal, unseal
-from kvplan.runtime.control.handshake import greet, served
+from kvplan.runtime.control.handshake_server import answer_hello, served_plan
 
 
 def refused(hello: Hello, **me: Any) -> str:
-    answer = greet(hello, local(**me))
+    answer = answer_hello(hello, local(**me))
     assert isinstance(answer, Refusal)
     assert (answer.nonce, answer.again) == (hello.nonce, False)
     return f"{answer.code} {answer.message}"
@@ -21,10 +21,10 @@ def refused(hello: Hello, **me: Any) -> str:
 
 def test_greet_shows_cards_and_serves_the_plan() -> None:
     me = local(1, metadata=b"m1", generation=9)
-    assert served(HELLO, me) is PLAN
-    answer = greet(HELLO, me)
+    assert served_plan(HELLO, me) is PLAN
+    answer = answer_hello(HELLO, me)
     assert answer == describe(1, PLAN, "run-p", 9, lie(PLAN.prefill, 1), b"m1", HELLO.nonce)
-    first = greet(changed(HELLO, want="engine", plan="", model_digest=""), me)
+    first = answer_hello(changed(HELLO, want="engine", plan="", model_digest=""), me)
     assert isinstance(first, EngineCard)
     assert (first.side, first.key, first.model_digest) == (PLAN.prefill.digest, "p", PLAN.model_digest)
 
@@ -63,12 +63,12 @@ def test_greet_refuses_those_who_have_no_business_here() -> None:
 
 
 def test_greet_asks_for_patience_until_the_engine_is_up() -> None:
-    answer = greet(changed(HELLO, want="engine"), local(addresses=()))
+    answer = answer_hello(changed(HELLO, want="engine"), local(addresses=()))
     assert isinstance(answer, Refusal)
     assert answer.again
 
 
 def test_what_greet_says_can_always_be_sent() -> None:
     long = changed(HELLO, key="k" * 4096, side="s" * 256)
-    answer = greet(long, local(plans=Known(())))
+    answer = answer_hello(long, local(plans=Known(())))
     assert unseal(seal(answer), Refusal) == answer

@@ -14,7 +14,7 @@ from tests.runtime.helpers.plans import Model, Shape, plan
 from kvplan.plan.types import Blocks, Plan, Table
 from kvplan.runtime import Hub, InMemory, Memory, errors, views
 from kvplan.runtime.control.card import WorkerCard, describe
-from kvplan.runtime.control.handshake_checks import PairTerms, check_card, check_like
+from kvplan.runtime.control.handshake_checks import check_card, check_like
 from kvplan.runtime.control.identity import Identity, scales
 from kvplan.runtime.transfer import prepare, slices
 from kvplan.runtime.transfer.gather import IndexScratch, gather
@@ -44,7 +44,8 @@ def linked(blocks: tuple[int, int], made: Any) -> PreparedLink:
     for agent, pool in zip(agents, found, strict=True):
         agent.register(pool.geometry.regions, "DRAM")
     peer = agents[1].add_peer(agents[0].metadata())
-    return prepare.link(made, 0, 0, peer, agents[1], found[0].geometry, found[1].geometry)
+    ends = {"prefill": found[0].geometry, "decode": found[1].geometry, "peer": peer, "transport": agents[1]}
+    return prepare.link(made, prefill_worker=0, decode_worker=0, **ends)  # type: ignore[arg-type]
 
 
 def addresses(one: PreparedLink, p: list[int], d: list[int]) -> set[tuple[int, int, int]]:
@@ -107,8 +108,8 @@ def test_a_read_that_moves_nothing_is_refused() -> None:
         linked((30, 30), empty)
 
 
-def like(**change: str) -> PairTerms:
-    return PairTerms("m", replace(Identity("p", revision="r1", scales=scales({"k": 1.0})), **change))
+def like(**change: str) -> Identity:
+    return replace(Identity("p", model_digest="m", revision="r1", scales=scales({"k": 1.0})), **change)
 
 
 @pytest.mark.parametrize("change", [
@@ -119,17 +120,17 @@ def test_engines_of_unlike_scales_or_revisions_are_refused_both_ways(change: dic
     mine, theirs = like(), like(**change)
     for one, other in ((mine, theirs), (theirs, mine)):
         with pytest.raises(errors.UnlikeError) as caught:
-            check_like(one, other, "peer", other.who.run)
+            check_like(one, other, "peer")
         for what in change:
-            assert repr(getattr(one.who, what)) in str(caught.value)
-            assert repr(getattr(other.who, what)) in str(caught.value)
-    check_like(like(), like(), "peer", "another run")
+            assert repr(getattr(one, what)) in str(caught.value)
+            assert repr(getattr(other, what)) in str(caught.value)
+    check_like(like(), like(), "peer")
 
 
 def test_an_engine_does_not_meet_itself() -> None:
     mine = like()
-    with pytest.raises(errors.OwnCardError, match=mine.who.run):
-        check_like(mine, mine, "peer", mine.who.run)
+    with pytest.raises(errors.OwnCardError, match=mine.run):
+        check_like(mine, mine, "peer")
 
 
 def card(metadata: bytes = b"metadata") -> tuple[WorkerCard, Plan]:

@@ -108,10 +108,10 @@ def test_one_who_never_reads_is_dropped_and_the_others_are_answered(worker: Any,
         deaf.rcvhwm, deaf.rcvbuf = 1, 4096
         deaf.connect(worker.address)
         deaf.send(seal(hello))
-        spin(worker, lambda: len(worker._serving.guests) == 2)
+        spin(worker, lambda: len(worker._inbox.clients) == 2)
         before, large = resident(), seal(Claim(1, tuple(f"{number:060}" for number in range(3000))))
         for number in range(40 * QUEUE):
-            if len(worker._serving.guests) == 1:
+            if len(worker._inbox.clients) == 1:
                 break
             try:
                 deaf.send(large, zmq.NOBLOCK)
@@ -119,7 +119,7 @@ def test_one_who_never_reads_is_dropped_and_the_others_are_answered(worker: Any,
                 worker.poll()
             if number % 200 == 0:
                 answered(good)
-        assert len(worker._serving.guests) == 1, "it is still there"
+        assert len(worker._inbox.clients) == 1, "it is still there"
         assert resident() < before + 1024 * MIB
     answered(good)
 

@@ -27,7 +27,17 @@ from tests.runtime.prefill.test_worker import Caller, caller, clock, worker
 
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
-from kvplan.runtime.control.messages import Ask, Claim, Done, Held, Leave, Spent, Want, WireTable
+from kvplan.runtime.control.messages import (
+    AskPermit,
+    Claim,
+    ClaimAnswers,
+    Claimed,
+    Done,
+    Leave,
+    ReturnPermit,
+    WireTable,
+    WriteRequest,
+)
 from kvplan.runtime.control.sockets import ENOUGH
 
 __all__ = ["caller", "clock", "worker"]
@@ -51,9 +61,9 @@ def table(dice: Random) -> dict[str, WireTable]:
     return {dice.choice(names): WireTable(dice.choice(kinds), dice.choice(EDGES), raw) for _ in range(2)}
 
 
-def want(dice: Random, name: str) -> Want:
+def want(dice: Random, name: str) -> WriteRequest:
     tokens = dice.choice(EDGES), dice.choice(EDGES)
-    return Want(name, tokens, {dice.choice(("context", "")): tokens}, table(dice), table(dice))
+    return WriteRequest(name, tokens, {dice.choice(("context", "")): tokens}, table(dice), table(dice))
 
 
 def done(dice: Random, name: str) -> Done:
@@ -76,8 +86,8 @@ def hello(dice: Random, name: str) -> Any:
 KINDS: dict[str, Callable[[Random, str], Any]] = {
     "hellos": hello,
     "claims": lambda dice, name: Claim(dice.choice(EDGES), (name,) * dice.choice((0, 1, 40)), (name,)),
-    "asks": lambda dice, name: Ask(name, dice.choice(EDGES), dice.choice(EDGES)),
-    "spents": lambda dice, name: Spent(name, dice.choice(EDGES)),
+    "asks": lambda dice, name: AskPermit(name, dice.choice(EDGES), dice.choice(EDGES)),
+    "spents": lambda dice, name: ReturnPermit(name, dice.choice(EDGES)),
     "wants": want,
     "dones": done,
     "leaves": lambda dice, name: Leave(name),
@@ -101,7 +111,8 @@ def answered(good: Caller) -> None:
     until_heard = time.monotonic() + 20
     while time.monotonic() < until_heard:
         said = good.hear()
-        if isinstance(said, Held) and said.heartbeat == 7 and [name for name, _ in said.held] == ["r"]:
+        if isinstance(said, ClaimAnswers) and said.heartbeat == 7:
+            assert [(type(answer), answer.request) for answer in said.answers] == [(Claimed, "r")]
             return
     raise AssertionError("a good peer was not answered")
 
@@ -174,11 +185,11 @@ def test_reads_that_are_granted_are_bounded(
     monkeypatch.setattr("kvplan.runtime.prefill.read_permits.MOST", 50)
     caller.hello(name="evil", run="evil")
     caller.ask(Claim(1, ("r",)))
-    assert caller.ask(Ask("r", 0, 0)) is None, "a read of nothing takes no room, and is not one"
+    assert caller.ask(AskPermit("r", 0, 0)) is None, "a read of nothing takes no room, and is not one"
     for number in range(200):
-        caller.line.send(Ask("r", number, 1))
+        caller.line.send(AskPermit("r", number, 1))
         caller.hear(0.002)
-    assert worker._serving._grants.in_flight() == 50
+    assert worker._inbox.permits.in_flight() == 50
     answered(good)
 
 
@@ -208,7 +219,7 @@ def test_blocks_that_cannot_be_are_not_moved(polled: World, whose: str, name: st
     request = ask(polled, (0, 8), "edges", f"{whose} {name}")
     filled(polled, request)
     polled.hold(request.id)
-    line = next(iter(next(iter(polled.decode[0]._intake.sessions.live.values())).members.values())).line
+    line = next(iter(next(iter(polled.decode[0]._engines.live.values())).connections.values())).control
     first, bad = BAD[name]
     kv = WireTable("blocks", first, np.array([bad, bad], "<i8").tobytes())
     good = {"kv": WireTable("blocks", 0, np.arange(2, dtype="<i8").tobytes()), "state": WireTable("slot", 8, bytes(8))}
@@ -216,7 +227,7 @@ def test_blocks_that_cannot_be_are_not_moved(polled: World, whose: str, name: st
     before = {plane: array.copy() for plane, array in polled.decode_memory[0].items()}
     told = refused(polled)
     line.send(Claim(1, (request.id,), (request.id,)))
-    line.send(Want(request.id, (0, 8), {}, sides["prefill"], sides["decode"]))
+    line.send(WriteRequest(request.id, (0, 8), {}, sides["prefill"], sides["decode"]))
     spin(polled.decode[0], lambda: refused(polled) > told)
     assert all(np.array_equal(array, before[plane]) for plane, array in polled.decode_memory[0].items())
     polled.prefill[0].withdraw(request.id)

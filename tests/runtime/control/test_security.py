@@ -14,19 +14,31 @@ from tests.paths import ROOT
 from tests.runtime.helpers import control
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.worlds import World, world
-from tests.runtime.prefill.test_worker import Caller, Clock, caller, clock, worker
+from tests.runtime.prefill.test_worker import Caller, Clock, caller, clock, pin, worker
 from tests.runtime.transport.test_hazards import NAMED, functions
 
 from kvplan.runtime import Blocks, Jit, errors
 from kvplan.runtime.control.card import LARGEST, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
-from kvplan.runtime.control.messages import Ask, Claim, Confirmed, Done, Failed, Held, Want, WireTable
+from kvplan.runtime.control.messages import (
+    MOST_GROUPS,
+    AskPermit,
+    Claim,
+    ClaimAnswers,
+    Confirmed,
+    Done,
+    Failed,
+    LossReason,
+    NotYet,
+    WireTable,
+    WriteRequest,
+    unpack,
+)
 from kvplan.runtime.control.sockets import QUEUE
-from kvplan.runtime.control.wire import MOST_GROUPS, unpack
 from kvplan.runtime.plans.async_catalog import AsyncCatalog
 from kvplan.runtime.plans.catalog import Catalog
-from kvplan.runtime.transfer.links import Links
+from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
 __all__ = ["caller", "clock", "worker"]
@@ -60,7 +72,7 @@ def test_a_peer_that_was_met_can_read_and_write_all_that_is_registered(pair: Wor
     name = next(iter(theirs))
     theirs[name][:] = 7
     spans = [np.array([[one[name].ctypes.data, one[name].nbytes, 0]]) for one in (ours, theirs)]
-    member = next(iter(next(iter(pair.decode[0]._intake.sessions.live.values())).members.values()))
+    member = next(iter(next(iter(pair.decode[0]._engines.live.values())).connections.values()))
     transport = pair.decode[0]._transport
     assert transport.post_spans("READ", member.peer, spans[0], "DRAM", spans[1], "DRAM").poll()
     assert (ours[name] == 7).all()
@@ -73,16 +85,17 @@ def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any
     """Names and runs are what a peer says, and are not tied to its key."""
     caller.hello()
     worker.hold("r")
-    number = caller.ask(Claim(1, ("r",))).held[0][1]
+    number = pin(caller, "r")
     other = Caller(worker, run=caller.run)
     other.hello()
     assert other.ask(Done("r", number, 1)) == Confirmed("r", 1)
     assert [one.request for one in worker.released()] == ["r"]
     worker.hold("r", {"kv": Blocks(0, np.array([7]))})
     told = [caller.ask(Done("r", number, 1)), caller.hear(0.1)]
-    problems = [one.problem for one in told if isinstance(one, Confirmed)]
+    problems = [one.message for one in told if isinstance(one, Failed) and one.attempt == 1]
     assert len(problems) == 1
     assert "read again" in problems[0]
+    assert not any(isinstance(one, Confirmed) for one in told)
     other.line.close()
 
 
@@ -94,7 +107,7 @@ def test_connections_are_bounded(worker: Any, caller: Caller, monkeypatch: pytes
     assert isinstance(answer, Refusal)
     assert answer.again
     assert "the most that it takes" in answer.message
-    assert isinstance(caller.ask(Claim(1, ())), Held)
+    assert isinstance(caller.ask(Claim(1, ())), ClaimAnswers)
     late.line.close()
 
 
@@ -102,13 +115,14 @@ def test_claims_of_a_connection_are_bounded(worker: Any, caller: Caller, monkeyp
     monkeypatch.setattr("kvplan.runtime.prefill.clients.MOST_CLAIMS", 2)
     caller.hello()
     answer = caller.ask(Claim(1, ("a", "b", "c"), ("a", "b", "c")))
-    assert [(name, "too many" in why) for name, why in answer.lost] == [("c", True)]
+    assert answer.answers[:2] == (NotYet("a"), NotYet("b"))
+    assert (answer.answers[2].request, answer.answers[2].reason) == ("c", LossReason.TOO_MANY)
 
 
 def test_events_are_bounded(worker: Any, caller: Caller, clock: Clock) -> None:
     caller.hello()
-    assert worker._serving.events.maxlen == 1 << 14
-    worker._serving.events.extend(range(1 << 15))
+    assert worker._inbox.events.maxlen == 1 << 14
+    worker._inbox.events.extend(range(1 << 15))
     assert len(worker.events()) == 1 << 14
 
 
@@ -117,23 +131,23 @@ def test_reads_that_are_asked_for_have_a_size_that_can_be(worker: Any, caller: C
     worker.hold("r")
     caller.ask(Claim(1, ("r",)))
     for size in (-1, (1 << 40) + 1, (1 << 63) - 1):
-        assert caller.ask(Ask("r", 0, size)) is None
-    assert worker._serving._grants.in_flight() == 0
+        assert caller.ask(AskPermit("r", 0, size)) is None
+    assert worker._inbox.permits.in_flight() == 0
 
 
 def test_comparisons_under_way_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.prefill.verify.MOST", 0)
     caller.hello()
     worker.hold("r")
-    number = caller.ask(Claim(1, ("r",))).held[0][1]
-    answer = caller.ask(Done("r", number, 1, (("kv", 3, 1),), (1, 0)))
-    assert "too many checksums" in answer.problem
+    answer = caller.ask(Done("r", pin(caller, "r"), 1, (("kv", 3, 1),), (1, 0)))
+    assert (type(answer), answer.attempt) == (Failed, 1)
+    assert "too many checksums" in answer.message
     assert worker.released() == []
 
 
 def test_unlike_sets_of_layers_are_bounded() -> None:
     made: list[Any] = []
-    links = Links(lambda layers: made.append(layers))  # type: ignore[arg-type, func-returns-value, return-value]
+    links = PreparedLinks(lambda layers: made.append(layers))  # type: ignore[arg-type, func-returns-value, return-value]
     for layer in range(1024):
         links.of(frozenset({layer}))
     with pytest.raises(errors.LimitedError):
@@ -179,7 +193,7 @@ def test_memory_that_nobody_registered_is_out_of_reach_of_the_runtime() -> None:
 def test_a_request_is_not_written_to_whom_did_not_claim_it(worker: Any, caller: Caller) -> None:
     caller.hello()
     worker.hold("r")
-    answer = caller.ask(Want("r", (0, 4), {}, {}, {}))
+    answer = caller.ask(WriteRequest("r", (0, 4), {}, {}, {}))
     assert isinstance(answer, Failed)
     assert answer.code == errors.LeaseError.code
 

@@ -152,11 +152,11 @@ def test_memory_in_use_is_not_given_back() -> None:
 def test_the_same_cards_twice_change_nothing() -> None:
     made = world(Shape(2), Shape(1))
     worker = made.decode[0]
-    session = worker._intake.sessions.live["prefill"]
+    session = worker._engines.live["prefill"]
     freeze(made)
     running = submitted(made, ask(made, (0, 12)))
     worker.connect(made.prefill[1].address, 10)
-    assert worker._intake.sessions.live["prefill"] is session
+    assert worker._engines.live["prefill"] is session
     made.hub.frozen.clear()
     assert running.wait().state == "done"
     made.close()
@@ -188,9 +188,7 @@ def test_two_engines_at_once_and_neither_blocks_the_other() -> None:
     worker = one.decode[0]
     for source in other.prefill:
         one.hub.agents[source._transport.name] = source._transport  # type: ignore[assignment]
-    both = DecodeWorker(
-        [one.plan, other.plan], 0, worker._intake.pool, InMemory(one.hub, "d"), identity=DECODE, keys=Plain()
-    )
+    both = DecodeWorker([one.plan, other.plan], 0, worker._pool, InMemory(one.hub, "d"), identity=DECODE, keys=Plain())
     for made in (one, other):
         both.connect(made.prefill[0].address, 10)
         made.hub.agents[both._transport.name] = both._transport  # type: ignore[assignment]
@@ -231,7 +229,7 @@ def test_workers_of_two_runs_are_no_engine() -> None:
 def test_unlike_models_revisions_and_scales_do_not_meet() -> None:
     theirs = Identity("prefill", "p1", revision="abc", scales="5")
     made = world(Shape(1), Shape(1), Model(), identity=theirs, d_identity=replace(theirs, name="decode", run="d1"))
-    pool = made.decode[0]._intake.pool
+    pool = made.decode[0]._pool
     for revision, scale, text in (("abd", "5", "'abc'"), ("abc", "", "'5'"), ("", "5", "'abc'")):
         me = Identity("decode", "d1", revision=revision, scales=scale)
         other = DecodeWorker(made.plan, 0, pool, InMemory(made.hub, "d"), identity=me, keys=Plain())

@@ -17,6 +17,7 @@ from tests.runtime.simulation.invariants import peers
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
 from kvplan.runtime import DecodeWorker, InMemory, Limits, Plain, PrefillWorker, Request, Sample, Slot, Transfer, views
+from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.transport.inmemory import Hub
 
 SHAPE, MODEL = Shape(1), Model()
@@ -93,10 +94,10 @@ def test_leave_to_read_is_given_back_when_its_request_fails(
     transfer.cancel()
     monkeypatch.undo() if when == "failed" else None
     source.poll()
-    assert bool(source._serving._grants.in_flight()) == (when in ("allowed", "posted"))
+    assert bool(source._inbox.permits.in_flight()) == (when in ("allowed", "posted"))
     made.hub.frozen.clear()
     rounds(made, net, 2)
-    assert source._serving._grants.in_flight() == 0
+    assert source._inbox.permits.in_flight() == 0
     assert not target.quarantined()
     again(made, net, request)
 
@@ -119,7 +120,7 @@ def test_a_request_that_is_asked_again_is_not_answered_by_what_was_said_before(n
     clear(made)
     after = target.open(fed(request), 20)
     target.poll()
-    assert [part.phase for part in after.parts] == ["claiming"]
+    assert [part.phase for part in after.parts] == [Phase.CLAIMING]
     source.offer("r", (8, 12), request.prefill, last=True)
     rounds(made, net)
     assert after.state == "done", after.error
@@ -135,7 +136,7 @@ def test_what_is_held_after_it_was_claimed_is_told_at_once(net: Net, mode: str) 
     source.open("r", (0, 12))
     source.poll()
     target.poll()
-    assert [part.phase for part in transfer.parts] == ["moving"]
+    assert [part.phase for part in transfer.parts] == [Phase.MOVING]
 
 
 def test_what_was_said_to_be_lost_before_does_not_end_a_request_that_is_asked_again(net: Net) -> None:
@@ -165,7 +166,7 @@ def test_one_that_stopped_before_it_was_asked_to_write_may_still_write(net: Net)
     live(net).down.queue.append(last)
     target.poll()
     source.poll()
-    assert target.quarantined() or not source._serving._pushes._all
+    assert target.quarantined() or not source._inbox.writes._all
     made.hub.frozen.clear()
     rounds(made, net)
     assert not target.quarantined()
@@ -179,7 +180,7 @@ def writing(made: World) -> Transfer:
     transfer = target.submit(request, 20)
     for worker in (source, target, source, source):
         worker.poll()
-    assert source._serving._pushes.busy()
+    assert source._inbox.writes.busy()
     return transfer
 
 
@@ -214,7 +215,7 @@ def test_what_was_wanted_through_a_lost_line_is_not_written_after_another_said_t
     assert (transfer.state, target.quarantined()) == ("failed", {})
     line.up.queue.append(wanted)
     source.poll()
-    assert not source._serving._pushes._all
+    assert not source._inbox.writes._all
     again(made, net, request)
 
 
@@ -236,7 +237,7 @@ def test_a_peer_is_forgotten_when_nothing_is_written_to_it_any_more(net: Net) ->
     source = made.prefill[0]
     net.time += 1
     source.poll()
-    assert (len(source._serving.guests), len(peers(source))) == (0, 1)
+    assert (len(source._inbox.clients), len(peers(source))) == (0, 1)
     assert not source.released()
     made.hub.frozen.clear()
     net.time += 1
@@ -251,10 +252,10 @@ def test_a_comparison_for_a_request_that_is_given_up_is_not_that_of_the_next(net
     request, (source,), (target,) = held(made), made.prefill, made.decode
 
     def told(transfer: Transfer) -> Transfer:
-        while transfer.parts[0].phase != "told":
+        while transfer.parts[0].phase is not Phase.TOLD:
             assert not transfer.ended, transfer.error
             rounds(made, net, 1)
-            while net.tasks and transfer.parts[0].phase == "moved":
+            while net.tasks and transfer.parts[0].phase is Phase.MOVED:
                 net.tasks.pop()()
         source.poll()
         return transfer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,9 +17,10 @@ from kvplan.plan import planes as names
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
-from kvplan.runtime.control.card import Hello, Refusal, WorkerCard, describe
+from kvplan.runtime.control.card import PROTOCOL, Hello, Refusal, WorkerCard, describe
 from kvplan.runtime.control.channel import ControlServer
-from kvplan.runtime.control.handshake import MetEngine, PrefillFace, greet, meet
+from kvplan.runtime.control.handshake import Caller, MetEngine, meet
+from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.memory.geometry import Geometry
@@ -59,10 +60,11 @@ def lie(side: Side, worker: int) -> Geometry:
 
 def local(worker: int = 0, **change: Any) -> PrefillFace:
     side = PLAN.prefill
-    values = {"identity": Identity("prefill-0", "run-p"), "side": side, "worker": worker, "model": PLAN.model}
-    values |= {"model_digest": PLAN.model_digest, "plans": Known(), "generation": 3, "addresses": ("tcp://a:1",) * 2}
-    values |= {"admission": True, "geometry": lie(side, worker), "metadata": b"metadata"}
-    return PrefillFace(**{**values, **change})
+    values = {"side": side, "worker": worker, "plans": Known(), "generation": 3, "addresses": ("tcp://a:1",) * 2}
+    values |= {"admission": True, "geometry": lie(side, worker), "metadata": b"metadata", **change}
+    identity = change.get("identity", Identity("prefill-0", "run-p"))
+    model = {"model": identity.model or PLAN.model, "model_digest": identity.model_digest or PLAN.model_digest}
+    return PrefillFace(**{**values, "identity": replace(identity, **model)})
 
 
 def pair() -> tuple[Keys, Keys]:
@@ -110,7 +112,7 @@ def engine(
 
     def reply(worker: int) -> Callable[[Any], Any]:
         me = local(worker, **given)
-        return lambda hello: alter(worker, hello, greet(hello, me))
+        return lambda hello: alter(worker, hello, answer_hello(hello, me))
 
     with serving(desks[0], reply(0)), serving(desks[1], reply(1)):
         yield desks
@@ -118,10 +120,11 @@ def engine(
 
 def connect(address: str, **change: Any) -> MetEngine:
     """Meet as decode worker 0 of PLAN; the caller closes the lines."""
-    values = {"identity": Identity("decode-0", "run-d"), "side": PLAN.decode, "worker": 0, "plans": Known()}
-    values |= {"address": address, "deadline": now() + LONG, "keys": Plain(), "server_key": None}
-    values |= {"card_for": lambda plan: None, "clock": now, "model_digest": PLAN.model_digest}
-    return meet(**{**values, **change})
+    digest = change.pop("model_digest", PLAN.model_digest)
+    values = {"side": PLAN.decode, "worker": 0, "plans": Known(), "keys": Plain(), "server_key": None}
+    values |= {"deadline": now() + LONG, "card_for": lambda plan: None, "clock": now, **change}
+    identity = replace(change.get("identity", Identity("decode-0", "run-d")), model_digest=digest)
+    return meet(Caller(**{**values, "identity": identity}), address)
 
 
 def close(met: MetEngine) -> MetEngine:
@@ -147,9 +150,10 @@ def absurd(card: WorkerCard, column: str, value: Any) -> WorkerCard:
 
 OWN = describe(0, PLAN, "run-d", 5, lie(PLAN.decode, 0), b"decode metadata")
 HELLO = Hello(
-    "worker", b"n", "decode-0", "run-d", 0, PLAN.model_digest, "", "", PLAN.decode.digest, "d", PLAN.digest, None
-)
-CARD = greet(
-    Hello("engine", b"", "decode-0", "run-d", 0, "", "", "", "", "", "", None),
+    want="worker", nonce=b"n", name="decode-0", run="run-d", worker=0, model_digest=PLAN.model_digest, revision="",
+    scales="", side=PLAN.decode.digest, key="d", plan=PLAN.digest, card=None, protocol=PROTOCOL,
+)  # fmt: skip
+CARD = answer_hello(
+    Hello("engine", b"", "decode-0", "run-d", 0, "", "", "", "", "", "", None, PROTOCOL),
     local(addresses=("tcp://127.0.0.1:1",) * 2),
 )

@@ -45,8 +45,17 @@ class Ends:
         here, there = self.agents[0][theirs], self.agents[1][ours]
         here, there = (here, there) if push else (there, here)
         peer = here.add_peer(there.metadata())
-        lies = self.pools[0][theirs].geometry, self.pools[1][ours].geometry
-        return prepare.link(self.plan, theirs, ours, peer, here, *lies, push=push, layers=layers)
+        return prepare.link(
+            self.plan,
+            prefill_worker=theirs,
+            decode_worker=ours,
+            peer=peer,
+            transport=here,
+            prefill=self.pools[0][theirs].geometry,
+            decode=self.pools[1][ours].geometry,
+            push=push,
+            layers=layers,
+        )
 
     def move(self, link: PreparedLink, runs: Mapping[str, Runs]) -> GatheredSpans:
         """Post what a link moves, and wait for it: the transport counts as many requests as were predicted."""

@@ -7,16 +7,17 @@ import math
 from collections import Counter
 from operator import attrgetter
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.prefill import lease
-from kvplan.runtime.prefill.lease import Claimant, Leases, Released
-from kvplan.runtime.prefill.pin import PAIRS
+from kvplan.runtime.prefill.lease import PAIRS, Claimant, LeaseEvent, Leases, Released
 
 LEASE = 30
 TWO = frozenset({0, 1})
@@ -25,13 +26,26 @@ A0, A1, B0, B1 = (Claimant(run, "plan", worker) for run in ("a", "b") for worker
 
 def claimed(*claimants: Claimant) -> tuple[Leases, int]:
     leases = Leases(LEASE)
-    number = leases.hold("r", 0)
-    assert [leases.claim("r", claimant, TWO, 0) for claimant in claimants] == [number] * len(claimants)
+    number = leases.pin("r", 0)
+    assert [leases.claim("r", claimant, TWO, 0) for claimant in claimants] == [Claimed("r", number)] * len(claimants)
     return leases, number
 
 
+def done(leases: Leases, *arguments: Any) -> tuple[str, LeaseEvent]:
+    """Why the pin that a Done names has not lasted, empty where it has, and what the message was."""
+    lasted, event = leases.done(*arguments)
+    assert lasted == (not event.text)
+    return event.text, event
+
+
+def reason(answer: Claimed | Lost) -> LossReason:
+    """Why a claim is refused."""
+    assert isinstance(answer, Lost)
+    return answer.reason
+
+
 def finish(leases: Leases, number: int, *claimants: Claimant, at: float = 1) -> list[str]:
-    return [leases.done("r", number, claimant, TWO, at)[0] for claimant in claimants]
+    return [done(leases, "r", number, claimant, TWO, at)[0] for claimant in claimants]
 
 
 def test_released_once_when_all_of_the_contract_are_done() -> None:
@@ -69,14 +83,14 @@ def test_another_reader_keeps_a_finished_hold(end: str) -> None:
 
 def test_a_lease_runs_from_the_last_claim() -> None:
     leases, number = claimed(A0)
-    assert leases.claim("r", A0, TWO, 20) == number
+    assert leases.claim("r", A0, TWO, 20) == Claimed("r", number)
     leases.expire(49)
     assert leases.held() == 1
     leases.expire(50)
     assert leases.released() == [Released("r", "expired")]
-    problem, event = leases.done("r", number, A0, TWO, 51)
+    problem, event = done(leases, "r", number, A0, TWO, 51)
     assert event.kind == "late"
-    assert problem.startswith("expired: hold")
+    assert "is over, expired:" in problem
 
 
 def test_a_finished_hold_ends_with_the_last_lease_of_others() -> None:
@@ -85,7 +99,7 @@ def test_a_finished_hold_ends_with_the_last_lease_of_others() -> None:
     leases.claim("r", B0, one, 10)
     leases.claim("r", A0, one, 20)
     leases.expire(31)
-    leases.done("r", number, A0, one, 32)
+    done(leases, "r", number, A0, one, 32)
     leases.expire(39)
     assert leases.held() == 1
     leases.expire(40)
@@ -96,88 +110,96 @@ def test_leaving_what_has_lapsed_is_late() -> None:
     leases, _ = claimed(A0)
     event = leases.leave("r", A0, LEASE)
     assert event.kind == "late"
-    assert event.text.startswith("expired")
+    assert "is over, expired:" in event.text
 
 
 def test_an_unclaimed_hold_ends_without_anyone_looking() -> None:
     leases, number = claimed(A0)
-    problem, event = leases.done("r", number, A0, TWO, LEASE)
+    problem, event = done(leases, "r", number, A0, TWO, LEASE)
     assert problem
     assert event.kind == "late"
-    assert str(leases.claim("r", A0, TWO, LEASE)).startswith("expired")
+    assert reason(leases.claim("r", A0, TWO, LEASE)) is LossReason.EXPIRED
 
 
 def test_a_lapsed_reader_is_kept_while_others_hold() -> None:
     leases, number = claimed(A0)
-    assert leases.claim("r", B0, TWO, 25) == number
+    assert leases.claim("r", B0, TWO, 25) == Claimed("r", number)
     assert finish(leases, number, A0, at=50) == [""]
 
 
 def test_each_strange_done_has_its_name() -> None:
     leases, number = claimed(A0)
     kinds = [
-        leases.done("r", number, Claimant("a", "plan", 2), TWO, 1),
-        leases.done("r", number + 1, A0, TWO, 1),
-        leases.done("r", number, A1, TWO, 1),
-        leases.done("other", number, A0, TWO, 1),
+        done(leases, "r", number, Claimant("a", "plan", 2), TWO, 1),
+        done(leases, "r", number + 1, A0, TWO, 1),
+        done(leases, "r", number, A1, TWO, 1),
+        done(leases, "other", number, A0, TWO, 1),
     ]
     assert [event.kind for _, event in kinds] == ["unexpected", "stale", "stale", "unknown"]
     assert all(problem for problem, _ in kinds)
     assert leases.held() == 1
-    assert [leases.done("r", number, A0, TWO, 1)[1].kind for _ in range(2)] == ["counted", "duplicate"]
+    assert [done(leases, "r", number, A0, TWO, 1)[1].kind for _ in range(2)] == ["counted", "duplicate"]
     assert leases.numbers == {"unexpected": 1, "stale": 2, "unknown": 1, "counted": 1, "duplicate": 1}
 
 
 def test_a_duplicate_is_kept_only_as_long_as_the_hold_is() -> None:
     leases, number = claimed(A0, A1)
     assert finish(leases, number, A0, A0, A1) == ["", "", ""]
-    problem, event = leases.done("r", number, A0, TWO, 2)
-    assert problem.startswith("finished")
+    problem, event = done(leases, "r", number, A0, TWO, 2)
+    assert "is over, finished:" in problem
     assert event.kind == "duplicate"
 
 
 def test_a_claim_after_done_is_a_new_read() -> None:
     leases, number = claimed(A0, A1)
     finish(leases, number, A0)
-    assert leases.claim("r", A0, TWO, 2) == number
+    assert leases.claim("r", A0, TWO, 2) == Claimed("r", number)
     finish(leases, number, A1, at=3)
     assert leases.held() == 1
-    assert leases.done("r", number, A0, TWO, 4)[1].kind == "counted"
+    assert done(leases, "r", number, A0, TWO, 4)[1].kind == "counted"
     assert leases.released() == [Released("r", "finished")]
 
 
 def test_claims_are_refused_by_reason() -> None:
     leases, number = claimed(A0, A1)
-    assert str(leases.claim("other", A0, TWO, 0)).startswith("unknown: request other")
-    assert str(leases.claim("r", Claimant("a", "plan", 2), TWO, 0)).startswith("unexpected: decode worker 2")
+    for answer, why, text in (
+        (leases.claim("other", A0, TWO, 0), LossReason.UNKNOWN, "request other is not held here"),
+        (leases.claim("r", Claimant("a", "plan", 2), TWO, 0), LossReason.UNEXPECTED, "decode worker 2 tells others"),
+    ):
+        assert reason(answer) is why
+        assert isinstance(answer, Lost)
+        assert text in answer.text
     leases.withdraw("r", 1)
-    assert str(leases.claim("r", A0, TWO, 1)).startswith("withdrawn")
+    assert reason(leases.claim("r", A0, TWO, 1)) is LossReason.WITHDRAWN
     finish(leases, number, A0, A1)
-    assert str(leases.claim("r", A0, TWO, 1)).startswith("finished: hold")
+    assert reason(leases.claim("r", A0, TWO, 1)) is LossReason.FINISHED
 
 
 def test_few_runs_share_a_hold_and_those_that_are_over_make_room() -> None:
     leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(PAIRS)))
     more = Claimant("more", "plan", 0)
-    assert str(leases.claim("r", more, TWO, 1)).startswith("claimed by run0, run1")
-    assert leases.claim("r", Claimant("run0", "plan", 1), TWO, 20) == number
-    assert leases.claim("r", more, TWO, LEASE) == number
-    assert leases.done("r", number, Claimant("run1", "plan", 0), TWO, LEASE)[1].kind == "stale"
-    assert leases.done("r", number, Claimant("run0", "plan", 0), TWO, LEASE)[0] == ""
+    crowded = leases.claim("r", more, TWO, 1)
+    assert isinstance(crowded, Lost)
+    assert crowded.reason is LossReason.CROWDED
+    assert crowded.text.startswith("claimed by run0, run1")
+    assert leases.claim("r", Claimant("run0", "plan", 1), TWO, 20) == Claimed("r", number)
+    assert leases.claim("r", more, TWO, LEASE) == Claimed("r", number)
+    assert done(leases, "r", number, Claimant("run1", "plan", 0), TWO, LEASE)[1].kind == "stale"
+    assert done(leases, "r", number, Claimant("run0", "plan", 0), TWO, LEASE)[0] == ""
 
 
 def test_a_run_that_has_finished_makes_no_room() -> None:
     one = frozenset({0})
     leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(PAIRS)))
-    leases.done("r", number, Claimant("run0", "plan", 0), one, 1)
-    assert str(leases.claim("r", Claimant("more", "plan", 0), one, 2)).startswith("claimed by run0")
+    done(leases, "r", number, Claimant("run0", "plan", 0), one, 1)
+    assert reason(leases.claim("r", Claimant("more", "plan", 0), one, 2)) is LossReason.CROWDED
 
 
 def test_a_run_that_is_met_again_begins_anew() -> None:
     leases, number = claimed(A0, A1)
     finish(leases, number, A0)
     leases.forget("a", 2)
-    assert [leases.claim("r", who, TWO, 3) for who in (A0, A1)] == [number, number]
+    assert [leases.claim("r", who, TWO, 3) for who in (A0, A1)] == [Claimed("r", number)] * 2
     finish(leases, number, A1, at=4)
     leases.leave("r", A0, 5)
     leases.expire(LEASE + 2)
@@ -217,29 +239,29 @@ def test_what_a_forgotten_run_has_finished_can_be_read_again() -> None:
     finish(leases, number, A0, A1)
     leases.forget("a", 2)
     leases.leave("r", B0, 3)
-    assert leases.claim("r", B0, TWO, 4) == number
+    assert leases.claim("r", B0, TWO, 4) == Claimed("r", number)
 
 
 def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     leases, number = claimed(A0)
-    leases.pin("r")
-    leases.pin("r")
+    leases.begin_write("r")
+    leases.begin_write("r")
     leases.expire(LEASE)
     assert leases.released() == []
     assert leases.held() == 1
     assert finish(leases, number, A0, at=31)[0]
-    assert str(leases.claim("r", A0, TWO, 31)).startswith("expired")
-    with pytest.raises(HandleError, match="cannot be pinned: expired"):
-        leases.pin("r")
+    assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
+    with pytest.raises(HandleError, match=r"cannot be written: pin \d+ of request r is over, expired"):
+        leases.begin_write("r")
     with pytest.raises(HandleError, match="is held"):
-        leases.hold("r", 32)
+        leases.pin("r", 32)
     leases.withdraw("r", 32)
-    leases.unpin("r")
+    leases.end_write("r")
     assert leases.released() == []
-    leases.unpin("r")
+    leases.end_write("r")
     assert leases.released() == [Released("r", "expired")]
-    with pytest.raises(HandleError, match="not pinned"):
-        leases.unpin("r")
+    with pytest.raises(HandleError, match="not being written"):
+        leases.end_write("r")
 
 
 def test_withdrawn_when_nobody_reads() -> None:
@@ -247,7 +269,7 @@ def test_withdrawn_when_nobody_reads() -> None:
     leases.withdraw("r", 1)
     assert leases.released() == [Released("r", "withdrawn")]
     leases.withdraw("r", 2)
-    with pytest.raises(HandleError, match="other cannot be withdrawn: unknown"):
+    with pytest.raises(HandleError, match="other cannot be withdrawn: request other is not held"):
         leases.withdraw("other", 2)
 
 
@@ -258,7 +280,7 @@ def test_withdrawn_waits_for_readers_or_their_promise() -> None:
     assert leases.held() == 1
     leases.leave("r", A1, 2)
     assert leases.released() == [Released("r", "withdrawn")]
-    leases.hold("r", 10)
+    leases.pin("r", 10)
     leases.claim("r", A0, TWO, 20)
     leases.withdraw("r", 21)
     leases.forget("a", 22)
@@ -271,53 +293,54 @@ def test_withdrawn_waits_for_readers_or_their_promise() -> None:
 def test_held_again_only_when_the_release_was_reported() -> None:
     leases, number = claimed(A0, A1)
     with pytest.raises(HandleError, match="request r is held"):
-        leases.hold("r", 1)
+        leases.pin("r", 1)
     finish(leases, number, A0, A1)
     with pytest.raises(HandleError, match="reported"):
-        leases.hold("r", 1)
+        leases.pin("r", 1)
     leases.released()
-    again = leases.hold("r", 1)
+    again = leases.pin("r", 1)
     assert again != number
-    assert leases.claim("r", A0, TWO, 1) == again
-    assert leases.done("r", number, A0, TWO, 1)[1].kind == "stale"
-    assert Leases(1).hold("r", 0) not in (number, again)
+    assert leases.claim("r", A0, TWO, 1) == Claimed("r", again)
+    assert done(leases, "r", number, A0, TWO, 1)[1].kind == "stale"
+    assert Leases(1).pin("r", 0) not in (number, again)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "REMEMBERED", 3)
     leases = Leases(1, most=2)
     for n in range(5000):
-        leases.hold(f"r{n}", n)
+        leases.pin(f"r{n}", n)
         leases.withdraw(f"r{n}", n)
         leases.released()
-    texts = [str(leases.claim(f"r{n}", A0, TWO, 5000)) for n in (4996, 4997, 4999)]
-    assert [text.split(":")[0] for text in texts] == ["unknown", "withdrawn", "withdrawn"]
-    assert len(leases._ended) == 3
+    reasons = [reason(leases.claim(f"r{n}", A0, TWO, 5000)) for n in (4996, 4997, 4999)]
+    assert reasons == [LossReason.UNKNOWN, LossReason.WITHDRAWN, LossReason.WITHDRAWN]
+    assert len(leases._past) == 3
     assert len(leases._alarms) <= 1032
-    leases.hold("a", 5001)
-    leases.hold("b", 5001)
+    leases.pin("a", 5001)
+    leases.pin("b", 5001)
     with pytest.raises(LimitedError, match="2 requests are held"):
-        leases.hold("c", 5001)
+        leases.pin("c", 5001)
     leases.expire(5002)
     with pytest.raises(LimitedError, match="not yet taken"):
-        leases.hold("c", 5002)
+        leases.pin("c", 5002)
 
 
 def test_ended_again_is_remembered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "REMEMBERED", 3)
     leases = Leases(LEASE)
     for request in "abcad":
-        leases.hold(request, 0)
+        leases.pin(request, 0)
         leases.withdraw(request, 0)
         leases.released()
-    assert [str(leases.claim(request, A0, TWO, 0)).split(":")[0] for request in "ab"] == ["withdrawn", "unknown"]
+    reasons = [reason(leases.claim(request, A0, TWO, 0)) for request in "ab"]
+    assert reasons == [LossReason.WITHDRAWN, LossReason.UNKNOWN]
 
 
 def test_many_short_holds_leave_nothing_and_a_long_one_alone() -> None:
     leases = Leases(LEASE)
-    leases.hold("long", 0)
+    leases.pin("long", 0)
     for n in range(5000):
-        leases.hold(f"r{n}", 1)
+        leases.pin(f"r{n}", 1)
         leases.withdraw(f"r{n}", 1)
         leases.released()
     assert len(leases._alarms) <= 1032
@@ -329,15 +352,15 @@ def test_messages_make_no_state() -> None:
     leases = Leases(LEASE)
     for n in range(100):
         leases.claim(f"r{n}", A0, TWO, 0)
-        leases.done(f"r{n}", n, A0, TWO, 0)
+        done(leases, f"r{n}", n, A0, TWO, 0)
         leases.leave(f"r{n}", A0, 0)
-    assert (leases.held(), leases.released(), len(leases._ended), len(leases._alarms)) == (0, [], 0, 0)
+    assert (leases.held(), leases.released(), len(leases._past), len(leases._alarms)) == (0, [], 0, 0)
     assert leases.numbers == {"unknown": 200}
 
 
 def test_a_clock_that_steps_back_extends_no_lease_by_more_than_the_step() -> None:
     leases = Leases(LEASE)
-    leases.hold("r", 1000)
+    leases.pin("r", 1000)
     leases.expire(1010)
     leases.expire(5)
     assert leases.held() == 1
@@ -349,9 +372,9 @@ def test_a_clock_that_steps_back_extends_no_lease_by_more_than_the_step() -> Non
 
 def test_a_claim_after_a_step_back_is_a_whole_lease() -> None:
     leases = Leases(LEASE)
-    number = leases.hold("r", 1000)
+    number = leases.pin("r", 1000)
     leases.expire(0)
-    assert leases.claim("r", A0, TWO, 20) == number
+    assert leases.claim("r", A0, TWO, 20) == Claimed("r", number)
     leases.expire(49)
     assert leases.held() == 1
     leases.expire(50)
@@ -360,7 +383,7 @@ def test_a_claim_after_a_step_back_is_a_whole_lease() -> None:
 
 def test_a_time_read_a_little_earlier_counts_no_time_twice() -> None:
     leases = Leases(LEASE)
-    leases.hold("r", 100)
+    leases.pin("r", 100)
     for _ in range(50):
         leases.expire(110)
         leases.expire(109)
@@ -471,12 +494,12 @@ class AgainstTheModel(RuleBasedStateMachine):
         unreported = {released.request for released in self.reported}
         if request in self.facts or request in unreported:
             with pytest.raises(HandleError):
-                self.leases.hold(request, self.reading)
+                self.leases.pin(request, self.reading)
         elif len(self.facts) + len(unreported) >= 2:
             with pytest.raises(LimitedError):
-                self.leases.hold(request, self.reading)
+                self.leases.pin(request, self.reading)
         else:
-            number = self.numbers[request] = self.leases.hold(request, self.reading)
+            number = self.numbers[request] = self.leases.pin(request, self.reading)
             assert number not in self.used
             self.used.add(number)
             self.facts[request], self.over[request] = [(self.now, "hold", None)], ""
@@ -486,15 +509,15 @@ class AgainstTheModel(RuleBasedStateMachine):
         answer = self.leases.claim(request, who, TWO, self.reading)
         withdrawn = any(what == "withdraw" for _, what, _ in self.facts.get(request, []))
         if who.worker not in TWO or not self.open(request) or withdrawn:
-            assert isinstance(answer, str)
+            assert isinstance(answer, Lost)
             return
-        assert answer == self.numbers[request]
+        assert answer == Claimed(request, self.numbers[request])
         self.note(request, "claim", who)
 
     @rule(request=requests, who=claimants, of=requests)
     def done(self, request: str, who: Claimant, of: str) -> None:
         number = self.numbers.get(of, 17)
-        problem, event = self.leases.done(request, number, who, TWO, self.reading)
+        problem, event = done(self.leases, request, number, who, TWO, self.reading)
         kind = self.kind(request, who, number)
         assert event.kind == kind
         held = self.open(request) and kind in ("counted", "duplicate")
@@ -544,22 +567,22 @@ class AgainstTheModel(RuleBasedStateMachine):
     def pin(self, request: str) -> None:
         self.leases.expire(self.reading)
         if self.open(request):
-            self.leases.pin(request)
+            self.leases.begin_write(request)
             self.pins[request] += 1
         else:
             with pytest.raises(HandleError):
-                self.leases.pin(request)
+                self.leases.begin_write(request)
 
     @rule(request=requests)
     def unpin(self, request: str) -> None:
         self.leases.expire(self.reading)
         if self.pins[request]:
-            self.leases.unpin(request)
+            self.leases.end_write(request)
             self.pins[request] -= 1
             self.sweep()
         else:
             with pytest.raises(HandleError):
-                self.leases.unpin(request)
+                self.leases.end_write(request)
 
     @rule(request=requests)
     def withdraw(self, request: str) -> None:
@@ -607,7 +630,7 @@ class World:
         self.chance, self.now, self.serial = Random(seed), 0.0, 0
         self.clock, self.leases, self.freed = Clock(self.chance), Leases(LEASE), dict[int, float]()
         self.queue: list[tuple[float, int, object, tuple]] = []
-        self.number, self.pinned = self.leases.hold("r", self.clock(0)), False
+        self.number, self.pinned = self.leases.pin("r", self.clock(0)), False
         self.counts: Counter[str] = Counter()
         self.readers = [Reader(self, who) for who in (A0, A1, B0, B1)]
 
@@ -637,7 +660,7 @@ class World:
             self.later(self.chance.uniform(0, 20), self.again)
 
     def again(self) -> None:
-        self.number = self.leases.hold("r", self.clock(self.now))
+        self.number = self.leases.pin("r", self.clock(self.now))
 
     def meddle(self) -> None:
         """What the prefill side does by itself: time passes, it writes, it gives up, a decode engine is replaced."""
@@ -654,7 +677,7 @@ class World:
         self.send(reader.held, answer)
 
     def done(self, reader: Reader, number: int) -> None:
-        problem, _ = self.leases.done("r", number, reader.who, TWO, self.clock(self.now))
+        problem, _ = done(self.leases, "r", number, reader.who, TWO, self.clock(self.now))
         assert problem or number not in self.freed, "kept, but freed before"
         self.send(reader.kept, number, problem)
 
@@ -679,9 +702,9 @@ class Reader:
             self.world.send(self.world.claim, self)
             self.world.later(self.beat, self.heartbeat, attempt)
 
-    def held(self, answer: int | str) -> None:
-        if self.number is None and isinstance(answer, int) and answer not in self.told:
-            self.number = answer
+    def held(self, answer: Claimed | Lost) -> None:
+        if self.number is None and isinstance(answer, Claimed) and answer.pin not in self.told:
+            self.number = answer.pin
             self.read(self.reads, self.world.chance.randrange(1, 12))
 
     def read(self, attempt: list[float], left: int) -> None:

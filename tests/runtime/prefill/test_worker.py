@@ -15,11 +15,27 @@ from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import PREFILL, memory
 
 from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
-from kvplan.runtime.control.card import MAGIC, Hello, Refusal, checksum, seal
+from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, checksum, seal
 from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.handshake import Caller as DecodeCaller
 from kvplan.runtime.control.handshake import meet
-from kvplan.runtime.control.messages import Ask, Claim, Confirmed, Done, Grant, Held, Leave, Spent, Want
-from kvplan.runtime.control.wire import pack
+from kvplan.runtime.control.messages import (
+    AskPermit,
+    Claim,
+    ClaimAnswers,
+    Claimed,
+    Confirmed,
+    Done,
+    Failed,
+    Leave,
+    LossReason,
+    Lost,
+    NotYet,
+    Permit,
+    ReturnPermit,
+    WriteRequest,
+    pack,
+)
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.polling import PollingThread
 from kvplan.runtime.prefill.clients import expected
@@ -63,7 +79,7 @@ class Caller:
 
     def hello(self, want: str = "worker", **other: Any) -> Any:
         side = ONE.decode.digest
-        hello = Hello(want, os.urandom(16), "decode", self.run, 0, "md", "", "", side, "d", ONE.digest, None)
+        hello = Hello(want, os.urandom(16), "decode", self.run, 0, "md", "", "", side, "d", ONE.digest, None, PROTOCOL)
         return self.ask(replace(hello, **other))
 
     def ask(self, message: Any) -> Any:
@@ -88,6 +104,14 @@ def caller(worker: PrefillWorker) -> Iterator[Caller]:
     made.line.close()
 
 
+def pin(caller: Caller, request: str) -> int:
+    """The number of the pin by which a request is kept for a caller that claims it."""
+    (answer,) = caller.ask(Claim(1, (request,))).answers
+    assert isinstance(answer, Claimed)
+    assert answer.request == request
+    return answer.pin
+
+
 def kinds(worker: PrefillWorker) -> list[str]:
     return [event.kind for event in worker.events()]
 
@@ -99,7 +123,7 @@ def test_the_plan_says_who_tells_whom() -> None:
 
 
 def test_who_has_not_said_hello_is_told_to(worker: PrefillWorker, caller: Caller) -> None:
-    for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r"), Ask("r", 0, 1), Spent("r", 0)):
+    for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r"), AskPermit("r", 0, 1), ReturnPermit("r", 0)):
         answer = caller.ask(message)
         assert isinstance(answer, Refusal)
         assert answer.code == errors.StalePeerError.code
@@ -109,11 +133,12 @@ def test_who_has_not_said_hello_is_told_to(worker: PrefillWorker, caller: Caller
 def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) -> None:
     caller.hello()
     worker.hold("r")
-    held = caller.ask(Claim(1, ("r", "s")))
-    (name, number), (lost, why) = held.held[0], held.lost[0]
-    assert (held.heartbeat, held.lease, name, lost) == (1, 10, "r", "s")
-    assert "not held here" in why
-    assert caller.ask(Done("r", number, 1)) == Confirmed("r", 1)
+    answer = caller.ask(Claim(1, ("r", "s")))
+    kept, lost = answer.answers
+    assert (answer.heartbeat, answer.lease, kept) == (1, 10, Claimed("r", kept.pin))
+    assert (type(lost), lost.request, lost.reason) == (Lost, "s", LossReason.UNKNOWN)
+    assert "not held here" in lost.text
+    assert caller.ask(Done("r", kept.pin, 1)) == Confirmed("r", 1)
     assert [(one.request, one.why) for one in worker.released()] == [("r", "finished")]
     assert kinds(worker) == ["counted"]
 
@@ -121,9 +146,9 @@ def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) 
 def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
     caller.hello()
     worker.hold("r")
-    number = caller.ask(Claim(1, ("r",))).held[0][1]
+    number = pin(caller, "r")
     clock.time += 9
-    assert caller.ask(Claim(2, ("r",))).held == (("r", number),)
+    assert caller.ask(Claim(2, ("r",))).answers == (Claimed("r", number),)
     clock.time += 9
     worker.poll()
     assert worker.released() == []
@@ -132,16 +157,14 @@ def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Call
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
     assert caller.hear().code == errors.LeaseError.code
     problem = caller.ask(Done("r", number, 1))
-    assert problem.problem
-    assert problem.code == errors.LeaseError.code
+    assert problem == Failed("r", errors.LeaseError.code, problem.message, 1)
 
 
 def test_a_hold_of_another_number_is_not_the_same(worker: PrefillWorker, caller: Caller) -> None:
     caller.hello()
     worker.hold("r")
-    number = caller.ask(Claim(1, ("r",))).held[0][1]
-    answer = caller.ask(Done("r", number + 1, 1))
-    assert answer.problem
+    answer = caller.ask(Done("r", pin(caller, "r") + 1, 1))
+    assert answer == Failed("r", errors.LeaseError.code, answer.message, 1)
     assert worker.released() == []
 
 
@@ -159,10 +182,11 @@ def test_a_request_is_held_only_after_its_event(worker: PrefillWorker, caller: C
     event = Flag()
     caller.hello()
     worker.hold("r", after=event)
-    assert caller.ask(Claim(1, ("r",))) == Held(1, 10, (), ())
+    assert caller.ask(Claim(1, ("r",))) == ClaimAnswers(1, 10, (NotYet("r"),))
     assert caller.hear(0.05) is None
     event.done = True
-    assert caller.hear().held[0][0] == "r"
+    (answer,) = caller.hear().answers
+    assert (type(answer), answer.request) == (Claimed, "r")
 
 
 def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller: Caller) -> None:
@@ -180,7 +204,8 @@ def test_an_event_that_fails_withdraws_its_request(worker: PrefillWorker, caller
     caller.ask(Claim(1, ("r",)))
     event.error = RuntimeError("the device is lost")
     assert "the device is lost" in caller.hear().message
-    assert "withdrawn" in caller.ask(Claim(2, ("r",))).lost[0][1]
+    (answer,) = caller.ask(Claim(2, ("r",))).answers
+    assert answer == Lost("r", LossReason.WITHDRAWN, answer.text)
 
 
 def test_what_is_withdrawn_is_told_and_released(worker: PrefillWorker, caller: Caller) -> None:
@@ -201,7 +226,7 @@ def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) 
     caller.hello()
     for body in (b"", NESTED, NO_TEXT, seal(Done("r", 1, 1))[:-1]):
         sent(caller.line._socket, [body if body.startswith(MAGIC) else MAGIC + checksum(body) + body])
-    assert caller.ask(Claim(1, ())) == Held(1, 10, (), ())
+    assert caller.ask(Claim(1, ())) == ClaimAnswers(1, 10, ())
     assert kinds(worker) == ["malformed"] * 4
 
 
@@ -209,7 +234,7 @@ def test_pushes_are_for_pairs_that_push(worker: PrefillWorker, caller: Caller) -
     caller.hello()
     worker.hold("r")
     caller.line.send(Claim(1, ("r",)))
-    caller.line.send(Want("r", (0, 4), {}, {}, {}))
+    caller.line.send(WriteRequest("r", (0, 4), {}, {}, {}))
     said = [caller.hear() for _ in range(2)]
     assert "connect with mode push" in said[1].message
 
@@ -218,13 +243,13 @@ def test_reads_are_granted_and_given_back(worker: PrefillWorker, caller: Caller)
     caller.hello()
     worker.hold("r")
     caller.ask(Claim(1, ("r",)))
-    assert caller.ask(Ask("r", 7, 100)) == Grant("r", 7)
-    assert worker._serving._grants.in_flight() == 100
-    caller.line.send(Spent("r", 7))
+    assert caller.ask(AskPermit("r", 7, 100)) == Permit("r", 7)
+    assert worker._inbox.permits.in_flight() == 100
+    caller.line.send(ReturnPermit("r", 7))
     caller.hear(0.05)
-    assert worker._serving._grants.in_flight() == 0
-    assert caller.ask(Ask("unclaimed", 0, 1)) is None
-    assert caller.ask(Ask("r", 0, -1)) is None
+    assert worker._inbox.permits.in_flight() == 0
+    assert caller.ask(AskPermit("unclaimed", 0, 1)) is None
+    assert caller.ask(AskPermit("r", 0, -1)) is None
 
 
 def test_a_new_run_replaces_the_one_before(worker: PrefillWorker, caller: Caller) -> None:
@@ -233,7 +258,7 @@ def test_a_new_run_replaces_the_one_before(worker: PrefillWorker, caller: Caller
     again.hello()
     answer = caller.ask(Claim(1, ()))
     assert isinstance(answer, Refusal)
-    assert isinstance(again.ask(Claim(1, ())), Held)
+    assert isinstance(again.ask(Claim(1, ())), ClaimAnswers)
     again.line.close()
 
 
@@ -241,7 +266,7 @@ def test_a_silent_decode_worker_is_forgotten(worker: PrefillWorker, caller: Call
     caller.hello()
     clock.time += 31
     worker.poll()
-    assert len(worker._serving.guests) == 0
+    assert len(worker._inbox.clients) == 0
     assert isinstance(caller.ask(Claim(1, ())), Refusal)
 
 
@@ -254,7 +279,7 @@ def test_a_failing_round_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch
         rounds.append(1)
         raise ValueError("hostile")
 
-    monkeypatch.setattr(worker._desk, "receive", fails)
+    monkeypatch.setattr(worker._server, "receive", fails)
     until = time.monotonic() + 10
     while len(rounds) < 3 and time.monotonic() < until:
         time.sleep(0.001)
@@ -311,9 +336,19 @@ def test_a_suspended_worker_asks_to_wait(worker: PrefillWorker, caller: Caller) 
 
 
 def test_an_engine_does_not_meet_itself(worker: PrefillWorker) -> None:
-    me, clock = Identity("decode", PREFILL.run), time.monotonic
+    me = DecodeCaller(
+        identity=Identity("decode", PREFILL.run),
+        side=ONE.decode,
+        worker=0,
+        plans=FixedPlans((ONE,)),
+        keys=Plain(),
+        server_key=None,
+        card_for=lambda _: None,
+        deadline=time.monotonic() + 5,
+        clock=time.monotonic,
+    )
     with answering(worker), pytest.raises(errors.OwnCardError, match="this very engine"):
-        meet(me, ONE.decode, 0, FixedPlans((ONE,)), worker.address, clock() + 5, Plain(), None, lambda _: None, clock)
+        meet(me, worker.address)
 
 
 @contextmanager
@@ -339,12 +374,14 @@ def test_blocks_that_decode_names_are_those_that_are_held(worker: PrefillWorker,
         (blocks(4, 5, 6), "other blocks of group 'kv'"),
         ({"kv": Slot(4, 8)}, "other blocks of group 'kv'"),
     ):
-        answer = caller.ask(Claim(1, ("r",), (), {"r": pack(named)}))
-        assert text in answer.lost[0][1]
-    assert caller.ask(Claim(2, ("r",))).lost, "a claim that names nothing is for another hold"
+        (answer,) = caller.ask(Claim(1, ("r",), (), {"r": pack(named)})).answers
+        assert answer == Lost("r", LossReason.UNLIKE, answer.text)
+        assert text in answer.text
+    (answer,) = caller.ask(Claim(2, ("r",))).answers
+    assert answer.reason is LossReason.UNLIKE, "a claim that names nothing is for another hold"
     for named in (blocks(4, 5), {"kv": Blocks(1, np.array([5, -1]))}):
-        assert caller.ask(Claim(3, ("r",), (), {"r": pack(named)})).held
-    assert caller.ask(Claim(4, ("r",))).held, "it was named for this hold"
+        assert isinstance(caller.ask(Claim(3, ("r",), (), {"r": pack(named)})).answers[0], Claimed)
+    assert isinstance(caller.ask(Claim(4, ("r",))).answers[0], Claimed), "it was named for this hold"
 
 
 def test_a_name_is_not_held_anew_for_other_blocks(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
@@ -357,8 +394,8 @@ def test_a_name_is_not_held_anew_for_other_blocks(worker: PrefillWorker, caller:
     with pytest.raises(errors.HandleError, match="may still name its old blocks"):
         worker.hold("r")
     worker.hold("r", blocks(6, 7))
-    late = caller.ask(Claim(1, ("r",), (), {"r": pack(blocks(4, 5))}))
-    assert "has other blocks" in late.lost[0][1]
+    (late,) = caller.ask(Claim(1, ("r",), (), {"r": pack(blocks(4, 5))})).answers
+    assert (late.reason, "has other blocks" in late.text) == (LossReason.UNLIKE, True)
 
 
 def test_a_name_that_is_opened_anew_brings_its_blocks(worker: PrefillWorker, clock: Clock) -> None:

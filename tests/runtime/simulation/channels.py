@@ -16,7 +16,8 @@ from kvplan.runtime import InMemory
 from kvplan.runtime.control.card import Hello, seal, unseal
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
-from kvplan.runtime.transport.inmemory import Hub, _Posted
+from kvplan.runtime.transport.handles import HandleState
+from kvplan.runtime.transport.inmemory import CopyTransfer, Hub
 
 STEP = 0.002
 
@@ -121,6 +122,10 @@ class Line:
         self.up.put(data, self.net.twice(message))
         return True
 
+    def say(self, message: Any) -> None:
+        if not self.send(message):
+            raise PeerLostError("the line is full")
+
     def receive(self, most: int = 256) -> list[Any]:
         return [] if self.closed else [opened(data, ToDecode) for data in self.down.take()]
 
@@ -175,7 +180,7 @@ class Executor:
         pass
 
 
-class Late(_Posted):
+class Late(CopyTransfer):
     """A transfer that moves a few rows at a time, and may fail on its way."""
 
     agent: Transport
@@ -184,15 +189,15 @@ class Late(_Posted):
 
     def poll(self) -> bool:
         net, draw = self.agent.net, self.agent.net.draw
-        if self.state == "posted" and self.harm and draw.random() < 0.3:
+        if self.state is HandleState.POSTED and self.harm and draw.random() < 0.3:
             harm, self.harm = self.harm, ""
             if harm == "lost":
-                self.state = "failed"
+                self.state = HandleState.FAILED
                 raise PeerLostError("the connection is reset")
             raise TransportError("something failed, and bytes may still move")
-        if self.state == "posted" and draw.random() < 0.4 and net.slow:
+        if self.state is HandleState.POSTED and draw.random() < 0.4 and net.slow:
             return False
-        return super().poll() and self.state == "done"
+        return super().poll() and self.state is HandleState.DONE
 
     def _move(self) -> None:
         import ctypes
@@ -202,12 +207,12 @@ class Late(_Posted):
             ctypes.memmove(int(self.target[row, 0]), int(self.source[row, 0]), int(self.target[row, 1]))
         self.at = few
         if self.at >= len(self.source):
-            self.state = "done"
+            self.state = HandleState.DONE
 
     @property
     def moving(self) -> bool:
         """Whether a byte of it may still move."""
-        return self.state == "posted"
+        return self.state is HandleState.POSTED
 
 
 class Transport(InMemory):
@@ -240,5 +245,4 @@ def speak(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.prefill.worker.ControlServer", through(Desk))
     monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", through(Line))
     monkeypatch.setattr("kvplan.runtime.control.handshake.time", SimpleNamespace(sleep=net.sleep))
-    for module in ("decode.summing", "prefill.verify"):
-        monkeypatch.setattr(f"kvplan.runtime.{module}.ThreadPoolExecutor", through(Executor))
+    monkeypatch.setattr("kvplan.runtime.checksum.background.ThreadPoolExecutor", through(Executor))

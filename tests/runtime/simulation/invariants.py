@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ def look(made: Engines) -> None:
     """No decode block is free while a transfer may write it."""
     for late in made.net.transfers:
         for worker, arena, block in written(made, late) if late.moving else ():
-            state = worker._intake.ledger._state[arena][block]
+            state = worker._transfers.ledger._state[arena][block]
             assert state != FREE, f"block {block} is free and being written"
 
 
@@ -64,27 +63,26 @@ def unread(made: Engines, number: int, work: Work) -> None:
 
 def rested(worker: DecodeWorker) -> None:
     """Nothing is left at a decode worker but whom it knows."""
-    intake = worker._intake
+    transfers, engines = worker._transfers, worker._engines
     assert (worker.running(), worker.quarantined()) == (0, {})
-    assert (intake.flight._ended, intake.flight.orphans._all, intake.sessions.retired) == ([], [], [])
-    assert (intake.gate.in_flight(), intake.gate.waiting()) == (0, 0)
-    assert not any(state.any() for state in intake.ledger._state.values())
-    if intake._summing._parts:
-        gc.collect()
-    assert not intake._summing._parts
-    used = {member.peer for one in intake.sessions.live.values() for member in one.members.values()}
-    assert intake.sessions._peers == used == peers(worker)
+    assert (transfers._ended, transfers.quarantine._transfers, engines.retired) == ([], [], [])
+    assert (transfers.admission.in_flight(), transfers.admission.waiting()) == (0, 0)
+    assert not any(state.any() for state in transfers.ledger._state.values())
+    assert not len(transfers._checksums)
+    used = {peer for engine in engines.live.values() for peer in engine.peers}
+    assert engines._peers == used == peers(worker)
 
 
 def empty(worker: PrefillWorker) -> None:
     """Nothing is left at a prefill worker but whom it knows."""
-    serving, leases = worker._serving, worker._leases
-    assert (leases._holds, leases._released, serving.stocks, serving._pushes._all) == ({}, {}, {}, {})
-    assert (serving._pending, serving._changed, serving._verifier._waiting) == (set(), set(), {})
-    for gate in (serving.gate, serving._grants._gate):
-        assert (gate.in_flight(), gate.waiting()) == (0, 0)
-    assert not [guest.key for guest in serving.guests if guest.claims or guest.told]
-    assert peers(worker) == {guest.peer for guest in serving.guests if guest.peer}
+    inbox, leases = worker._inbox, worker._leases
+    assert (leases._pins, leases._released, leases._just_released) == ({}, {}, [])
+    assert (inbox.sources, inbox.writes._all, inbox._pending, inbox._changed) == ({}, {}, set(), set())
+    assert not len(inbox._comparisons)
+    for queue in (worker._slices, inbox.permits._queue):
+        assert (queue.in_flight(), queue.waiting()) == (0, 0)
+    assert not [client.key for client in inbox.clients if client.claims]
+    assert peers(worker) == {client.peer for client in inbox.clients if client.peer}
 
 
 def peers(worker: DecodeWorker | PrefillWorker) -> set[str]:

@@ -49,7 +49,7 @@ class Schedule(Engines):
             raise self.wrong
         for transfer, _, request, _ in engine.asked:
             late = transfer.worker is worker and not transfer.ended and transfer.deadline < now
-            assert not late, f"{request.id} is past its deadline: {[part.phase for part in transfer.parts]}"
+            assert not late, f"{request.id} is past its deadline: {[part.phase.name for part in transfer.parts]}"
 
     def serve(self) -> None:
         """A turn of the prefill engine and its caller, and of whatever sums."""

@@ -38,7 +38,16 @@ def link(prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False
         agent.register(pool.geometry.regions, "DRAM")
     here, there = agents if push else reversed(agents)
     peer = here.add_peer(there.metadata())
-    return prepare.link(made, 0, 0, peer, here, pools[0].geometry, pools[1].geometry, push=push)
+    return prepare.link(
+        made,
+        prefill_worker=0,
+        decode_worker=0,
+        peer=peer,
+        transport=here,
+        prefill=pools[0].geometry,
+        decode=pools[1].geometry,
+        push=push,
+    )
 
 
 def posted(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:

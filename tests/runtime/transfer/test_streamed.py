@@ -15,6 +15,7 @@ from tests.runtime.helpers.worlds import World, world
 
 from kvplan.plan.block_tables import Tables
 from kvplan.runtime import Request, Sample, Transfer, errors
+from kvplan.runtime.decode.phases import Phase
 
 Chunks = list[tuple[tuple[int, int], tuple[int, ...] | None]]
 LAYERS = (3, 7)
@@ -83,7 +84,7 @@ def started(made: World, request: Request) -> Transfer:
     for worker in made.prefill:
         worker.open(request.id, request.tokens)
     transfer = made.decode[0].open(fed(request), 20)
-    until(lambda: all(part.phase != "claiming" for part in transfer.parts), made)
+    until(lambda: all(part.phase is not Phase.CLAIMING for part in transfer.parts), made)
     return transfer
 
 
@@ -114,7 +115,7 @@ def test_a_transfer_is_an_event_itself() -> None:
     there = further.decode[0].submit(replace(request, id="s"), 20)
     for _ in range(5):
         there.poll()
-    assert [part.phase for part in there.parts] == ["claiming"]
+    assert [part.phase for part in there.parts] == [Phase.CLAIMING]
     filled(made, request)
     offer(made, request, [((0, 12), None)])
     until(lambda: transfer.poll() and there.poll(), made)

@@ -107,9 +107,8 @@ def test_a_handle_is_refused_after_its_release(two: Two) -> None:
     assert handle.requests() == 1
     handle.release()
     handle.release()
-    for call in (handle.poll, handle.post):
-        with pytest.raises(errors.HandleError):
-            call()
+    with pytest.raises(errors.HandleError, match="is released cannot be polled"):
+        handle.poll()
 
 
 def test_a_read_under_way_is_not_released(two: Two) -> None:

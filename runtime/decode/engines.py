@@ -1,0 +1,240 @@
+"""Prefill engines that a decode worker has met: their workers, how they are spoken to, what is prepared for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from kvplan.plan.errors import KvplanError
+from kvplan.plan.types import Plan
+from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
+from kvplan.runtime.control.channel import ControlClient
+from kvplan.runtime.control.handshake import MetEngine
+from kvplan.runtime.control.messages import Claim, WireTables
+from kvplan.runtime.errors import HandshakeError, TransportError
+from kvplan.runtime.memory import geometry as shape
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops import logs
+from kvplan.runtime.transfer.demand import pools
+from kvplan.runtime.transfer.prepare import PreparedLinks, link
+from kvplan.runtime.transport.base import Transport
+
+# Seconds: what a lease is taken for until a peer says how long its leases are, and what it may say.
+FIRST_LEASE = 6.0
+LEASES = (0.01, 1e6)
+HEARTBEATS_PER_LEASE = 6
+
+
+@dataclass(slots=True, eq=False)
+class PrefillConnection:
+    """One prefill worker. `peer` is its name in the transport, `blocks` are its pools by group.
+
+    `reads` says that bytes come from it.
+    """
+
+    worker: int
+    card: WorkerCard
+    control: ControlClient
+    peer: str
+    prefill: Geometry
+    blocks: Mapping[str, int]
+    reads: bool
+    links: PreparedLinks
+
+
+class PrefillEngine:
+    """A met engine. `push` says that it writes; otherwise this side reads. Not safe from threads."""
+
+    def __init__(self, met: MetEngine, push: bool, pool: Pool, transport: Transport, now: float) -> None:
+        self.card: EngineCard = met.engine
+        self.plan: Plan = met.plan
+        self.push, self.used = push, now
+        self.connections: dict[int, PrefillConnection] = {}
+        self._pool, self._transport = pool, transport
+        self._heartbeats, self._lease, self._next = 0, FIRST_LEASE, now
+
+    def add(self, card: WorkerCard, control: ControlClient) -> None:
+        """Meet one worker: check its memory, tell the transport, prepare. Raises what any of these raises."""
+        remote, local = geometry(card), self._pool
+        shape.check(remote, self.plan.prefill, card.worker)
+        peer = self._transport.add_peer(card.metadata)
+        links = PreparedLinks(
+            lambda layers: link(
+                self.plan,
+                prefill_worker=card.worker,
+                decode_worker=local.worker,
+                peer=peer,
+                transport=self._transport,
+                prefill=remote,
+                decode=local.geometry,
+                layers=layers,
+            )
+        )
+        blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
+        reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
+        connection = PrefillConnection(card.worker, card, control, peer, remote, blocks, reads, links)
+        self.connections[card.worker] = connection
+        if connection.reads and not self.push:
+            connection.links.of(None)
+
+    @property
+    def name(self) -> str:
+        return self.card.name
+
+    @property
+    def peers(self) -> set[str]:
+        """The transport's names of its workers."""
+        return {connection.peer for connection in self.connections.values()}
+
+    @cached_property
+    def pools(self) -> dict[str, int]:
+        """Logical prefill blocks by group that every worker has; to be asked for when all workers are met."""
+        return pools(self.plan, {worker: one.prefill for worker, one in self.connections.items()})
+
+    def shard(self, connection: PrefillConnection) -> int:
+        """The shard of the tokens that a worker has."""
+        return self.plan.prefill.workers[connection.worker].shard
+
+    def facts(self) -> dict[str, object]:
+        """What will move, for the log: rows a block, regions and reads of all workers of the engine."""
+        connections = self.connections.values()
+        links = [connection.links.of(None) for connection in connections if connection.reads and not self.push]
+        entries = [entry for link in links for entry in link.entries]
+        rows = sum(len(entry.page) or sum(len(one.table) for one in entry.token) for entry in entries)
+        return {
+            "engine": self.name,
+            "run": self.card.run,
+            "decode_worker": self._pool.worker,
+            "plan": self.plan.digest,
+            "mode": "push" if self.push else "pull",
+            "workers": len(connections),
+            "reads": len(entries),
+            "rows": rows,
+            "regions": sum(len(connection.prefill.regions) for connection in connections),
+        }
+
+    def same(self, met: MetEngine, push: bool) -> bool:
+        """Whether `met` is what is connected already: the same run, registration, plan and direction."""
+        known = [bare(connection.card) for connection in self.connections.values()]
+        shown = [bare(card) for card, _ in met.workers]
+        return self.broken() is None and push == self.push and met.plan.digest == self.plan.digest and known == shown
+
+    def claim(
+        self,
+        connection: PrefillConnection,
+        requests: tuple[str, ...],
+        streamed: tuple[str, ...],
+        tables: dict[str, WireTables] | None = None,
+    ) -> int:
+        """Say that these requests are needed; the number of this claim. `tables` are prefill's, by request."""
+        self._heartbeats += 1
+        connection.control.send(Claim(self._heartbeats, requests, streamed, tables or {}))
+        return self._heartbeats
+
+    def heartbeat_due(self, now: float) -> bool:
+        """Whether it is time to renew the claims; once for each time that comes."""
+        if now < self._next:
+            return False
+        self._next = now + self._lease / HEARTBEATS_PER_LEASE
+        return True
+
+    def learn_lease(self, lease: float, now: float) -> None:
+        """How long the peer's leases are, in seconds: claims must come more often."""
+        if LEASES[0] <= lease <= LEASES[1] and lease != self._lease:
+            self._lease, self._next = lease, min(self._next, now + lease / HEARTBEATS_PER_LEASE)
+
+    def broken(self) -> KvplanError | None:
+        """Why a worker of this engine can no longer be spoken to."""
+        errors = (connection.control.broken() for connection in self.connections.values())
+        return next((error for error in errors if error is not None), None)
+
+    def release(self) -> None:
+        """Give the prepared lists back."""
+        for connection in self.connections.values():
+            connection.links.release()
+
+    def close(self) -> None:
+        """Stop speaking to this engine."""
+        for connection in self.connections.values():
+            connection.control.close()
+
+
+class PrefillEngines:
+    """Engines by name, `live`; and those `retired`, which are dropped and something may still be under way from."""
+
+    def __init__(self, pool: Pool, transport: Transport) -> None:
+        self.live: dict[str, PrefillEngine] = {}
+        self.retired: list[PrefillEngine] = []
+        self._pool, self._transport = pool, transport
+        self._peers: set[str] = set()
+
+    def __iter__(self) -> Iterator[PrefillEngine]:
+        return iter([*self.live.values(), *self.retired])
+
+    def is_live(self, engine: PrefillEngine) -> bool:
+        return self.live.get(engine.name) is engine
+
+    def controls(self) -> list[ControlClient]:
+        """How the workers of live engines are spoken to."""
+        return [connection.control for engine in self.live.values() for connection in engine.connections.values()]
+
+    def add(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
+        """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
+        engine = PrefillEngine(met, push, self._pool, self._transport, now)
+        try:
+            for card, control in met.workers:
+                engine.add(card, control)
+        except KvplanError:
+            met.close()
+            self.retire(engine)
+            raise
+        finally:
+            self._peers |= engine.peers
+        self.live[engine.name] = engine
+        logs.event(logs.INFO, "peer met", **engine.facts())
+        return engine
+
+    def named(self, name: str | None) -> PrefillEngine:
+        """A live engine; without a name, the only one. Raises HandshakeError."""
+        if name is None and len(self.live) == 1:
+            return next(iter(self.live.values()))
+        if name in self.live:
+            return self.live[name]
+        if name is None and self.live:
+            raise HandshakeError(f"say which prefill engine (peer=…): connected are {', '.join(sorted(self.live))}")
+        text = "no prefill engine is" if name is None else f"engine {name!r} is not"
+        raise HandshakeError(f"{text} connected (there are: {', '.join(sorted(self.live)) or 'none'}): call connect")
+
+    def retire(self, engine: PrefillEngine) -> None:
+        """Forget an engine as far as that can be: its lists are given back, what is under way from it is waited for."""
+        if self.is_live(engine):
+            del self.live[engine.name]
+        engine.release()
+        self.retired.append(engine)
+
+    def sweep(self, busy: set[str]) -> None:
+        """Close what nothing is under way from any more, as its peers are not `busy`, and have the transport forget."""
+        if not self.retired:
+            return
+        for engine in [engine for engine in self.retired if not engine.peers & busy]:
+            engine.close()
+            self.retired.remove(engine)
+        used = {peer for engine in self for peer in engine.peers}
+        for peer in sorted(self._peers - used - busy):
+            self._forget(peer)
+
+    def _forget(self, peer: str) -> None:
+        self._peers.discard(peer)
+        try:
+            self._transport.remove_peer(peer)
+        except TransportError as error:
+            logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
+
+
+def bare(card: WorkerCard) -> WorkerCard:
+    """A card without what is new each time that it is shown."""
+    return msgspec.structs.replace(card, nonce=b"")

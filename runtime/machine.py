@@ -1,0 +1,42 @@
+"""State machines as tables, (phase, event) -> phase: what a table does not have is refused, never done in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, IntEnum, StrEnum
+from typing import Generic, TypeVar
+
+from kvplan.runtime.errors import PhaseError
+
+P = TypeVar("P", bound=IntEnum)
+E = TypeVar("E", bound=Enum)
+
+
+class TextEnum(StrEnum):
+    """Words of a closed set, which callers see as the texts that they are."""
+
+    __repr__ = str.__repr__
+
+
+@dataclass(frozen=True, slots=True)
+class StateMachine(Generic[P, E]):
+    """All transitions of what is called `name`. Its owner keeps the phase, and changes it by `after` alone."""
+
+    name: str
+    table: Mapping[tuple[P, E], P]
+
+    def after(self, phase: P, event: E) -> P:
+        """The phase that an event leads to. Raises PhaseError where there is none: a fault of kvplan's own."""
+        if (phase, event) not in self.table:
+            raise PhaseError(f"{self.name} that is {word(phase)} cannot be {word(event)}: report this")
+        return self.table[phase, event]
+
+    def takes(self, phase: P, event: E) -> bool:
+        """Whether an event has a place in a phase: to be asked before a peer's word becomes one."""
+        return (phase, event) in self.table
+
+
+def word(member: Enum) -> str:
+    """A phase or an event as messages and drawings have it."""
+    return member.name.lower().replace("_", " ")

@@ -1,0 +1,298 @@
+"""Prefill inbox: what a prefill worker makes of the messages of decode workers, and what it announces to them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kvplan.plan.errors import BadRequestError, KvplanError
+from kvplan.runtime.checksum.background import ChecksumThread
+from kvplan.runtime.control import messages as wire
+from kvplan.runtime.control.card import Hello, Refusal, WorkerCard
+from kvplan.runtime.control.channel import ControlServer
+from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello, served_plan
+from kvplan.runtime.errors import CardError, HandleError, LeaseError, StalePeerError, WithdrawnError, cause_text
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.prefill import verify
+from kvplan.runtime.prefill.clients import DecodeClient, DecodeClients
+from kvplan.runtime.prefill.lease import LeaseEvent, Leases
+from kvplan.runtime.prefill.read_permits import ReadPermits
+from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
+from kvplan.runtime.prefill.verify import Comparison, compare
+from kvplan.runtime.prefill.writes import RequestWrites
+from kvplan.runtime.transfer.executor import ExecutorContext
+from kvplan.runtime.transfer.limits import Limits
+
+MOST_EVENTS = 1 << 14
+# Leases for which a decode worker may be silent.
+SILENT = 3
+
+
+class PrefillInbox:
+    """The decode workers that were met, what of each request is there, and who was told what of it.
+
+    Not safe from threads: PrefillWorker has the lock. `lease` is in seconds.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        context: ExecutorContext,
+        server: ControlServer,
+        leases: Leases,
+        lease: float,
+        limits: Limits,
+        counters: Counters,
+    ) -> None:
+        self.clients = DecodeClients(pool, context.transport)
+        self.sources: dict[str, SourceRequest] = {}
+        self.events: deque[LeaseEvent] = deque(maxlen=MOST_EVENTS)
+        self.permits, self.writes = ReadPermits(limits), RequestWrites(pool, context, counters, self.send, leases)
+        self._pool, self._server, self._leases, self._lease, self._counters = pool, server, leases, lease, counters
+        self._comparisons = ChecksumThread[tuple[DecodeClient, str], Comparison]()
+        self._pending, self._changed = set[str](), set[str]()
+        self._acts: dict[type, Callable[[DecodeClient, Any, float], MessageKind]] = {
+            wire.Claim: self._claim,
+            wire.AskPermit: self._ask_permit,
+            wire.ReturnPermit: self._return_permit,
+            wire.WriteRequest: self._write,
+            wire.Done: self._done,
+            wire.Leave: self._leave,
+        }
+
+    def add(self, source: SourceRequest) -> None:
+        """A request is pinned from now on."""
+        self.sources[source.request] = source
+        self._pending.add(source.request)
+        self._changed.add(source.request)
+
+    def offer(self, request: str, chunk: OfferedChunk) -> None:
+        """A chunk of a request is there, or will be after its event. Raises BadRequestError, HandleError."""
+        if request not in self.sources:
+            raise HandleError(f"request {request} is not open (any more): open it, and look at released()")
+        self.sources[request].offer(chunk)
+        self._pending.add(request)
+
+    def end(self, request: str, error: KvplanError) -> None:
+        """A request is not kept any more: who still needs it is told."""
+        self.sources.pop(request, None)
+        self.writes.end(request, error)
+        for client in self.clients:
+            if request in client.claims:
+                client.forget(request)
+                self.send(client, wire.Failed(request, error.code, str(error)))
+
+    def hear(self, identity: bytes, message: Any, face: PrefillFace, now: float) -> None:
+        """Act upon one message. Nothing that it says can raise."""
+        if isinstance(message, CardError):
+            self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
+        elif isinstance(message, Hello):
+            self._server.send(identity, self._greet(identity, message, face, now))
+        elif (client := self.clients.get(identity)) is None:
+            text = "this connection has not said hello, was silent for three leases, or was replaced"
+            self._server.send(identity, Refusal(StalePeerError.code, text, False, b""))
+            self.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
+        else:
+            client.heard = now
+            self._counters.add("notifications", kind=self._acts[type(message)](client, message, now))
+
+    def step(self, now: float) -> None:
+        """One round: announce what is there, give permits, write, answer those whose checksums were compared."""
+        self._advance(now)
+        self._announce(now)
+        for permit in self.permits.admit():
+            if (client := self.clients.get(permit.client)) is not None:
+                self.send(client, wire.Permit(permit.request, permit.number))
+        self.writes.step()
+        for comparison in self._comparisons.take_all():
+            self._judge(comparison, now)
+        for client in self.clients:
+            if now - client.heard > SILENT * self._lease:
+                self._drop(client, f"it was silent for {now - client.heard:.0f} s")
+        self.clients.sweep(self.writes.busy())
+
+    def send(self, client: DecodeClient, message: msgspec.Struct) -> None:
+        """Say something; a client that cannot be told is gone."""
+        if not self._server.send(client.identity, message):
+            self._drop(client, "its line is broken or full")
+
+    def note(self, event: LeaseEvent, count: int = 1) -> None:
+        """Something came that is no step of the protocol."""
+        self.events.append(event)
+        self._counters.add("notifications", count, kind=event.kind)
+
+    def close(self) -> None:
+        """Forget everybody; comparisons end."""
+        self._comparisons.close()
+        for client in self.clients:
+            self._drop(client, "this worker ends")
+        self.clients.sweep(self.writes.busy())
+
+    def _greet(self, identity: bytes, hello: Hello, face: PrefillFace, now: float) -> msgspec.Struct:
+        if self.clients.full():
+            text = f"prefill worker {self._pool.worker} has {len(self.clients)} connections, the most that it takes"
+            return Refusal(LeaseError.code, text, True, hello.nonce)
+        answer = answer_hello(hello, face)
+        if isinstance(answer, WorkerCard):
+            try:
+                self._welcome(identity, hello, face, now)
+            except KvplanError as error:
+                answer = Refusal(error.code, str(error), False, hello.nonce)
+        if isinstance(answer, Refusal):
+            logs.event(logs.INFO, "peer refused", engine=hello.name, run=hello.run, error=answer.message)
+        return answer
+
+    def _welcome(self, identity: bytes, hello: Hello, face: PrefillFace, now: float) -> None:
+        for client in self.clients.replaced_by(hello):
+            self._leases.forget(client.claimant.run, now)
+            self._drop(client, f"run {hello.run} replaces it")
+        before = self.clients.get(identity)
+        if before is not None:
+            self._drop(before, "it says hello again")
+        self.clients.add(identity, hello, served_plan(hello, face), now)
+
+    def _claim(self, client: DecodeClient, claim: wire.Claim, now: float) -> MessageKind:
+        client.heartbeat, streamed = claim.heartbeat, set(claim.streamed)
+        answers = (
+            self._answer(client, request, request in streamed, claim.tables.get(request), now)
+            for request in claim.requests
+        )
+        self.send(client, wire.ClaimAnswers(claim.heartbeat, self._lease, tuple(answers)))
+        return MessageKind.CLAIM
+
+    def _answer(
+        self, client: DecodeClient, request: str, streamed: bool, named: wire.WireTables | None, now: float
+    ) -> wire.ClaimAnswer:
+        """What becomes of a claim. One that may be opened later, and is streamed, is remembered."""
+        answer = self._leases.claim(request, client.claimant, client.contract, now)
+        if isinstance(answer, wire.Lost) and not (streamed and answer.reason is wire.LossReason.UNKNOWN):
+            client.forget(request)
+            return answer
+        claim = client.claim(request, streamed)
+        if claim is None:
+            text = f"too many requests are claimed: {request} is one too many"
+            return wire.Lost(request, wire.LossReason.TOO_MANY, text)
+        source = self.sources.get(request)
+        if isinstance(answer, wire.Lost) or source is None:
+            return wire.NotYet(request)
+        self._changed.add(request)
+        if not streamed and (why := claim.unlike(source, named)):
+            client.forget(request)
+            return wire.Lost(request, wire.LossReason.UNLIKE, why)
+        if not (streamed or source.whole):
+            return wire.NotYet(request)
+        claim.announced = claim.announced or 0
+        return answer
+
+    def _ask_permit(self, client: DecodeClient, asked: wire.AskPermit, now: float) -> MessageKind:
+        return MessageKind.PERMIT_ASKED if self.permits.ask(client, asked) else MessageKind.UNEXPECTED
+
+    def _return_permit(self, client: DecodeClient, returned: wire.ReturnPermit, now: float) -> MessageKind:
+        known = self.permits.give_back(client, returned)
+        return MessageKind.PERMIT_RETURNED if known else MessageKind.DUPLICATE
+
+    def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:
+        source = self.sources.get(asked.request)
+        try:
+            if source is None or asked.request not in client.claims:
+                raise LeaseError(f"request {asked.request} is wanted, and not held: claim it first")
+            self.writes.want(client, asked, source)
+        except KvplanError as error:
+            self.send(client, wire.Failed(asked.request, error.code, str(error)))
+            return MessageKind.UNEXPECTED
+        return MessageKind.WANTED
+
+    def _done(self, client: DecodeClient, done: wire.Done, now: float) -> MessageKind:
+        """Confirm it at once, or when its checksums were compared."""
+        if not done.sums and done.sample is None:
+            return self._judge(Comparison(client, done), now)
+        key, source = (client, done.request), self.sources.get(done.request)
+        if key in self._comparisons or len(self._comparisons) >= verify.MOST:
+            text = "too many checksums are being compared: ask again"
+            return self._judge(Comparison(client, done, BadRequestError(text)), now)
+        named = {} if source is None else source.named_tables()
+        self._comparisons.start(key, partial(compare, self._pool, client, done, named))
+        return MessageKind.DONE
+
+    def _judge(self, comparison: Comparison, now: float) -> MessageKind:
+        client, done, error = comparison.client, comparison.done, comparison.error
+        if error is not None:
+            self.send(client, wire.Failed(done.request, error.code, str(error), done.attempt))
+            return MessageKind.UNLIKE
+        lasted, event = self._leases.done(done.request, done.pin, client.claimant, client.contract, now)
+        client.forget(done.request)
+        self.events.append(event)
+        lost = wire.Failed(done.request, LeaseError.code, event.text, done.attempt)
+        self.send(client, wire.Confirmed(done.request, done.attempt) if lasted else lost)
+        return event.kind
+
+    def _leave(self, client: DecodeClient, leave: wire.Leave, now: float) -> MessageKind:
+        event = self._leases.leave(leave.request, client.claimant, now)
+        client.forget(leave.request)
+        self.permits.leave(client, leave.request)
+        self._comparisons.drop((client, leave.request))
+        for other in self.clients.others(client) if leave.alone else ():
+            self._drop(other, "it speaks through another connection now")
+        if client.links is not None:
+            self.writes.leave(client, leave.request)
+        self.events.append(event)
+        return event.kind
+
+    def _advance(self, now: float) -> None:
+        """Ask the events that are waited for; a request whose event fails is withdrawn."""
+        for source in [self.sources[name] for name in self._pending if name in self.sources]:
+            try:
+                if source.advance():
+                    self._changed.add(source.request)
+            except Exception as error:
+                text = f"its event failed: {cause_text(error)}"
+                logs.event(logs.WARNING, "request withdrawn", request=source.request, error=text)
+                self._leases.withdraw(source.request, now)
+                self.end(source.request, WithdrawnError(text))
+        self._pending = {name for name in self._pending if name in self.sources and self.sources[name].pending}
+
+    def _announce(self, now: float) -> None:
+        """Tell those who claim a request how much of it is there."""
+        changed, self._changed = self._changed, set()
+        for client in self.clients if changed else ():
+            for request in [request for request in changed if request in client.claims]:
+                self._tell(client, request, now)
+
+    def _tell(self, client: DecodeClient, request: str, now: float) -> None:
+        source, claim = self.sources.get(request), client.claims[request]
+        if source is None or (not claim.streamed and claim.unlike(source, None)):
+            return
+        if claim.announced is None and (claim.streamed or source.whole):
+            # What was claimed before it was held is claimed now.
+            self._leases.claim(request, client.claimant, client.contract, now)
+            claim.announced = 0
+            self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (wire.Claimed(request, source.pin),)))
+        if claim.streamed and client.links is None:
+            for offer in _offers(source, claim.announced or 0):
+                self.send(client, offer)
+                claim.announced = offer.number + 1
+
+    def _drop(self, client: DecodeClient, why: str) -> None:
+        if self.clients.get(client.identity) is not client:
+            return
+        logs.event(logs.INFO, "peer dropped", client=client.key, reason=why)
+        self.writes.drop(client)
+        self.permits.drop(client)
+        self.clients.remove(client)
+
+
+def _offers(source: SourceRequest, announced: int) -> list[wire.Offer]:
+    """What of a request has not been announced yet."""
+    if source.tokens is None:
+        whole = wire.Offer(source.request, source.pin, 0, None, None, {}, True)
+        return [whole] if source.whole and not announced else []
+    return [
+        wire.Offer(source.request, source.pin, number, chunk.tokens, chunk.layers, wire.pack(chunk.tables), chunk.last)
+        for number, chunk in enumerate(source.chunks[announced : source.ready], announced)
+    ]
