@@ -1,4 +1,7 @@
-"""A model made small: few layers, short vectors; heads, which are what sharding is about, as they are."""
+"""A model made small: few layers, short vectors; heads, which are what sharding is about, as they are.
+
+Thousands of channels are fewer, and as many workers share them evenly as before.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvplan.dsl.lang.expr import parse_expr
-from kvplan.dsl.lang.nodes import Expr, Number
+from kvplan.dsl.lang.nodes import Expr, Name, Number
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Cache, Kind, Model
 
-LAYERS = 6
-# Where a format has a scale per 16 elements, what is divided stays a multiple of 16.
-LEAST, LIMIT = 16, 32
+LAYERS = 4
+# Multiples of 16 stay so: formats have a scale per 16 elements. A state has the product of its lengths.
+LEAST = 16
+LIMITS = {"tokens": 32, "ring": 32, "state": 16}
+CHANNELS = 512
 
 
 def shrunk(library: Library, model: Model) -> Model:
-    """`model` with at most LAYERS layers of every cache, with vectors of at most LIMIT elements, windows of at most 64
-    tokens and chunks of at most 256; its draft layers stay last."""
+    """`model` with at most LAYERS layers of every cache, short vectors, at most CHANNELS channels or so, windows of at
+    most 64 tokens and chunks of at most 256; its draft layers stay last."""
     caches = {name: _cache(library.kind(cache.kind), cache) for name, cache in model.caches.items()}
     kept = sorted({layer for cache in caches.values() for layer in cache.layers})
     number = {layer: index for index, layer in enumerate(kept)}
@@ -32,25 +37,24 @@ def _cache(kind: Kind, cache: Cache) -> Cache:
 
 
 def _params(kind: Kind, params: Mapping[str, Expr]) -> dict[str, Expr]:
-    """The parameters, with those smaller that are the length of a vector, a window or a chunk."""
-    lengths, most = _lengths(kind), {"window": 64, "chunk": 256}
+    """The parameters, with those smaller that are the length of a vector, channels, a window or a chunk."""
+    most = {"window": 64, "chunk": 256}
     numbers = {name: expr.tree.value for name, expr in params.items() if isinstance(expr.tree, Number)}
     small = {name: min(value, most[name]) for name, value in numbers.items() if name in most}
-    small |= {name: _short(value) for name, value in numbers.items() if name in lengths}
+    small |= {name: _short(numbers[name], CHANNELS) for name in _extents(kind, split=True) & numbers.keys()}
+    small |= {name: _short(numbers[name], LIMITS[kind.store]) for name in _extents(kind, split=False) & numbers.keys()}
     return {**params, **{name: parse_expr(str(value)) for name, value in small.items()}}
 
 
-def _short(value: int) -> int:
-    while value > LIMIT and value % (2 * LEAST) == 0:
-        value //= 2
-    return value
+def _short(value: int, limit: int) -> int:
+    return limit if value > limit and value % LEAST == 0 else value
 
 
-def _lengths(kind: Kind) -> set[str]:
-    """Parameters that are nothing but the extent of an axis that no mesh axis shares."""
+def _extents(kind: Kind, split: bool) -> set[str]:
+    """Parameters that are nothing but the extent of an axis that a mesh axis shares, or that none does."""
     axes = [(axis, expr, spec) for spec in kind.tensors.values() for axis, expr in spec.axes]
     return {
         expr.tree.id
         for axis, expr, spec in axes
-        if axis not in spec.split and expr is not None and hasattr(expr.tree, "id")
+        if (axis in spec.split) == split and expr is not None and isinstance(expr.tree, Name)
     }
