@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kvplan.compiler.api import Compiled, compile_bound
+from kvplan.compiler.bind.bind import bind
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr, Name, Number
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Cache, Kind, Model
+from kvplan.dsl.model import Kind, Model
 
 LAYERS = 4
 # Multiples of 16 stay so: formats have a scale per 16 elements. A state has the product of its lengths.
@@ -20,20 +22,32 @@ LIMITS = {"tokens": 32, "ring": 32, "state": 16}
 CHANNELS = 512
 
 
-def shrunk(library: Library, model: Model) -> Model:
-    """`model` with at most LAYERS layers of every cache, short vectors, at most CHANNELS channels or so, windows of at
-    most 64 tokens and chunks of at most 256; its draft layers stay last."""
-    caches = {name: _cache(library.kind(cache.kind), cache) for name, cache in model.caches.items()}
-    kept = sorted({layer for cache in caches.values() for layer in cache.layers})
+def thinned(model: Model) -> Model:
+    """`model` with at most LAYERS layers of every cache; its draft layers stay last."""
+    layers = {name: _few(cache.layers) for name, cache in model.caches.items()}
+    kept = sorted({layer for few in layers.values() for layer in few})
     number = {layer: index for index, layer in enumerate(kept)}
     drafts = sum(layer >= model.layers for layer in kept)
-    small = {name: replace(c, layers=tuple(number[n] for n in c.layers)) for name, c in caches.items()}
-    return replace(model, layers=len(kept) - drafts, drafts=drafts, caches=small)
+    caches = {
+        name: replace(cache, layers=tuple(number[n] for n in layers[name])) for name, cache in model.caches.items()
+    }
+    return replace(model, layers=len(kept) - drafts, drafts=drafts, caches=caches)
 
 
-def _cache(kind: Kind, cache: Cache) -> Cache:
-    layers = cache.layers if len(cache.layers) <= LAYERS else (*cache.layers[: LAYERS - 1], cache.layers[-1])
-    return replace(cache, layers=layers, params=_params(kind, cache.params))
+def shrunk(library: Library, model: Model) -> Model:
+    """`model` thinned, with short vectors, few channels, windows of at most 64 tokens and chunks of at most 256."""
+    caches = thinned(model).caches
+    small = {name: replace(c, params=_params(library.kind(c.kind), c.params)) for name, c in caches.items()}
+    return replace(thinned(model), caches=small)
+
+
+def compiled(library: Library, model: Model, prefill: str, decode: str) -> Compiled:
+    """A pair of sides of a model that is in no file."""
+    return compile_bound(bind(library, model, prefill), bind(library, model, decode))
+
+
+def _few(layers: tuple[int, ...]) -> tuple[int, ...]:
+    return layers if len(layers) <= LAYERS else (*layers[: LAYERS - 1], layers[-1])
 
 
 def _params(kind: Kind, params: Mapping[str, Expr]) -> dict[str, Expr]:
