@@ -132,25 +132,30 @@ def paint(plane: OraclePlane, regions: Atlas, token: Labels, want: NeededTokens 
 
 
 def _paint_field(page: Labels, f: PageField, region: LabelRegion, token: Labels, want: NeededTokens | None) -> None:
-    number = np.zeros((len(token), *f.offset.shape), np.int64)
-    known = np.full(number.shape, want is None or want.first < want.end)
-    names = [a for a, _ in f.axes]
+    """Write the labels of one tensor into pages: those of its elements, and from them those of each of their bytes."""
+    first = np.broadcast_to(_elements(f, region, token, want), (len(token), *f.offset.shape)).reshape(-1)
+    spot = np.add.outer(np.arange(len(token)) * page.shape[1], f.offset.reshape(-1)).reshape(-1)
+    flat, known = page.reshape(-1), first >= 0
+    for byte in range(f.tensor.size):
+        flat[spot + byte] = np.where(known, first + byte, PADDING)
+
+
+def _elements(f: PageField, region: LabelRegion, token: Labels, want: NeededTokens | None) -> Labels:
+    """The label of the first byte of every element, pages first; PADDING for what is not there or not wanted."""
+    number = np.zeros((1, *f.offset.shape), np.int64)
+    known = np.full((1,) * number.ndim, want is None or want.first < want.end)
+    rows, names = f.tensor.tokens_per_row, [a for a, _ in f.axes]
     for (name, numbers), extent in zip(f.axes, region.shape, strict=False):
         where = [1] * len(names)
         where[names.index(name)] = -1
         index = numbers.reshape(1, *where)
         if name in token_axes(f.tensor):
-            rows = np.where(token >= 0, token // f.tensor.tokens_per_row, -1)[:, numbers * f.tensor.tokens_per_row]
-            index = rows.reshape(len(token), *where)
+            row = np.where(token >= 0, token // rows, -1)[:, numbers * rows]
+            index = row.reshape(len(token), *where)
             known = known & (index >= 0) & (index < extent)
-            known = (
-                known & want.test((index + 1) * f.tensor.tokens_per_row - 1, f.tensor.tokens_per_row) if want else known
-            )
+            known = known & want.test((index + 1) * rows - 1, rows) if want else known
         number = number * extent + index
-    for byte in range(f.tensor.size):
-        label = region.base + number * f.tensor.size + byte
-        spot = np.broadcast_to(f.offset + byte, number.shape[1:]).ravel()
-        page[:, spot] = np.where(known, label, PADDING).reshape(len(token), -1)
+    return np.where(known, region.base + number * f.tensor.size, PADDING)
 
 
 def token_axes(tensor: BoundTensor) -> set[str]:

@@ -14,7 +14,7 @@ from tests.cluster.process import Word, overlap
 
 from kvplan.runtime.errors import HandleError
 
-PAUSE = 0.001
+PAUSE = 0.003
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from tests.cluster.setting import setting
 from tests.cluster.start import actor
 
-PAUSE = 0.001
+PAUSE = 0.004
 
 
 def main(config: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ def _say(out: TextIO, word: dict[str, Any]) -> None:
 
 
 def _lines() -> Iterator[bytes]:
-    """Lines of the input; between them, every millisecond, an empty one."""
+    """Lines of the input; between them, every few milliseconds, an empty one."""
     rest = b""
     while True:
         *lines, rest = rest.split(b"\n")

@@ -8,7 +8,9 @@ from concurrent.futures import ProcessPoolExecutor
 from tests.layouts.sweep import legal, library
 from tests.paths import ROOT
 
-from kvplan.compiler.api import compile_pair
+from kvplan.compiler.api import compile_bound
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundSide
 
 FILE = ROOT / "examples/digests.txt"
 HEAD = "# model, prefill tp, then for each decode tp the beginning of the plan's digest; `make goldens` writes this\n"
@@ -17,14 +19,16 @@ SHORT = 12
 
 def lines(model: str) -> list[str]:
     """One line for every prefill side of a model."""
-    sides = legal(model, library().default_engine)
+    found = library().model(model)
+    sides = {side: bind(library(), found, side) for side in legal(model, library().default_engine)}
     return [
-        " ".join([model, _tp(prefill), *(_digest(model, prefill, decode) for decode in sides)]) for prefill in sides
+        " ".join([model, _tp(one), *(f"{_tp(other)}:{_digest(prefill, sides[other], found.title)}" for other in sides)])
+        for one, prefill in sides.items()
     ]
 
 
-def _digest(model: str, prefill: str, decode: str) -> str:
-    return f"{_tp(decode)}:{compile_pair(library(), model, prefill, decode).plan.digest[:SHORT]}"
+def _digest(prefill: BoundSide, decode: BoundSide, title: str) -> str:
+    return compile_bound(prefill, decode, title=title).plan.digest[:SHORT]
 
 
 def _tp(side: str) -> str:

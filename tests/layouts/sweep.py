@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from itertools import islice
 
+from tests.layouts.shrink import shrunk
 from tests.paths import ROOT
 
-from kvplan.compiler.api import Compiled
+from kvplan.compiler.api import Compiled, compile_bound
 from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request_fits import check
 from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
-from kvplan.compiler.errors import CompileError
+from kvplan.compiler.errors import CompileError, Refused
+from kvplan.dsl.lang.nodes import Name
 from kvplan.dsl.library import Library, load
 
 EXAMPLES = ROOT / "examples/models"
@@ -28,25 +34,73 @@ def library() -> Library:
     return load(sorted(EXAMPLES.glob("*.yaml")))
 
 
-@cache
-def legal(model: str, engine: str) -> tuple[str, ...]:
-    """The sides tp=1 to tp=16 that an engine can run of a model, with the first options with which it can any."""
+def legal(model: str, engine: str, most: int = len(TP)) -> tuple[str, ...]:
+    """The first `most` sides of tp=1 to tp=16 that an engine can run of a model, with the first options with which it
+    can any."""
     name = "" if engine == library().default_engine else f",engine={engine}"
     sides = ([f"tp={tp}{name}{options}" for tp in TP] for options in OPTIONS)
-    return next((found for every in sides if (found := tuple(side for side in every if _runs(model, side)))), ())
+    return next((found for every in sides if (found := tuple(islice(_running(model, every), most)))), ())
 
 
-def _runs(model: str, side: str) -> bool:
-    try:
-        bind(library(), library().model(model), side)
-    except CompileError:
-        return False
-    return True
+def _running(model: str, sides: list[str]) -> Iterator[str]:
+    for side in sides:
+        try:
+            bind(library(), library().model(model), side)
+        except CompileError:
+            continue
+        yield side
 
 
 def chain(sides: tuple[str, ...]) -> list[tuple[str, str]]:
     """Pairs in which every side reads once and is read once: each by the next, the last by the first."""
     return list(zip(sides, (*sides[1:], sides[0]), strict=True))
+
+
+@cache
+def small(model: str, side: str) -> BoundSide:
+    """A side of a model made small, bound."""
+    return bind(library(), shrunk(library(), library().model(model)), side)
+
+
+def outcome(prefill: BoundSide, decode: BoundSide) -> str:
+    """Nothing where a plan for the pair is right, the code where it is refused, or what is wrong.
+
+    Pairs that store the same in the same way are simulated once, whatever their models and engines are called.
+    """
+    key = content(prefill), content(decode)
+    if key not in OUTCOMES:
+        OUTCOMES[key] = _outcome(prefill, decode)
+    return OUTCOMES[key]
+
+
+OUTCOMES: dict[tuple[str, str], str] = {}
+
+
+def content(side: BoundSide) -> str:
+    """What a bound side stores, and where: all of it but its names, its notes and values that no storage asks for."""
+    return repr(replace(side, key="", engine="", model="", notes=(), caches=tuple(map(_stored, side.caches))))
+
+
+def _stored(stored: BoundCache) -> BoundCache:
+    asked = set(_names(stored.storage))
+    return replace(stored, env={name: value for name, value in stored.env.items() if name in asked})
+
+
+def _names(node: object) -> Iterator[str]:
+    """Every name in a syntax tree."""
+    if isinstance(node, Name):
+        yield node.id
+    parts = [getattr(node, f.name) for f in fields(node)] if is_dataclass(node) else node
+    for part in parts if isinstance(parts, list | tuple) else ():
+        yield from _names(part)
+
+
+def _outcome(prefill: BoundSide, decode: BoundSide) -> str:
+    try:
+        report = simulated(compile_bound(prefill, decode), seed=5)
+    except Refused as error:
+        return error.code
+    return "" if report.right else report.text()
 
 
 def simulated(made: Compiled, seed: int = 0) -> Verdict:

@@ -6,7 +6,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from tests.layouts.shrink import shrunk
+from tests.layouts import shrink
 from tests.paths import ROOT
 
 from kvplan.cli.demo import requests as demo_asked
@@ -16,8 +16,7 @@ from kvplan.cli.demo.memory import DemoMemory
 from kvplan.cli.demo.rows import RequestShare, arrived
 from kvplan.cli.demo.show import FetchReport
 from kvplan.cli.demo.worker import noise
-from kvplan.compiler.api import Compiled, compile_bound
-from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.api import Compiled
 from kvplan.dsl.library import Library, load
 
 EXAMPLES = ROOT / "examples" / "models"
@@ -32,8 +31,7 @@ def library() -> Library:
 @cache
 def scaled(model: str, prefill: str, decode: str) -> Compiled:
     """A pair of sides of a model with few layers and short vectors."""
-    small = shrunk(library(), library().model(model))
-    return compile_bound(bind(library(), small, prefill), bind(library(), small, decode))
+    return shrink.compiled(library(), shrink.shrunk(library(), library().model(model)), prefill, decode)
 
 
 def ready(made: Compiled) -> tuple[RequestShare, DemoMemory, DemoMemory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.layouts.shrink import compiled, thinned
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
@@ -38,7 +39,9 @@ def library() -> Library:
 
 @pytest.mark.parametrize(("model", "prefill", "decode"), PAIRS)
 def test_it_runs(library: Library, model: str, prefill: str, decode: str) -> None:
-    made = compile_pair(library, model, f"engine=custom,{prefill}", f"engine=custom,{decode}")
+    found = library.model(model)
+    small = found if "layers=" in prefill else thinned(found)
+    made = compiled(library, small, f"engine=custom,{prefill}", f"engine=custom,{decode}")
     request = sample_request(made.prefill, made.decode, (3, 60), seed=3)
     report = simulate(made.plan, made.prefill, made.decode, copies(made.plan, request), request)
     assert report.right, report.text()

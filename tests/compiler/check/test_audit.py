@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import pytest
 from hypothesis import given, note, settings
+from tests.layouts import shrink
 from tests.paths import ROOT
 from tests.random_sides.draw import Case, cases
 from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import ask, block_table
 
-from kvplan.compiler.api import Compiled, compile_bound, compile_pair
+from kvplan.compiler.api import Compiled, compile_bound
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.audit.audit import Survey, apply, audit, fill, survey, verdict
 from kvplan.compiler.check.audit.verdict import Verdict
@@ -205,9 +205,10 @@ MODELS = [
 ]
 
 
-@lru_cache(maxsize=1)
 def compiled(model: str, prefill: str, decode: str) -> Compiled:
-    return compile_pair(load(), model, prefill, decode)
+    """A pair of sides of a model with few of its layers."""
+    library = load()
+    return shrink.compiled(library, shrink.thinned(library.model(model)), prefill, decode)
 
 
 def joined(made: list[Copy]) -> list[Copy]:
@@ -310,7 +311,7 @@ def test_whatever_a_plan_copies_is_right_and_a_copy_less_is_not(case: Case) -> N
 
 def test_unlike_types_are_refused() -> None:
     made = compiled("llama-3.1-8b", "tp=1", "tp=1")
-    other = compile_pair(load(), "llama-3.1-8b", "tp=1,kv_dtype=fp8", "tp=1,kv_dtype=fp8").decode
+    other = compiled("llama-3.1-8b", "tp=1,kv_dtype=fp8", "tp=1,kv_dtype=fp8").decode
     with pytest.raises(Refused, match="C134"):
         audit(made.prefill, other, sample_request(made.prefill, other, (0, 20)), [])
 
