@@ -130,7 +130,7 @@ def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemo
     line.say(
         MovedReport(
             job.share.number,
-            sum(part.member.reads for part in moved.parts),
+            sum(part.connection.reads for part in moved.parts),
             posted,
             moved.requests,
             connect,

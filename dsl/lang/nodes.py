@@ -28,6 +28,8 @@ class SizeSet:
 
 @dataclass(frozen=True, slots=True)
 class Number:
+    """A whole number."""
+
     value: int
     span: SourceSpan
 
@@ -42,6 +44,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Name:
+    """A name: of a parameter, an option, a derived value."""
+
     id: str
     span: SourceSpan
 
@@ -111,6 +115,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
+    """A loop over an axis around what is repeated."""
+
     axis: Axis
     body: tuple[Item, ...]
     span: SourceSpan
@@ -126,12 +132,16 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Pad:
+    """`size` bytes that nothing uses."""
+
     size: Expr
     span: SourceSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Align:
+    """Padding up to a multiple of `size` bytes."""
+
     size: Expr
     span: SourceSpan
 

@@ -37,6 +37,8 @@ class YamlScalar:
 
 @dataclass(frozen=True, slots=True)
 class YamlEntry:
+    """A key of a mapping and its value."""
+
     key: YamlScalar
     value: Tree
 
@@ -54,6 +56,8 @@ class YamlTable:
 
 @dataclass(frozen=True, slots=True)
 class YamlList:
+    """A list, in the order written."""
+
     items: tuple[Tree, ...]
     span: SourceSpan
 

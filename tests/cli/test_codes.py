@@ -7,6 +7,7 @@ import re
 from tests.paths import ROOT, TESTS
 
 from kvplan.cli.codes import LAYOUTS, all_codes, written
+from kvplan.plan.errors import RequestFault
 
 CODE = re.compile(r'"([A-Z]\d{3})"')
 RAISED = {
@@ -14,7 +15,7 @@ RAISED = {
     for folder in ("dsl", "compiler", "cli")
     for path in (ROOT / folder).rglob("*.py")
     for code in CODE.findall(path.read_text())
-}
+} | {fault.value for fault in RequestFault}
 
 
 def test_every_code_that_is_raised_is_written_about_and_no_other() -> None:

@@ -61,7 +61,7 @@ def test_simulate_goes_on_after_a_refusal() -> None:
     said = run(*words)
     assert said.exit_code == 3
     assert "tp=3 -> tp=1" in said.stderr
-    assert "tp=1 -> tp=1\n  tokens 3:100: compared" in said.stdout
+    assert "tp=1 -> tp=1\n  tokens 3:100: OK: " in said.stdout
     answer = json.loads(run(*words, "--format", "json").stdout)
     assert answer["llama-3.1-8b: tp=3 -> tp=1"]["error"] == answer["error"]
     assert answer["llama-3.1-8b: tp=1 -> tp=1"]["right"]

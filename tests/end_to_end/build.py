@@ -152,7 +152,8 @@ def _spread(made: BoundSide, case: Case, word: str) -> BoundSide:
     """Blocks further apart than a page: by a number, by what a whole row of planes takes, or so that groups overlay."""
     padding, (_, ratio) = case[f"{word} padding"], BLOCKS[case[f"{word} block"]]
     if padding == "fused row":
-        return replace(made, caches=tuple(replace(c, stride=Stride(parse_expr("row"), {})) for c in made.caches))
+        stride = Stride(parse_expr("block_bytes"), {})
+        return replace(made, caches=tuple(replace(cache, stride=stride) for cache in made.caches))
     if padding not in ("stride", "overlaid"):
         return made
     every = [p for w in made.workers for p in planes(made, w).values()]

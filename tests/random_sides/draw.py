@@ -277,6 +277,7 @@ def overlaid(plain: BoundSide) -> BoundSide:
 def spread(random: Random, plain: BoundSide, c: BoundCache) -> BoundCache:
     """The cache with blocks further apart than a page is long, sometimes, by a number or by the row of its worker."""
     if random.random() < 0.15:
-        return replace(c, stride=Stride(parse_expr(f"(row + {random.choice((1, 8, 64))} - 1) // 8 * 8 + 8"), {}))
+        gap = random.choice((1, 8, 64))
+        return replace(c, stride=Stride(parse_expr(f"(block_bytes + {gap} - 1) // 8 * 8 + 8"), {}))
     pages = [p.page for w in plain.workers for p in planes(plain, w).values() if p.cache == c.name]
     return replace(c, stride=fixed(max(pages) + random.choice((0, 8)))) if random.random() < 0.3 else c
