@@ -4,18 +4,22 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
-PYTEST_ARGS ?= -n 2 -q
+PYTEST_ARGS ?= -n 3 --dist loadgroup -q
 
-.PHONY: help demo test lint bench soak faults full goldens fmt install clean
+.PHONY: help demo test test-all lint bench soak faults full goldens fmt install clean
 
 help:  ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(VENV)/.core $(VENV)/.nixl  ## compile two plans, move a request between processes, check every byte (ARGS='--transport memory')
 	@$(BIN)/kvplan demo $(ARGS)
 
 test: lint  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
+	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+
+test-all: lint  ## all of that and what takes longer: whole models, every engine, every fault, a soak
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(MAKE) full faults soak
 
 lint: $(TEST_SETS)  ## linters and type checks only
 	$(BIN)/ruff check .

@@ -65,11 +65,12 @@ def compile_options(function: F) -> F:
     @click.option("--strategy", metavar="NAME", help="How bytes travel: direct.")
     @wraps(function)
     def wrapped(*args: Any, elect: str | None, strategy: str | None, **rest: Any) -> Any:
-        from kvplan.compiler.api import settled
-
         given = {"elect": elect, "strategy": strategy}
         options = {name: value for name, value in given.items() if value is not None}
-        settled(options)
+        if options:
+            from kvplan.compiler.api import settled
+
+            settled(options)
         return function(*args, options=options, **rest)
 
     return cast(F, wrapped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import logging
 import os
 import sys
@@ -40,12 +41,22 @@ def api() -> Any:
     tried = list[str]()
     # Its logger takes stdout as it is now.
     with redirect_stdout(sys.stderr):
-        module = next((found for name in MODULES if (found := _usable(name, tried)) is not None), None)
+        module = next((found for name in _candidates() if (found := _usable(name, tried)) is not None), None)
     if module is None:
         raise NixlMissingError(f"no NIXL 1.5 or newer: pip install 'kvplan[nixl]' on Linux; tried {'; '.join(tried)}")
     logging.getLogger("nixl").setLevel(logging.WARNING)
     logs.off_stdout("nixl")
     return module
+
+
+def _candidates() -> tuple[str, ...]:
+    """The modules to try, the first that can be used is taken.
+
+    The first of MODULES chooses a backend by the CUDA that it finds, and imports torch, which takes a second, where
+    that is a CPU's. With one backend installed there is nothing to choose.
+    """
+    backends = [name for name in MODULES[1:] if importlib.util.find_spec(name.partition(".")[0])]
+    return tuple(dict.fromkeys((*backends, *MODULES))) if len(backends) == 1 else MODULES
 
 
 def _usable(name: str, tried: list[str]) -> Any:
