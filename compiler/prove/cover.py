@@ -1,4 +1,10 @@
-"""Cover: boxes of coordinates as products of per-axis sets. Equal volumes and no overlap mean: each exactly once."""
+"""Exact cover: boxes of coordinates as products of per-axis sets. Equal volumes and no overlap mean: each exactly once.
+
+The argument is that of tilings: finite sets that lie in a whole, share no element and have as many elements together as
+the whole partition it. Sets of integers in general need a library for it (S. Verdoolaege, "isl: An integer set library
+for the polyhedral model", ICMS 2010); for products of sets on each axis bit masks do, as two products share an element
+exactly where they do on every axis.
+"""
 
 from __future__ import annotations
 
