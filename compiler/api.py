@@ -125,7 +125,7 @@ def _plan(
     prefill: PlacedSide, decode: PlacedSide, options: Mapping[str, str], skipped: tuple[str, ...], title: str
 ) -> Plan:
     chosen = elections(prefill.side, decode.side, options["elect"])
-    sides_of = [replace(side, digest=digest.side(side)) for side in (plan_side(prefill), plan_side(decode))]
+    sides_of = plan_side(prefill), plan_side(decode)
     plan = Plan(
         FORMAT,
         title,

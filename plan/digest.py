@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan, Side
@@ -86,5 +87,10 @@ def check(value: Plan) -> None:
 def _object(value: object) -> dict[str, object]:
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"no digest of a {type(value).__name__}")
-    found = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "match"}
-    return {f.name: found[f.name] for f in fields(value) if f.name in found and found[f.name] != f.default}
+    return {name: found for name, default in _fields(type(value)) if (found := getattr(value, name)) != default}
+
+
+@cache
+def _fields(cls: type) -> tuple[tuple[str, object], ...]:
+    """The fields of a class that count, with their defaults."""
+    return tuple((field.name, field.default) for field in fields(cls) if field.name != "match")
