@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from tests.end_to_end.pairwise import Setting, covering
 
@@ -84,9 +85,10 @@ def clash(one: Setting, other: Setting) -> bool:
     return (name, other) == ("order", (f"{side} groups", "halves")) and one[1] in INSIDE
 
 
-def cases() -> list[Case]:
+@cache
+def cases() -> tuple[Case, ...]:
     """The cases in which every two values meet."""
-    return [Case(n, tuple(case.items())) for n, case in enumerate(covering(DIMENSIONS, clash))]
+    return tuple(Case(n, tuple(case.items())) for n, case in enumerate(covering(DIMENSIONS, clash)))
 
 
 def plain(number: int = 0, **changed: str) -> Case:

@@ -32,16 +32,13 @@ def covering(dimensions: Dimensions, clash: Clash) -> list[dict[str, str]]:
 
 def _completed(dimensions: Dimensions, clash: Clash, left: Mapping[Pair, None], begin: Pair) -> dict[str, str]:
     """The case that begins with a pair; every other dimension takes what meets the most pairs still left."""
-    chosen = dict(begin)
+    chosen, rank = dict(begin), {name: number for number, name in enumerate(dimensions)}
     sizes = sorted(dimensions, key=lambda name: -len(dimensions[name]))
     for name in (n for n in sizes if n not in chosen):
-        free = [
-            v for v in dimensions[name] if not any(clash(*_ordered(dimensions, (name, v), s)) for s in chosen.items())
-        ]
-        chosen[name] = max(free, key=lambda v: sum(_ordered(dimensions, (name, v), s) in left for s in chosen.items()))
+        free = [v for v in dimensions[name] if not any(clash(*_ordered(rank, (name, v), s)) for s in chosen.items())]
+        chosen[name] = max(free, key=lambda v: sum(_ordered(rank, (name, v), s) in left for s in chosen.items()))
     return {name: chosen[name] for name in dimensions}
 
 
-def _ordered(dimensions: Dimensions, one: Setting, other: Setting) -> Pair:
-    names = list(dimensions)
-    return (one, other) if names.index(one[0]) < names.index(other[0]) else (other, one)
+def _ordered(rank: Mapping[str, int], one: Setting, other: Setting) -> Pair:
+    return (one, other) if rank[one[0]] < rank[other[0]] else (other, one)
