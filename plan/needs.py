@@ -1,7 +1,7 @@
 """Which tokens of a request a reader needs: the one rule, in whole rows of tokens, and what it asks of a ring.
 
-The match functions of a plan write the same rule out as arithmetic; the second opinion, the checksums and the demo have
-rules of their own, on purpose.
+The match functions of a plan write the same rule out as arithmetic; the second opinion and the checksums
+have rules of their own, on purpose.
 """
 
 from __future__ import annotations

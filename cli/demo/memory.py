@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.plan import planes as names
-from kvplan.plan.types import Blocks, Group, Worker
+from kvplan.plan.block_tables import Tables, blocks
+from kvplan.plan.types import Group, Worker
 
 Bytes = npt.NDArray[np.uint8]
 SPARE = 1
@@ -29,8 +30,11 @@ class DemoMemory:
         return DemoMemory(arenas, planes)
 
 
-def allocate(worker: Worker, groups: tuple[Group, ...], tables: Mapping[str, Blocks], seed: int) -> DemoMemory:
-    """Memory full of noise for every plane of `worker`, with as many blocks as `tables` need and a few more."""
+def allocate(worker: Worker, groups: tuple[Group, ...], tables: Tables, seed: int) -> DemoMemory:
+    """Memory full of noise for every plane of `worker`, with as many blocks as `tables` need and a few more.
+
+    The planes of every group lie one behind the other, all groups from byte 0 of the arena.
+    """
     by_name = {group.name: group for group in groups}
     slots: dict[tuple[int, int], dict[str, list[names.Plane]]] = {}
     for plane in names.planes(worker):
@@ -39,24 +43,16 @@ def allocate(worker: Worker, groups: tuple[Group, ...], tables: Mapping[str, Blo
     arenas: list[Bytes] = []
     planes: dict[str, Bytes] = {}
     for number, ((arena, size), members) in enumerate(slots.items()):
-        blocks = _blocks([group for group in groups if group.arena == arena], tables)
-        room = max(map(len, members.values())) * blocks * size
+        ids = [blocks(tables[group.name]).ids for group in groups if group.arena == arena]
+        plane_size = (1 + SPARE + max(int(dealt.max(initial=0)) for dealt in ids)) * size
+        room = max(map(len, members.values())) * plane_size
         arenas.append(np.random.default_rng([seed, number]).integers(0, 256, room, np.uint8))
-        planes |= _views(arenas[-1], list(members.values()), blocks * size)
+        planes |= {
+            plane.name: part.reshape(-1, plane.stride)
+            for group in members.values()
+            for plane, part in zip(group, arenas[-1].reshape(-1, plane_size), strict=False)
+        }
     return DemoMemory(tuple(arenas), planes)
-
-
-def _views(arena: Bytes, members: list[list[names.Plane]], size: int) -> dict[str, Bytes]:
-    """The planes of every group one behind the other, all groups from byte 0 of the arena."""
-    return {
-        plane.name: arena[index * size : (index + 1) * size].reshape(-1, plane.stride)
-        for group in members
-        for index, plane in enumerate(group)
-    }
-
-
-def _blocks(groups: list[Group], tables: Mapping[str, Blocks]) -> int:
-    return 1 + SPARE + max(int(tables[group.name].ids.max(initial=0)) for group in groups)
 
 
 def _moved(view: Bytes, old: tuple[Bytes, ...], new: tuple[Bytes, ...]) -> Bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo.processes import ProcessError, Processes, WorkerHandle
-from kvplan.cli.demo.rows import RequestShare
+from kvplan.cli.demo.requests import RequestShare
 from kvplan.cli.demo.show import FetchReport
 from kvplan.cli.demo.worker import DemoJob, fetch, serve
 
@@ -34,17 +34,16 @@ def run(
     Raises CrewError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
     """
     hub = _hub() if transport == "memory" else None
-    theirs, ours = demo_asked.shares(compiled, demo_asked.ranges(compiled))
-    request, left = demo_asked.request("demo", theirs[0], ours[0]), until - time.monotonic()
-    who = engines()
+    prefill_shares, decode_shares = demo_asked.shares(compiled)
+    left, who = until - time.monotonic(), engines()
     with Processes(threads=hub is not None) as crew:
 
         def start(name: str, work: Callable[..., None], share: RequestShare) -> WorkerHandle:
-            job = DemoJob(str(plan), share, request, left, *who[name])
+            job = DemoJob(str(plan), share, left, *who[name])
             return crew.start(f"{name} worker {share.number}", work, job, hub)
 
-        prefill = [start("prefill", serve, share) for share in theirs]
-        decode = [start("decode", fetch, share) for share in ours]
+        prefill = [start("prefill", serve, share) for share in prefill_shares]
+        decode = [start("decode", fetch, share) for share in decode_shares]
         outcomes = _moved(prefill, decode, until, advance)
         for member in prefill:
             _complete(member, member.hear(min(until, time.monotonic() + NOTIFIED)))

@@ -12,7 +12,7 @@ from kvplan.plan.types import CONTEXT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kvplan.cli.demo.rows import Ranges
+    from kvplan.cli.demo.requests import Ranges
     from kvplan.cli.demo.worker import MovedReport
 
 HEAD, READS = 60, 6

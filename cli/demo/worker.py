@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.demo.memory import DemoMemory, allocate
 from kvplan.cli.demo.processes import WorkerPipe
-from kvplan.cli.demo.rows import RequestShare
+from kvplan.cli.demo.requests import RequestShare
 
 if TYPE_CHECKING:
     from kvplan.plan.request import Request
@@ -23,21 +23,20 @@ PAUSE, SHORTEST = 0.002, 1.0
 
 @dataclass(frozen=True, slots=True)
 class DemoJob:
-    """One worker's part: the plan file, its share, the request that all agree on, seconds before giving up.
+    """One worker's part: the plan file, its share of the request, seconds before giving up.
 
     `identity` and `keys` are those of its engine, the same for all its workers.
     """
 
     plan: str
     share: RequestShare
-    request: Request
     seconds: float
     identity: Identity
     keys: Keys
 
     def asking(self, name: str) -> Request:
         """The request under a name of its own."""
-        return replace(self.request, id=name)
+        return replace(self.share.request, id=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ class MovedReport:
 
 def serve(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
     """A prefill worker: fill, register, hold what is asked for; tell which requests were not done in the end."""
-    from kvplan.cli.demo.content import stamp
-    from kvplan.cli.demo.rows import held
+    from kvplan.cli.demo.content import held, stamp
     from kvplan.runtime import PrefillWorker, load_plan, views
 
     plan = load_plan(job.plan)
@@ -86,7 +84,7 @@ def hold(plan: Plan, worker: PrefillWorker, job: DemoJob) -> set[str]:
 
     held = set(REQUESTS) if expected(plan, worker.worker) else set()
     for request in held:
-        worker.hold(request, job.request.prefill)
+        worker.hold(request, job.share.tables)
     return held
 
 
@@ -115,7 +113,7 @@ def fetch(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
 
 def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemory) -> None:
     """Say that this worker is ready, what it checked after the first transfer, and how both of them went."""
-    from kvplan.cli.demo.check import check
+    from kvplan.cli.demo.content import check
 
     before = memory.copy()
     line.say("ready")
@@ -127,18 +125,8 @@ def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemo
     wanted, began = job.asking("again"), time.monotonic()
     again, moved = timed(lambda: worker.submit(wanted, job.seconds).wait())
     posted = moved.requests if moved.posted is None else moved.posted
-    line.say(
-        MovedReport(
-            job.share.number,
-            sum(part.connection.reads for part in moved.parts),
-            posted,
-            moved.requests,
-            connect,
-            first,
-            again,
-            began,
-        )
-    )
+    sources = sum(part.connection.reads for part in moved.parts)
+    line.say(MovedReport(job.share.number, sources, posted, moved.requests, connect, first, again, began))
 
 
 def noise(side: Side, share: RequestShare, seed: int) -> DemoMemory:

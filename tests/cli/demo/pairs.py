@@ -11,9 +11,9 @@ from tests.paths import ROOT
 
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo import run as demo_run
-from kvplan.cli.demo.content import stamp
+from kvplan.cli.demo.content import arrived, stamp
 from kvplan.cli.demo.memory import DemoMemory
-from kvplan.cli.demo.rows import RequestShare, arrived
+from kvplan.cli.demo.requests import RequestShare
 from kvplan.cli.demo.show import FetchReport
 from kvplan.cli.demo.worker import noise
 from kvplan.compiler.api import Compiled
@@ -36,7 +36,7 @@ def scaled(model: str, prefill: str, decode: str) -> Compiled:
 
 def ready(made: Compiled) -> tuple[RequestShare, DemoMemory, DemoMemory]:
     """The share of decode worker 0, its memory as it must be after a transfer, and as it was before."""
-    _, (share, *_) = demo_asked.shares(made, demo_asked.ranges(made))
+    _, (share, *_) = demo_asked.shares(made)
     before = noise(made.plan.decode, share, seed=3)
     memory = before.copy()
     stamp(share, arrived, memory.planes)

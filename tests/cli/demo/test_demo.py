@@ -14,10 +14,11 @@ from tests.cli.demo.pairs import SECONDS, library, moved, ready, scaled
 from kvplan.cli.commands.demo import command, compiled, shipped
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo import run as demo_run
-from kvplan.cli.demo.check import WrongBytesError, check, padding
+from kvplan.cli.demo.content import WrongBytesError, check, padding
 from kvplan.cli.demo.processes import ProcessError
 from kvplan.compiler.api import Compiled, compile_pair
 from kvplan.compiler.check import oracle
+from kvplan.plan.block_tables import blocks
 
 NIXL = any(importlib.util.find_spec(name) for name in ("nixl", "nixl_cu12", "nixl_cu13", "nixl_rocm", "rixl"))
 needs_nixl = pytest.mark.skipif(not NIXL, reason="NIXL is not installed")
@@ -73,13 +74,11 @@ def test_memory_as_it_must_be_passes(hybrid: Compiled) -> None:
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_one_wrong_byte_anywhere_is_found(hybrid: Compiled, place: str) -> None:
     share, memory, before = ready(hybrid)
-    for group, table in share.tables.items():
+    for group, ids in ((name, blocks(table).ids) for name, table in share.tables.items()):
         plane = next(
             p for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == group
         )
-        block = int(table.ids[0]) * plane.group.ratio + (
-            plane.group.ratio - 1 if place == "last" else 2 % plane.group.ratio
-        )
+        block = int(ids[0]) * plane.group.ratio + (plane.group.ratio - 1 if place == "last" else 2 % plane.group.ratio)
         byte = np.flatnonzero(~padding(plane))[-1 if place == "last" else 0]
         wrong = memory.copy()
         wrong.planes[plane.name][block, byte] ^= 1
@@ -93,15 +92,15 @@ def test_a_byte_before_the_first_token_may_not_be_written(hybrid: Compiled) -> N
     name = next(
         p.name for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == group.name
     )
-    assert share.asked[group.length][0] % group.kernel
-    memory.planes[name][int(share.tables[group.name].ids[0]) * group.ratio, 0] ^= 1
+    assert share.request.range_of(group)[0] % group.kernel
+    memory.planes[name][int(blocks(share.tables[group.name]).ids[0]) * group.ratio, 0] ^= 1
     with pytest.raises(WrongBytesError, match=name):
         check(share, memory, before)
 
 
 def test_a_block_that_was_not_dealt_may_not_be_written(hybrid: Compiled) -> None:
     share, memory, before = ready(hybrid)
-    used = np.concatenate([table.ids for table in share.tables.values()])
+    used = np.concatenate([blocks(table).ids for table in share.tables.values()])
     state = next(group for group in hybrid.decode.groups if group.store == "state")
     plane = next(
         p for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == state.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +12,15 @@ import pytest
 from tests.cli.demo.pairs import moved, ready, scaled
 
 from kvplan.cli.demo import requests as demo_asked
-from kvplan.cli.demo.check import WrongBytesError, check
-from kvplan.cli.demo.content import stamp
+from kvplan.cli.demo.content import WrongBytesError, arrived, check, stamp
 from kvplan.cli.demo.memory import DemoMemory
 from kvplan.cli.demo.processes import ProcessError
-from kvplan.cli.demo.rows import Ints, RequestShare, Rule, arrived
+from kvplan.cli.demo.requests import RequestShare
 from kvplan.compiler.api import Compiled
-from kvplan.compiler.bound import BoundCache, BoundSide
-from kvplan.compiler.check.oracle import planes
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.check.labels import NeededTokens
+from kvplan.compiler.check.oracle import OraclePlane, planes
+from kvplan.compiler.check.pages import needed
 from kvplan.plan.types import ALL, CONTEXT, Needs
 
 PACKED = "order=BLHNC,block=256"
@@ -87,24 +88,21 @@ def test_a_block_of_any_cache_that_never_came_is_found(made: Compiled) -> None:
             right.planes[name][block] = came
 
 
-def unneeded(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
+def unneeded(share: RequestShare, plane: OraclePlane) -> NeededTokens:
     """What a plan that knows nothing of windows would move."""
-    return arrived(share, replace(cache, needs=ALL), unit)
+    return replace(needed(share.decode, plane, share.request), needs=ALL)
 
 
-def unfinished(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
+def unfinished(share: RequestShare, plane: OraclePlane) -> NeededTokens:
     """What a plan that moves rows which are not full yet would move."""
-    first, end = share.asked[cache.length]
-    return arrived(replace(share, asked={**share.asked, cache.length: (first, end + unit - 1)}), cache, unit)
+    need, rows = needed(share.decode, plane, share.request), {field.tensor.tokens_per_row for field in plane.fields}
+    return replace(need, end=need.end + max(rows) - 1)
 
 
-def other_length(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
+def other_length(share: RequestShare, plane: OraclePlane) -> NeededTokens:
     """What a plan that counts all caches in tokens of the context would move."""
-    return arrived(share, replace(cache, length=CONTEXT), unit)
-
-
-def skipped(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
-    return arrived(replace(share, skipped=frozenset()), cache, unit)
+    first, end = share.request.tokens
+    return replace(needed(share.decode, plane, share.request), first=first, end=end)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +113,14 @@ def skipped(share: RequestShare, cache: BoundCache, unit: int) -> Ints:
         ("ring", unneeded, "keys|scores|tail"),
         ("rows", unfinished, "few|many|indexer"),
         ("length", other_length, "cross"),
-        ("skipped", skipped, "draft"),
+        ("skipped", arrived, "draft"),
     ],
 )
-def test_more_than_what_is_needed_is_found(sort: str, rule: Rule, plane: str) -> None:
+def test_more_than_what_is_needed_is_found(
+    sort: str, rule: Callable[[RequestShare, OraclePlane], NeededTokens], plane: str
+) -> None:
     share, right, before = ready(scaled(*SORTS[sort]))
-    stamp(share, rule, right.planes)
+    stamp(replace(share, skipped=frozenset()), rule, right.planes)
     with pytest.raises(WrongBytesError, match=f"plane ({plane})"):
         check(share, right, before)
 
