@@ -39,16 +39,12 @@ def usage_as_json(words: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
-        if not _asks_for_json(words):
+        if "--format=json" not in words and ("--format", "json") not in pairwise(words):
             raise
         path = error.ctx.command_path if error.ctx else "kvplan"
         told = {"code": "S023", "message": error.format_message(), "help": f"try: {path} --help"}
         click.echo(json.dumps({"error": told}, indent=2))
         sys.exit(BAD_INPUT)
-
-
-def _asks_for_json(words: Sequence[str]) -> bool:
-    return "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def exit_code(error: Exception) -> int:

@@ -240,7 +240,7 @@ def _put(library: Library, path: Path) -> None:
     names = names_in(path) if file_type == "model" else (path.stem,)
     for name in names:
         other = known.get(name)
-        if other is not None and not _same(other, path):
+        if other is not None and other.resolve() != path.resolve() and other.read_bytes() != path.read_bytes():
             note = f"the other one is in {shown(other)}"
             at = place(open_document(path).root, name) if file_type == "model" else _name_span(path, file_type)
             message = f"{file_type} '{name}' is given twice"
@@ -255,10 +255,6 @@ def _file_type(path: Path) -> str:
     if file_type is None:
         raise DslError(*document.errors, *sink.errors)
     return file_type
-
-
-def _same(path: Path, other: Path) -> bool:
-    return path.resolve() == other.resolve() or path.read_bytes() == other.read_bytes()
 
 
 def _name_span(path: Path, file_type: str) -> SourceSpan:

@@ -14,7 +14,7 @@ from kvplan.cli import errors as failure
 from kvplan.cli.options import format_option, layouts_option, library, side_options
 
 if TYPE_CHECKING:
-    from kvplan.compiler.check.audit.verdict import Verdict
+    pass
 
 
 class InputFile(click.File):
@@ -50,14 +50,6 @@ def command(
 
     Executed on labels, with no plan: every needed byte has to be written once, from its own coordinate.
     """
-    said = _judged(model, prefill, decode, request.read(), copies.read(), limit, layouts)
-    click.echo(json.dumps({**dataclasses.asdict(said), "right": said.right}) if form == "json" else said.text())
-    sys.exit(0 if said.right else failure.WRONG)
-
-
-def _judged(
-    model: str, prefill: str, decode: str, request: str, copies: str, limit: int, layouts: tuple[Path, ...]
-) -> Verdict:
     from kvplan.compiler.bind.bind import bind
     from kvplan.compiler.check.audit.audit import audit
     from kvplan.compiler.check.copy_list import parse_text as parse_copies
@@ -65,4 +57,6 @@ def _judged(
 
     found, name = library(model, layouts)
     here, there = (bind(found, found.model(name), text) for text in (prefill, decode))
-    return audit(here, there, parse_text(request), parse_copies(copies), limit)
+    said = audit(here, there, parse_text(request.read()), parse_copies(copies.read()), limit)
+    click.echo(json.dumps({**dataclasses.asdict(said), "right": said.right}) if form == "json" else said.text())
+    sys.exit(0 if said.right else failure.WRONG)

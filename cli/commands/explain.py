@@ -44,15 +44,11 @@ def command(
     """
     said = _explain(what, prefill, decode, worker, options, layouts)
     if worker is not None and "landing" not in said:
-        raise _no_landing(worker)
+        from kvplan.compiler.errors import BadInput
+
+        raise BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
     show = explain_text.text(said)
     click.echo(json.dumps(said, indent=2) if form == "json" else show)
-
-
-def _no_landing(worker: int) -> Exception:
-    from kvplan.compiler.errors import BadInput
-
-    return BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
 
 
 def _alone(why: str, prefill: str | None, decode: str | None, options: Mapping[str, str]) -> None:

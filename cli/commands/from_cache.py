@@ -34,19 +34,15 @@ def command(dump: TextIO, model: str | None, side: str, out: Path | None, layout
 
     read = read_dump(dump.read())
     if out is not None:
-        _alone(model, side)
+        # Refuse what says nothing where a layout is written. Raises UsageError.
+        words = [f"{name} {value}" for name, value in (("--model", model), ("--side", side)) if value]
+        if words:
+            raise click.UsageError(f"-o writes what the dump says: leave out {' '.join(words)}")
         _write(read, out, layouts, form)
         return
     text, found = _compared(read, model, side, layouts)
     click.echo(_json(text, found) if form == "json" else _text(read, text, found))
     sys.exit(WRONG if found else 0)
-
-
-def _alone(model: str | None, side: str) -> None:
-    """Refuse what says nothing where a layout is written. Raises UsageError."""
-    words = [f"{name} {value}" for name, value in (("--model", model), ("--side", side)) if value]
-    if words:
-        raise click.UsageError(f"-o writes what the dump says: leave out {' '.join(words)}")
 
 
 def _compared(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -> tuple[str, tuple[Difference, ...]]:

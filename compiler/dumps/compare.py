@@ -62,7 +62,14 @@ def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
     worker = worker_of(dump, side)
     found = pieces(side, worker)
     pairs = matched(dump, found)
-    alone = _alone(dump, found, pairs)
+    dumped = {layer.name for layer, _ in pairs}
+    here = {(piece.name, piece.layer) for _, piece in pairs}
+    left = [layer for layer in dump.layers if layer.name not in dumped]
+    missing = [piece for piece in found if (piece.name, piece.layer) not in here]
+    alone = [
+        *(Difference("", f"layer {x.layer}", f"{x.bytes} bytes a page", NONE, (x.name,)) for x in left),
+        *(Difference(x.name, "layers", NONE, "stored", (f"layer {x.layer}",)) for x in missing),
+    ]
     unlike = [d for pair in pairs for d in _unlike(dump, *pair)]
     return tuple(_together([*alone, *_sharing(dump, found, pairs), *unlike, *_inside(pairs)]))
 
@@ -106,17 +113,6 @@ def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differe
         return []
     what = "parts of a state" if piece.facts["store"] == "state" else "parts of a row"
     return [Difference(piece.name, what, arrays_text(found), fields_text(piece.fields), (layer.name,))]
-
-
-def _alone(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match]) -> list[Difference]:
-    dumped = {layer.name for layer, _ in pairs}
-    here = {(piece.name, piece.layer) for _, piece in pairs}
-    left = [layer for layer in dump.layers if layer.name not in dumped]
-    missing = [piece for piece in found if (piece.name, piece.layer) not in here]
-    return [
-        *(Difference("", f"layer {x.layer}", f"{x.bytes} bytes a page", NONE, (x.name,)) for x in left),
-        *(Difference(x.name, "layers", NONE, "stored", (f"layer {x.layer}",)) for x in missing),
-    ]
 
 
 def _sharing(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match]) -> list[Difference]:

@@ -132,13 +132,9 @@ def facts_of(dump: Dump, layer: DumpedLayer) -> dict[str, int | str]:
     blocks = layer.counts[BLOCK]
     ratio: int | str = blocks // dump.blocks if blocks % dump.blocks == 0 else f"{blocks} of {dump.blocks} blocks"
     strides = {"kernel blocks of a block": ratio, "bytes between blocks": layer.steps[BLOCK], PAGE: layer.bytes}
-    return {**paged, **strides, "bytes of an element": layer.size, **_dumped_axes(layer)}
-
-
-def _dumped_axes(layer: DumpedLayer) -> dict[str, int | str]:
     found: dict[str, int | str] = {}
     for axis in (axis for axis in (HEAD, TOKEN) if axis in layer.counts):
         found[f"{axis}s"] = count = layer.counts[axis]
         apart = layer.steps[axis] >= layer.counts[BLOCK] * layer.steps[BLOCK]
         found |= {_between(axis): APART if apart else layer.steps[axis]} if count > 1 else {}
-    return found
+    return {**paged, **strides, "bytes of an element": layer.size, **found}

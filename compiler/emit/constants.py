@@ -29,7 +29,9 @@ class Constants:
     def shown(self, value: object) -> Value:
         """`value` with every dataclass as a call and every hoisted value as its name."""
         if isinstance(value, tuple):
-            return self._tuple(value)
+            if value and all(type(item) is int for item in value):
+                return NameRef(self.ints[value]) if value in self.ints else numbers(value)
+            return tuple(self.shown(item) for item in value)
         if is_dataclass(value) and not isinstance(value, type):
             return self.call(value)
         return value
@@ -41,7 +43,7 @@ class Constants:
         items = [
             (f.name, self._field(kind, f.name, getattr(value, f.name)))
             for f in every
-            if _given(f.default, value, f.name)
+            if getattr(value, f.name) != f.default
         ]
         aligned = takewhile(lambda both: both[0][0] == both[1].name, zip(items, every, strict=False))
         bare = min(BARE.get(kind, len(every)), len(list(aligned)))
@@ -50,11 +52,6 @@ class Constants:
     def _field(self, kind: type, name: str, value: object) -> Value:
         names = self.fields.get((kind, name))
         return NameRef(names[value]) if names and value in names else self.shown(value)
-
-    def _tuple(self, value: tuple[object, ...]) -> Value:
-        if not value or not all(type(item) is int for item in value):
-            return tuple(self.shown(item) for item in value)
-        return NameRef(self.ints[value]) if value in self.ints else numbers(value)
 
 
 def numbers(value: tuple[object, ...]) -> Value:
@@ -161,7 +158,3 @@ def _loops(plan: Plan) -> Iterator[tuple[str, object]]:
 
 def _long(indices: tuple[int, ...]) -> bool:
     return numbers(indices) is indices and len(flat(indices)) > LONG_LIST
-
-
-def _given(default: object, value: object, name: str) -> bool:
-    return bool(getattr(value, name) != default)

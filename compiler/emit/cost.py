@@ -205,17 +205,13 @@ def _requests(found: Ints, ends: _Ends) -> int:
     if not len(found):
         return 0
     found = found[np.lexsort((found[:, rows.D_OFFSET], found[:, rows.D_PLANE]))]
-    end = found[:, rows.BYTES] + _padding(found, ends)
+    # The bytes after each span that may be bridged: those between whole pages where both sides have them alike.
+    prefill = np.array(ends.prefill_planes)[found[:, rows.P_PLANE]]
+    decode = np.array(ends.decode_planes)[found[:, rows.D_PLANE]]
+    whole = (prefill == decode).all(axis=1) & (found[:, rows.BYTES] == decode[:, 1])
+    end = found[:, rows.BYTES] + np.where(whole, decode[:, 0] - decode[:, 1], 0)
     joined = np.ones(len(found) - 1, np.bool_)
     for plane, offset in ((rows.P_PLANE, rows.P_OFFSET), (rows.D_PLANE, rows.D_OFFSET)):
         joined &= found[1:, plane] == found[:-1, plane]
         joined &= found[1:, offset] == found[:-1, offset] + end[:-1]
     return len(found) - int(joined.sum())
-
-
-def _padding(found: Ints, ends: _Ends) -> Ints:
-    """The bytes after each span that may be bridged: those between whole pages where both sides have them alike."""
-    prefill = np.array(ends.prefill_planes)[found[:, rows.P_PLANE]]
-    decode = np.array(ends.decode_planes)[found[:, rows.D_PLANE]]
-    whole = (prefill == decode).all(axis=1) & (found[:, rows.BYTES] == decode[:, 1])
-    return np.where(whole, decode[:, 0] - decode[:, 1], 0)

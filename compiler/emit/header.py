@@ -25,12 +25,15 @@ BEYOND = (
 def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
     """The docstring with its quotes."""
     title = f"{plan.title}: prefill {plan.prefill.key or 'defaults'} -> decode {plan.decode.key or 'defaults'}."
+    given = [f"{note[:1].upper()}{note[1:]}." for note in facts.notes]
+    absent = [f"Not moved, one side does not have it: {', '.join(plan.skipped)}."] if plan.skipped else []
+    lines = [f"Strategy: {facts.strategy}.", BEYOND, *readings(plan), *given, *absent, facts.proved]
     blocks = [
         "\n".join(_wrapped(title)),
         "\n".join([f"Emitted by kvplan from {plan.model}, do not edit:", *_command(command)]),
         *pages(plan),
         "\n".join(moved(facts)),
-        "\n".join(_closing(plan, facts)),
+        "\n".join([part for line in lines for part in _wrapped(line)]),
     ]
     return _quoted("\n\n".join(blocks))
 
@@ -119,13 +122,6 @@ def workers(numbers: tuple[int, ...]) -> str:
     if len(numbers) == 1:
         return f"decode worker {numbers[0]}"
     return f"decode workers {ranges(numbers)}"
-
-
-def _closing(plan: Plan, facts: PlanCost) -> list[str]:
-    given = [f"{note[:1].upper()}{note[1:]}." for note in facts.notes]
-    absent = [f"Not moved, one side does not have it: {', '.join(plan.skipped)}."] if plan.skipped else []
-    lines = [f"Strategy: {facts.strategy}.", BEYOND, *readings(plan), *given, *absent, facts.proved]
-    return [part for line in lines for part in _wrapped(line)]
 
 
 def _wrapped(text: str, first: str = "", rest: str = "") -> list[str]:

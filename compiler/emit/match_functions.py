@@ -36,7 +36,12 @@ def names(pairs: Iterable[Pair]) -> dict[str, str]:
     taken: set[str] = {*HELPERS, "divmod", "tuple", "range", "min", "max"}
     found: dict[str, str] = {}
     for pair in pairs:
-        found[pair.name] = _free(_stem(pair), taken)
+        stem = _stem(pair)
+        name = f"{stem}_" if keyword.iskeyword(stem) or stem in taken else stem
+        count = 2
+        while name in taken:
+            name, count = f"{stem}_{count}", count + 1
+        found[pair.name] = name
         taken.add(found[pair.name])
     return found
 
@@ -71,14 +76,6 @@ def _stem(pair: Pair) -> str:
     groups, _, sort = pair.name.partition(":")
     words = [pair.decode] if pair.prefill == pair.decode else [pair.prefill, pair.decode]
     return "__".join(identifier(word) for word in (*words, *([sort] if groups and sort else [])))
-
-
-def _free(stem: str, taken: set[str]) -> str:
-    name = f"{stem}_" if keyword.iskeyword(stem) or stem in taken else stem
-    count = 2
-    while name in taken:
-        name, count = f"{stem}_{count}", count + 1
-    return name
 
 
 def _number(value: int) -> str:

@@ -37,7 +37,10 @@ def lit(value: Value, indent: int = 0, lead: int = 0, trail: int = 0) -> str:
     if isinstance(value, tuple) and value:
         return _lines("(", [("", item) for item in value], indent)
     if isinstance(value, ConstructorCall) and (value.args or value.kwargs):
-        return _call(value, indent)
+        arguments = _arguments(value)
+        if indent + STEP + len(arguments) <= WIDTH:
+            return f"{value.name}(\n{' ' * (indent + STEP)}{arguments}\n{' ' * indent})"
+        return _lines(f"{value.name}(", _items(value), indent)
     return text
 
 
@@ -83,13 +86,6 @@ def _items(call: ConstructorCall) -> list[tuple[str, Value]]:
 
 def _arguments(call: ConstructorCall) -> str:
     return ", ".join(key + flat(item) for key, item in _items(call))
-
-
-def _call(call: ConstructorCall, indent: int) -> str:
-    arguments = _arguments(call)
-    if indent + STEP + len(arguments) <= WIDTH:
-        return f"{call.name}(\n{' ' * (indent + STEP)}{arguments}\n{' ' * indent})"
-    return _lines(f"{call.name}(", _items(call), indent)
 
 
 def _lines(opening: str, items: list[tuple[str, Value]], indent: int) -> str:

@@ -12,7 +12,7 @@ from kvplan.compiler.words import reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
 from kvplan.plan.planes import planes
-from kvplan.plan.types import Group, Interval, Nest, Plan, Read, Side
+from kvplan.plan.types import Group, Interval, Plan, Read, Side
 
 V = TypeVar("V")
 Key = tuple[str, int]
@@ -156,7 +156,15 @@ def _tables(reads: Iterable[Read]) -> Iterator[tuple[str, str]]:
     for read in reads:
         for name, nests in (("page", read.table.page), ("token", read.table.token)):
             if nests:
-                yield f"{_from(read)} · a {name}", _table(nests)
+                # The spans of a table in short: how many, how long, where the first one lies. Equal
+                # texts mean equal tables.
+                rows = expand_tokens(nests)
+                least, most = int(rows[:, BYTES].min()), int(rows[:, BYTES].max())
+                lengths = f"{least:,} B" if least == most else f"{least:,} to {most:,} B"
+                first = f"{rows[0, P_OFFSET]:,} -> {rows[0, D_OFFSET]:,}"
+                hops = str(sorted({nest.hops for nest in nests} - {()}))
+                tag = sha256(rows.tobytes() + (hops.encode() if hops != "[]" else b"")).hexdigest()[:8]
+                yield f"{_from(read)} · a {name}", f"{len(rows):,} spans of {lengths}, first at {first}, table {tag}"
 
 
 def _gathered(facts: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -179,17 +187,6 @@ def _read(read: Read) -> str:
 def interval(held: Interval) -> str:
     """A half-open interval as a reader counts: `0-3` for [0, 4)."""
     return "none" if held[0] >= held[1] else ranges(range(*held))
-
-
-def _table(nests: tuple[Nest, ...]) -> str:
-    """The spans of a table in short: how many, how long, where the first one lies. Equal texts mean equal tables."""
-    rows = expand_tokens(nests)
-    least, most = int(rows[:, BYTES].min()), int(rows[:, BYTES].max())
-    lengths = f"{least:,} B" if least == most else f"{least:,} to {most:,} B"
-    first = f"{rows[0, P_OFFSET]:,} -> {rows[0, D_OFFSET]:,}"
-    hops = str(sorted({nest.hops for nest in nests} - {()}))
-    tag = sha256(rows.tobytes() + (hops.encode() if hops != "[]" else b"")).hexdigest()[:8]
-    return f"{len(rows):,} spans of {lengths}, first at {first}, table {tag}"
 
 
 def _contract(plan: Plan) -> Found:

@@ -42,27 +42,19 @@ def explode(body: tuple[Tree, ...], start: int, length: int) -> tuple[Box, ...]:
 
 def _node(node: Tree, start: int, length: int) -> list[Box]:
     if isinstance(node, Element):
-        return _cell(node, start, length)
-    return _loop(node, start, length)
-
-
-def _cell(cell: Element, start: int, length: int) -> list[Box]:
-    if start >= cell.size or start + length <= 0:
+        if start >= node.size or start + length <= 0:
+            return []
+        if start > 0 or start + length < node.size:
+            raise ProofFailed("P001", f"a span cuts an element of {node.tensor!r}")
+        return [Box(-start, node.tensor, node.size, (), ())]
+    if not node.step or not node.count:
         return []
-    if start > 0 or start + length < cell.size:
-        raise ProofFailed("P001", f"a span cuts an element of {cell.tensor!r}")
-    return [Box(-start, cell.tensor, cell.size, (), ())]
-
-
-def _loop(loop: BodyLoop, start: int, length: int) -> list[Box]:
-    if not loop.step or not loop.count:
-        return []
-    low, high = max(0, -(-start // loop.step)), min(loop.count, (start + length) // loop.step)
-    first, last = max(0, start // loop.step), min(loop.count - 1, (start + length - 1) // loop.step)
+    low, high = max(0, -(-start // node.step)), min(node.count, (start + length) // node.step)
+    first, last = max(0, start // node.step), min(node.count - 1, (start + length - 1) // node.step)
     if low >= high:
-        return [box for i in range(first, last + 1) for box in _iteration(loop, i, start, length)]
-    whole = [_repeat(box, loop, low, high - low) for box in _iteration(loop, low, start, length)]
-    edges = [box for i in (first, last) if not low <= i < high for box in _iteration(loop, i, start, length)]
+        return [box for i in range(first, last + 1) for box in _iteration(node, i, start, length)]
+    whole = [_repeat(box, node, low, high - low) for box in _iteration(node, low, start, length)]
+    edges = [box for i in (first, last) if not low <= i < high for box in _iteration(node, i, start, length)]
     return whole + edges
 
 

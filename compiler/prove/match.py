@@ -10,7 +10,7 @@ from math import prod
 
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.placement.planes import locate
-from kvplan.compiler.placement.tree import PagedRegion, PlacedCache, spots
+from kvplan.compiler.placement.tree import PlacedCache, spots
 from kvplan.compiler.prove.cover import CoordinateSet, progression
 from kvplan.compiler.prove.explode import Box, BoxLoop, explode
 from kvplan.plan.types import Nest, Place, Table
@@ -136,15 +136,11 @@ def _side(ends: ReadEnds, unit: PlacedCache, at: Place, size: int) -> tuple[Box,
     if found is None or at[1] < 0 or size < 1 or at[1] + size > found[1].page:
         raise ProofFailed("P017", f"a span of {size} B at {at} leaves its page")
     _, part, index = found
-    outer = _outer(part, index)
+    outer = tuple((digit.axis, number * digit.weight) for digit, number in zip(part.outer, index, strict=True))
     key = (id(part), at[1], size)
     if key not in ends.seen:
         ends.seen[key] = explode(part.body, at[1], size)
     return tuple(_with(box, outer) for box in ends.seen[key])
-
-
-def _outer(part: PagedRegion, index: tuple[int, ...]) -> Coordinate:
-    return tuple((digit.axis, number * digit.weight) for digit, number in zip(part.outer, index, strict=True))
 
 
 def _with(box: Box, outer: Coordinate) -> Box:

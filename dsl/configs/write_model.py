@@ -84,17 +84,14 @@ def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, 
     assert isinstance(count, int)
     lines = [f"  {cache.name}:", f"    kind: {cache.kind}", *_layers(cache.layers, count)]
     for name, answer in told(cache):
-        if not _settled(answer, params[name], cache):
+        # Whether the value is the one that the kind has anyway, and sure.
+        param = params[name]
+        default = param.default.tree if param.default else None
+        other = cache.params.get(default.id) if isinstance(default, Name) else None
+        usual = default.value if isinstance(default, Number) else other.value if other else None
+        if usual != answer.value or answer.doubt:
             lines += _answered(name, answer, "    ")
     return lines
-
-
-def _settled(answer: Answer, param: Param, cache: RecognisedCache) -> bool:
-    """Whether the value is the one that the kind has anyway, and sure."""
-    default = param.default.tree if param.default else None
-    other = cache.params.get(default.id) if isinstance(default, Name) else None
-    usual = default.value if isinstance(default, Number) else other.value if other else None
-    return usual == answer.value and not answer.doubt
 
 
 def _layers(layers: tuple[int, ...], count: int) -> list[str]:

@@ -29,14 +29,10 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
     if tree.text == ALL:
         return tuple(range(count))
     if tree.text == DRAFTS:
-        return _drafts(sink, tree.span, count, drafts)
+        if not drafts:
+            sink.add("K012", "the model has no draft layers", tree.span, help="say how many there are: drafts: 1")
+        return tuple(range(count, count + drafts))
     return _true_layers(sink, EXPRESSION.read(sink, tree, "layers"), tree.span, count)
-
-
-def _drafts(sink: Sink, span: SourceSpan, count: int, drafts: int) -> tuple[int, ...]:
-    if not drafts:
-        sink.add("K012", "the model has no draft layers", span, help="say how many there are: drafts: 1")
-    return tuple(range(count, count + drafts))
 
 
 def _true_layers(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) -> tuple[int, ...]:

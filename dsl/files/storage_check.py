@@ -129,8 +129,9 @@ def _misused(spot: LeafPath, own: tuple[str, ...]) -> Iterator[tuple[str, str, S
 def _check_padding(sink: Sink, items: tuple[Item, ...], inside: bool) -> None:
     for item in items:
         if not isinstance(item, Repeat):
-            if not inside:
-                _misplaced(sink, item)
+            if isinstance(item, Pad | Align) and not inside:
+                help = "only a page is padded; the engine says how far pages lie apart"
+                sink.add("E022", "bytes are padded outside 'block'", item.span, help=help)
             continue
         axis = item.axis
         if axis.name in PLACES and (axis.tiles or axis.extra):
@@ -138,16 +139,6 @@ def _check_padding(sink: Sink, items: tuple[Item, ...], inside: bool) -> None:
         elif axis.extra and not inside:
             sink.add("E017", "padding iterations outside 'block'", axis.span, help="put the loop inside block { … }")
         _check_padding(sink, item.body, inside or axis.name == "block")
-
-
-def _misplaced(sink: Sink, item: Item) -> None:
-    if isinstance(item, Pad | Align):
-        sink.add(
-            "E022",
-            "bytes are padded outside 'block'",
-            item.span,
-            help="only a page is padded; the engine says how far pages lie apart",
-        )
 
 
 def _check_cover(

@@ -29,7 +29,11 @@ def evaluate(expr: Expr, env: Env) -> Result:
     not there, B007 an entry that is not.
     """
     try:
-        return _own(_value(expr.tree, env), expr.tree.span)
+        # A value that is none of ours is no result.
+        value = _value(expr.tree, env)
+        if isinstance(value, bool | int | str | SizeSet):
+            return value
+        raise _fail("T001", f"expected a number or a word, not {_kind(value)}", expr.tree.span)
     except DslError as error:
         raise _played(error, expr, env) from None
 
@@ -66,13 +70,6 @@ def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
 def filled(text: str, env: Env) -> str:
     """`text` with every `{name}` replaced by its value."""
     return reduce(lambda part, name: part.replace("{" + name + "}", str(env[name])), sorted(env), text)
-
-
-def _own(value: object, span: SourceSpan) -> Result:
-    """A value that is none of ours is no result."""
-    if isinstance(value, bool | int | str | SizeSet):
-        return value
-    raise _fail("T001", f"expected a number or a word, not {_kind(value)}", span)
 
 
 def _fail(code: str, message: str, span: SourceSpan, help: str = "") -> DslError:

@@ -61,7 +61,9 @@ def _atom(kind: str, text: str, at: SourceSpan) -> Node:
 
 def _call(function: str, args: tuple[Node, ...], at: SourceSpan, name: SourceSpan, functions: Arity) -> Node:
     if function not in functions:
-        return _unknown(function, name, functions)
+        if function in EVERY:
+            return _refuse("E025", f"{function} is for foreign values, and there are none here", name)
+        return _refuse("E003", f"unknown function '{function}'", name, nearest(function, functions))
     low, high = functions[function]
     if not low <= len(args) <= high:
         count = str(low) if low == high else f"{low} or more"
@@ -69,12 +71,6 @@ def _call(function: str, args: tuple[Node, ...], at: SourceSpan, name: SourceSpa
     if function == "rank" and not isinstance(args[0], Name):
         return _refuse("E004", "rank takes the name of a mesh axis", at, listed(["rank(tp)"]))
     return Call(function, args, at)
-
-
-def _unknown(function: str, name: SourceSpan, functions: Arity) -> Node:
-    if function in EVERY:
-        return _refuse("E025", f"{function} is for foreign values, and there are none here", name)
-    return _refuse("E003", f"unknown function '{function}'", name, nearest(function, functions))
 
 
 def _refuse(code: str, message: str, at: SourceSpan, help: str = "") -> Node:

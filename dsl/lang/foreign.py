@@ -45,7 +45,7 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     """What a function of this module gives. Raises DslError: E026 not there, T001 wrong type, B007 no such entry."""
     match node.function:
         case "has":
-            return all(_has(arg, env, worth) for arg in node.args)
+            return all(_try(arg, env, worth) is not None for arg in node.args)
         case "first":
             return _first(node, env, worth)
         case "at":
@@ -78,10 +78,6 @@ def described(value: object) -> str:
     if isinstance(value, tuple):
         return "a list"
     return "a mapping" if isinstance(value, Mapping) else "a set of sizes"
-
-
-def _has(node: Node, env: Mapping[str, object], worth: Worth) -> bool:
-    return _try(node, env, worth) is not None
 
 
 def _first(node: Call, env: Mapping[str, object], worth: Worth) -> object:

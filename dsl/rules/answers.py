@@ -54,7 +54,9 @@ def ask(expr: Expr, facts: ForeignValues) -> Answer:
         if not absent(error):
             return _refused(error, expr, facts)
     try:
-        return _assumed(_answer(expr, facts, {**facts.values, ASSUMING: True}), expr)
+        answer = _answer(expr, facts, {**facts.values, ASSUMING: True})
+        doubt = f"{answer.value} is assumed: nothing says it"
+        return replace(answer, doubt="; ".join(dict.fromkeys([doubt, *answer.doubt.split("; ")])).rstrip("; "))
     except DslError as error:
         return _none(expr, facts) if absent(error) else _refused(error, expr, facts)
 
@@ -77,11 +79,6 @@ def _answer(expr: Expr, facts: ForeignValues, env: Mapping[str, object]) -> Answ
     doubts = dict.fromkeys(facts.doubts[name] for name in sources if name in facts.doubts)
     origins = dict.fromkeys(origin for name in sources for origin in facts.origins.get(name, (name,)))
     return Answer(value, "; ".join(doubts), tuple(origins))
-
-
-def _assumed(answer: Answer, expr: Expr) -> Answer:
-    doubt = f"{answer.value} is assumed: nothing says it"
-    return replace(answer, doubt="; ".join(dict.fromkeys([doubt, *answer.doubt.split("; ")])).rstrip("; "))
 
 
 def _none(expr: Expr, facts: ForeignValues) -> Answer:

@@ -108,7 +108,9 @@ def judged(every: Survey, copies: tuple[Copy, ...], limit: int, strict: bool = F
     known = {key for _, key, _ in every.planes()}
     for key in (key for key in moves if key not in known):
         judge.lacking(len(every.decode), key, np.concatenate([rows[:, 1:3] for rows in moves[key].values()]))
-    return _with_copies(judge.verdict(), moves)
+    # The verdict with the copies that wrote the first byte of every finding.
+    verdict = judge.verdict()
+    return replace(verdict, findings=tuple(replace(f, copies=_writers(f, moves)) for f in verdict.findings))
 
 
 def _in_pages(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> tuple[dict[Key, Labels], Labels]:
@@ -273,11 +275,6 @@ def _read(every: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[
         where = np.searchsorted(used, now.row) * source.plane.page + now.start
         move(pages.reshape(-1), where, labels, now.done, now.size)
     return labels
-
-
-def _with_copies(verdict: Verdict, moves: Mapping[Key, Mapping[Key, Labels]]) -> Verdict:
-    """The verdict with the copies that wrote the first byte of every finding."""
-    return replace(verdict, findings=tuple(replace(f, copies=_writers(f, moves)) for f in verdict.findings))
 
 
 def _writers(finding: Finding, moves: Mapping[Key, Mapping[Key, Labels]]) -> tuple[int, ...]:

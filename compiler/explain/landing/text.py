@@ -66,7 +66,10 @@ def section(plan: Plan, found: Sequence[LandingSpan], name: bool = True) -> list
     sides = [pages(plan, found, side) for side in (DECODE, PREFILL)]
     longest = max(page.bytes for side in sides for page in side)
     drawn = [line for side in sides for line in (*_side(side, side if name else (), longest), "")]
-    return [*drawn, *_table(found), "", *_cuts(found), *_runs(plan, found)]
+    rows = [row for piece in found[:MOST_ROWS] for row in _rows(piece)]
+    head = ("", "from", "takes", "tensors", "prefill at", "decode at", "bytes", "how often")
+    more = [f"{LEFT_OUT} {many(len(found) - MOST_ROWS, 'more piece')}"] if len(found) > MOST_ROWS else []
+    return [*drawn, *columns(head, rows), *more, "", *_cuts(found), *_runs(plan, found)]
 
 
 def _side(side: Sequence[LandedPages], among: Sequence[LandedPages], longest: int) -> list[str]:
@@ -134,13 +137,6 @@ def _unit(piece: LandingSpan, tokens: int) -> str:
     if piece.nest.token is None:
         return f"a page of {many(tokens, 'token')}" if tokens else "a state"
     return "a run of tokens" if piece.close else "a token"
-
-
-def _table(found: Sequence[LandingSpan]) -> list[str]:
-    rows = [row for piece in found[:MOST_ROWS] for row in _rows(piece)]
-    head = ("", "from", "takes", "tensors", "prefill at", "decode at", "bytes", "how often")
-    more = [f"{LEFT_OUT} {many(len(found) - MOST_ROWS, 'more piece')}"] if len(found) > MOST_ROWS else []
-    return [*columns(head, rows), *more]
 
 
 def _rows(piece: LandingSpan) -> list[tuple[object, ...]]:
