@@ -14,20 +14,19 @@ from typing import TypeVar
 
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import FILE_TYPES, identify, open_document
+from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, open_document
 from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.kinds import parse_kind
-from kvplan.dsl.files.lazy_files import LazyFiles
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.variants import check_variants, extended, names_in, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import ConfigRules, Deployment, Engine, Kind, Model, Param
-from kvplan.dsl.rules.config_rules import parse_reading
+from kvplan.dsl.rules.rule import parse_reading
 from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.schema.params import read_params
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import YamlDocument, YamlScalar, YamlTable
 
@@ -260,3 +259,9 @@ def _file_type(path: Path) -> str:
 def _name_span(path: Path, file_type: str) -> SourceSpan:
     value = open_document(path).root.get(file_type)
     return value.span if isinstance(value, YamlScalar) else SourceSpan(shown(path), 1, 1, 1)
+
+
+def check(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
+    """All errors of all files, sorted; empty where there are none. The files may refer to each other."""
+    library, errors = load_good(paths, layouts)
+    return ordered([*errors, *(error for path in paths for error in library.errors(path))])

@@ -21,7 +21,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     A FILE may be a directory, which stands for all layout files in it.
     """
     from kvplan.cli.commands.check_sides import check_deployments
-    from kvplan.dsl.check import check
+    from kvplan.dsl.library import check
     from kvplan.dsl.text.diagnostics import render
 
     files = [file for path in paths for file in (sorted(path.rglob("*.yaml")) if path.is_dir() else [path])]

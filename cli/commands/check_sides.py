@@ -22,7 +22,7 @@ from kvplan.dsl.text.source import SourceSpan
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
     """The compiler's errors in those of `files` that are deployments, at the values they are about."""
-    # `kvplan.dsl.check` says why files cannot be opened.
+    # `kvplan.dsl.library.check` says why files cannot be opened.
     library, _ = load_good(files, layouts)
     read = [one for path in files if (one := _deployment(library, path))]
     named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]

@@ -50,15 +50,14 @@ def play(deployment: Path, output: Path, transport: str, until: float, console: 
     from kvplan.cli import plan_index
     from kvplan.cli.demo import requests as demo_asked
     from kvplan.cli.demo import run as demo_run
-    from kvplan.cli.demo import show as demo_show
 
     plans = compiled(deployment)
     plan_index.write(output, plans)
     for path, made in plans.items():
-        demo_show.show_plan(console, output / path, made.text)
+        demo_run.show_plan(console, output / path, made.text)
         with progress(made.plan.title, demo_run.steps(made)) as tick:
             outcomes = demo_run.run(made, output / path, transport, until, tick)
-        demo_show.show_outcomes(console, outcomes, demo_asked.ranges(made), transport)
+        demo_run.show_outcomes(console, outcomes, demo_asked.ranges(made), transport)
         console.print(f"The plan is {output / path}\n", highlight=False, soft_wrap=True)
 
 

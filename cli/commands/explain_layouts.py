@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kvplan.compiler.explain.columns import columns
+from kvplan.compiler.words import columns
 
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
-from kvplan.compiler.explain.columns import columns
+from kvplan.compiler.words import columns
 
 Plain = Mapping[str, Any]
 

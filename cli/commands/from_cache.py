@@ -30,7 +30,7 @@ def command(dump: TextIO, model: str | None, side: str, out: Path | None, layout
 
     With -o FILE, write a model file from it: no layout is needed then. The exit code is 1 where dump and layout differ.
     """
-    from kvplan.compiler.dumps.read import read_dump
+    from kvplan.compiler.dumps.dump import read_dump
 
     read = read_dump(dump.read())
     if out is not None:

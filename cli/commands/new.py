@@ -92,8 +92,7 @@ def _read(path: Path, place: SourceSpan) -> Mapping[str, object]:
 def _head(
     library: Library, facts: ForeignValues, reading: ConfigRules, config: Mapping[str, object], out: Path | None
 ) -> ModelHead:
-    from kvplan.dsl.configs.families import spoken
-    from kvplan.dsl.configs.keys import nested
+    from kvplan.dsl.configs.families import nested, spoken
     from kvplan.dsl.configs.naming import free_name, last, name_of
     from kvplan.dsl.configs.write_model import ModelHead
 

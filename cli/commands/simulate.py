@@ -91,7 +91,7 @@ def _answer(reports: Mapping[str, SimulatedPair], refused: Mapping[str, Exceptio
 
 def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int) -> SimulatedPair:
     from kvplan.compiler.api import compile_pair
-    from kvplan.compiler.check.request_fits import check
+    from kvplan.compiler.check.request import check
     from kvplan.compiler.check.simulate import simulate
     from kvplan.compiler.check.trace import copies
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import NAME
-from kvplan.compiler.check.request_fits import MetGroups, groups_of, met
+from kvplan.compiler.check.request import NAME, MetGroups, groups_of, met
 from kvplan.compiler.errors import BadInput
 from kvplan.plan.block_tables import Ring, Slot, Table, block_ids, positions
 from kvplan.plan.request import Request

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import Copy
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import Copy, check
 from kvplan.compiler.errors import BadInput
 from kvplan.plan import planes as names
 from kvplan.plan import request as requests

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvplan.dsl.configs.keys import LAYER, at_layer, facts_of, layered, nested
+from kvplan.dsl.configs.families import LAYER, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import dtype_of, fault, heads_of, layers_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of

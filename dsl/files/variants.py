@@ -14,9 +14,8 @@ from kvplan.dsl.schema.fields import entries as entries_of
 from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
 from kvplan.dsl.schema.shapes import EXTENDS
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, nearest
-from kvplan.dsl.text.overlay import merged, without
 from kvplan.dsl.text.source import SourceSpan
-from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable
 
 # Which engine is the default is a fact about one file.
 NOT_INHERITED = (EXTENDS, "default")
@@ -93,3 +92,20 @@ def notes(tree: Tree, path: tuple[str, ...] = ()) -> list[tuple[str, str]]:
             about = key.strip("-").removesuffix("note").strip("-")
             told.append((".".join([*path, about] if about else path), value.text))
     return told
+
+
+def merged(base: YamlTable, own: YamlTable) -> YamlTable:
+    """`own` laid over `base`: mappings deep, everything else replaced."""
+    entries = {entry.key.text: entry for entry in base.entries}
+    for entry in own.entries:
+        under = entries.get(entry.key.text)
+        value = entry.value
+        if under is not None and isinstance(under.value, YamlTable) and isinstance(value, YamlTable):
+            value = merged(under.value, value)
+        entries[entry.key.text] = YamlEntry(entry.key, value)
+    return YamlTable(tuple(entries.values()), own.span)
+
+
+def without(table: YamlTable, *keys: str) -> YamlTable:
+    """`table` less some of its keys."""
+    return YamlTable(tuple(entry for entry in table.entries if entry.key.text not in keys), table.span)

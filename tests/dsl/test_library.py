@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from tests.paths import ROOT
 
-from kvplan.dsl.check import check
 from kvplan.dsl.lang.nodes import Text
-from kvplan.dsl.library import Library, load
+from kvplan.dsl.library import Library, check, load
 from kvplan.dsl.model import NeedsRule
 from kvplan.dsl.text.diagnostics import DslError, render
 

@@ -9,7 +9,7 @@ from tests.end_to_end.worlds import runtime_request, world
 from tests.requests import ask, block_table, ring_table
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request_fits import groups_of
+from kvplan.compiler.check.request import groups_of
 from kvplan.compiler.emit.cost import TOKENS, plan_cost
 from kvplan.plan.block_tables import Slot, Table, positions
 from kvplan.plan.types import CONTEXT, Group

@@ -13,7 +13,7 @@ from tests.end_to_end.memory import EMPTY, allocate
 from tests.end_to_end.pairwise import pairs
 from tests.end_to_end.worlds import move, world
 
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import check
 
 CASES = cases()
 

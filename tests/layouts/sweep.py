@@ -14,7 +14,7 @@ from kvplan.compiler.api import Compiled, compile_bound
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundCache, BoundSide
 from kvplan.compiler.check.audit.verdict import Verdict
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import check
 from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies

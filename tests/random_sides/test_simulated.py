@@ -8,7 +8,7 @@ from hypothesis import given, note, settings
 from tests.random_sides.draw import Case, case, cases
 
 from kvplan.compiler.api import compile_bound
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import check
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
 

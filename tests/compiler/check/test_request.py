@@ -11,8 +11,7 @@ from tests.random_sides.sides import cache, group, side, tensor
 from tests.requests import plain, plain_ids
 
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.check.request import parse, parse_text
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import check, parse, parse_text
 from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.errors import BadInput
 from kvplan.plan.block_tables import Slot

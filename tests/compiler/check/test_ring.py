@@ -12,10 +12,9 @@ from tests.random_sides.sides import cache, group, side, tensor
 from kvplan.compiler.api import Compiled, compile_bound, compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.check.audit.audit import audit
-from kvplan.compiler.check.balance import uneven
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import check
 from kvplan.compiler.check.sample import sample_request
-from kvplan.compiler.check.simulate import simulate
+from kvplan.compiler.check.simulate import simulate, uneven
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.explain.describe import describe_side

@@ -13,8 +13,7 @@ from tests.requests import ask, block_table, plain, ring_table
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.audit.audit import audit
-from kvplan.compiler.check.request import parse_text
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import check, parse_text
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, trace
 from kvplan.compiler.errors import BadInput, CompileError

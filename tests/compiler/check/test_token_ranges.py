@@ -14,7 +14,7 @@ from tests.requests import ask, block_table, plain_ids
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.audit.verdict import Verdict
-from kvplan.compiler.check.request_fits import check
+from kvplan.compiler.check.request import check
 from kvplan.compiler.check.sample import sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies

@@ -12,9 +12,8 @@ from tests.paths import FIXTURES
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.dumps.compare import compare, matched, side_text, worker_of
-from kvplan.compiler.dumps.dump import BLOCK, Dump, number_in
+from kvplan.compiler.dumps.dump import BLOCK, Dump, number_in, read_dump
 from kvplan.compiler.dumps.expected import APART, pieces
-from kvplan.compiler.dumps.read import read_dump
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library, load
 

@@ -10,8 +10,7 @@ from tests.paths import FIXTURES
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.dumps.compare import compare, side_text
-from kvplan.compiler.dumps.dump import Dump
-from kvplan.compiler.dumps.read import read_dump
+from kvplan.compiler.dumps.dump import Dump, read_dump
 from kvplan.compiler.dumps.to_model import recognised
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.configs.same_model import parsed

@@ -14,8 +14,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.drawing.pieces import DrawnPadding, DrawnSpan, PageSpan
 from kvplan.compiler.drawing.pieces import pieces as pieces_of_page
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.landing.shards import numbered
-from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, pieces
+from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces
 from kvplan.compiler.explain.landing.text import landing
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.library import load

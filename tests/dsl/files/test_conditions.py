@@ -10,8 +10,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
-from kvplan.dsl.check import check
-from kvplan.dsl.library import load
+from kvplan.dsl.library import check, load
 
 MODEL = """kvplan: 1
 model: conditional

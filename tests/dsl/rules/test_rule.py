@@ -17,8 +17,7 @@ from kvplan.dsl.lang.functions import FOREIGN_ARITY as ARITY
 from kvplan.dsl.library import load
 from kvplan.dsl.model import ConfigRules, Param, Rule
 from kvplan.dsl.rules.answers import ForeignValues, ask
-from kvplan.dsl.rules.config_rules import over, parse_own
-from kvplan.dsl.rules.rule import Params, RuleMatch, apply, first, parse_rules
+from kvplan.dsl.rules.rule import Params, RuleMatch, apply, first, over, parse_own, parse_rules
 from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
 from kvplan.dsl.text.yaml_reader import read_text
 
