@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kvplan.cli.options import libraries, names_of
-
-if TYPE_CHECKING:
-    from kvplan.compiler.api import Compiled
-    from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Deployment
+from kvplan.compiler.api import Compiled, compile_pair, settled
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.side.text import sides
+from kvplan.dsl.library import Library
+from kvplan.dsl.model import Deployment
 
 T = TypeVar("T")
 
@@ -40,8 +43,6 @@ class CompileOutcome:
 
 def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[PairJob]:
     """Models × prefill sides × decode sides. Raises BadInput."""
-    from kvplan.compiler.side.text import sides
-
     readers = sides(decode)
     return [PairJob(model, p, d, options) for model in models for p in sides(prefill) for d in readers]
 
@@ -76,9 +77,6 @@ def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
     """Compile all jobs; a refused pair does not stop the others. Raises BadInput, DslError, ProofFailed; an option that
     is not known, before any pair is compiled.
     """
-    from kvplan.compiler.api import compile_pair, settled
-    from kvplan.compiler.errors import Refused
-
     for job in jobs:
         settled(job.options)
     plans: dict[str, Compiled] = {}
@@ -95,9 +93,6 @@ def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
 
 def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterable[T]:
     """Each item, with a progress bar on a terminal's stderr where there are several."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=len(items) < 2 or not console.is_terminal) as bar:

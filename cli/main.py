@@ -10,10 +10,25 @@ import click
 
 from kvplan.cli.errors import guarded, usage_as_json
 
-VERBS = (
-    "check", "compile", "explain", "diff", "trace", "simulate", "audit", "matrix", "list", "new", "from-cache",
-    "schema", "keys", "demo", "bench",
-)  # fmt: skip
+# What help says of each, so that it need not load them: the first sentence of its own help.
+VERBS = {
+    "check": "Report every error in layout files.",
+    "compile": "Compile plans, one for each pair of sides.",
+    "explain": "Explain a model, a pair, an engine, a kind, a plan or an error.",
+    "diff": "Compare two plans by what they do.",
+    "trace": "List every copy of one request.",
+    "simulate": "Run plans on numpy buffers, compare each byte.",
+    "audit": "Judge copies that another connector makes.",
+    "matrix": "Compare all pairs of sides by what they cost.",
+    "list": "List known models, kinds and engines.",
+    "new": "Write a model file from a checkpoint's config.json; - is stdin.",
+    "from-cache": "Compare a dump of a running engine's caches with a layout.",
+    "schema": "JSON Schemas of layout files, for editors that complete and check.",
+    "keys": "Make a key pair for an engine.",
+    "demo": "Compile the pairs of DEPLOYMENT (examples/demo.yaml), start one process per prefill and decode worker "
+    "with pages of the real geometry, move one request, and compare every byte with what it must be.",
+    "bench": "Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.",
+}
 
 
 class Verbs(click.Group):
@@ -27,6 +42,12 @@ class Verbs(click.Group):
             return None
         command: click.Command = importlib.import_module(f"kvplan.cli.commands.{cmd_name.replace('-', '_')}").command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        room = formatter.width - 6 - max(map(len, VERBS))
+        stubs = {verb: click.Command(verb, help=text) for verb, text in VERBS.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, stub.get_short_help_str(room)) for verb, stub in stubs.items()])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kvplan.cli import files
+from kvplan.compiler.api import OPTIONS, Compiled
 from kvplan.plan.index import NAME, IndexEntry, contents, entry, parse, render
-
-if TYPE_CHECKING:
-    from kvplan.compiler.api import Compiled
 
 
 def write(out: Path, plans: Mapping[str, Compiled], orphans: Collection[str] = ()) -> list[str]:
@@ -42,7 +39,5 @@ def expected(out: Path, plans: Mapping[str, Compiled], orphans: Collection[str] 
 
 
 def _entry(path: str, one: Compiled) -> IndexEntry:
-    from kvplan.compiler.api import OPTIONS
-
     unusual = [name for name, value in one.plan.options if value != OPTIONS[name][0]]
     return entry(path, one.text.encode(), one.plan, unusual)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kvplan.plan.types import Plan
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.prove.parse import parse
+from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.types import Plan
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
@@ -33,8 +34,6 @@ def plan_files(folder: Path) -> list[Path]:
 
 
 def _revision(text: str, like: str | None) -> Mapping[str, str]:
-    from kvplan.compiler.errors import BadInput
-
     revision, colon, path = text.partition(":")
     path = path if colon else like or ""
     help = "give a plan, a directory of plans, or a git revision of the other one"
@@ -50,9 +49,6 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
 
 def parsed(text: str, name: str) -> Plan:
     """The plan of a text; what is wrong with it begins with `name`. Raises PlanFormatError."""
-    from kvplan.compiler.prove.parse import parse
-    from kvplan.plan.errors import PlanFormatError
-
     try:
         return parse(text, name)
     except PlanFormatError as error:

@@ -6,15 +6,16 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
 from kvplan.cli import errors as failure
 from kvplan.cli.options import format_option, layouts_option, library, side_options
-
-if TYPE_CHECKING:
-    pass
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.check.audit.audit import audit
+from kvplan.compiler.check.copy_list import parse_text as parse_copies
+from kvplan.compiler.check.request import parse_text
 
 
 class InputFile(click.File):
@@ -50,11 +51,6 @@ def command(
 
     Executed on labels, with no plan: every needed byte has to be written once, from its own coordinate.
     """
-    from kvplan.compiler.bind.bind import bind
-    from kvplan.compiler.check.audit.audit import audit
-    from kvplan.compiler.check.copy_list import parse_text as parse_copies
-    from kvplan.compiler.check.request import parse_text
-
     found, name = library(model, layouts)
     here, there = (bind(found, found.model(name), text) for text in (prefill, decode))
     said = audit(here, there, parse_text(request.read()), parse_copies(copies.read()), limit)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 FEWEST, WIDE = 15, 130
@@ -36,7 +37,6 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
     if as_json or form == "json":
         click.echo(report.as_json(rows))
         return
-    from rich.console import Console
 
     Console(width=max(Console().width, WIDE)).print(report.as_table(rows))
 

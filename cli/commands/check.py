@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import click
 
 from kvplan.cli.errors import BAD_INPUT
-from kvplan.cli.options import format_option, layouts_option
+from kvplan.cli.options import format_option, is_path, layouts_option, names_of
+from kvplan.compiler.api import OPTIONS, settled
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.errors import CompileError
+from kvplan.compiler.side.text import sides
+from kvplan.dsl.files.deployment import parse_deployment
+from kvplan.dsl.files.documents import identify, open_document
+from kvplan.dsl.library import Library, check, load_good
+from kvplan.dsl.model import Deployment, Model, PlanSpec
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, render
+from kvplan.dsl.text.source import SourceSpan
 
 
 @click.command("check")
@@ -20,10 +33,6 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
 
     A FILE may be a directory, which stands for all layout files in it.
     """
-    from kvplan.cli.commands.check_sides import check_deployments
-    from kvplan.dsl.library import check
-    from kvplan.dsl.text.diagnostics import render
-
     files = [file for path in paths for file in (sorted(path.rglob("*.yaml")) if path.is_dir() else [path])]
     found = [*check(files, layouts), *check_deployments(files, layouts)]
     if found or form != "text":
@@ -31,3 +40,67 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     else:
         click.echo(f"{len(files)} {'file' if len(files) == 1 else 'files'}: no errors")
     sys.exit(BAD_INPUT if found else 0)
+
+
+def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
+    """The compiler's errors in those of `files` that are deployments, at the values they are about."""
+    # `kvplan.dsl.library.check` says why files cannot be opened.
+    library, _ = load_good(files, layouts)
+    read = [one for path in files if (one := _deployment(library, path))]
+    named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
+    library, _ = load_good([*files, *dict.fromkeys(named)], layouts)
+    found = [error for one in read for spec in one.plans for error in _check(library, spec)]
+    # One side is bound for every model; the same words at the same place are one mistake.
+    once = {(d.code, d.message, d.span): d for d in reversed(found)}
+    return list(once.values())
+
+
+def _deployment(library: Library, path: Path) -> Deployment | None:
+    """A deployment, as far as it can be read; None for any other file."""
+    try:
+        document = open_document(path)
+    except DslError:
+        return None
+    sink = Sink()
+    sort, name = identify(sink, document)
+    if sort != "deployment":
+        return None
+    return parse_deployment(sink, document.root, name, library.models)
+
+
+def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
+    for name, value in spec.options.items():
+        place = spec.places["value" if name in OPTIONS else "option", name]
+        yield from _said(partial(settled, {name: value}), place)
+    named = [name for text in spec.models for name in names_of(library, text)]
+    models = [model for name in named if (model := _model(library, name))]
+    for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):
+        for text in texts:
+            for model, one in product(models, _sides(text)):
+                yield from _said(partial(bind, library, model, one), spec.places[role, text])
+
+
+def _model(library: Library, name: str) -> Model | None:
+    """The model of that name; what is wrong with it is said where it is checked."""
+    try:
+        return library.model(name)
+    except DslError:
+        return None
+
+
+def _sides(text: str) -> list[str]:
+    """The sides of a product; the text itself where it is none, which binding it will say."""
+    try:
+        return sides(text)
+    except CompileError:
+        return [text]
+
+
+def _said(run: Callable[[], object], place: SourceSpan) -> Iterator[Diagnostic]:
+    """What `run` refuses, at the place of the value that it is about."""
+    try:
+        run()
+    except CompileError as error:
+        yield Diagnostic(error.code, error.message, place, (), error.help)
+    except DslError as error:
+        yield from (Diagnostic(d.code, d.message, place, d.notes, d.help, d.values) for d in error.diagnostics)

@@ -6,17 +6,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kvplan.cli import errors as failure
 from kvplan.cli import files, jobs, plan_index
 from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, libraries, side_options
+from kvplan.dsl.library import Library
 from kvplan.plan.index import NAME
-
-if TYPE_CHECKING:
-    from kvplan.dsl.library import Library
 
 
 @click.command("compile")

@@ -7,16 +7,14 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
 from kvplan.cli import plans
 from kvplan.cli.errors import WRONG
 from kvplan.cli.options import format_option
-
-if TYPE_CHECKING:
-    from kvplan.compiler.explain.diff import Change
+from kvplan.compiler.explain.diff import Change, diff
+from kvplan.dsl.text.diagnostics import ranges
 
 GROUP = re.compile(r"(?<=\w\.)\d+(?!\w)")
 
@@ -50,8 +48,6 @@ def command(old: str, new: str, form: str) -> None:
 
 def _compare(old: tuple[str, str | None], new: tuple[str, str | None]) -> list[Change]:
     """What differs between two plans, each its name and its text, None where it is not there."""
-    from kvplan.compiler.explain.diff import Change, diff
-
     if old[1] == new[1]:
         return []
     before, after = (None if text is None else plans.parsed(text, name) for name, text in (old, new))
@@ -93,8 +89,6 @@ def _numbered(where: str) -> tuple[str, int, str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    from kvplan.dsl.text.diagnostics import ranges
-
     return "" if -1 in numbers else ranges(numbers)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
 from kvplan.compiler.words import columns
+from kvplan.dsl.text.diagnostics import ranges
 
 Plain = Mapping[str, Any]
 
@@ -195,6 +196,4 @@ def span(where: Sequence[int]) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """`0-3, 7` for 0, 1, 2, 3, 7."""
-    from kvplan.dsl.text.diagnostics import ranges
-
     return ranges(numbers)

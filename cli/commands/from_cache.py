@@ -6,16 +6,25 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
 from kvplan.cli.errors import WRONG
-from kvplan.cli.options import format_option, layouts_option
-
-if TYPE_CHECKING:
-    from kvplan.compiler.dumps.compare import Difference
-    from kvplan.compiler.dumps.dump import Dump
+from kvplan.cli.files import write
+from kvplan.cli.options import format_option, layouts_option, library
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.dumps.compare import Difference, as_plain, compare, side_text
+from kvplan.compiler.dumps.dump import Dump, read_dump
+from kvplan.compiler.dumps.to_model import recognised
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.side.text import parse_side
+from kvplan.compiler.words import many
+from kvplan.dsl.configs.naming import name_of
+from kvplan.dsl.configs.same_model import parsed
+from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
+from kvplan.dsl.library import load
+from kvplan.dsl.text.source import SourceSpan
 
 
 @click.command("from-cache")
@@ -30,8 +39,6 @@ def command(dump: TextIO, model: str | None, side: str, out: Path | None, layout
 
     With -o FILE, write a model file from it: no layout is needed then. The exit code is 1 where dump and layout differ.
     """
-    from kvplan.compiler.dumps.dump import read_dump
-
     read = read_dump(dump.read())
     if out is not None:
         # Refuse what says nothing where a layout is written. Raises UsageError.
@@ -47,12 +54,6 @@ def command(dump: TextIO, model: str | None, side: str, out: Path | None, layout
 
 def _compared(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -> tuple[str, tuple[Difference, ...]]:
     """The side that was compared with, and what differs."""
-    from kvplan.cli.options import library
-    from kvplan.compiler.bind.bind import bind
-    from kvplan.compiler.dumps.compare import compare, side_text
-    from kvplan.compiler.errors import BadInput
-    from kvplan.compiler.side.text import parse_side
-
     wanted = model or dump.layout
     if not wanted:
         raise BadInput("D009", "the dump names no layout", "give --model NAME, or -o FILE to write one from it")
@@ -64,14 +65,10 @@ def _compared(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]
 
 
 def _json(side: str, found: Sequence[Difference]) -> str:
-    from kvplan.compiler.dumps.compare import as_plain
-
     return json.dumps({"side": side, "equal": not found, "differences": [as_plain(d) for d in found]}, indent=2)
 
 
 def _text(dump: Dump, side: str, found: Sequence[Difference]) -> str:
-    from kvplan.compiler.words import many
-
     rank = ", ".join(f"{axis} {number}" for axis, number in dump.rank.items() if dump.mesh[axis] > 1)
     sizes = f"{many(len(dump.layers), 'layer')} in {many(len(dump.groups), 'group')}"
     head = f"{side}{f', worker at {rank}' if rank else ''}: {sizes}"
@@ -89,21 +86,13 @@ def _lines(difference: Difference) -> list[str]:
 
 def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
     """Write a model file; what is not sure is said. Raises DslError (F006, F007), BadInput (D011..D014)."""
-    from kvplan.cli.files import write
-    from kvplan.compiler.dumps.to_model import recognised
-    from kvplan.dsl.configs.naming import name_of
-    from kvplan.dsl.configs.same_model import parsed
-    from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
-    from kvplan.dsl.library import load
-    from kvplan.dsl.text.source import SourceSpan
-
-    library = load((), layouts)
-    name = name_of(library, out)
-    found = recognised(dump, library.engine(dump.engine), library.kinds)
+    known = load((), layouts)
+    name = name_of(known, out)
+    found = recognised(dump, known.engine(dump.engine), known.kinds)
     text = model_text(
-        ModelHead(name, dump.model or name, {}), found, {kind: library.kinds[kind].params for kind in library.kinds}
+        ModelHead(name, dump.model or name, {}), found, {kind: known.kinds[kind].params for kind in known.kinds}
     )
-    parsed(library, text, name, SourceSpan(str(out), 1, 1, 1))
+    parsed(known, text, name, SourceSpan(str(out), 1, 1, 1))
     write(out.parent, {out.name: text}, [out.name])
     said = list(doubts(found))
     if form == "json":

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from kvplan.cli.options import format_option, layouts_option
-
-if TYPE_CHECKING:
-    from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.text.diagnostics import DslError
 
 # A name, what it is called, and what is noted of it.
 Entry = tuple[str, str, Sequence[str]]
@@ -29,8 +27,6 @@ def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> Non
     With WORDs only those that have all of them in a name or a title, upper or lower case, or in the name of a kind
     that a model has.
     """
-    from kvplan.dsl.library import load
-
     library = load((), layouts)
     models = [name for name in library.models if _meant(words, name, _about(library.models[name]))]
     kinds = [name for name in library.kinds if _meant(words, name, library.kinds[name].title)]
@@ -98,8 +94,6 @@ def _engine(library: Library, name: str) -> str:
 
 def _default(library: Library) -> str | None:
     """The engine of sides that name none; None where the files do not say just one, which sides will be told."""
-    from kvplan.dsl.text.diagnostics import DslError
-
     try:
         return library.default_engine
     except DslError:

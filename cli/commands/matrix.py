@@ -1,4 +1,7 @@
-"""kvplan matrix: what every pair of sides of a model costs, or why it is refused."""
+"""kvplan matrix: what every pair of sides of a model costs, or why it is refused.
+
+As text a table, prefill sides down, decode sides across; one line a pair if that is wide.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,27 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from string import ascii_lowercase
 
 import click
+from rich.console import Console
+from rich.table import Table
 
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
-
-if TYPE_CHECKING:
-    from kvplan.compiler.explain.matrix import MatrixCell, RefusalReason
+from kvplan.compiler.api import settled
+from kvplan.compiler.emit.cost import TOKENS
+from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, matrix
+from kvplan.compiler.side.text import sides
 
 COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason", "help")
+Labels = Mapping[RefusalReason, str]
+WIDTH = 120
+LEGEND = (
+    "requests are posted, where no two logical blocks are neighbours; bytes are written;",
+    "shortest is the shortest span, before spans that follow each other are joined into one request",
+)
 
 
 @click.command("matrix")
@@ -43,22 +55,15 @@ def command(
     Or the code of the refusal, with a letter where it has several reasons; the reasons stand below. A refused pair is
     an answer: the exit code is 0.
     """
-    from kvplan.cli.commands import matrix_text
-    from kvplan.compiler.explain.matrix import matrix
-    from kvplan.compiler.side.text import sides
-
     found, name = library(model, layouts)
     cells = matrix(found, name, sides(prefill), sides(decode), options)
     if form == "json":
         click.echo(json.dumps(_answer(name, options, cells), indent=2))
         return
-    click.echo(_csv(name, cells) if form == "csv" else matrix_text.text(name, cells), nl=form == "text")
+    click.echo(_csv(name, cells) if form == "csv" else text(name, cells), nl=form == "text")
 
 
 def _answer(model: str, options: Mapping[str, str], cells: tuple[MatrixCell, ...]) -> dict[str, object]:
-    from kvplan.compiler.api import settled
-    from kvplan.compiler.emit.cost import TOKENS
-
     return {
         "model": model,
         "options": settled(options),
@@ -73,8 +78,6 @@ def _answer(model: str, options: Mapping[str, str], cells: tuple[MatrixCell, ...
 
 def refusals(cells: tuple[MatrixCell, ...]) -> dict[RefusalReason, list[MatrixCell]]:
     """Every reason once, in order of first use, with the cells that it refuses."""
-    from kvplan.compiler.explain.matrix import RefusalReason
-
     found: dict[RefusalReason, list[MatrixCell]] = {}
     for cell in cells:
         if isinstance(cell.outcome, RefusalReason):
@@ -83,8 +86,6 @@ def refusals(cells: tuple[MatrixCell, ...]) -> dict[RefusalReason, list[MatrixCe
 
 
 def _plain(cell: MatrixCell) -> dict[str, object]:
-    from kvplan.compiler.explain.matrix import RefusalReason
-
     if isinstance(cell.outcome, RefusalReason):
         return {"refused": cell.outcome.code}
     return dataclasses.asdict(cell.outcome)
@@ -99,3 +100,90 @@ def _csv(model: str, cells: tuple[MatrixCell, ...]) -> str:
         known = {"model": model, "prefill": cell.prefill, "decode": cell.decode, "reason": reason, "help": help}
         writer.writerow({**known, **_plain(cell)})
     return out.getvalue()
+
+
+def text(model: str, cells: tuple[MatrixCell, ...]) -> str:
+    """Title, what all sides share, the table, what its numbers are, and every reason for a refusal once."""
+    texts = tuple(dict.fromkeys(cell.prefill for cell in cells)), tuple(dict.fromkeys(cell.decode for cell in cells))
+    named, notes = zip(*(_named(*side) for side in zip(("prefill", "decode"), texts, strict=True)), strict=True)
+    title = f"{model}: one request of {TOKENS:,} tokens, all decode workers together"
+    labels = _labels(cells)
+    lines = [title, *(note for note in notes if note), "", *_table(cells, labels, *named)]
+    moved = any(isinstance(cell.outcome, PairCost) for cell in cells)
+    lines += ["", *LEGEND] if moved else []
+    return "\n".join([*lines, *_refusals(labels)])
+
+
+def _labels(cells: Iterable[MatrixCell]) -> dict[RefusalReason, str]:
+    """The code of every reason, in order of first use; `C110a`, `C110b` where a code has several."""
+    reasons = dict.fromkeys(cell.outcome for cell in cells if isinstance(cell.outcome, RefusalReason))
+    alike: dict[str, list[RefusalReason]] = {}
+    for reason in reasons:
+        alike.setdefault(reason.code, []).append(reason)
+    return {r: r.code + (_letter(alike[r.code].index(r)) if len(alike[r.code]) > 1 else "") for r in reasons}
+
+
+def _letter(number: int) -> str:
+    """a to z, then aa and so on."""
+    again, last = divmod(number, len(ascii_lowercase))
+    return (_letter(again - 1) if again else "") + ascii_lowercase[last]
+
+
+def _named(which: str, sides: tuple[str, ...]) -> tuple[dict[str, str], str]:
+    """What each side is called in the table, without the items that all have, and a line that names those."""
+    items = [text.split(",") for text in sides]
+    shared = [item for item in items[0] if len(sides) > 1 and all(item in other for other in items)]
+    names = {text: ",".join(item for item in text.split(",") if item not in shared) or "defaults" for text in sides}
+    return names, f"every {which} side: {','.join(shared)}" if shared else ""
+
+
+def _table(cells: Sequence[MatrixCell], labels: Labels, prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
+    grid = _grid({(cell.prefill, cell.decode): cell for cell in cells}, prefills, decodes, labels)
+    return grid if max(map(len, grid)) <= WIDTH else _list(cells, prefills, decodes, labels)
+
+
+def _grid(
+    cells: dict[tuple[str, str], MatrixCell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels
+) -> list[str]:
+    rows = []
+    for prefill, name in prefills.items():
+        row = [cells[prefill, decode].outcome for decode in decodes]
+        units = "refused" if all(isinstance(found, RefusalReason) for found in row) else "requests\nbytes\nshortest"
+        rows.append((name, units, *("\n".join(_words(found, labels)) for found in row)))
+    return _lines(("prefill \\ decode", "", *decodes.values()), rows, 2, apart=1)
+
+
+def _list(cells: Iterable[MatrixCell], prefills: dict[str, str], decodes: dict[str, str], labels: Labels) -> list[str]:
+    rows = [(prefills[cell.prefill], decodes[cell.decode], *_words(cell.outcome, labels)) for cell in cells]
+    return _lines(("prefill", "decode", "requests", "bytes", "shortest"), rows, 2)
+
+
+def _words(found: PairCost | RefusalReason, labels: Labels) -> tuple[str, ...]:
+    if isinstance(found, RefusalReason):
+        return (labels[found],)
+    return f"{found.requests:,}", size(found.bytes), size(found.shortest_span)
+
+
+def size(count: int) -> str:
+    """`512 B`, `64 KiB`, `42.1 MiB`: one digit behind the point, none where it is zero."""
+    power = min(max(count.bit_length() - 1, 0) // 10, 4)
+    return f"{count / 1024**power:,.1f}".removesuffix(".0") + f" {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _lines(head: Sequence[str], rows: Sequence[Sequence[str]], words: int, apart: int = 0) -> list[str]:
+    """Lines as wide as they need to be: `words` columns to the left, numbers to the right, rows `apart` lines apart."""
+    table = Table(box=None, padding=(0, 2, apart, 0), pad_edge=False, header_style="none")
+    for index, name in enumerate(head):
+        table.add_column(name, justify="left" if index < words else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    out = io.StringIO()
+    Console(file=out, width=10_000, color_system=None, markup=False, emoji=False, highlight=False).print(table)
+    return [line.rstrip() for line in out.getvalue().rstrip().splitlines()]
+
+
+def _refusals(labels: Labels) -> list[str]:
+    lines = []
+    for reason, label in labels.items():
+        lines += ["", f"{label}: {reason.message}", *([f"   = {reason.help}"] if reason.help else [])]
+    return lines

@@ -6,18 +6,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from kvplan.cli.files import write
 from kvplan.cli.options import format_option, layouts_option
-
-if TYPE_CHECKING:
-    from kvplan.dsl.configs.write_model import ModelHead
-    from kvplan.dsl.library import Library
-    from kvplan.dsl.model import ConfigRules
-    from kvplan.dsl.rules.answers import ForeignValues
-    from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.configs.families import nested, reading_of, spoken
+from kvplan.dsl.configs.naming import free_name, last, name_of
+from kvplan.dsl.configs.recognise import recognise
+from kvplan.dsl.configs.same_model import parsed, twins
+from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.model import ConfigRules
+from kvplan.dsl.rules.answers import ForeignValues
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
+from kvplan.dsl.text.source import SourceSpan, shown
 
 DASH, STDIN = Path("-"), "<stdin>"
 
@@ -42,9 +46,6 @@ def command(config: Path, out: Path | None, layouts: tuple[Path, ...], form: str
 
     Without -o its text goes to stdout. What is not sure is said on stderr, and in notes of the file.
     """
-    from kvplan.cli.files import write
-    from kvplan.dsl.library import load
-
     new = made(load((), layouts), config, out)
     if out:
         write(out.parent, {out.name: new.text}, [out.name])
@@ -60,12 +61,6 @@ def command(config: Path, out: Path | None, layouts: tuple[Path, ...], form: str
 
 def made(library: Library, path: Path, out: Path | None) -> NewModel:
     """The model that the configuration at `path` describes, to be written to `out`. Raises DslError (F…)."""
-    from kvplan.dsl.configs.families import reading_of
-    from kvplan.dsl.configs.recognise import recognise
-    from kvplan.dsl.configs.same_model import parsed, twins
-    from kvplan.dsl.configs.write_model import doubts, model_text
-    from kvplan.dsl.text.source import SourceSpan, shown
-
     place = SourceSpan(STDIN if path == DASH else shown(path), 1, 1, 1)
     config = _read(path, place)
     reading, model = reading_of(library, config)
@@ -77,9 +72,6 @@ def made(library: Library, path: Path, out: Path | None) -> NewModel:
 
 
 def _read(path: Path, place: SourceSpan) -> Mapping[str, object]:
-    from kvplan.dsl.lang.foreign_json import parse_foreign
-    from kvplan.dsl.text.diagnostics import Diagnostic, DslError
-
     help = "give the path of a checkpoint's config.json, or - for stdin"
     try:
         with click.open_file(str(path), "rb") as file:
@@ -92,10 +84,6 @@ def _read(path: Path, place: SourceSpan) -> Mapping[str, object]:
 def _head(
     library: Library, facts: ForeignValues, reading: ConfigRules, config: Mapping[str, object], out: Path | None
 ) -> ModelHead:
-    from kvplan.dsl.configs.families import nested, spoken
-    from kvplan.dsl.configs.naming import free_name, last, name_of
-    from kvplan.dsl.configs.write_model import ModelHead
-
     chain = nested(config, reading.inside)
     match = {key: next((words for m in chain if (words := spoken(m.get(key)))), ()) for key in reading.match}
     title, called = (last(facts.values.get(word)) for word in ("title", "name"))
@@ -104,8 +92,6 @@ def _head(
 
 
 def _told(new: NewModel) -> list[str]:
-    from kvplan.dsl.text.diagnostics import listed
-
     known = f"this stores the same as {listed(new.same, 'and')}" if new.same else ""
     try_it = f": kvplan compile {new.same[0]} --prefill SIDE --decode SIDE" if new.same else ""
     unsure = (

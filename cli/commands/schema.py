@@ -7,7 +7,10 @@ from pathlib import Path
 
 import click
 
+from kvplan.cli.files import write
 from kvplan.cli.options import layouts_option
+from kvplan.dsl.json_schema.files import FILES, schema
+from kvplan.dsl.library import load
 
 # The file for all sorts is called after the program, the others after what they describe.
 ALL, SUFFIX = "kvplan", ".schema.json"
@@ -15,8 +18,6 @@ ALL, SUFFIX = "kvplan", ".schema.json"
 
 def _sort(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """A sort of layout files that there is."""
-    from kvplan.dsl.json_schema.files import FILES
-
     if value is not None and value not in FILES:
         raise click.BadParameter(f"'{value}' is none of {', '.join(FILES)}", ctx, param)
     return value
@@ -33,10 +34,6 @@ def command(sort: str | None, out: Path | None, layouts: tuple[Path, ...]) -> No
 
     One schema for all layout files, or one for those of a sort. Without -o it goes to stdout.
     """
-    from kvplan.cli.files import write
-    from kvplan.dsl.json_schema.files import FILES, schema
-    from kvplan.dsl.library import load
-
     library = load((), layouts)
     if out is None or out.suffix == ".json":
         sorts = {out.name if out else "": sort}

@@ -7,19 +7,22 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import click
 
 from kvplan.cli import errors as failure
 from kvplan.cli import jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, libraries, side_options
-
-if TYPE_CHECKING:
-    from kvplan.compiler.api import Compiled
-    from kvplan.compiler.check.audit.verdict import Verdict
-    from kvplan.dsl.library import Library
-    from kvplan.plan.request import Request
+from kvplan.compiler.api import Compiled, compile_pair
+from kvplan.compiler.check.audit.verdict import Verdict
+from kvplan.compiler.check.request import check, parse_text
+from kvplan.compiler.check.sample import sample_range, sample_request
+from kvplan.compiler.check.simulate import simulate
+from kvplan.compiler.check.trace import copies
+from kvplan.compiler.errors import Refused
+from kvplan.dsl.library import Library
+from kvplan.plan.request import Request
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,8 +74,6 @@ def _run(
     wanted: Sequence[jobs.PairJob], simulated: Callable[[jobs.PairJob], SimulatedPair]
 ) -> tuple[dict[str, SimulatedPair], dict[str, Exception]]:
     """Simulations by pair, and the pairs that were refused, which do not stop the others."""
-    from kvplan.compiler.errors import Refused
-
     reports: dict[str, SimulatedPair] = {}
     refused: dict[str, Exception] = {}
     for job in jobs.watched(wanted):
@@ -90,11 +91,6 @@ def _answer(reports: Mapping[str, SimulatedPair], refused: Mapping[str, Exceptio
 
 
 def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int) -> SimulatedPair:
-    from kvplan.compiler.api import compile_pair
-    from kvplan.compiler.check.request import check
-    from kvplan.compiler.check.simulate import simulate
-    from kvplan.compiler.check.trace import copies
-
     compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
     request = _request(compiled, text, tokens, seed)
     check(request, compiled.prefill, compiled.decode)
@@ -103,9 +99,6 @@ def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str
 
 
 def _request(compiled: Compiled, text: str | None, tokens: str | None, seed: int) -> Request:
-    from kvplan.compiler.check.request import parse_text
-    from kvplan.compiler.check.sample import sample_range, sample_request
-
     if text is not None:
         return parse_text(text)
     sides = compiled.prefill, compiled.decode

@@ -10,6 +10,9 @@ from typing import Any, TextIO
 import click
 
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+from kvplan.compiler.api import compile_pair
+from kvplan.compiler.check.request import parse_text
+from kvplan.compiler.check.trace import trace
 
 
 @click.command("trace")
@@ -30,10 +33,6 @@ def command(
 
     Sorted by destination, before neighbouring blocks are merged.
     """
-    from kvplan.compiler.api import compile_pair
-    from kvplan.compiler.check.request import parse_text
-    from kvplan.compiler.check.trace import trace
-
     asked = parse_text(request.read())
     found, name = library(model, layouts)
     compiled = compile_pair(found, name, prefill, decode, options)

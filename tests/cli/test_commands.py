@@ -6,11 +6,12 @@ import json
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.codes import all_codes
-from kvplan.cli.main import main
+from kvplan.cli.main import VERBS, main
 from kvplan.compiler import api
 
 PAIR = ["llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2"]
@@ -27,6 +28,13 @@ def request() -> dict[str, object]:
         "prefill": {"attention": {"first": 0, "ids": ids}},
         "decode": {"attention": {"first": 0, "ids": ids[::-1]}},
     }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_says_of_a_command_what_its_own_help_says(verb: str) -> None:
+    command = main.get_command(click.Context(main), verb)
+    assert command is not None
+    assert command.get_short_help_str(1000) == VERBS[verb]
 
 
 def test_compile_writes_once_then_has_nothing_to_do(tmp_path: Path) -> None:

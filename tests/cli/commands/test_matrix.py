@@ -9,7 +9,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from kvplan.cli.commands.matrix_text import WIDTH, size, text
+from kvplan.cli.commands.matrix import WIDTH, size, text
 from kvplan.cli.main import main
 from kvplan.compiler.explain.matrix import MatrixCell, RefusalReason
 
