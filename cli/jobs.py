@@ -79,16 +79,25 @@ def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
     """
     for job in jobs:
         settled(job.options)
+    done, refused = each(jobs, lambda job: compile_pair(library, job.model, job.prefill, job.decode, job.options))
     plans: dict[str, Compiled] = {}
+    for _, compiled in done:
+        plans[_path(plans, compiled)] = compiled
+    return CompileOutcome(plans, refused)
+
+
+def each(
+    jobs: Sequence[PairJob], result: Callable[[PairJob], T]
+) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, Exception]]]:
+    """The jobs with what `result` gives for them, and those that it refuses, which do not stop the others."""
+    done: list[tuple[PairJob, T]] = []
     refused: list[tuple[PairJob, Exception]] = []
     for job in watched(jobs):
         try:
-            compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
+            done.append((job, result(job)))
         except Refused as error:
             refused.append((job, error))
-            continue
-        plans[_path(plans, compiled)] = compiled
-    return CompileOutcome(plans, refused)
+    return done, refused
 
 
 def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterable[T]:

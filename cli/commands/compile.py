@@ -63,62 +63,50 @@ def _say(
     form: str, out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool,
     outcome: jobs.CompileOutcome,
 ) -> None:  # fmt: skip
+    states = {path: files.state(out, path, text) for path, text in texts.items()} if check else {}
     if form == "json":
-        click.echo(json.dumps(_answer(out, texts, changed, left, check, outcome), indent=2))
+        click.echo(json.dumps(_answer(out, texts, changed, left, states, outcome), indent=2))
         return
     for path in changed:
-        if check or path in outcome.plans:
-            click.echo(_difference(out, path, texts[path]) if check else f"wrote {out / path}")
+        if states.get(path) == "missing":
+            click.echo(f"missing: {out / path}")
+        elif check:
+            click.echo(files.unified(out, path, texts[path]).rstrip("\n"))
+        elif path in outcome.plans:
+            click.echo(f"wrote {out / path}")
     for path in left:
         click.echo(f"{out / path}: nothing asks for this plan any more; remove it", err=True)
     for job, error in outcome.refused:
         click.echo(failure.refusal(job, error), err=True)
-    plans = {path: texts[path] for path in outcome.plans}
-    click.echo(_summary(out, plans, [path for path in changed if path in plans], check, len(outcome.refused)), err=True)
+    click.echo(_summary(changed, states, check, outcome), err=True)
 
 
-def _difference(out: Path, path: str, text: str) -> str:
-    if files.state(out, path, text) == "missing":
-        return f"missing: {out / path}"
-    return files.unified(out, path, text).rstrip("\n")
-
-
-def _summary(out: Path, texts: Mapping[str, str], changed: Sequence[str], check: bool, refused: int) -> str:
-    missing = [path for path in changed if files.state(out, path, texts[path]) == "missing"] if check else []
-    counts = {"stale" if check else "written": len(changed) - len(missing), "missing": len(missing)}
-    counts = {word: n for word, n in counts.items() if n or word != "missing"}
-    counts |= {"up to date": len(texts) - len(changed), **({"refused": refused} if refused else {})}
+def _summary(changed: Sequence[str], states: Mapping[str, str], check: bool, outcome: jobs.CompileOutcome) -> str:
+    plans = [path for path in changed if path in outcome.plans]
+    missing = [path for path in plans if states.get(path) == "missing"]
+    counts = {"stale" if check else "written": len(plans) - len(missing)}
+    counts |= {"missing": len(missing)} if missing else {}
+    counts |= {"up to date": len(outcome.plans) - len(plans)}
+    counts |= {"refused": len(outcome.refused)} if outcome.refused else {}
     said = ", ".join(f"{n} {word}" for word, n in counts.items())
-    return f"{len(texts)} plan{'s'[: len(texts) != 1]}: {said}"
+    return f"{len(outcome.plans)} plan{'s'[: len(outcome.plans) != 1]}: {said}"
 
 
 def _answer(
-    out: Path,
-    texts: Mapping[str, str],
-    changed: Sequence[str],
-    left: Sequence[str],
-    check: bool,
+    out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], states: Mapping[str, str],
     outcome: jobs.CompileOutcome,
-) -> dict[str, object]:
-    plans = [
-        {
-            "path": str(out / path),
-            "digest": compiled.plan.digest,
-            "changed": path in changed,
-            **(_checked(out, path, compiled.text) if check else {}),
-        }
-        for path, compiled in outcome.plans.items()
-    ]
+) -> dict[str, object]:  # fmt: skip
+    checked = {path: {"state": state, "diff": files.unified(out, path, texts[path])} for path, state in states.items()}
+    about = {path: {"changed": path in changed, **checked.get(path, {})} for path in (*outcome.plans, NAME)}
     refused = [{"pair": str(job), **failure.as_dict(error)} for job, error in outcome.refused]
-    answer: dict[str, object] = {"plans": plans, "orphans": [str(out / path) for path in left], "refused": refused}
-    answer["index"] = {"path": str(out / NAME), "changed": NAME in changed, **_checked_index(out, texts)}
+    answer: dict[str, object] = {
+        "plans": [
+            {"path": str(out / path), "digest": compiled.plan.digest, **about[path]}
+            for path, compiled in outcome.plans.items()
+        ],
+        "orphans": [str(out / path) for path in left],
+        "refused": refused,
+        "index": {"path": str(out / NAME), **about[NAME]},
+    }
     first = failure.as_dict(outcome.refused[0][1]) if outcome.refused else None
     return {"error": first, **answer} if first else answer
-
-
-def _checked_index(out: Path, texts: Mapping[str, str]) -> dict[str, str]:
-    return _checked(out, NAME, texts[NAME]) if NAME in texts else {}
-
-
-def _checked(out: Path, path: str, text: str) -> dict[str, str]:
-    return {"state": files.state(out, path, text), "diff": files.unified(out, path, text)}

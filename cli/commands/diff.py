@@ -77,7 +77,7 @@ def _folded(changes: Sequence[Change]) -> list[Change]:
         head, number, tail = _numbered(change.where)
         alike.setdefault((head, tail, change.before, change.after), []).append(number)
     return [
-        replace(changes[0], where=head + _ranges(numbers) + tail, before=before, after=after)
+        replace(changes[0], where=head + ("" if -1 in numbers else ranges(numbers)) + tail, before=before, after=after)
         for (head, tail, before, after), numbers in alike.items()
     ]
 
@@ -86,10 +86,6 @@ def _numbered(where: str) -> tuple[str, int, str]:
     """What stands before the number of a group, the number, -1 where there is none, and what stands behind it."""
     found = GROUP.search(where)
     return (where[: found.start()], int(found[0]), where[found.end() :]) if found else (where, -1, "")
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    return "" if -1 in numbers else ranges(numbers)
 
 
 def _json(change: Change) -> dict[str, str | None]:

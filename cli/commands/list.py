@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.model import Engine, Kind, Model
 from kvplan.dsl.text.diagnostics import DslError
 
 # A name, what it is called, and what is noted of it.
@@ -28,39 +28,37 @@ def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> Non
     that a model has.
     """
     library = load((), layouts)
-    models = [name for name in library.models if _meant(words, name, _about(library.models[name]))]
-    kinds = [name for name in library.kinds if _meant(words, name, library.kinds[name].title)]
-    engines = [name for name in library.engines if _meant(words, name, library.engines[name].title)]
+    models = [
+        m for m in library.models.values() if _meant(words, m.name, m.title, *(c.kind for c in m.caches.values()))
+    ]
+    kinds = [kind for kind in library.kinds.values() if _meant(words, kind.name, kind.title)]
+    engines = [engine for engine in library.engines.values() if _meant(words, engine.name, engine.title)]
     if form == "json":
-        click.echo(json.dumps(_answer(library, models, kinds, engines), indent=2))
+        click.echo(json.dumps(_answer(models, kinds, engines), indent=2))
         return
+    # Of a model what its file notes stands below it, unconfirmed numbers above all.
     sections: dict[str, list[Entry]] = {
-        "models": [(name, library.models[name].title, _noted(library.models[name])) for name in models],
-        "kinds": [(name, library.kinds[name].title, []) for name in kinds],
-        "engines": [(name, _engine(library, name), []) for name in engines],
+        "models": [
+            (model.name, model.title, [": ".join(filter(None, note)) for note in model.notes]) for model in models
+        ],
+        "kinds": [(kind.name, kind.title, []) for kind in kinds],
+        "engines": [(engine.name, _engine(library, engine), []) for engine in engines],
     }
     shown = [_section(heading, entries) for heading, entries in sections.items() if entries or not words]
     click.echo("\n\n".join(shown) or f"nothing has {' and '.join(words)} in its name, title or kind")
 
 
-def _meant(words: Sequence[str], name: str, about: str) -> bool:
+def _meant(words: Sequence[str], *about: str) -> bool:
     """Whether all words are in what is said of something."""
-    said = f"{name} {about}".casefold()
-    return all(word.casefold() in said for word in words)
+    return all(word.casefold() in " ".join(about).casefold() for word in words)
 
 
-def _about(model: Model) -> str:
-    """The title and the kinds of a model."""
-    return " ".join([model.title, *(cache.kind for cache in model.caches.values())])
-
-
-def _answer(library: Library, models: Sequence[str], kinds: Sequence[str], engines: Sequence[str]) -> dict[str, object]:
-    every = [library.models[name] for name in models]
+def _answer(models: Iterable[Model], kinds: Iterable[Kind], engines: Iterable[Engine]) -> dict[str, object]:
     return {
-        "models": {model.name: model.title for model in every},
-        "kinds": {name: library.kinds[name].title for name in kinds},
-        "engines": {name: _described(library.engines[name]) for name in engines},
-        "notes": {m.name: [{"about": about, "note": note} for about, note in m.notes] for m in every if m.notes},
+        "models": {model.name: model.title for model in models},
+        "kinds": {kind.name: kind.title for kind in kinds},
+        "engines": {engine.name: _described(engine) for engine in engines},
+        "notes": {m.name: [{"about": about, "note": note} for about, note in m.notes] for m in models if m.notes},
     }
 
 
@@ -76,33 +74,23 @@ def _described(engine: Engine) -> dict[str, object]:
         }
         for name, option in engine.options.items()
     }
-    mesh = [*engine.mesh.workers, *engine.mesh.derived]
     return {
         "title": f"{engine.title} {engine.versions}".strip(),
-        "mesh": mesh,
+        "mesh": [*engine.mesh.workers, *engine.mesh.derived],
         "options": options,
         "derived": [*engine.derive],
     }
 
 
-def _engine(library: Library, name: str) -> str:
+def _engine(library: Library, engine: Engine) -> str:
     """An engine's title, the releases that its file describes, and whether sides that name no engine run it."""
-    engine = library.engines[name]
-    versions = f" ({engine.versions})" if engine.versions else ""
-    return f"{engine.title}{versions}{', the default' if name == _default(library) else ''}"
-
-
-def _default(library: Library) -> str | None:
-    """The engine of sides that name none; None where the files do not say just one, which sides will be told."""
     try:
-        return library.default_engine
+        default = library.default_engine
     except DslError:
-        return None
-
-
-def _noted(model: Model) -> list[str]:
-    """What a model's file notes, unconfirmed numbers above all."""
-    return [": ".join(filter(None, note)) for note in model.notes]
+        # The files do not say just one, which sides will be told.
+        default = None
+    versions = f" ({engine.versions})" if engine.versions else ""
+    return f"{engine.title}{versions}{', the default' if engine.name == default else ''}"
 
 
 def _section(heading: str, entries: Sequence[Entry]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -14,23 +14,16 @@ import click
 from kvplan.cli import errors as failure
 from kvplan.cli import jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, libraries, side_options
-from kvplan.compiler.api import Compiled, compile_pair
+from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import check, parse_text
 from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
-from kvplan.compiler.errors import Refused
 from kvplan.dsl.library import Library
-from kvplan.plan.request import Request
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SimulatedPair:
-    """A simulation: the tokens needed, [first, end), and what was found."""
-
-    tokens: tuple[int, int]
-    report: Verdict
+# The tokens needed, [first, end), and what was found.
+Simulated = tuple[tuple[int, int], Verdict]
 
 
 @click.command("simulate")
@@ -57,66 +50,43 @@ def command(
     """
     found, names = libraries(models, layouts)
     text = request.read() if request else None
-    wanted = jobs.product(names, prefill, decode, options)
-    reports, refused = _run(wanted, lambda job: _simulate(found, job, text, tokens, seed))
+    wanted = {str(job): job for job in jobs.product(names, prefill, decode, options)}
+    done, refused = jobs.each([*wanted.values()], lambda job: _simulate(found, job, text, tokens, seed))
     if form == "json":
-        click.echo(json.dumps(_answer(reports, refused), indent=2))
+        click.echo(json.dumps(_answer(done, refused), indent=2))
     else:
-        click.echo(
-            "".join(f"{name}\n  {_tokens(done)}: {done.report.text()}\n" for name, done in reports.items()), nl=False
-        )
-        click.echo("".join(f"{failure.refusal(*pair)}\n" for pair in refused.items()), nl=False, err=True)
-    right = all(done.report.right for done in reports.values())
+        lines = [f"{job}\n  tokens {first}:{end}: {verdict.text()}" for job, ((first, end), verdict) in done]
+        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        click.echo("".join(f"{failure.refusal(*pair)}\n" for pair in refused), nl=False, err=True)
+    right = all(verdict.right for _, (_, verdict) in done)
     sys.exit(failure.WRONG if not right else failure.REFUSED if refused else 0)
 
 
-def _run(
-    wanted: Sequence[jobs.PairJob], simulated: Callable[[jobs.PairJob], SimulatedPair]
-) -> tuple[dict[str, SimulatedPair], dict[str, Exception]]:
-    """Simulations by pair, and the pairs that were refused, which do not stop the others."""
-    reports: dict[str, SimulatedPair] = {}
-    refused: dict[str, Exception] = {}
-    for job in jobs.watched(wanted):
-        try:
-            reports[str(job)] = simulated(job)
-        except Refused as error:
-            refused[str(job)] = error
-    return reports, refused
+def _answer(
+    done: Iterable[tuple[jobs.PairJob, Simulated]], refused: Iterable[tuple[jobs.PairJob, Exception]]
+) -> dict[str, object]:
+    pairs = {
+        str(job): {"tokens": list(tokens), **dataclasses.asdict(verdict), "right": verdict.right}
+        for job, (tokens, verdict) in done
+    }
+    errors = {str(job): {"error": failure.as_dict(error)} for job, error in refused}
+    return {**next(iter(errors.values()), {}), **pairs, **errors}
 
 
-def _answer(reports: Mapping[str, SimulatedPair], refused: Mapping[str, Exception]) -> dict[str, object]:
-    pairs = {name: _json(done) for name, done in reports.items()}
-    said = {name: {"error": failure.as_dict(error)} for name, error in refused.items()}
-    return {**next(iter(said.values()), {}), **pairs, **said}
-
-
-def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int) -> SimulatedPair:
+def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int) -> Simulated:
     compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
-    request = _request(compiled, text, tokens, seed)
-    check(request, compiled.prefill, compiled.decode)
-    found = copies(compiled.plan, request)
-    return SimulatedPair(request.tokens, simulate(compiled.plan, compiled.prefill, compiled.decode, found, request))
-
-
-def _request(compiled: Compiled, text: str | None, tokens: str | None, seed: int) -> Request:
-    if text is not None:
-        return parse_text(text)
     sides = compiled.prefill, compiled.decode
-    return sample_request(*sides, _range(tokens) if tokens else sample_range(*sides), seed)
+    if text is not None:
+        request = parse_text(text)
+    else:
+        request = sample_request(*sides, _range(tokens) if tokens else sample_range(*sides), seed)
+    check(request, *sides)
+    return request.tokens, simulate(compiled.plan, *sides, copies(compiled.plan, request), request)
 
 
 def _range(text: str) -> tuple[int, int]:
     first, colon, end = text.partition(":")
     if not colon or not first.isdecimal() or not end.isdecimal() or int(first) >= int(end):
-        raise click.BadParameter(
-            f"{text!r} is not FIRST:END with FIRST before END, for example 0:5000", param_hint="--tokens"
-        )
+        message = f"{text!r} is not FIRST:END with FIRST before END, for example 0:5000"
+        raise click.BadParameter(message, param_hint="--tokens")
     return int(first), int(end)
-
-
-def _tokens(done: SimulatedPair) -> str:
-    return f"tokens {done.tokens[0]}:{done.tokens[1]}"
-
-
-def _json(done: SimulatedPair) -> dict[str, object]:
-    return {"tokens": list(done.tokens), **dataclasses.asdict(done.report), "right": done.report.right}

@@ -122,17 +122,13 @@ def _needed(side: BoundSide, group: BoundGroup, asked: Ranges, early: bool) -> t
     if group.store == "state" or group.ring:
         return 0, np.ones(group.ring // group.tokens if group.ring else 1, np.bool_)
     token = np.arange(*asked[group.length])
-    block = _positions(side, token) // group.tokens
+    # The place of tokens among those of the worker whose turn they are.
+    turn = side.interleave_tokens
+    block = (token // (side.token_shards * turn) * turn + token % turn) // group.tokens
     caches = [cache for cache in side.caches if any(cache.name == name for name, _ in group.members)]
     wanted = block[np.any([_moves(cache, asked, token) for cache in caches], axis=0)]
     position = np.arange(block.min(), block.max() + 1)
     return int(block.min()), np.isin(position, wanted) | np.isin(position + early, wanted)
-
-
-def _positions(side: BoundSide, token: Ints) -> Ints:
-    """The place of tokens among those of the worker whose turn they are."""
-    turn = side.interleave_tokens
-    return token // (side.token_shards * turn) * turn + token % turn
 
 
 def _moves(cache: BoundCache, asked: Ranges, token: Ints) -> Mask:
