@@ -22,9 +22,8 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
     if path.is_file():
         return {"": path.read_text(encoding="utf-8", errors="replace")}
     if path.is_dir():
-        return {
-            str(file.relative_to(path)): file.read_text(encoding="utf-8", errors="replace") for file in plan_files(path)
-        }
+        files = {str(file.relative_to(path)): file for file in plan_files(path)}
+        return {name: file.read_text(encoding="utf-8", errors="replace") for name, file in files.items()}
     return _revision(text, like)
 
 

@@ -32,9 +32,8 @@ class JsonInput:
         try:
             return json.loads(text, object_pairs_hook=self._once, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
-            raise BadInput(
-                self.text, f"the {self.what} is not JSON: {error}", f"see {self.docs} for the format"
-            ) from None
+            message = f"the {self.what} is not JSON: {error}"
+            raise BadInput(self.text, message, f"see {self.docs} for the format") from None
 
     def bad(self, code: str, message: str, help: str = "") -> NoReturn:
         raise BadInput(code, message, help or f"see {self.docs} for the format")

@@ -38,9 +38,8 @@ def command(old: str, new: str, form: str) -> None:
     }
     unlike = {path: changes for path, changes in found.items() if changes}
     if form == "json":
-        click.echo(
-            json.dumps({path: [_json(change) for change in changes] for path, changes in unlike.items()}, indent=2)
-        )
+        answer = {path: [_json(change) for change in changes] for path, changes in unlike.items()}
+        click.echo(json.dumps(answer, indent=2))
     else:
         click.echo(_text(unlike, len(found)))
     sys.exit(WRONG if unlike else 0)

@@ -94,7 +94,6 @@ def _head(
 def _told(new: NewModel) -> list[str]:
     known = f"this stores the same as {listed(new.same, 'and')}" if new.same else ""
     try_it = f": kvplan compile {new.same[0]} --prefill SIDE --decode SIDE" if new.same else ""
-    unsure = (
-        [f"{len(new.notes)} not sure:", *(f"  {note}" for note in new.notes)] if new.notes else ["nothing in doubt"]
-    )
+    notes = [f"  {note}" for note in new.notes]
+    unsure = [f"{len(notes)} not sure:", *notes] if notes else ["nothing in doubt"]
     return [*([known + try_it] if new.same else []), *unsure]

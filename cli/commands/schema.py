@@ -9,7 +9,7 @@ import click
 
 from kvplan.cli.files import write
 from kvplan.cli.options import layouts_option
-from kvplan.dsl.json_schema.files import FILES, schema
+from kvplan.dsl.json_schema import FILES, schema
 from kvplan.dsl.library import load
 
 # The file for all sorts is called after the program, the others after what they describe.

@@ -84,9 +84,9 @@ def shares(compiled: Compiled) -> tuple[list[RequestShare], list[RequestShare]]:
     tables = deal(compiled.prefill, asked, PREFILL_SEED), deal(compiled.decode, asked, DECODE_SEED, early=True)
     lengths = {length: tokens for length, tokens in asked.items() if length != CONTEXT}
     common = *sides, Request("demo", asked[CONTEXT], *tables, lengths), frozenset(compiled.plan.skipped)
-    return [RequestShare(*common, "prefill", worker.number) for worker in compiled.prefill.workers], [
-        RequestShare(*common, "decode", worker.number) for worker in compiled.decode.workers
-    ]
+    prefill = [RequestShare(*common, "prefill", worker.number) for worker in compiled.prefill.workers]
+    decode = [RequestShare(*common, "decode", worker.number) for worker in compiled.decode.workers]
+    return prefill, decode
 
 
 def deal(side: BoundSide, asked: Ranges, seed: int, early: bool = False) -> dict[str, Table]:

@@ -99,9 +99,8 @@ def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
     if not isinstance(dtype, str):
         raise BadInput("S012", f"tensor {spec.name!r}: {spec.dtype.text!r} gives {dtype!r}, not an element type")
     if canonical(dtype) not in SIZES:
-        raise BadInput(
-            "S012", f"tensor {spec.name!r} cannot store {dtype!r}, no element type", nearest(dtype, sorted(SIZES))
-        )
+        message = f"tensor {spec.name!r} cannot store {dtype!r}, no element type"
+        raise BadInput("S012", message, nearest(dtype, sorted(SIZES)))
     axes = tuple(
         (name, 0 if expr is None else _extent(spec.name, name, evaluate(expr, env))) for name, expr in spec.axes
     )
@@ -118,9 +117,8 @@ def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
 
 def _extent(tensor: str, axis: str, value: Value | SizeSet) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadInput(
-            "S012", f"tensor {tensor!r}: axis {axis!r} has {value!r} items", "sizes are whole numbers from 1"
-        )
+        message = f"tensor {tensor!r}: axis {axis!r} has {value!r} items"
+        raise BadInput("S012", message, "sizes are whole numbers from 1")
     return value
 
 
@@ -131,11 +129,8 @@ def _check_split_axes(cache: str, tensors: tuple[BoundTensor, ...]) -> None:
         for axis in dict(tensor.split):
             extent = dict(tensor.axes)[axis]
             if seen.setdefault(axis, extent) != extent:
-                raise BadInput(
-                    "S013",
-                    f"cache {cache!r}: split axis {axis!r} has {seen[axis]} items and {extent} items",
-                    "give unlike axes unlike names",
-                )
+                message = f"cache {cache!r}: split axis {axis!r} has {seen[axis]} items and {extent} items"
+                raise BadInput("S013", message, "give unlike axes unlike names")
 
 
 def _needs(cache: str, needs: NeedsRule | None, env: Env) -> Needed:

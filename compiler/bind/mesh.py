@@ -73,9 +73,8 @@ def stages(rule: str, layers: int, count: int, listed: str | None = None) -> tup
 def _listed(text: str, layers: int, count: int) -> list[int]:
     sizes = [whole("layers", piece) for piece in text.split("+")]
     if len(sizes) != count or sum(sizes) != layers:
-        raise BadInput(
-            "S007", f"layers={text} is not {count} stages of {layers} layers together", "one number per stage"
-        )
+        message = f"layers={text} is not {count} stages of {layers} layers together"
+        raise BadInput("S007", message, "one number per stage")
     return sizes
 
 

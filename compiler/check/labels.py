@@ -73,9 +73,8 @@ def atlas(side: BoundSide, tokens: int) -> Atlas:
         for t in cache.tensors:
             rows = -(-tokens // t.tokens_per_row)
             shape = (max(cache.layers) + 1, *(n or rows for _, n in t.axes), t.size)
-            regions[cache.name, t.name] = LabelRegion(
-                cache.name, t.name, base, ("layer", *(a for a, _ in t.axes)), shape
-            )
+            axes = ("layer", *(a for a, _ in t.axes))
+            regions[cache.name, t.name] = LabelRegion(cache.name, t.name, base, axes, shape)
             base += prod(shape)
     return regions
 

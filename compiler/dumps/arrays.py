@@ -114,7 +114,5 @@ def arrays_text(found: Iterable[DumpedArray]) -> str:
 
 def fields_text(fields: Iterable[LayoutArray]) -> str:
     """`x bf16 at 0: 64 by 384, 64 by 6, 3 by 2; …`, bytes between items"""
-    said = (
-        f"{f.tensor} {f.dtype} at {f.at}: {', '.join(f'{count} by {step}' for count, step in f.axes)}" for f in fields
-    )
-    return "; ".join(said)
+    axes = [(field, ", ".join(f"{count} by {step}" for count, step in field.axes)) for field in fields]
+    return "; ".join(f"{field.tensor} {field.dtype} at {field.at}: {text}" for field, text in axes)

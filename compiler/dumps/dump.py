@@ -159,17 +159,13 @@ def _group(value: object, where: str) -> DumpedGroup:
         JSON.bad("D003", f"{where}.store is {shown(found['store'])}", f"allowed: {', '.join(STORES)}")
     paged = found["store"] == "tokens"
     if paged != ("tokens" in found):
-        JSON.bad(
-            "D003", f"{where} {'lacks' if paged else 'is a state and has'} 'tokens'", "blocks of tokens have tokens"
-        )
+        message = f"{where} {'lacks' if paged else 'is a state and has'} 'tokens'"
+        JSON.bad("D003", message, "blocks of tokens have tokens")
     tokens = JSON.whole(found["tokens"], f"{where}.tokens", 1) if paged else 0
     kernel = JSON.whole(found.get("kernel_tokens", tokens), f"{where}.kernel_tokens", 1 if paged else 0)
     if paged and tokens % kernel:
-        JSON.bad(
-            "D004",
-            f"{where}: kernel blocks of {kernel} do not divide {tokens} tokens",
-            "a block is whole kernel blocks",
-        )
+        message = f"{where}: kernel blocks of {kernel} do not divide {tokens} tokens"
+        JSON.bad("D004", message, "a block is whole kernel blocks")
     window, chunk = (JSON.whole(found.get(word, 0), f"{where}.{word}") for word in ("window", "chunk"))
     names = tuple(JSON.words(name, f"{where}.layers") for name in JSON.sequence(found["layers"], f"{where}.layers"))
     return DumpedGroup(names, found["store"], tokens, kernel, window, chunk)
@@ -239,7 +235,5 @@ def _check_view(layer: DumpedLayer, allocations: Sequence[int]) -> None:
     if layer.allocation >= len(allocations):
         JSON.bad("D006", f"layer {layer.name!r} lies in allocation {layer.allocation} of {len(allocations)}")
     if layer.end > allocations[layer.allocation]:
-        said = (
-            f"layer {layer.name!r} reaches byte {layer.end} of an allocation of {allocations[layer.allocation]} bytes"
-        )
-        JSON.bad("D006", said, "offsets and strides are in bytes")
+        reach = f"reaches byte {layer.end} of an allocation of {allocations[layer.allocation]} bytes"
+        JSON.bad("D006", f"layer {layer.name!r} {reach}", "offsets and strides are in bytes")

@@ -31,9 +31,8 @@ def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recogni
     found = [_found(engine.dump, kinds, layer, facts) for layer, facts in zip(dump.layers, every, strict=True)]
     layers = Answer(count, "the last layers may store nothing; a dump cannot show them")
     heads = _most(engine.dump.query_heads, every)
-    return RecognisedModel(
-        ForeignValues({}), layers, _dtype(engine.dump.dtype, every), heads, tuple(_stored(dump, found)), ()
-    )
+    dtype, caches = _dtype(engine.dump.dtype, every), tuple(_stored(dump, found))
+    return RecognisedModel(ForeignValues({}), layers, dtype, heads, caches, ())
 
 
 def facts_of(dump: Dump, layer: DumpedLayer) -> ForeignValues:

@@ -64,19 +64,12 @@ def _pair(plan: Plan, pair: Pair) -> Plain:
 def _group(side: Side, index: int) -> Plain:
     group = side.groups[index]
     counts = [sum(plane.group == group.name for plane in planes(worker)) for worker in side.workers]
+    entries = [entry for worker in side.workers for entry in worker.planes if entry.group == group.name]
     overlaid = [other.name for other in side.groups if other.arena == group.arena and other.name != group.name]
     return {
         "group": group.name,
         "store": group.store,
-        "layers": sorted(
-            {
-                n
-                for worker in side.workers
-                for plane in worker.planes
-                if plane.group == group.name
-                for n in _layers(plane)
-            }
-        ),
+        "layers": sorted({n for entry in entries for n in _layers(entry)}),
         "planes": counts,
         "tokens": group.tokens,
         "kernel": group.kernel,
@@ -108,9 +101,8 @@ def _pages(side: Side) -> list[Plain]:
     alike: dict[tuple[object, ...], list[tuple[int, Planes]]] = {}
     for number, worker in enumerate(side.workers):
         for entry in worker.planes:
-            alike.setdefault((entry.cache, entry.part, entry.page, entry.stride, entry.views), []).append(
-                (number, entry)
-            )
+            key = (entry.cache, entry.part, entry.page, entry.stride, entry.views)
+            alike.setdefault(key, []).append((number, entry))
     return [_page(side, found) for found in alike.values()]
 
 

@@ -33,11 +33,9 @@ class Change:
             return f"{self.where} {self.after}"
         if self.before is None:
             return f"{self.where}: new, {self.after}"
-        return (
-            f"{self.where}: gone, {self.before}"
-            if self.after is None
-            else f"{self.where}: {self.before} -> {self.after}"
-        )
+        if self.after is None:
+            return f"{self.where}: gone, {self.before}"
+        return f"{self.where}: {self.before} -> {self.after}"
 
 
 def diff(old: Plan, new: Plan) -> list[Change]:
@@ -62,9 +60,8 @@ def peers(old: Plan, new: Plan) -> Change:
     if old.digest == new.digest:
         return Change("peers", "old and new peers", "equal digests", "can talk to each other")
     why = f"{', '.join(unlike)} changed" if unlike else "same sides, other tables"
-    return Change(
-        "peers", "old and new peers", "could talk to their like", f"refuse each other: {why}; roll out both at once"
-    )
+    after = f"refuse each other: {why}; roll out both at once"
+    return Change("peers", "old and new peers", "could talk to their like", after)
 
 
 def _digest(plan: Plan, name: str) -> str:
@@ -98,11 +95,8 @@ def _where(word: str, name: str, numbers: list[int]) -> str:
 def _model(plan: Plan) -> dict[str, str]:
     stored = {"format": str(plan.format), "model": plan.model, "what is stored": plan.model_digest[:12]}
     stored |= {"prefill side": plan.prefill.key, "decode side": plan.decode.key}
-    return (
-        stored
-        | {f"option {name}": value for name, value in plan.options}
-        | {f"skipped {name}": "yes" for name in plan.skipped}
-    )
+    stored |= {f"option {name}": value for name, value in plan.options}
+    return stored | {f"skipped {name}": "yes" for name in plan.skipped}
 
 
 def _groups(word: str, side: Side) -> Found:
@@ -130,9 +124,8 @@ def _page_facts(side: Side, number: int) -> dict[str, str]:
     worker = side.workers[number]
     found = {"planes": f"{len(planes(worker)):,}", "turn of the tokens": str(worker.shard)}
     for entry in worker.planes:
-        name = ".".join(
-            word for word in (entry.group, entry.cache if entry.cache != entry.group else None, entry.part) if word
-        )
+        cache = entry.cache if entry.cache != entry.group else None
+        name = ".".join(word for word in (entry.group, cache, entry.part) if word)
         found[f"{name} page"] = f"{entry.page:,} B"
         found[f"{name} block stride"] = f"{entry.stride:,} B"
         for view in entry.views:

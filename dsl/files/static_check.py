@@ -162,9 +162,8 @@ def _mended(error: DslError, what: str, expr: Expr, given: GivenParams, env: Env
     """An error in a kind's expression, told where the model gives the numbers that cause it."""
     first = error.diagnostics[0]
     place = given.place(given.blamed(expr, env))
-    return Diagnostic(
-        first.code, f"{what}: {first.message}", place, (f"it is {expr.text}",), first.help, in_play(expr, env)
-    )
+    message, note = f"{what}: {first.message}", f"it is {expr.text}"
+    return Diagnostic(first.code, message, place, (note,), first.help, in_play(expr, env))
 
 
 def _is_true(when: Expr, env: Env) -> bool | None:

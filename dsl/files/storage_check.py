@@ -152,17 +152,9 @@ def _check_cover(
     for spot in spots:
         name = spot.leaf.tensor
         if name in seen and name in tensors:
-            sink.add(
-                "E013",
-                f"storage '{storage.name}' has tensor {name} twice",
-                spot.leaf.span,
-                help="every tensor lies in one place",
-            )
+            message = f"storage '{storage.name}' has tensor {name} twice"
+            sink.add("E013", message, spot.leaf.span, help="every tensor lies in one place")
         seen.add(name)
     for name in () if quiet else [n for n, spec in tensors.items() if n not in seen and spec.when is None]:
-        sink.add(
-            "E011",
-            f"storage '{storage.name}' lacks tensor {name}",
-            storage.span,
-            help=f"every tensor lies somewhere: add {name}[…]",
-        )
+        help = f"every tensor lies somewhere: add {name}[…]"
+        sink.add("E011", f"storage '{storage.name}' lacks tensor {name}", storage.span, help=help)

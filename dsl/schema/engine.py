@@ -36,6 +36,7 @@ OVERLAYS = ("false", "true")
 LAYERS = ("even", "remainder_before_last", "remainder_last")
 MUST = ("tokens", "kernel_block", "ratio")
 DUMP_WORDS_DOC = "names for what a layer's print says, in this order; each may use those before it"
+AXES = ListShape(TextShape("mesh axis"), bare=True)
 BY_CACHE = MapShape(EXPRESSION, keys=WHOSE)
 OPTIONS = MapShape(PARAM)
 
@@ -106,9 +107,7 @@ class GroupsKeys(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class MeshKeys(FormKeys):
-    workers: tuple[str, ...] = key(
-        ListShape(TextShape("mesh axis"), bare=True), "the axes of the grid of workers, outermost first", required=True
-    )
+    workers: tuple[str, ...] = key(AXES, "the axes of the grid of workers, outermost first", required=True)
     derived: dict[YamlScalar, Expr] = key(
         MapShape(EXPRESSION), "axes computed from a worker's `rank(axis)`; their sizes are keys of a side, too"
     )

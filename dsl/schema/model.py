@@ -37,6 +37,8 @@ ONCE = ("kvplan", "model", FAMILY)
 # Layers that a model may have, and draft layers: a slip of a digit must not take all memory.
 MOST_LAYERS = 1000
 SIDES = ListShape(ScalarShape("side"), bare=True)
+NAMES = ListShape(TextShape("name"), bare=True)
+PATTERNS = ListShape(TextShape("pattern"), bare=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +153,16 @@ class DeploymentKeys(DocumentKeys):
 
 @dataclass(frozen=True, slots=True)
 class ConfigKeys(DocumentKeys):
-    inside: tuple[str, ...] = key(
-        ListShape(TextShape("name"), bare=True), "mappings in which the numbers of a model may stand"
-    )
-    match: tuple[str, ...] = key(
-        ListShape(TextShape("name"), bare=True), "keys that tell one model from another; the first must hold"
-    )
+    inside: tuple[str, ...] = key(NAMES, "mappings in which the numbers of a model may stand")
+    match: tuple[str, ...] = key(NAMES, "keys that tell one model from another; the first must hold")
     words: dict[YamlScalar, Expr] = key(WORDS, WORDS_DOC, required=True)
     remarks: tuple[RemarkKeys, ...] = key(ListShape(REMARK), REMARKS_DOC)
     faults: tuple[RemarkKeys, ...] = key(ListShape(REMARK), "sentences to refuse a configuration with")
     about: tuple[str, ...] = key(
-        ListShape(TextShape("pattern"), bare=True),
+        PATTERNS,
         "what keys look like that are about caches; `*` is any letters",
     )
-    aside: tuple[str, ...] = key(
-        ListShape(TextShape("pattern"), bare=True), "keys that look so and are not about what is stored"
-    )
+    aside: tuple[str, ...] = key(PATTERNS, "keys that look so and are not about what is stored")
 
 
 MODEL = document("model", "a model", "which layers have which kind of cache, with which numbers", ModelKeys)

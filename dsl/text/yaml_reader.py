@@ -107,9 +107,8 @@ def read_text(text: str, path: Path) -> YamlDocument:
     if any(d.code == "Y006" for d in sink.errors):
         raise DslError(*sink.errors)
     if root is None or (isinstance(root, YamlScalar) and root.empty):
-        raise DslError(
-            *sink.errors, Diagnostic("Y008", "the file is empty", SourceSpan(where.path, 1, 1, 1), (), STARTS)
-        )
+        top = SourceSpan(where.path, 1, 1, 1)
+        raise DslError(*sink.errors, Diagnostic("Y008", "the file is empty", top, (), STARTS))
     if not isinstance(root, YamlTable):
         raise DslError(*sink.errors, Diagnostic("Y013", "a layout file is a mapping", root.span, (), STARTS))
     return YamlDocument(path, root, tuple(sink.errors))
@@ -215,9 +214,8 @@ class _Reader:
         last = entries[-1].value if entries else None
         if isinstance(last, YamlScalar) and not last.quoted:
             note = f"inside {{ }} a comma ends the value '{last.text}'"
-            self.sink.add(
-                "Y010", f"key '{key.text}' has no value", key.span, note, help="quote an expression with a comma"
-            )
+            help = "quote an expression with a comma"
+            self.sink.add("Y010", f"key '{key.text}' has no value", key.span, note, help=help)
             entries[-1] = YamlEntry(entries[-1].key, _joined(last, key))
             return
         self.sink.add("Y010", f"key '{key.text}' has no value", key.span, help="write key: value")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.paths import ROOT
 
-from kvplan.dsl.json_schema.files import FILES
+from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
 from kvplan.dsl.schema.engine import CASE, DERIVED, DUMP, ENGINE, GROUPS, MESH, REQUIRE
 from kvplan.dsl.schema.kind import KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR

@@ -167,10 +167,8 @@ class LandedPages:
 def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
     """What decode worker `reader` reads, in the plan's order. Raises BadInput (S024) where there is no such worker."""
     if not 0 <= reader < len(plan.reads):
-        message = (
-            f"there is no decode worker {reader}, {plan.decode.key or 'the side'!r} has 0 to {len(plan.reads) - 1}"
-        )
-        raise BadInput("S024", message, "give --worker one of these")
+        known = f"{plan.decode.key or 'the side'!r} has 0 to {len(plan.reads) - 1}"
+        raise BadInput("S024", f"there is no decode worker {reader}, {known}", "give --worker one of these")
     kinds = dict.fromkeys((read.pair, read.cache) for read in plan.reads[reader])
     return tuple(piece for kind in kinds for piece in _of_kind(plan, reader, kind))
 

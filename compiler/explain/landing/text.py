@@ -127,9 +127,8 @@ def _title(plan: Plan, ones: Sequence[Sequence[LandingSpan]]) -> list[str]:
     spans = many(counts[0], "span") if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} spans"
     tokens = next(pair.page * pair.rows for pair in plan.pairs if pair.name == first.read.pair)
     each = f" each; {names[0]} is drawn" if len(ones) > 1 else f": {parts}" if 1 < len(ones[0]) <= MOST_RUNS else ""
-    return wrap(
-        f"{first.read.cache}{others}: {many(len(layers), 'layer')}, {spans} {_unit(first, tokens)}{each}", WIDTH
-    )
+    moved = f"{many(len(layers), 'layer')}, {spans} {_unit(first, tokens)}"
+    return wrap(f"{first.read.cache}{others}: {moved}{each}", WIDTH)
 
 
 def _unit(piece: LandingSpan, tokens: int) -> str:

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from tests.dsl.json_schema.core_yaml import seen, value
 from tests.paths import ROOT, TESTS
 
-from kvplan.dsl.json_schema.files import FILES, schema
+from kvplan.dsl.json_schema import FILES, schema
 from kvplan.dsl.library import load
 from kvplan.dsl.text.yaml_reader import read_text
 
