@@ -1,4 +1,7 @@
-"""kvplan explain: a model, a pair of sides, an engine, a kind, a plan on disk, or the code of an error."""
+"""kvplan explain: a model, a pair of sides, an engine, a kind, a plan on disk, or the code of an error.
+
+A code must be explained at once: what needs the compiler imports it where it does.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,9 @@ CODE = re.compile(r"[A-Za-z]\d{3}")
 @layouts_option
 @format_option("text", "json")
 def command(
-    what: str,
-    prefill: str | None,
-    decode: str | None,
-    worker: int | None,
-    options: Mapping[str, str],
-    layouts: tuple[Path, ...],
-    form: str,
-) -> None:
+    what: str, prefill: str | None, decode: str | None, worker: int | None, options: Mapping[str, str],
+    layouts: tuple[Path, ...], form: str,
+) -> None:  # fmt: skip
     """Explain a model, a pair, an engine, a kind, a plan or an error.
 
     A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
@@ -60,13 +58,9 @@ def _alone(why: str, prefill: str | None, decode: str | None, options: Mapping[s
 
 
 def _explain(
-    what: str,
-    prefill: str | None,
-    decode: str | None,
-    worker: int | None,
-    options: Mapping[str, str],
+    what: str, prefill: str | None, decode: str | None, worker: int | None, options: Mapping[str, str],
     layouts: tuple[Path, ...],
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     if CODE.fullmatch(what):
         _alone(f"{what} is a code", prefill, decode, options)
         return explain_code(what.upper())

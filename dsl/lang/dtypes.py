@@ -6,32 +6,12 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
 from kvplan.dsl.text.source import inline
 
 SIZES = {
-    "f64": 8,
-    "f32": 4,
-    "bf16": 2,
-    "f16": 2,
-    "fp8": 1,
-    "fp8_e5m2": 1,
-    "u8": 1,
-    "i8": 1,
-    "i32": 4,
-    "u32": 4,
-    "i64": 8,
-}
+    "f64": 8, "f32": 4, "bf16": 2, "f16": 2, "fp8": 1, "fp8_e5m2": 1, "u8": 1, "i8": 1, "i32": 4, "u32": 4, "i64": 8,
+}  # fmt: skip
 ALIASES = {
-    "float64": "f64",
-    "float32": "f32",
-    "fp32": "f32",
-    "bfloat16": "bf16",
-    "float16": "f16",
-    "fp16": "f16",
-    "fp8_e4m3": "fp8",
-    "uint8": "u8",
-    "int8": "i8",
-    "int32": "i32",
-    "uint32": "u32",
-    "int64": "i64",
-}
+    "float64": "f64", "float32": "f32", "fp32": "f32", "bfloat16": "bf16", "float16": "f16", "fp16": "f16",
+    "fp8_e4m3": "fp8", "uint8": "u8", "int8": "i8", "int32": "i32", "uint32": "u32", "int64": "i64",
+}  # fmt: skip
 NAMES = (*SIZES, *ALIASES)
 
 

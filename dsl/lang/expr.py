@@ -51,9 +51,8 @@ def build(tree: Tree[Token], span: SourceSpan, exact: bool, functions: Arity = A
 
 def _atom(kind: str, text: str, at: SourceSpan) -> Node:
     if kind == "number":
-        return (
-            Number(int(text), at) if len(text) <= 18 else _refuse("B002", f"the number {text[:12]}… is too large", at)
-        )
+        large = len(text) > 18
+        return _refuse("B002", f"the number {text[:12]}… is too large", at) if large else Number(int(text), at)
     if kind == "name":
         return Name(text, at)
     return Text(text == "true", at) if kind == "truth" else Text(text[1:-1], at)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.dsl.lang import syntax
 from kvplan.dsl.lang.expr import build, place
-from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Name, Number, Pad, Repeat, Storage
+from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Name, Number, Pad, Repeat
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
-from kvplan.dsl.text.source import SourceSpan, inline
+from kvplan.dsl.text.source import SourceSpan
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -56,12 +56,6 @@ class StorageText:
         if hasattr(tree, "meta"):
             return place(tree.meta, self.span, self.exact)
         return self.span.at(tree.start_pos or 0, len(tree)) if self.exact else self.span
-
-
-def parse_storage(text: str, span: SourceSpan | None = None, name: str = "storage", exact: bool = True) -> Storage:
-    """One allocation. Raises DslError (E001..E006, E019)."""
-    where = span or inline(text)
-    return Storage(name, ((None, parse_items(text, where, exact)),), where)
 
 
 def parse_items(

@@ -116,16 +116,8 @@ def _fitting(answer: Answer, param: Param) -> Answer:
 def parse_reading(sink: Sink, root: YamlTable, name: str) -> ConfigRules:
     """A config file, with every error in the sink."""
     keys = CONFIG.read(sink, root)
-    return ConfigRules(
-        name=name,
-        inside=keys.inside,
-        match=keys.match,
-        words=_words(keys.words),
-        remarks=_remarks(keys.remarks),
-        faults=_remarks(keys.faults),
-        about=keys.about,
-        aside=keys.aside,
-    )
+    words, remarks, faults = _words(keys.words), _remarks(keys.remarks), _remarks(keys.faults)
+    return ConfigRules(name, keys.inside, keys.match, words, remarks, faults=faults, about=keys.about, aside=keys.aside)
 
 
 def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> ConfigRules:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from kvplan.dsl.lang.nodes import Storage
-from kvplan.dsl.lang.storage import parse_items, parse_storage
+from kvplan.dsl.lang.storage import parse_items
 from kvplan.dsl.text.source import inline
 
 
@@ -15,7 +15,10 @@ def storage(text: str | Mapping[str, str]) -> Storage:
     return one(text) if isinstance(text, str) else several(tuple(text.items()))
 
 
-one = cache(parse_storage)
+@cache
+def one(text: str) -> Storage:
+    """One allocation."""
+    return Storage("storage", ((None, parse_items(text, inline(text))),), inline(text))
 
 
 @cache

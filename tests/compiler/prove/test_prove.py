@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.random_sides.storage import storage as storage_of
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.prove.prove import prove
-from kvplan.dsl.lang.storage import parse_storage
 from kvplan.plan.types import Loop, Plan, Read
 
 HEADS_OUT = "layer { block { head { token { k[dim] v[dim] } } } }"
@@ -21,7 +21,7 @@ STATE = "layer { block { x[head hd tap] b[group st tap] c[group st tap] ssm[head
 
 def tokens_side(tp: int, storage: str = HEADS_OUT, kernel: int = 16) -> BoundSide:
     tensors = tuple(BoundTensor(n, (("head", 4), ("token", 0), ("dim", 8)), "bf16", 2, (("head", "tp"),)) for n in "kv")
-    cache = BoundCache("kv", "test", "tokens", (0, 2, 3), tensors, parse_storage(storage), {}, kernel, None, False)
+    cache = BoundCache("kv", "test", "tokens", (0, 2, 3), tensors, storage_of(storage), {}, kernel, None, False)
     return side(tp, cache, BoundGroup("kv", "tokens", tuple(("kv", n) for n in (0, 2, 3)), kernel, kernel, 1, 0))
 
 
@@ -33,7 +33,7 @@ def state_side(tp: int) -> BoundSide:
         BoundTensor("c", (("group", 2), ("st", 5), ("tap", 3)), "bf16", 2, part),
         BoundTensor("ssm", (("head", 4), ("hd", 3), ("st", 5)), "f32", 4, (("head", "tp"),)),
     )
-    cache = BoundCache("state", "test", "state", (0, 1), tensors, parse_storage(STATE), {}, 0, None, False)
+    cache = BoundCache("state", "test", "state", (0, 1), tensors, storage_of(STATE), {}, 0, None, False)
     return side(tp, cache, BoundGroup("state", "state", (("state", 0), ("state", 1)), 0, 0, 1, 0))
 
 

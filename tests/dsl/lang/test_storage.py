@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.random_sides.storage import storage
 
 from kvplan.dsl.lang.nodes import Align, Item, Leaf, Pad, Repeat
-from kvplan.dsl.lang.storage import parse_items, parse_storage
+from kvplan.dsl.lang.storage import parse_items
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import inline
 
@@ -45,7 +46,7 @@ def test_notation(text: str, long: str) -> None:
 
 
 def test_places() -> None:
-    layer = parse_storage("layer { head { k[dim] } }").parts[0][1][0]
+    layer = storage("layer { head { k[dim] } }").parts[0][1][0]
     assert isinstance(layer, Repeat)
     head = layer.body[0]
     assert isinstance(head, Repeat)
@@ -64,6 +65,6 @@ def test_places() -> None:
 )
 def test_errors(text: str, code: str, column: int) -> None:
     with pytest.raises(DslError) as caught:
-        parse_storage(text)
+        storage(text)
     found = caught.value.diagnostics[0]
     assert (found.code, found.span.column) == (code, column)
