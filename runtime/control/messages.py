@@ -142,7 +142,8 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
     """Prefill: tokens [first, end) of a request are there, in all layers or in `layers`; pages are named by `tables`.
 
     `number` counts the offers of a pin from 0. With `last`, no more come: states and rings move, too. Without tokens
-    the whole request is meant, whose prefill tables decode knows.
+    the whole request is meant. With `only`, nothing but what `tables` name is read: the name was held before, so that
+    blocks that decode was told of may be those of an earlier hold.
     """
 
     request: str
@@ -152,6 +153,7 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
     layers: tuple[int, ...] | None
     tables: WireTables
     last: bool
+    only: bool = False
 
 
 class Written(msgspec.Struct, frozen=True, tag="written"):

@@ -248,7 +248,8 @@ class TransferTable:
         engine, request, connection = transfer.engine, transfer.request, part.connection
         plan = engine.plan
         layers = None if offer.layers is None else frozenset(offer.layers)
-        offered = Chunk(offer.tokens or request.tokens, offer.last, layers, wire.unpack(offer.tables))
+        tokens = offer.tokens or request.tokens
+        offered = Chunk(tokens, offer.last, layers, wire.unpack(offer.tables), offer.only)
         part.cover = part.cover or ChunkCover(plan, request, connection.worker)
         chunk = chunks.received(plan, request, offered, connection.blocks, part.cover)
         if chunk is None or not connection.reads:

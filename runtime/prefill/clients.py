@@ -26,24 +26,26 @@ MOST_CLAIMS = 1 << 14
 class ClientClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
-    `announced` chunks were told, None before it was told that the request is kept. `checked` is the pin whose blocks
-    are those that it named.
+    `announced` chunks were told, None before it was told that the request is kept. `told` are the blocks that it was
+    told of, until they are compared: `checked` is the pin that has them.
     """
 
     streamed: bool
     announced: int | None = None
     checked: int | None = None
+    told: WireTables | None = None
 
-    def unlike(self, source: SourceRequest, named: WireTables | None) -> str:
-        """Why the blocks that decode names are not those held; empty where they are, or only decode knows them."""
-        if source.tables is None or self.checked == source.pin:
-            return ""
+    def unlike(self, source: SourceRequest) -> str:
+        """Why the blocks that decode was told of are not those held; empty where they are, or only decode knows."""
+        if self.told is None:
+            known = self.checked == source.pin or not source.names_all
+            return "" if known else "it was claimed for another hold"
         try:
-            why = "it was claimed for another hold" if named is None else source.differs(unpack(named))
+            why = source.differs(unpack(self.told))
         except CardError as error:
             why = str(error)
         if not why:
-            self.checked = source.pin
+            self.checked, self.told = source.pin, None
         return why
 
 
@@ -71,14 +73,14 @@ class DecodeClient:
         """A name of this connection."""
         return f"{self.name}/{self.claimant.worker}/{self.identity.hex()}"
 
-    def claim(self, request: str, streamed: bool) -> ClientClaim | None:
-        """Note that a request is needed; None where too many are."""
-        if request not in self.claims:
-            if len(self.claims) >= MOST_CLAIMS:
-                return None
-            self.claims[request] = ClientClaim(streamed)
-        self.claims[request].streamed = streamed
-        return self.claims[request]
+    def claim(self, request: str, streamed: bool, told: WireTables | None) -> ClientClaim | None:
+        """Note that a request is needed, and the blocks that it names anew; None where too many are."""
+        if request not in self.claims and len(self.claims) >= MOST_CLAIMS:
+            return None
+        claim = self.claims.setdefault(request, ClientClaim(streamed))
+        claim.streamed = streamed
+        claim.told = claim.told if told is None else told
+        return claim
 
     def forget(self, request: str) -> None:
         self.claims.pop(request, None)

@@ -20,7 +20,7 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.prefill import verify
-from kvplan.runtime.prefill.clients import DecodeClient, DecodeClients
+from kvplan.runtime.prefill.clients import ClientClaim, DecodeClient, DecodeClients
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases
 from kvplan.runtime.prefill.read_permits import ReadPermits
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
@@ -167,14 +167,14 @@ class PrefillInbox:
         return MessageKind.CLAIM
 
     def _answer(
-        self, client: DecodeClient, request: str, streamed: bool, named: wire.WireTables | None, now: float
+        self, client: DecodeClient, request: str, streamed: bool, told: wire.WireTables | None, now: float
     ) -> wire.ClaimAnswer:
         """What becomes of a claim. One that may be opened later, and is streamed, is remembered."""
         answer = self._leases.claim(request, client.claimant, client.contract, now)
         if isinstance(answer, wire.Lost) and not (streamed and answer.reason is wire.LossReason.UNKNOWN):
             client.forget(request)
             return answer
-        claim = client.claim(request, streamed)
+        claim = client.claim(request, streamed, told)
         if claim is None:
             text = f"too many requests are claimed: {request} is one too many"
             return wire.Lost(request, wire.LossReason.TOO_MANY, text)
@@ -182,9 +182,8 @@ class PrefillInbox:
         if isinstance(answer, wire.Lost) or source is None:
             return wire.NotYet(request)
         self._changed.add(request)
-        if not streamed and (why := claim.unlike(source, named)):
-            client.forget(request)
-            return wire.Lost(request, wire.LossReason.UNLIKE, why)
+        if (unlike := _unlike(client, claim, source)) is not None:
+            return unlike
         if not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
@@ -266,7 +265,10 @@ class PrefillInbox:
 
     def _tell(self, client: DecodeClient, request: str, now: float) -> None:
         source, claim = self.sources.get(request), client.claims[request]
-        if source is None or (not claim.streamed and claim.unlike(source, None)):
+        if source is None:
+            return
+        if (unlike := _unlike(client, claim, source)) is not None:
+            self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (unlike,)))
             return
         if claim.announced is None and (claim.streamed or source.whole):
             # What was claimed before it was held is claimed now.
@@ -287,12 +289,25 @@ class PrefillInbox:
         self.clients.remove(client)
 
 
+def _unlike(client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> wire.Lost | None:
+    """The refusal of a claim to read a request whole whose blocks are others than those that decode was told of."""
+    # Blocks of a fed request are known when it is whole; one that is read in chunks is compared chunk by chunk.
+    if claim.streamed or not (source.tokens is None or source.whole):
+        return None
+    why = claim.unlike(source)
+    if not why:
+        return None
+    client.forget(source.request)
+    return wire.Lost(source.request, wire.LossReason.UNLIKE, why)
+
+
 def _offers(source: SourceRequest, announced: int) -> list[wire.Offer]:
     """What of a request has not been announced yet."""
+    name, pin, only = source.request, source.pin, source.names_all
     if source.tokens is None:
-        whole = wire.Offer(source.request, source.pin, 0, None, None, {}, True)
+        whole = wire.Offer(name, pin, 0, None, None, wire.pack(source.tables or {}), True, only)
         return [whole] if source.whole and not announced else []
     return [
-        wire.Offer(source.request, source.pin, number, chunk.tokens, chunk.layers, wire.pack(chunk.tables), chunk.last)
+        wire.Offer(name, pin, number, chunk.tokens, chunk.layers, wire.pack(chunk.tables), chunk.last, only)
         for number, chunk in enumerate(source.chunks[announced : source.ready], announced)
     ]

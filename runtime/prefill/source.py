@@ -8,10 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
-from kvplan.plan.block_tables import Slot, Table, Tables, whole
+from kvplan.plan.block_tables import Table, Tables, whole
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.request import checked_range
 from kvplan.plan.types import Blocks
+from kvplan.runtime.transfer.told import contradicts, covers
 
 
 class ComputeEvent(Protocol):
@@ -60,13 +61,21 @@ class SourceRequest:
         """Whether an event is waited for."""
         return self.after is not None if self.tokens is None else self.ready < len(self.chunks)
 
-    def differs(self, named: Tables) -> str:
-        """How blocks that decode names differ from those that are held; empty where they do not."""
-        held = self.tables or {}
-        for group, table in named.items() if self.tables is not None else ():
-            if group not in held or not _same(table, held[group]):
-                return f"pin {self.pin} has other blocks of group {group!r} than decode was told of"
-        return ""
+    @property
+    def names_all(self) -> bool:
+        """Whether every block that is read has to be one that this hold names itself."""
+        return self.tables is not None or self.again
+
+    def differs(self, told: Tables) -> str:
+        """How blocks that decode was told of differ from those of the whole request; empty where they do not."""
+        held = self.named_tables()
+        unlike = [group for group, table in told.items() if not self._agrees(held.get(group), table)]
+        return f"pin {self.pin} has other blocks of group {unlike[0]!r} than decode was told of" if unlike else ""
+
+    def _agrees(self, held: Table | None, told: Table) -> bool:
+        if self.names_all:
+            return held is not None and covers(held, told)
+        return held is None or not contradicts(told, held)
 
     def named_tables(self) -> Tables:
         """Its own tables, those that its chunks named put together."""
@@ -103,25 +112,6 @@ class SourceRequest:
 
 def _past(event: ComputeEvent | None) -> bool:
     return event is None or bool(event.query())
-
-
-def _same(named: Table, held: Table) -> bool:
-    """Whether all blocks of one table are those of another at the same positions."""
-    if type(named) is not type(held) or not isinstance(named, Blocks):
-        return _facts(named) == _facts(held)
-    assert isinstance(held, Blocks)
-    at = np.flatnonzero(named.ids >= 0)
-    index = at + (named.first - held.first)
-    if at.size and (index[0] < 0 or index[-1] >= held.ids.size):
-        return False
-    return bool((held.ids[index] == named.ids[at]).all())
-
-
-def _facts(table: Table) -> tuple[object, ...]:
-    """What a slot or a ring is, to compare; blocks where one of these is meant are never the same."""
-    if isinstance(table, Slot):
-        return Slot, int(table.slot), int(table.at)
-    return type(table), table.ids.tolist(), getattr(table, "at", table)
 
 
 def _joined(one: Blocks, other: Blocks) -> Blocks:

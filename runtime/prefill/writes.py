@@ -160,7 +160,7 @@ class RequestWrites:
 
     def _take_chunk(self, write: RequestWrite, offered: OfferedChunk) -> None:
         plan, layers = write.client.plan, None if offered.layers is None else frozenset(offered.layers)
-        whole = Chunk(offered.tokens, offered.last, layers, offered.tables)
+        whole = Chunk(offered.tokens, offered.last, layers, offered.tables, write.source.names_all)
         chunk = chunks.received(plan, write.request, whole, self._pool.blocks, write.cover)
         write.taken += 1
         if chunk is None:
@@ -219,8 +219,11 @@ class RequestWrites:
             self._send(write.left, Stopped(write.request.id))
 
     def _checked(self, client: DecodeClient, asked: WriteRequest, source: SourceRequest) -> Request:
-        plan, opened = client.plan, source.tokens
-        tables = {} if opened is not None else source.tables or unpack(asked.prefill)
+        plan, opened, told = client.plan, source.tokens, unpack(asked.prefill)
+        # What is fed is compared chunk by chunk.
+        if opened is None and (why := source.differs(told)):
+            raise LeaseError(f"request {asked.request}: {why}")
+        tables = told if source.tables is None else source.tables
         request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
         if opened is not None and not (opened[0] <= asked.tokens[0] and opened[1] == asked.tokens[1]):
             raise BadRequestError(f"request {asked.request} was opened for {opened}, wanted are {asked.tokens}")

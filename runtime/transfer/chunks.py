@@ -17,6 +17,7 @@ from kvplan.plan.types import CONTEXT, Interval, Pair, Plan, Read, Runs
 from kvplan.runtime.transfer import layers as of_layers
 from kvplan.runtime.transfer.demand import Demand, written_by
 from kvplan.runtime.transfer.layers import Layers
+from kvplan.runtime.transfer.told import check_told
 
 MOST_LAYERS = 1 << 16
 
@@ -25,15 +26,16 @@ MOST_LAYERS = 1 << 16
 class Chunk:
     """Tokens [first, end) of a request, in all layers or in `layers`. After the `last` one no more come.
 
-    `tables` are those of prefill groups that the request does not have, or has otherwise, as they stand after the
-    chunk. What has no tokens to cut (states, rings, ranges of another length) moves with the chunk of its layers that
-    ends where the request does.
+    `tables` are those of prefill groups as they stand after the chunk. With `only` they are all that there are,
+    otherwise the request's own count for groups that they lack. What has no tokens to cut (states, rings, ranges of
+    another length) moves with the chunk of its layers that ends where the request does.
     """
 
     tokens: tuple[int, int]
     last: bool
     layers: Layers | None
     tables: Tables
+    only: bool = False
 
 
 def check(plan: Plan, request: Request, chunk: Chunk, pools: Mapping[str, int]) -> Chunk:
@@ -47,7 +49,7 @@ def check(plan: Plan, request: Request, chunk: Chunk, pools: Mapping[str, int]) 
         raise BadRequestError(f"whether a chunk is the last is true or false, not {type(chunk.last).__name__}")
     end = tokens[1]
     tables = requests.brought(plan, request, chunk.tables, end, pools, final=end == request.tokens[1])
-    return Chunk(tokens, chunk.last, _layers(chunk.layers), tables)
+    return Chunk(tokens, chunk.last, _layers(chunk.layers), tables, chunk.only)
 
 
 def clipped(tokens: Interval, request: Interval) -> Interval:
@@ -58,12 +60,14 @@ def clipped(tokens: Interval, request: Interval) -> Interval:
 def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: ChunkCover) -> Chunk | None:
     """What a request takes of a chunk that is offered: checked, and covered; None where that is nothing.
 
-    Raises BadRequestError where it does not fit the request, or what came before.
+    Raises BadRequestError where it does not fit the request, or what came before, LeaseError where the request was told
+    of other blocks.
     """
     tokens = clipped(offered.tokens, request.tokens)
     if tokens[0] == tokens[1] and not offered.last:
         return None
     chunk = check(plan, request, replace(offered, tokens=tokens), pools)
+    check_told(request.id, request.prefill, chunk.tables)
     cover.add(chunk)
     return chunk
 
@@ -78,7 +82,7 @@ def part(plan: Plan, decode_worker: int, request: Request, chunk: Chunk, prefill
     reads = [read for read in plan.reads[decode_worker] if prefill_worker in (None, read.worker)]
     mine, asked = (
         plan.decode.workers[decode_worker].shard,
-        replace(request, prefill={**request.prefill, **chunk.tables}),
+        replace(request, prefill=chunk.tables if chunk.only else {**request.prefill, **chunk.tables}),
     )
     found: dict[tuple[str, int], Runs] = {}
     for key in sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in reads}):

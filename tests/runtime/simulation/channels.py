@@ -91,10 +91,13 @@ class Desk:
         return [(name, opened(data, ToPrefill)) for name, data in mixed]
 
     def send(self, identity: bytes, message: Any) -> bool:
-        line, data = self.guests.get(identity), seal(message)
+        line = self.guests.get(identity)
         if self.closed or line is None or line.gone or self.net.draw.random() < self.net.full:
             return False
-        line.down.put(data, self.net.twice(message))
+        try:
+            line.down.put(seal(message), self.net.twice(message))
+        except CardError:
+            return False
         return True
 
     def fileno(self) -> int:
