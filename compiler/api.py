@@ -11,7 +11,6 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.emit.cost import PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit, functions
-from kvplan.compiler.emit.match_functions import build
 from kvplan.compiler.errors import BadInput, ProofFailed
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
@@ -22,6 +21,7 @@ from kvplan.compiler.pair.sides import plan_side
 from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
+from kvplan.plan.match_functions import build
 from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:

@@ -56,12 +56,6 @@ def functions(text: str) -> str:
     return digest(found)
 
 
-def check_functions(value: Plan, text: str) -> None:
-    """Raises PlanFormatError where the functions in a plan's text are not those that it was sealed with."""
-    if value.functions and value.functions != functions(text):
-        raise PlanFormatError("a match function of the plan was changed: compile the plan again")
-
-
 def sealed(value: Plan) -> Plan:
     """`value` with the digests of its sides and its own computed."""
     prefill = replace(value.prefill, digest=side(value.prefill))

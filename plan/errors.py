@@ -33,7 +33,7 @@ class KvplanError(Exception):
 
 
 class PlanFormatError(KvplanError):
-    """The plan was written for another format version, or its digest does not match its tables."""
+    """A plan is of another format version or not of the closed form, or it was changed: its digest is another one."""
 
     code = "R001"
 
@@ -49,7 +49,7 @@ class BlockTableError(KvplanError):
 
 
 class PlanLoadError(KvplanError):
-    """A file is no plan module, or fails while it is imported."""
+    """A file is no Python file, or cannot be read."""
 
     code = "R003"
 

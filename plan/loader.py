@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 
-from kvplan.plan import digest
-from kvplan.plan.errors import KvplanError, PlanLoadError, PlanMissingError
+from kvplan.plan import module
+from kvplan.plan.errors import PlanLoadError, PlanMissingError
 from kvplan.plan.types import Plan
-
-_COUNT = itertools.count()
 
 
 def load_plan(path: str | Path) -> Plan:
-    """The `PLAN` of the module at `path`, which is executed: load only files that you trust.
+    """The `PLAN` of the module at `path`, which is parsed and not executed.
 
-    Raises PlanLoadError where it is not a plan module, PlanFormatError for another format or a wrong digest.
+    Raises PlanLoadError where it cannot be read, PlanFormatError where it is no plan of this version, or was changed.
     """
     path = Path(path)
     if path.suffix != ".py" or not path.is_file():
@@ -29,16 +25,13 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def loaded(data: bytes, name: str) -> Plan:
-    """The plan of a module's bytes, which are executed; `name` is what errors call it. Raises as `load_plan` does."""
+    """The plan of a module's bytes; `name` is what errors call it. Raises as `load_plan` does."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise PlanLoadError(f"{name} cannot be imported: it is not UTF-8: {error}") from error
-    plan = getattr(_module(text, name), "PLAN", None)
-    if not isinstance(plan, Plan):
-        raise PlanLoadError(f"{name} has no PLAN: give a module that `kvplan compile` wrote")
-    digest.check(plan)
-    digest.check_functions(plan, text)
+        raise PlanLoadError(f"{name} cannot be read: it is not UTF-8: {error}") from error
+    plan = module.read(text, name)
+    module.check_sealed(plan, text)
     return plan
 
 
@@ -51,16 +44,3 @@ def choose(plans: Iterable[Plan], model: str, prefill: str, decode: str) -> Plan
     have = ", ".join(f"{plan.prefill.key} -> {plan.decode.key}" for plan in known) or "none"
     wanted = f"from side {prefill!a:.80} to side {decode!a:.80} of model {model!a:.80}"
     raise PlanMissingError(f"no plan {wanted}; have {have}: compile this pair")
-
-
-def _module(text: str, name: str) -> ModuleType:
-    """The text as a module. No compiled copy of it is read or kept: what was read is what runs."""
-    module = ModuleType(f"kvplan_plan_{next(_COUNT)}")
-    module.__file__ = name
-    try:
-        exec(compile(text, name, "exec", dont_inherit=True), module.__dict__)
-    except KvplanError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise PlanLoadError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
-    return module

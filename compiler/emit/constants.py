@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import takewhile
 
-from kvplan.compiler.emit.match_functions import identifier
-from kvplan.compiler.emit.pylit import WIDTH, ConstructorCall, NameRef, Value, flat
+from kvplan.compiler.emit.pylit import ConstructorCall, NameRef, Value, flat
+from kvplan.plan.match_functions import WIDTH, identifier
 from kvplan.plan.types import Group, Nest, Plan, Planes, Read, Side, Table, Worker
 
 # How many fields of a constructor are written without their names; all of them for the classes not listed.

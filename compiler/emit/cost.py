@@ -11,10 +11,10 @@ from itertools import product
 
 import numpy as np
 
-from kvplan.compiler.emit.match_functions import build
 from kvplan.plan import expand as rows
 from kvplan.plan import planes as names
 from kvplan.plan import spans
+from kvplan.plan.match_functions import build
 from kvplan.plan.types import (
     Blocks,
     Group,

@@ -12,15 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from kvplan.compiler.emit.constants import Constants, Names, hoisted
 from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.emit.header import docstring
-from kvplan.compiler.emit.match_functions import names, render
-from kvplan.compiler.emit.pylit import WIDTH, ConstructorCall, NameRef, assign, lit
+from kvplan.compiler.emit.pylit import ConstructorCall, NameRef, assign, lit
+from kvplan.plan.match_functions import WIDTH, names, render
+from kvplan.plan.module import IMPORTS
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import ALL, Nest, Pair, Plan, Planes, Read, Side, Worker
-
-IMPORTS = (
-    "Blocks", "Group", "Loop", "Needs", "Nest", "Pair", "Plan", "Planes", "Read", "Runs", "Side", "Table", "View",
-    "Worker", "both", "cuts", "slots", "turns",
-)  # fmt: skip
 
 
 def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:

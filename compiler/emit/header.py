@@ -9,9 +9,9 @@ from kvplan.compiler.drawing import tensors
 from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.emit.constants import planes
 from kvplan.compiler.emit.cost import TOKENS, Moves, PlanCost
-from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import many, readings
 from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.match_functions import WIDTH
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side
 

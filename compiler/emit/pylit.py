@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WIDTH = 120
+from kvplan.plan.match_functions import WIDTH
+
 STEP = 4
 
 Value = object

@@ -49,7 +49,7 @@ class FixedPlans:
 
 
 class Catalog:
-    """A plans directory. It is trusted like code: the plans in it are executed.
+    """A plans directory. It is trusted to say which bytes are moved where.
 
     Plans are found by digests, and among those of one pair by compile `options`, which both engines must name alike:
     every one that is named has that value, all others are the compiler's own. Of plans that are alike in all that, by
@@ -166,7 +166,7 @@ class Catalog:
         return None if plan is None else _side(plan, role)
 
     def _plan(self, one: IndexEntry) -> Plan | None:
-        """The plan of an entry, None where its file is gone: the bytes that are checked are those that are executed."""
+        """The plan of an entry, None where its file is gone: the bytes that are checked are those that are read."""
         found = index.contents(self.folder, one.path)
         if found is None:
             return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvplan.compiler.emit.match_functions import build
 from kvplan.plan.digest import sealed
+from kvplan.plan.match_functions import build
 from kvplan.plan.types import FORMAT, Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
 LAYERS = tuple(range(32))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kvplan.compiler.check.labels import NeededTokens
-from kvplan.compiler.emit.match_functions import build
 from kvplan.plan.block_tables import positions
+from kvplan.plan.match_functions import build
 from kvplan.plan.needs import Needs
 from kvplan.plan.types import Blocks, Group
 from kvplan.runtime.checksum import rows as checksum

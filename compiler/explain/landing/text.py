@@ -12,7 +12,6 @@ import numpy as np
 
 from kvplan.compiler.drawing.bars import LEFT_OUT, PADDING, bar, levels
 from kvplan.compiler.drawing.pieces import pieces as pieces_of_page
-from kvplan.compiler.emit.match_functions import build
 from kvplan.compiler.explain.landing.spans import (
     DECODE,
     PREFILL,
@@ -26,6 +25,7 @@ from kvplan.compiler.explain.landing.spans import (
 )
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.match_functions import build
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Blocks, Group, Pair, Plan
 

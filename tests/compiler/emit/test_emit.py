@@ -15,10 +15,10 @@ from tests.paths import ROOT, TESTS
 from kvplan.compiler.emit.cost import Moves, PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.emit.header import docstring
-from kvplan.compiler.emit.match_functions import build, names
 from kvplan.compiler.prove.parse import parse
 from kvplan.plan import digest
 from kvplan.plan.errors import BlockTableError, PlanFormatError
+from kvplan.plan.match_functions import build, names
 from kvplan.plan.types import Blocks, Needs, Pair, Plan
 
 SPEC = importlib.util.spec_from_file_location("plans_by_hand", TESTS / "compiler/plans.py")
@@ -130,8 +130,8 @@ def test_equal_figures_are_said_once():
         ("= ((), ())", "= ((), ().__class__)", "a value is"),
         ("= ((), ())", "= ((), tuple(*PLAN_DIGEST))", "a value is"),
         ("import Blocks,", "import np, Blocks,", "does not need np"),
-        ("def attention(", "@cuts\ndef attention(", "no decorators"),
-        ("d_shard: int)", "d_shard: int = cuts(1))", "no decorators and no defaults"),
+        ("def attention(", "@cuts\ndef attention(", "not what its groups need"),
+        ("d_shard: int)", "d_shard: int = cuts(1))", "not what its groups need"),
         ("NOTIFY:", "PREFILL = DECODE\nNOTIFY:", "defined twice"),
         ("attention),), reads", "", "not a plan"),
         ("format=1", "format=2", "format 2"),

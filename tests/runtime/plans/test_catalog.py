@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from tests.paths import ROOT
+from tests.runtime.helpers.plan_texts import module_text
 from tests.runtime.helpers.plans import Shape, plan
 
 from kvplan.cli.main import main
@@ -27,21 +29,14 @@ from kvplan.plan.types import Plan
 from kvplan.runtime.plans import jit
 from kvplan.runtime.plans.catalog import Catalog, FixedPlans, Jit, PlanSource, plans_of
 
-TEXT = """
-from dataclasses import replace
-from kvplan.plan.digest import sealed
-from tests.paths import ROOT
-from tests.runtime.helpers.plans import Shape, plan
-
-PLAN = sealed(replace(plan(Shape({0}), Shape({1})), options={2}))
-"""
 DEFAULT = (("elect", "one"), ("strategy", "direct"))
 SPREAD = (("elect", "spread"), ("strategy", "direct"))
 MODEL, PREFILL, DECODE = "qwen3-0.6b", "tp=1", "tp=2"
 
 
-def text(prefill: int = 2, decode: int = 1, options: tuple = DEFAULT) -> str:
-    return TEXT.format(prefill, decode, options)
+@cache
+def text(prefill: int = 2, decode: int = 1, options: tuple = DEFAULT, skipped: tuple = ()) -> str:
+    return module_text(replace(plan(Shape(prefill), Shape(decode)), options=options, skipped=skipped))
 
 
 def stored(folder: Path, *texts: str) -> list[index.IndexEntry]:
@@ -104,7 +99,7 @@ def test_an_altered_file_is_refused_with_both_sums(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_what_is_checked_is_what_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_checked_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file changes as soon as its bytes have been read once."""
     (one,) = stored(tmp_path, text())
     real = index.contents
@@ -112,7 +107,7 @@ def test_what_is_checked_is_what_is_executed(tmp_path: Path, monkeypatch: pytest
     def swapped(folder: Path, path: str) -> object:
         found = real(folder, path)
         if path == one.path:
-            (tmp_path / path).write_text("raise SystemExit('the second text was executed')")
+            (tmp_path / path).write_text("raise SystemExit('the second text was read')")
         return found
 
     monkeypatch.setattr(index, "contents", swapped)
@@ -149,7 +144,7 @@ def test_options_choose_among_plans_of_one_pair(tmp_path: Path) -> None:
 
 
 def test_of_plans_alike_the_lowest_digest_is_taken(tmp_path: Path) -> None:
-    other = text().replace("options=", "skipped=('x',), options=")
+    other = text(skipped=("x",))
     entries = stored(tmp_path, text(), other)
     assert entries[0].plan != entries[1].plan
     lowest = min(one.plan for one in entries)

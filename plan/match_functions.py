@@ -1,4 +1,7 @@
-"""The match functions of a plan: a closed set of straight-line texts, specialised for the two groups of a pair."""
+"""The match functions of a plan: a closed set of straight-line texts, specialised for the two groups of a pair.
+
+Compiler and runtime both have them from here: the text in a plan is for those who read it, and is compared.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.plan.types import ALL, Blocks, Group, Match, Needs, Pair, Runs, both, cuts, slots, turns
 
+# Columns of a plan's text.
+WIDTH = 120
 ARGUMENTS = "first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int"
 HELPERS = {"both": both, "cuts": cuts, "slots": slots, "turns": turns}
 
