@@ -1,6 +1,7 @@
 """Control channel over ZeroMQ: a prefill worker's ControlServer (ROUTER), a decode worker's ControlClient (DEALER).
 
-Neither ever blocks, except to wait as long as it is told. Each is used by one thread at a time.
+Neither ever blocks, except to wait as long as it is told: what a line does not take now is said when it has room, when
+`receive` is called. Each is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import Refusal, seal, unseal
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
+from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.control.sockets import (
     LINGER,
     admit,
@@ -44,6 +46,7 @@ class ControlServer:
 
         _check(bind, keys)
         context, self._closed = zmq.Context(), False
+        self._outboxes: dict[bytes, Outbox] = {}
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
@@ -61,15 +64,28 @@ class ControlServer:
 
     def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
+        for identity in list(self._outboxes):
+            self._flush(identity)
         return [(frames[0], self._open(frames)) for frames in ([] if self._closed else received(self._socket, most))]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
-        """False where the peer is gone, does not take what it is sent, or asked for more than a message can hold."""
-        try:
-            return not self._closed and sent(self._socket, [identity, seal(message)])
-        except CardError as error:
-            logs.event(logs.WARNING, "answer too large", server=self.address, peer=identity.hex(), error=error)
+        """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
+        data = seal(message)
+        if self._closed:
             return False
+        outbox = self._outboxes.get(identity) or Outbox(lambda waiting: sent(self._socket, [identity, waiting]))
+        taken = outbox.put(data)
+        if len(outbox):
+            self._outboxes[identity] = outbox
+        return taken
+
+    def behind(self, identity: bytes) -> bool:
+        """Whether something waits until this peer takes it."""
+        return identity in self._outboxes
+
+    def forget(self, identity: bytes) -> None:
+        """What waits for this peer is not said."""
+        self._outboxes.pop(identity, None)
 
     def fileno(self) -> int:
         """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
@@ -88,6 +104,12 @@ class ControlServer:
             return
         self._closed = True
         self._end()
+
+    def _flush(self, identity: bytes) -> None:
+        outbox = self._outboxes[identity]
+        outbox.flush()
+        if not len(outbox):
+            del self._outboxes[identity]
 
     def _open(self, frames: list[bytes]) -> Any:
         """The struct of a message, or why there is none. Another release is told."""
@@ -113,6 +135,7 @@ class ControlClient:
         self._error: KvplanError | None = None
         self._up, self._failures = False, 0
         self._socket = socket(client_context(os.getpid()), zmq.DEALER, address)
+        self._outbox = Outbox(lambda waiting: sent(self._socket, [waiting]))
         if isinstance(keys, Keys):
             self._socket.curve_serverkey = self._server_key
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
@@ -126,16 +149,23 @@ class ControlClient:
             raise HandshakeError(f"{address}: {error}: give the address that the worker prints") from error
 
     def send(self, message: msgspec.Struct) -> bool:
-        """False where the connection is broken or takes no more for now. Raises CardError for a message too large."""
-        return self.broken() is None and sent(self._socket, [seal(message)])
+        """False where the connection is broken, or nobody has listened for long. Raises CardError for one too large."""
+        return self.broken() is None and self._outbox.put(seal(message))
+
+    @property
+    def behind(self) -> bool:
+        """Whether something waits until the peer takes it."""
+        return len(self._outbox) > 0
 
     def say(self, message: msgspec.Struct) -> None:
         """`send` what must be said. Raises PeerLostError where it cannot be, CardError."""
         if not self.send(message):
-            raise PeerLostError("its line is full or broken: is it polled?")
+            raise PeerLostError("its line is broken, or has been full for long: is it polled?")
 
     def receive(self, most: int = MOST) -> list[Any]:
         """What came since the last call, at most `most`: ToDecode structs and CardErrors."""
+        if not self._closed:
+            self._outbox.flush()
         return [] if self._closed else [_opened(frames, ToDecode) for frames in received(self._socket, most)]
 
     def fileno(self) -> int:

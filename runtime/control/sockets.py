@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.runtime.control.card import HEAD, LARGEST
 from kvplan.runtime.control.keys import Keys, Plain, text
+from kvplan.runtime.control.outbox import LineState
 from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.ops import logs
 
@@ -136,14 +137,16 @@ def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
     return messages
 
 
-def sent(socket: zmq.Socket[bytes], frames: list[bytes]) -> bool:
+def sent(socket: zmq.Socket[bytes], frames: list[bytes]) -> LineState:
     import zmq
 
     try:
         socket.send_multipart(frames, zmq.NOBLOCK)
+    except zmq.Again:
+        return LineState.FULL
     except zmq.ZMQError:
-        return False
-    return True
+        return LineState.GONE
+    return LineState.TAKEN
 
 
 def milliseconds(seconds: float) -> int:

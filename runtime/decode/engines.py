@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +14,8 @@ from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import MetEngine
-from kvplan.runtime.control.messages import Claim, WireTables
-from kvplan.runtime.errors import HandshakeError, TransportError
+from kvplan.runtime.control.messages import MOST_NAMED, Claim, WireTables
+from kvplan.runtime.errors import HandshakeError, PeerLostError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
@@ -130,10 +131,23 @@ class PrefillEngine:
         streamed: tuple[str, ...],
         tables: dict[str, WireTables] | None = None,
     ) -> int:
-        """Say that these requests are needed; the number of this claim. `tables` are prefill's, by request."""
+        """Say that these requests are needed; the number of this claim. `tables` are prefill's, by request.
+
+        Raises PeerLostError where it cannot be said, CardError where it is too large.
+        """
         self._heartbeats += 1
-        connection.control.send(Claim(self._heartbeats, requests, streamed, tables or {}))
+        connection.control.say(Claim(self._heartbeats, requests, streamed, tables or {}))
         return self._heartbeats
+
+    def renew(self, connection: PrefillConnection, requests: tuple[str, ...], streamed: tuple[str, ...]) -> None:
+        """Claim all that is still needed, in as many messages as that takes; nothing while earlier claims wait."""
+        if connection.control.behind:
+            return
+        chunked = frozenset(streamed)
+        with suppress(PeerLostError):
+            for first in range(0, max(len(requests), 1), MOST_NAMED):
+                named = requests[first : first + MOST_NAMED]
+                self.claim(connection, named, tuple(name for name in named if name in chunked))
 
     def heartbeat_due(self, now: float) -> bool:
         """Whether it is time to renew the claims; once for each time that comes."""

@@ -262,7 +262,7 @@ class DecodeWorker:
         for engine in self._engines.live.values():
             if engine.heartbeat_due(now):
                 for connection in engine.connections.values():
-                    engine.claim(connection, *self._transfers.claims(engine, connection))
+                    engine.renew(connection, *self._transfers.claims(engine, connection))
         self._evict(now)
         self._sweep(now)
 

@@ -53,6 +53,8 @@ class ClientClaim:
 class DecodeClient:
     """One connection of a decode worker. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
 
+    `untold` are the requests that it was not told everything of, as its line took no more.
+
     Where the pair pushes, `peer` is its name in the transport, `decode` its memory, and `links` lead there.
     """
 
@@ -65,8 +67,10 @@ class DecodeClient:
     peer: str = ""
     decode: Geometry | None = None
     links: PreparedLinks | None = None
+    most_claims: int = MOST_CLAIMS
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
+    untold: set[str] = field(default_factory=set)
 
     @property
     def key(self) -> str:
@@ -75,7 +79,7 @@ class DecodeClient:
 
     def claim(self, request: str, streamed: bool, told: WireTables | None) -> ClientClaim | None:
         """Note that a request is needed, and the blocks that it names anew; None where too many are."""
-        if request not in self.claims and len(self.claims) >= MOST_CLAIMS:
+        if request not in self.claims and len(self.claims) >= self.most_claims:
             return None
         claim = self.claims.setdefault(request, ClientClaim(streamed))
         claim.streamed = streamed
@@ -87,10 +91,13 @@ class DecodeClient:
 
 
 class DecodeClients:
-    """All connections by ZeroMQ identity. A new run of a decode engine replaces the clients of the run before."""
+    """All connections by ZeroMQ identity. A new run of a decode engine replaces the clients of the run before.
 
-    def __init__(self, pool: Pool, transport: Transport) -> None:
-        self._pool, self._transport = pool, transport
+    Each may claim as many requests as this worker may hold, and 16,384 at least.
+    """
+
+    def __init__(self, pool: Pool, transport: Transport, requests: int) -> None:
+        self._pool, self._transport, self._most_claims = pool, transport, max(MOST_CLAIMS, requests)
         self._all: dict[bytes, DecodeClient] = {}
         self._left = set[str]()
 
@@ -115,6 +122,7 @@ class DecodeClients:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
         worker, claimant = self._pool.worker, Claimant(hello.run, plan.digest, hello.worker)
         client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now)
+        client.most_claims = self._most_claims
         if hello.card is not None:
             client.peer, client.decode = self._transport.add_peer(hello.card.metadata), geometry(hello.card)
             client.links = self._links(client, client.decode)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -50,7 +50,7 @@ class PrefillInbox:
         limits: Limits,
         counters: Counters,
     ) -> None:
-        self.clients = DecodeClients(pool, context.transport)
+        self.clients = DecodeClients(pool, context.transport, limits.requests)
         self.sources: dict[str, SourceRequest] = {}
         self.events: deque[LeaseEvent] = deque(maxlen=MOST_EVENTS)
         self.permits, self.writes = ReadPermits(limits), RequestWrites(pool, context, counters, self.send, leases)
@@ -118,9 +118,15 @@ class PrefillInbox:
         self.clients.sweep(self.writes.busy())
 
     def send(self, client: DecodeClient, message: msgspec.Struct) -> None:
-        """Say something; a client that cannot be told is gone."""
-        if not self._server.send(client.identity, message):
-            self._drop(client, "its line is broken or full")
+        """Say something; a client that cannot be told is gone. What no message can hold ends its request."""
+        try:
+            told = self._server.send(client.identity, message)
+        except CardError as error:
+            logs.event(logs.WARNING, "message too large", client=client.key, error=error)
+            self._give_up(client, message, error)
+            return
+        if not told:
+            self._drop(client, "its line is broken, or has been full for long")
 
     def note(self, event: LeaseEvent, count: int = 1) -> None:
         """Something came that is no step of the protocol."""
@@ -133,6 +139,13 @@ class PrefillInbox:
         for client in self.clients:
             self._drop(client, "this worker ends")
         self.clients.sweep(self.writes.busy())
+
+    def _give_up(self, client: DecodeClient, message: msgspec.Struct, error: CardError) -> None:
+        if not isinstance(message, wire.Offer):
+            self._drop(client, "it asks for more than a message can hold")
+            return
+        client.forget(message.request)
+        self.send(client, wire.Failed(message.request, error.code, str(error)))
 
     def _greet(self, identity: bytes, hello: Hello, face: PrefillFace, now: float) -> msgspec.Struct:
         if self.clients.full():
@@ -259,8 +272,9 @@ class PrefillInbox:
     def _announce(self, now: float) -> None:
         """Tell those who claim a request how much of it is there."""
         changed, self._changed = self._changed, set()
-        for client in self.clients if changed else ():
-            for request in [request for request in changed if request in client.claims]:
+        for client in self.clients:
+            untold, client.untold = {*changed, *client.untold} & client.claims.keys(), set()
+            for request in untold:
                 self._tell(client, request, now)
 
     def _tell(self, client: DecodeClient, request: str, now: float) -> None:
@@ -276,9 +290,18 @@ class PrefillInbox:
             claim.announced = 0
             self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (wire.Claimed(request, source.pin),)))
         if claim.streamed and client.links is None:
-            for offer in _offers(source, claim.announced or 0):
-                self.send(client, offer)
-                claim.announced = offer.number + 1
+            self._say_offers(client, claim, source)
+
+    def _say_offers(self, client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> None:
+        """As many as the line takes now; the others when it has room."""
+        for offer in _offers(source, claim.announced or 0):
+            if self._server.behind(client.identity):
+                client.untold.add(source.request)
+                return
+            claim.announced = offer.number + 1
+            self.send(client, offer)
+            if source.request not in client.claims:
+                return
 
     def _drop(self, client: DecodeClient, why: str) -> None:
         if self.clients.get(client.identity) is not client:
@@ -287,6 +310,7 @@ class PrefillInbox:
         self.writes.drop(client)
         self.permits.drop(client)
         self.clients.remove(client)
+        self._server.forget(client.identity)
 
 
 def _unlike(client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> wire.Lost | None:
@@ -301,13 +325,12 @@ def _unlike(client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> 
     return wire.Lost(source.request, wire.LossReason.UNLIKE, why)
 
 
-def _offers(source: SourceRequest, announced: int) -> list[wire.Offer]:
+def _offers(source: SourceRequest, announced: int) -> Iterator[wire.Offer]:
     """What of a request has not been announced yet."""
     name, pin, only = source.request, source.pin, source.names_all
     if source.tokens is None:
-        whole = wire.Offer(name, pin, 0, None, None, wire.pack(source.tables or {}), True, only)
-        return [whole] if source.whole and not announced else []
-    return [
-        wire.Offer(name, pin, number, chunk.tokens, chunk.layers, wire.pack(chunk.tables), chunk.last, only)
-        for number, chunk in enumerate(source.chunks[announced : source.ready], announced)
-    ]
+        if source.whole and not announced:
+            yield wire.Offer(name, pin, 0, None, None, wire.pack(source.tables or {}), True, only)
+        return
+    for number, chunk in enumerate(source.chunks[announced : source.ready], announced):
+        yield wire.Offer(name, pin, number, chunk.tokens, chunk.layers, wire.pack(chunk.tables), chunk.last, only)

@@ -107,7 +107,7 @@ def test_blocks_are_compared_each_time_that_they_are_named(model: Protocol) -> N
 
 
 @MODES
-@pytest.mark.parametrize("streamed", [False])
+@pytest.mark.parametrize("streamed", [False, True])
 def test_a_claim_that_is_larger_than_a_message_is_refused_as_a_whole(
     mode: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

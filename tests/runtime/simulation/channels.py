@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from kvplan.runtime import InMemory
-from kvplan.runtime.control.card import Hello, seal, unseal
+from kvplan.runtime.control.card import seal, unseal
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
+from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transport.handles import HandleState
 from kvplan.runtime.transport.inmemory import CopyTransfer, Hub
 
 STEP = 0.002
+# The tag of a hello, as msgpack has it.
+HELLO = b"\xa5hello"
 
 
 @dataclass(eq=False)
@@ -35,6 +38,13 @@ class Pipe:
         late = draw.choice((0, 0, STEP, 5 * STEP, 20 * STEP)) * draw.random() * self.net.slow
         self.last = max(self.last, self.net.time + late)
         self.queue.extend([(self.last, data)] * (1 + twice))
+
+    def give(self, data: bytes) -> LineState:
+        """Send a message, where there is room."""
+        if self.net.draw.random() < self.net.full:
+            return LineState.FULL
+        self.put(data, self.net.twice(data))
+        return LineState.TAKEN
 
     def take(self) -> list[bytes]:
         found = []
@@ -67,8 +77,9 @@ class Net:
     def now(self) -> float:
         return self.time
 
-    def twice(self, message: Any) -> bool:
-        return not isinstance(message, Hello) and self.draw.random() < self.duplicates
+    def twice(self, data: bytes) -> bool:
+        """Whether a message comes twice, which no hello does."""
+        return HELLO not in data and self.draw.random() < self.duplicates
 
     def sleep(self, seconds: float = STEP) -> None:
         self.time += min(seconds, STEP)
@@ -82,6 +93,8 @@ class Desk:
         net.desks[self.address] = self
 
     def receive(self, most: int = 256) -> list[tuple[bytes, Any]]:
+        for line in self.guests.values():
+            line.answers.flush()
         found = [[(name, one) for one in line.up.take()] for name, line in self.guests.items()]
         mixed, left = [], [one for one in found if one and not self.closed]
         while left:
@@ -91,14 +104,14 @@ class Desk:
         return [(name, opened(data, ToPrefill)) for name, data in mixed]
 
     def send(self, identity: bytes, message: Any) -> bool:
-        line = self.guests.get(identity)
-        if self.closed or line is None or line.gone or self.net.draw.random() < self.net.full:
-            return False
-        try:
-            line.down.put(seal(message), self.net.twice(message))
-        except CardError:
-            return False
-        return True
+        line, data = self.guests.get(identity), seal(message)
+        return not self.closed and line is not None and not line.gone and line.answers.put(data)
+
+    def behind(self, identity: bytes) -> bool:
+        return len(self.guests[identity].answers) > 0
+
+    def forget(self, identity: bytes) -> None:
+        self.guests[identity].answers = Outbox(lambda _: LineState.GONE)
 
     def fileno(self) -> int:
         return -1
@@ -113,6 +126,7 @@ class Line:
     def __init__(self, net: Net, address: str, keys: object, server_key: bytes | None = None) -> None:
         self.net, self.address, self.gone, self.closed = net, address, False, False
         self.up, self.down = Pipe(net), Pipe(net)
+        self.words, self.answers = Outbox(self.up.give), Outbox(self.down.give)
         self.desk = net.desks[address]
         self.gone = self.desk.closed
         self.desk.guests[len(net.lines).to_bytes(4, "big")] = self
@@ -120,16 +134,18 @@ class Line:
 
     def send(self, message: Any) -> bool:
         data = seal(message)
-        if self.gone or self.net.draw.random() < self.net.full:
-            return False
-        self.up.put(data, self.net.twice(message))
-        return True
+        return not self.gone and self.words.put(data)
+
+    @property
+    def behind(self) -> bool:
+        return len(self.words) > 0
 
     def say(self, message: Any) -> None:
         if not self.send(message):
             raise PeerLostError("the line is full")
 
     def receive(self, most: int = 256) -> list[Any]:
+        self.words.flush()
         return [] if self.closed else [opened(data, ToDecode) for data in self.down.take()]
 
     def fileno(self) -> int:
