@@ -54,6 +54,11 @@ class PollingThread:
         atexit.register(self._stop.set)
         self._thread.start()
 
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended, and nobody told it to: nothing polls any more."""
+        return not self._thread.is_alive() and not self._stop.is_set()
+
     def stop(self) -> None:
         """End it, and wait until it has; from within it, only tell it to."""
         self._stop.set()
@@ -67,12 +72,15 @@ class PollingThread:
             pause = self._round(pause)
 
     def _round(self, pause: float) -> float:
-        """A poll and a pause; the next pause. A failure ends neither the thread nor the answers to other peers."""
+        """A poll and a pause; the next pause. A failure ends neither the thread nor the answers to other peers.
+
+        Nor does what ends programs, SystemExit or a CancelledError of somebody's callback: this is not their thread.
+        """
         try:
             pause = SHORTEST if self._poll() else min(2 * pause, LONGEST)
             self._rest(pause)
             return pause
-        except Exception:
+        except BaseException:
             if not self._stop.is_set():
                 logs.failure("poll failed", thread=threading.current_thread().name)
             time.sleep(LONGEST)

@@ -6,7 +6,7 @@ It owns the phases of all transfers: messages of prefill workers (inbox.py) and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from kvplan.plan import request as requests
@@ -331,14 +331,28 @@ class TransferTable:
             self.broken(transfer, part, error)
 
 
-def call_back(transfer: Transfer) -> None:
-    """Tell those who wait for a transfer that has ended. They may ask for anything, of any worker: hold no lock."""
-    callbacks, transfer.callbacks = transfer.callbacks, []
-    for callback in callbacks:
-        try:
-            callback(transfer)
-        except Exception:
-            logs.failure("callback failed", request=transfer.request.id)
+def call_back(ended: Iterable[Transfer]) -> None:
+    """Tell those who wait for transfers that have ended. They may ask for anything, of any worker: hold no lock.
+
+    All are told, whatever some raise. What would end a program is raised when they were, anything else logged.
+    """
+    exits: list[BaseException] = []
+    for transfer in ended:
+        callbacks, transfer.callbacks = transfer.callbacks, []
+        for callback in callbacks:
+            exits += _told(transfer, callback)
+    if exits:
+        raise exits[0]
+
+
+def _told(transfer: Transfer, callback: Callable[[Transfer], None]) -> list[BaseException]:
+    try:
+        callback(transfer)
+    except Exception:
+        logs.failure("callback failed", request=transfer.request.id)
+    except BaseException as error:
+        return [error]
+    return []
 
 
 def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from kvplan.runtime.decode.transfers import TransferTable, call_back
 from kvplan.runtime.errors import HandleError, HandshakeError, RegisterError, TransferError, TransportError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
@@ -70,7 +70,7 @@ class DecodeWorker:
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side = 0, pool.side.digest
         self._transport, self._clock, self._idle = transport, clock, idle
-        self._lock, self._closed, self._asleep = threading.RLock(), False, False
+        self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._thread: PollingThread | None = None
         self._register(pool)
         self._gauges = [
@@ -357,6 +357,8 @@ class DecodeWorker:
             raise HandleError("the decode worker is closed: make another")
         if self._asleep:
             raise HandleError("the decode worker is suspended: resume it")
+        if self._thread is not None and self._thread.dead:
+            raise HandleError(f"the thread that polls decode worker {self.worker} has ended: close it, make a new one")
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
@@ -370,8 +372,7 @@ class DecodeWorker:
                 finally:
                     ended = transfers.settled()
         finally:
-            for transfer in ended:
-                call_back(transfer)
+            call_back(ended)
 
 
 def _peer(engine: PrefillEngine) -> Peer:

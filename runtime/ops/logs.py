@@ -10,9 +10,12 @@ import logging
 import math
 import re
 import sys
+import threading
 from collections.abc import Mapping
+from types import TracebackType
 from typing import TextIO
 
+Failed = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 LOG = logging.getLogger("kvplan.runtime")
 DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
 # Characters of one fact; the rest of what a peer sends is counted.
@@ -24,12 +27,48 @@ _PLAIN = re.compile(r"[!#-&(-<>-\[\]-~]+")
 def event(level: int, name: str, /, **facts: object) -> None:
     """Log `name key=value …`. The record has `event` and `facts`, too, for handlers that want them apart."""
     if LOG.isEnabledFor(level):
-        LOG.log(level, "%s", line(name, facts), extra={"event": name, "facts": facts}, stacklevel=2)
+        _say(level, name, facts)
 
 
 def failure(name: str, /, **facts: object) -> None:
     """`event` for an exception that is being handled and goes no further: its traceback comes along."""
-    LOG.error("%s", line(name, facts), extra={"event": name, "facts": facts}, stacklevel=2, exc_info=True)
+    if LOG.isEnabledFor(logging.ERROR):
+        _say(logging.ERROR, name, facts, sys.exc_info())
+
+
+def hold_back() -> None:
+    """Keep what this thread logs until as many `let_go`: a lock is taken, and handlers are foreign code."""
+    _KEPT.depth += 1
+
+
+def let_go() -> None:
+    """Hand over what was kept, once nothing holds it back any more."""
+    _KEPT.depth -= 1
+    if not _KEPT.depth and _KEPT.records:
+        records, _KEPT.records = _KEPT.records, []
+        for record in records:
+            LOG.handle(record)
+
+
+class _Kept(threading.local):
+    """What a thread has logged under locks, and how many it holds."""
+
+    def __init__(self) -> None:
+        self.depth, self.records = 0, list[logging.LogRecord]()
+
+
+_KEPT = _Kept()
+
+
+def _say(level: int, name: str, facts: dict[str, object], failed: Failed = None) -> None:
+    """A record of who called `event` or `failure`."""
+    path, number, function, _ = LOG.findCaller(stacklevel=3)
+    extra = {"event": name, "facts": facts}
+    record = LOG.makeRecord(LOG.name, level, path, number, "%s", (line(name, facts),), failed, function, extra)
+    if _KEPT.depth:
+        _KEPT.records.append(record)
+    else:
+        LOG.handle(record)
 
 
 def line(name: str, facts: Mapping[str, object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,8 @@ from kvplan.runtime.prefill.writes import RequestWrites
 from kvplan.runtime.transfer.executor import ExecutorContext
 from kvplan.runtime.transfer.limits import Limits
 
+# Requests, and how much of each its events say is computed, or how they failed.
+Completed = list[tuple[SourceRequest, int | Exception]]
 MOST_EVENTS = 1 << 14
 # Leases for which a decode worker may be silent.
 SILENT = 3
@@ -102,9 +104,13 @@ class PrefillInbox:
             client.heard = now
             self._counters.add("notifications", kind=self._acts[type(message)](client, message, now))
 
-    def step(self, now: float) -> None:
+    def waiting(self) -> list[SourceRequest]:
+        """The requests whose events are to be asked: without a lock, as they are the caller's code."""
+        return [self.sources[name] for name in self._pending if name in self.sources]
+
+    def step(self, now: float, completed: Completed) -> None:
         """One round: announce what is there, give permits, write, answer those whose checksums were compared."""
-        self._advance(now)
+        self._advance(now, completed)
         self._announce(now)
         for permit in self.permits.admit():
             if (client := self.clients.get(permit.client)) is not None:
@@ -256,17 +262,18 @@ class PrefillInbox:
         self.events.append(event)
         return event.kind
 
-    def _advance(self, now: float) -> None:
-        """Ask the events that are waited for; a request whose event fails is withdrawn."""
-        for source in [self.sources[name] for name in self._pending if name in self.sources]:
-            try:
-                if source.advance():
-                    self._changed.add(source.request)
-            except Exception as error:
-                text = f"its event failed: {cause_text(error)}"
+    def _advance(self, now: float, completed: Completed) -> None:
+        """Take what events have said of requests that are still there; one whose event failed is withdrawn."""
+        for source, count in completed:
+            if self.sources.get(source.request) is not source:
+                continue
+            if isinstance(count, Exception):
+                text = f"its event failed: {cause_text(count)}"
                 logs.event(logs.WARNING, "request withdrawn", request=source.request, error=text)
                 self._leases.withdraw(source.request, now)
                 self.end(source.request, WithdrawnError(text))
+            elif source.advance(count):
+                self._changed.add(source.request)
         self._pending = {name for name in self._pending if name in self.sources and self.sources[name].pending}
 
     def _announce(self, now: float) -> None:
@@ -311,6 +318,18 @@ class PrefillInbox:
         self.permits.drop(client)
         self.clients.remove(client)
         self._server.forget(client.identity)
+
+
+def ask_events(sources: Iterable[SourceRequest]) -> Completed:
+    """What the events of these requests say. They are the caller's code: hold no lock."""
+    return [(source, _asked(source)) for source in sources]
+
+
+def _asked(source: SourceRequest) -> int | Exception:
+    try:
+        return source.completed()
+    except Exception as error:
+        return error
 
 
 def _unlike(client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> wire.Lost | None:

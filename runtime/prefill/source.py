@@ -100,13 +100,25 @@ class SourceRequest:
             raise BadRequestError(f"{name} was opened for tokens {self.tokens}, offered are {chunk.tokens}")
         self.chunks.append(chunk)
 
-    def advance(self) -> bool:
-        """Whether more is there than before. Raises what an event raises."""
+    def completed(self) -> int:
+        """How many chunks are computed, or 1 for a whole request. Raises what an event raises.
+
+        Events are the caller's code: hold no lock. Chunks that are offered meanwhile count next time.
+        """
+        if self.tokens is None:
+            return int(_past(self.after))
+        count = self.ready
+        while count < len(self.chunks) and _past(self.chunks[count].after):
+            count += 1
+        return count
+
+    def advance(self, completed: int) -> bool:
+        """So many are `completed`; whether that is more than before."""
         before = self.ready, self.after
-        if self.tokens is None and self.after is not None and _past(self.after):
-            self.after = None
-        while self.ready < len(self.chunks) and _past(self.chunks[self.ready].after):
-            self.ready += 1
+        if self.tokens is None:
+            self.after = None if completed else self.after
+        else:
+            self.ready = max(self.ready, completed)
         return (self.ready, self.after) != before
 
 

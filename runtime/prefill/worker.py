@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 
 from kvplan.plan.block_tables import Tables, own
@@ -16,12 +15,13 @@ from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, TransportError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
 from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.prefill.clients import expected
-from kvplan.runtime.prefill.inbox import PrefillInbox
+from kvplan.runtime.prefill.inbox import Completed, PrefillInbox, ask_events
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released
 from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
@@ -63,7 +63,7 @@ class PrefillWorker:
         self.generation, self._side, self._admission = 0, pool.side, admission
         self._transport, self._clock, self._lease = transport, clock, lease
         self._leases = Leases(lease, self.limits.requests)
-        self._lock, self._closed, self._asleep = threading.RLock(), False, False
+        self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._addresses = tuple[str, ...]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No plan has a decode worker that would ever tell this worker that it is done.
@@ -162,12 +162,16 @@ class PrefillWorker:
         """
         with self._lock:
             self._check_closed()
+            waiting = [] if self._asleep else self._inbox.waiting()
+        completed = ask_events(waiting)
+        with self._lock:
+            self._check_closed()
             now, face = self._clock(), self._face()
             messages = self._server.receive()
             for identity, message in messages:
                 self._hear(identity, message, face, now)
             if not self._asleep:
-                self._round(now)
+                self._round(now, completed)
             self._leases.expire(now)
             self._report_released()
             return bool(messages) or (not self._asleep and len(self._inbox.writes) > 0)
@@ -222,12 +226,12 @@ class PrefillWorker:
             return
         self._inbox.hear(identity, message, face, now)
 
-    def _round(self, now: float) -> None:
+    def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""
         self._progress()
         for slice_ in self._slices.admit():
             slice_.executor.admitted(slice_)
-        self._inbox.step(now)
+        self._inbox.step(now, completed)
 
     def _progress(self) -> None:
         try:
@@ -285,5 +289,7 @@ class PrefillWorker:
 
     def _check_open(self) -> None:
         self._check_closed()
+        if self._thread is not None and self._thread.dead:
+            raise HandleError(f"the thread that polls prefill worker {self.worker} has ended: close it, make a new one")
         if self._asleep:
             raise HandleError(f"prefill worker {self.worker} is suspended: resume it")

@@ -111,8 +111,9 @@ def test_connections_are_bounded(worker: Any, caller: Caller, monkeypatch: pytes
     late.line.close()
 
 
-def test_claims_of_a_connection_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.prefill.clients.MOST_CLAIMS", 2)
+def test_claims_of_a_connection_are_bounded(worker: Any, caller: Caller) -> None:
+    assert worker._inbox.clients._most_claims == 1 << 14
+    worker._inbox.clients._most_claims = 2
     caller.hello()
     answer = caller.ask(Claim(1, ("a", "b", "c"), ("a", "b", "c")))
     assert answer.answers[:2] == (NotYet("a"), NotYet("b"))
