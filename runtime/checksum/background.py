@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -19,6 +19,9 @@ class ChecksumThread(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._futures)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._futures))
 
     def __contains__(self, key: K) -> bool:
         return key in self._futures

@@ -16,7 +16,7 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import Refusal, seal, unseal
 from kvplan.runtime.control.keys import Keys, Plain, server, text
-from kvplan.runtime.control.messages import ToDecode, ToPrefill
+from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.control.sockets import (
     LINGER,
@@ -192,6 +192,11 @@ class ControlClient:
             event = parse_monitor_message(frames)
             self._error = self._error or self._meaning(int(event["event"]), int(event["value"]))
         return self._error
+
+    def leave(self) -> None:
+        """Say goodbye, so that nobody waits for this connection to speak, and end it."""
+        self.send(Bye())
+        self.close()
 
     def close(self) -> None:
         """End the connection. Once more does nothing."""

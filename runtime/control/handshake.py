@@ -42,7 +42,7 @@ class MetEngine:
     def close(self) -> None:
         """Speak to none of them any more."""
         for _, control in self.workers:
-            control.close()
+            control.leave()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -208,13 +208,17 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
     alone: bool = False
 
 
+class Bye(msgspec.Struct, frozen=True, tag="bye"):
+    """Decode: this connection ends. What it claimed is promised for a lease, as if it had fallen silent."""
+
+
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     """Prefill: nothing of a request that was left is written from here any more."""
 
     request: str
 
 
-ToPrefill = Hello | Claim | AskPermit | ReturnPermit | WriteRequest | Done | Leave
+ToPrefill = Hello | Claim | AskPermit | ReturnPermit | WriteRequest | Done | Leave | Bye
 ToDecode = EngineCard | WorkerCard | Refusal | ClaimAnswers | Permit | Offer | Written | Failed | Confirmed | Stopped
 
 

@@ -174,7 +174,7 @@ class PrefillEngine:
     def close(self) -> None:
         """Stop speaking to this engine."""
         for connection in self.connections.values():
-            connection.control.close()
+            connection.control.leave()
 
 
 class PrefillEngines:

@@ -19,7 +19,6 @@ from kvplan.runtime.errors import CardError, HandleError, LeaseError, StalePeerE
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
-from kvplan.runtime.prefill import verify
 from kvplan.runtime.prefill.clients import ClientClaim, DecodeClient, DecodeClients
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases
 from kvplan.runtime.prefill.read_permits import ReadPermits
@@ -34,6 +33,8 @@ Completed = list[tuple[SourceRequest, int | Exception]]
 MOST_EVENTS = 1 << 14
 # Leases for which a decode worker may be silent.
 SILENT = 3
+# How often a lease that this side renews itself is renewed while it lasts.
+RENEWALS = 6
 
 
 class PrefillInbox:
@@ -58,6 +59,7 @@ class PrefillInbox:
         self.permits, self.writes = ReadPermits(limits), RequestWrites(pool, context, counters, self.send, leases)
         self._pool, self._server, self._leases, self._lease, self._counters = pool, server, leases, lease, counters
         self._comparisons = ChecksumThread[tuple[DecodeClient, str], Comparison]()
+        self._most_comparisons, self._renewed = limits.requests, float("-inf")
         self._pending, self._changed = set[str](), set[str]()
         self._acts: dict[type, Callable[[DecodeClient, Any, float], MessageKind]] = {
             wire.Claim: self._claim,
@@ -66,6 +68,7 @@ class PrefillInbox:
             wire.WriteRequest: self._write,
             wire.Done: self._done,
             wire.Leave: self._leave,
+            wire.Bye: self._bye,
         }
 
     def add(self, source: SourceRequest) -> None:
@@ -96,7 +99,9 @@ class PrefillInbox:
             self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
         elif isinstance(message, Hello):
             self._server.send(identity, self._greet(identity, message, face, now))
-        elif (client := self.clients.get(identity)) is None:
+        elif (client := self.clients.get(identity)) is None and isinstance(message, wire.Bye):
+            return
+        elif client is None:
             text = "this connection has not said hello, was silent for three leases, or was replaced"
             self._server.send(identity, Refusal(StalePeerError.code, text, False, b""))
             self.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
@@ -116,12 +121,25 @@ class PrefillInbox:
             if (client := self.clients.get(permit.client)) is not None:
                 self.send(client, wire.Permit(permit.request, permit.number))
         self.writes.step()
+        self._keep_compared(now)
         for comparison in self._comparisons.take_all():
             self._judge(comparison, now)
         for client in self.clients:
             if now - client.heard > SILENT * self._lease:
                 self._drop(client, f"it was silent for {now - client.heard:.0f} s")
         self.clients.sweep(self.writes.busy())
+
+    def drop(self, engine: str, dead: bool) -> bool:
+        """Forget the decode workers of an engine; False where there are none, and nothing is written to any.
+
+        Where they are `dead`, what is being written to them is not waited for.
+        """
+        clients = [client for client in self.clients if client.name == engine]
+        for client in clients:
+            self._drop(client, "its engine was dropped")
+        written = self.writes.bury(engine) if dead else self.writes.to(engine)
+        self.writes.step()
+        return bool(clients or written)
 
     def send(self, client: DecodeClient, message: msgspec.Struct) -> None:
         """Say something; a client that cannot be told is gone. What no message can hold ends its request."""
@@ -231,12 +249,21 @@ class PrefillInbox:
         if not done.sums and done.sample is None:
             return self._judge(Comparison(client, done), now)
         key, source = (client, done.request), self.sources.get(done.request)
-        if key in self._comparisons or len(self._comparisons) >= verify.MOST:
+        if key in self._comparisons or len(self._comparisons) >= self._most_comparisons:
             text = "too many checksums are being compared: ask again"
             return self._judge(Comparison(client, done, BadRequestError(text)), now)
         named = {} if source is None else source.named_tables()
         self._comparisons.start(key, partial(compare, self._pool, client, done, named))
         return MessageKind.DONE
+
+    def _keep_compared(self, now: float) -> None:
+        """Renew the claims of requests whose checksums wait to be compared: who said Done claims nothing any more."""
+        if now - self._renewed < self._lease / RENEWALS:
+            return
+        self._renewed = now
+        for client, request in self._comparisons:
+            if self.clients.get(client.identity) is client:
+                self._leases.claim(request, client.claimant, client.contract, now)
 
     def _judge(self, comparison: Comparison, now: float) -> MessageKind:
         client, done, error = comparison.client, comparison.done, comparison.error
@@ -261,6 +288,10 @@ class PrefillInbox:
             self.writes.leave(client, leave.request)
         self.events.append(event)
         return event.kind
+
+    def _bye(self, client: DecodeClient, bye: wire.Bye, now: float) -> MessageKind:
+        self._drop(client, "it said goodbye")
+        return MessageKind.LEFT
 
     def _advance(self, now: float, completed: Completed) -> None:
         """Take what events have said of requests that are still there; one whose event failed is withdrawn."""

@@ -14,9 +14,6 @@ from kvplan.runtime.errors import cause_text
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.prefill.clients import DecodeClient
 
-# Comparisons under way.
-MOST = 256
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

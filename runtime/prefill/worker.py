@@ -142,6 +142,17 @@ class PrefillWorker:
             self._leases.withdraw(request, self._clock())
             self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
 
+    def drop(self, engine: str, *, dead: bool = False) -> None:
+        """Forget a decode engine. What is being written to it pins its blocks until the transport is done with it.
+
+        With `dead` the caller vouches that its processes have ended: blocks are free at once. Raises HandshakeError
+        for an engine that is not connected, and that nothing is written to.
+        """
+        with self._lock:
+            self._check_open()
+            if not self._inbox.drop(engine, dead):
+                raise HandshakeError(f"decode engine {engine!r} is not connected")
+
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
         with self._lock:
@@ -229,7 +240,7 @@ class PrefillWorker:
     def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""
         self._progress()
-        for slice_ in self._slices.admit():
+        for slice_ in self._slices.admit(self.limits.slice_bytes):
             slice_.executor.admitted(slice_)
         self._inbox.step(now, completed)
 

@@ -25,7 +25,8 @@ from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import demand
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, over
+from kvplan.runtime.transport.base import TransferHandle
 
 Send = Callable[[DecodeClient, msgspec.Struct], None]
 
@@ -88,6 +89,7 @@ class RequestWrites:
     def __init__(self, pool: Pool, context: ExecutorContext, counters: Counters, send: Send, leases: Leases) -> None:
         self._pool, self._context, self._counters, self._send, self._leases = pool, context, counters, send, leases
         self._all: dict[tuple[DecodeClient, str], RequestWrite] = {}
+        self._buried: list[tuple[str, TransferHandle]] = []
 
     def __len__(self) -> int:
         return len(self._all)
@@ -125,12 +127,28 @@ class RequestWrites:
         for write in [write for write in self._of(request) if write.writing]:
             self._fail(write, error)
 
+    def to(self, engine: str) -> list[RequestWrite]:
+        """What is being written to an engine's workers."""
+        return [write for write in self._all.values() if write.client.name == engine]
+
+    def bury(self, engine: str) -> list[RequestWrite]:
+        """The processes of an engine have ended: what is under way to them pins nothing; it is returned."""
+        buried = self.to(engine)
+        for write in buried:
+            self._stop(write)
+            for slice_ in write.slices:
+                self._buried += [(slice_.link.peer, handle) for handle in slice_.handles if handle is not None]
+                slice_.handles = []
+        return buried
+
     def busy(self) -> set[str]:
         """The peers that something is under way to."""
-        return {write.client.peer for write in self._all.values() if write.slices or write.executor.under_way}
+        written = {write.client.peer for write in self._all.values() if write.slices or write.executor.under_way}
+        return written | {peer for peer, _ in self._buried}
 
     def step(self) -> None:
         """Hand over what is there, follow what is posted, tell who has everything."""
+        self._buried = [(peer, handle) for peer, handle in self._buried if not over(peer, handle)]
         for write in list(self._all.values()):
             if write.writing:
                 self._take(write)

@@ -87,17 +87,21 @@ class AdmissionQueue(Generic[Token]):
         self._queues[peer].setdefault(request, deque()).append(job)
         self._counts[peer] += 1
 
-    def admit(self) -> list[Token]:
-        """The jobs that may begin now, each once. They are in flight until `done`."""
+    def admit(self, most: int | None = None) -> list[Token]:
+        """The jobs that may begin now, each once: of at most `most` bytes in all, or one. In flight until `done`."""
         admitted: list[Token] = []
+        size = 0
         while self._turns:
             job = self._next(peer := next(iter(self._turns)))
+            if most is not None and not _fits(size, job.size, most):
+                break
             if not _fits(self._bytes[peer], job.size, self.limits.bytes_per_peer):
                 del self._turns[peer]
                 continue
             if not _fits(self._total, job.size, self.limits.bytes_total):
                 break
             self._take(job)
+            size += job.size
             admitted.append(job.token)
         return admitted
 

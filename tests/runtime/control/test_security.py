@@ -136,8 +136,9 @@ def test_reads_that_are_asked_for_have_a_size_that_can_be(worker: Any, caller: C
     assert worker._inbox.permits.in_flight() == 0
 
 
-def test_comparisons_under_way_are_bounded(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.runtime.prefill.verify.MOST", 0)
+def test_comparisons_under_way_are_bounded(worker: Any, caller: Caller) -> None:
+    assert worker._inbox._most_comparisons == worker.limits.requests
+    worker._inbox._most_comparisons = 0
     caller.hello()
     worker.hold("r")
     answer = caller.ask(Done("r", pin(caller, "r"), 1, (("kv", 3, 1),), (1, 0)))

@@ -167,6 +167,8 @@ class Line:
         self.closed = True
         self.cut()
 
+    leave = close
+
 
 def opened(data: bytes, kind: Any) -> Any:
     try:

@@ -1,0 +1,119 @@
+"""Decode workers that leave, freeze, or wait for a comparison: nothing of theirs stays pinned, nothing good ends."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.runtime.decode.test_races import pair, rounds, writing
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.worlds import world
+from tests.runtime.simulation.channels import Net, speak
+
+from kvplan.runtime import Limits, Sample, errors
+
+
+@pytest.fixture
+def net(monkeypatch: pytest.MonkeyPatch) -> Net:
+    made = Net(random.Random(0), slow=0)
+    speak(made, monkeypatch)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_a_request_lasts_while_its_checksums_wait(net: Net, mode: str) -> None:
+    made = pair(net, mode, lease=1.0)
+    request = ask(made, (0, 12))
+    filled(made, request)
+    made.prefill[0].hold("r", request.prefill)
+    transfer = made.decode[0].submit(request, 60, checksum=Sample())
+    while not (tasks := net.tasks):
+        rounds(made, net, 1)
+    tasks.pop(0)()
+    while not net.tasks:
+        rounds(made, net, 1)
+    rounds(made, net, 20)
+    assert (transfer.state, made.prefill[0].released()) == ("running", [])
+    net.tasks.pop(0)()
+    rounds(made, net)
+    assert transfer.state == "done", transfer.error
+    check(made, 0, request)
+
+
+def test_who_is_dropped_while_its_checksums_wait_keeps_nothing(net: Net) -> None:
+    made = pair(net, "pull", lease=1.0)
+    request = ask(made, (0, 12))
+    filled(made, request)
+    made.prefill[0].hold("r", request.prefill)
+    made.decode[0].submit(request, 60, checksum=Sample())
+    while len(net.tasks) < 1:
+        rounds(made, net, 1)
+    net.tasks.pop(0)()
+    while not net.tasks:
+        rounds(made, net, 1)
+    made.prefill[0].drop("decode")
+    for _ in range(10):
+        net.time += 0.5
+        made.prefill[0].poll()
+    assert [one.why for one in made.prefill[0].released()] == ["expired"]
+
+
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_frozen_decode_engine_pins_until_somebody_vouches_that_it_is_dead(net: Net, dead: bool, silent: bool) -> None:
+    made = pair(net, "push", lease=0.5)
+    writing(made)
+    source = made.prefill[0]
+    for _ in range(10 if silent else 0):
+        net.time += 0.5
+        source.poll()
+    source.drop("decode", dead=dead)
+    for _ in range(4):
+        net.time += 0.5
+        source.poll()
+    assert [one.request for one in source.released()] == (["r"] if dead else [])
+    assert source._slices.in_flight() == 0 or not dead
+    made.hub.frozen.clear()
+    source.poll()
+    assert not source._inbox.writes._buried
+    with pytest.raises(errors.HandshakeError, match="is not connected"):
+        source.drop("decode")
+
+
+def test_connecting_again_and_again_leaves_nobody_behind() -> None:
+    made = world(Shape(1), Shape(1))
+    for _ in range(20):
+        made.decode[0].connect(made.prefill[0].address, 10)
+    for _ in range(200):
+        made.prefill[0].poll()
+        if len(made.prefill[0]._inbox.clients) == 1:
+            break
+    assert len(made.prefill[0]._inbox.clients) == 1
+    assert made.decode[0].peers()
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_one_poll_posts_one_slice(net: Net, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.decode.worker.Limits", lambda: Limits(slice_bytes=64))
+    made = pair(net, mode, limits=Limits(slice_bytes=64))
+    mover = (made.prefill if mode == "push" else made.decode)[0]
+    posted = []
+    post = mover._transport._post  # type: ignore[attr-defined]
+
+    def counting(*arguments: object) -> object:
+        posted.append(1)
+        return post(*arguments)
+
+    monkeypatch.setattr(mover._transport, "_post", counting)
+    request = ask(made, (0, 36))
+    filled(made, request)
+    made.prefill[0].hold("r", request.prefill)
+    transfer = made.decode[0].submit(request, 60)
+    most = 0
+    while not transfer.ended:
+        rounds(made, net, 1)
+        most, posted[:] = max(most, len(posted)), []
+    assert transfer.state == "done"
+    assert 1 <= most <= 3
