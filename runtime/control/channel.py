@@ -73,7 +73,7 @@ class ControlServer:
         data = seal(message)
         if self._closed:
             return False
-        outbox = self._outboxes.get(identity) or Outbox(lambda waiting: sent(self._socket, [identity, waiting]))
+        outbox = self._outboxes.get(identity) or Outbox(lambda waiting: sent(self._socket, [identity], waiting))
         taken = outbox.put(data)
         if len(outbox):
             self._outboxes[identity] = outbox
@@ -115,7 +115,7 @@ class ControlServer:
         """The struct of a message, or why there is none. Another release is told."""
         message = _opened(frames[1:], ToPrefill)
         if isinstance(message, ProtocolError):
-            sent(self._socket, [frames[0], seal(Refusal(message.code, str(message), False, b""))])
+            sent(self._socket, [frames[0]], seal(Refusal(message.code, str(message), False, b"")))
         return message
 
 
@@ -135,7 +135,7 @@ class ControlClient:
         self._error: KvplanError | None = None
         self._up, self._failures = False, 0
         self._socket = socket(client_context(os.getpid()), zmq.DEALER, address)
-        self._outbox = Outbox(lambda waiting: sent(self._socket, [waiting]))
+        self._outbox = Outbox(lambda waiting: sent(self._socket, [], waiting))
         if isinstance(keys, Keys):
             self._socket.curve_serverkey = self._server_key
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
@@ -245,9 +245,7 @@ def _check(address: str, keys: Keys | Plain) -> None:
 
 def _opened(frames: list[bytes], kind: Any) -> Any:
     """The struct of a message, or why there is none."""
-    if len(frames) != 1:
-        return CardError(f"a message has {len(frames)} frames, not 1")
     try:
-        return unseal(frames[0], kind)
+        return unseal(b"".join(frames), kind)
     except CardError as error:
         return error

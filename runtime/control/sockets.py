@@ -6,7 +6,6 @@ import functools
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from kvplan.runtime.control.card import HEAD, LARGEST
 from kvplan.runtime.control.keys import Keys, Plain, text
 from kvplan.runtime.control.outbox import LineState
 from kvplan.runtime.errors import HandshakeError
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     import zmq
 
 QUEUE = 256
+# Bytes of one frame, which libzmq makes room for before it knows who sends it, and what CURVE adds to one. A message is
+# as many frames as it takes.
+FRAME, OVERHEAD = 64 << 10, 256
 ENOUGH = 1 << 20
 DOMAIN = "kvplan"
 # Milliseconds: a ZeroMQ handshake, the pings of an idle connection, and how long they may stay unanswered.
@@ -42,7 +44,7 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
 
     options = {
         zmq.LINGER: 0,
-        zmq.MAXMSGSIZE: LARGEST + HEAD,
+        zmq.MAXMSGSIZE: FRAME + OVERHEAD,
         zmq.SNDHWM: QUEUE,
         zmq.RCVHWM: QUEUE,
         zmq.IPV6: int("[" in address),
@@ -137,11 +139,13 @@ def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
     return messages
 
 
-def sent(socket: zmq.Socket[bytes], frames: list[bytes]) -> LineState:
+def sent(socket: zmq.Socket[bytes], to: list[bytes], message: bytes) -> LineState:
+    """Hand over a message in frames behind those of `to`."""
     import zmq
 
+    frames = [message[at : at + FRAME] for at in range(0, len(message), FRAME)]
     try:
-        socket.send_multipart(frames, zmq.NOBLOCK)
+        socket.send_multipart([*to, *frames], zmq.NOBLOCK)
     except zmq.Again:
         return LineState.FULL
     except zmq.ZMQError:

@@ -22,7 +22,7 @@ from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, seal, u
 from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave, LossReason, Lost
-from kvplan.runtime.control.sockets import QUEUE, REFUSED, _Peers
+from kvplan.runtime.control.sockets import FRAME, OVERHEAD, QUEUE, REFUSED, _Peers
 
 CLAIM = Claim(1, ("a", "b"))
 HELD = ClaimAnswers(1, 30.0, (Claimed("a", 7), Lost("b", LossReason.UNKNOWN, "why")))
@@ -258,12 +258,25 @@ def test_frames_that_are_no_message() -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
         raw.linger = 0
         raw.connect(desk.address)
-        for frames in ([b""], [b"", b""], [b"a", b"b", b"c"], [seal(CLAIM), b""], [b"", seal(CLAIM)], [b"x"] * 1000):
+        for frames in ([b""], [b"", b""], [b"a", b"b", b"c"], [seal(CLAIM), b"x"], [b"x", seal(CLAIM)], [b"x"] * 1000):
             raw.send_multipart(frames)
             ((_, error),) = until(desk.wait, desk.receive)
             assert isinstance(error, errors.CardError)
         raw.send(seal(CLAIM))
         assert until(desk.wait, desk.receive)[0][1] == CLAIM
+    desk.close()
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_message_is_as_many_frames_as_it_takes(secure: bool) -> None:
+    keys = pair() if secure else (Plain(), Plain())
+    desk = ControlServer(BIND, keys[0])
+    line = ControlClient(desk.address, keys[1])
+    claim = Claim(1, tuple(f"{number:0200}" for number in range(16_000)))
+    assert len(seal(claim)) > 3_000_000
+    line.send(claim)
+    assert until(desk.wait, desk.receive)[0][1] == claim
+    line.close()
     desk.close()
 
 
@@ -317,7 +330,7 @@ def test_a_message_too_large_ends_the_connection_of_its_sender_only() -> None:
     with zmq.Context() as context, context.socket(zmq.DEALER) as raw:
         raw.linger = 0
         raw.connect(desk.address)
-        raw.send(bytes(17 << 20))
+        raw.send(bytes(FRAME + OVERHEAD + 1))
         raw.send(seal(CLAIM))
         talk(desk, line)
     line.close()

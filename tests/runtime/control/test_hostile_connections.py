@@ -26,7 +26,8 @@ from kvplan.runtime.control.card import seal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import Claim
-from kvplan.runtime.control.sockets import QUEUE
+from kvplan.runtime.control.outbox import LineState
+from kvplan.runtime.control.sockets import QUEUE, sent
 
 __all__ = ["caller", "clock", "good", "worker"]
 
@@ -113,9 +114,7 @@ def test_one_who_never_reads_is_dropped_and_the_others_are_answered(worker: Any,
         for number in range(40 * QUEUE):
             if len(worker._inbox.clients) == 1:
                 break
-            try:
-                deaf.send(large, zmq.NOBLOCK)
-            except zmq.Again:
+            if sent(deaf, [], large) is LineState.FULL:
                 worker.poll()
             if number % 200 == 0:
                 answered(good)

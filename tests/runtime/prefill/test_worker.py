@@ -225,7 +225,7 @@ def test_garbage_is_counted_and_harmless(worker: PrefillWorker, caller: Caller) 
 
     caller.hello()
     for body in (b"", NESTED, NO_TEXT, seal(Done("r", 1, 1))[:-1]):
-        sent(caller.line._socket, [body if body.startswith(MAGIC) else MAGIC + checksum(body) + body])
+        sent(caller.line._socket, [], body if body.startswith(MAGIC) else MAGIC + checksum(body) + body)
     assert caller.ask(Claim(1, ())) == ClaimAnswers(1, 10, ())
     assert kinds(worker) == ["malformed"] * 4
 
