@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import cast
 
 from kvplan.plan import digest, types
@@ -41,6 +43,8 @@ RESERVED = {*IMPORTS, "tuple", "range"}
 # Python ends a line at a line feed, others do at these, too: what one reader takes for a line is one to all.
 ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x85\u2028\u2029]")
 MOST_LAYERS = 1 << 16
+TRIES = 4
+_PARSING = Lock()
 
 
 def read(text: str, name: str) -> Plan:
@@ -64,9 +68,22 @@ def check_sealed(plan: Plan, text: str) -> None:
         raise PlanFormatError("a match function of the plan was changed: compile the plan again")
 
 
+def _tree(text: str, name: str) -> ast.Module:
+    """The syntax tree of a text.
+
+    CPython 3.11 counts the depth of trees for all threads together, so that two that parse at once may be told of a
+    "recursion depth mismatch" (gh-106905): ours take turns, and where somebody else's was in the way it is asked again.
+    """
+    with _PARSING:
+        for _ in range(TRIES - 1):
+            with suppress(SystemError):
+                return ast.parse(text, name)
+        return ast.parse(text, name)
+
+
 def _read(text: str, name: str) -> Plan:
     reader = _Reader(name)
-    for number, statement in enumerate(ast.parse(text, name).body):
+    for number, statement in enumerate(_tree(text, name).body):
         reader.take(statement, number)
     plan = reader.values.get("PLAN")
     if not isinstance(plan, Plan):
@@ -163,7 +180,7 @@ def _with_function(plan: Plan, name: str, pair: Pair, node: ast.FunctionDef) -> 
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     if cast(object, pair.match) is not node:
         raise PlanFormatError(f"{name}: pair {pair.name!r} uses another function than {node.name}")
-    canonical = ast.parse(render(node.name, *groups, pair.needs, pair.rows)).body[0]
+    canonical = _tree(render(node.name, *groups, pair.needs, pair.rows), name).body[0]
     if _code(node) != _code(canonical):
         raise refused(node, name, f"{node.name} is not what its groups need")
     return replace(pair, match=build(*groups, pair.needs, pair.rows))
