@@ -22,6 +22,7 @@ PROTOCOL, UNSAID = 4, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
+MOST_FABRICS = 16
 T = TypeVar("T")
 
 Nonce = Annotated[bytes, msgspec.Meta(max_length=64)]
@@ -57,7 +58,10 @@ class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
 
 
 class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
-    """Where one worker's planes lie, by plane number, and what the transport needs to reach them."""
+    """Where one worker's planes lie, by plane number, and what the transport needs to reach them.
+
+    `fabrics` are those over which they are read without the worker's help.
+    """
 
     nonce: Nonce
     run: Text
@@ -74,6 +78,7 @@ class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     mem_type: Text
     metadata: bytes
     checksum: Nonce
+    fabrics: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_FABRICS)]
     protocol: Count = UNSAID
 
 
@@ -180,7 +185,14 @@ def checksum(data: bytes) -> bytes:
 
 
 def describe(
-    worker: int, plan: Plan, run: str, generation: int, geometry: Geometry, metadata: bytes, nonce: bytes = b""
+    worker: int,
+    plan: Plan,
+    run: str,
+    generation: int,
+    geometry: Geometry,
+    metadata: bytes,
+    nonce: bytes = b"",
+    fabrics: frozenset[str] = frozenset(),
 ) -> WorkerCard:
     """The card of a worker whose planes lie as `geometry` says."""
     columns = {name: tuple(getattr(geometry, name).tolist()) for name in COLUMNS}
@@ -196,6 +208,7 @@ def describe(
         metadata=metadata,
         checksum=checksum(metadata),
         protocol=PROTOCOL,
+        fabrics=tuple(sorted(fabrics)),
         **columns,
     )
 

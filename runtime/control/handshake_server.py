@@ -30,6 +30,7 @@ class PrefillFace:
     admission: bool
     geometry: Geometry
     metadata: bytes
+    fabrics: frozenset[str] = frozenset()
 
 
 def answer_hello(hello: Hello, face: PrefillFace) -> EngineCard | WorkerCard | Refusal:
@@ -41,7 +42,8 @@ def answer_hello(hello: Hello, face: PrefillFace) -> EngineCard | WorkerCard | R
         if hello.want != "worker":
             raise HandshakeError(f"{hello.want!r} is asked for: there is an engine card and a worker card")
         run, plan = face.identity.run, served_plan(hello, face)
-        return describe(face.worker, plan, run, face.generation, face.geometry, face.metadata, hello.nonce)
+        memory = face.geometry, face.metadata
+        return describe(face.worker, plan, run, face.generation, *memory, hello.nonce, face.fabrics)
     except KvplanError as error:
         return Refusal(error.code, str(error)[:LONGEST], error.again, hello.nonce)
 

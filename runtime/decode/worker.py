@@ -30,18 +30,19 @@ from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 
-MODES = ("pull", "push")
+MODES = ("auto", "pull", "push")
 IDLE = 600.0
 MOVING = 100e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A prefill engine that is connected: its name, this run of it, and the plan for the pair."""
+    """A prefill engine that is connected: its name, this run of it, the plan for the pair, who moves: pull or push."""
 
     name: str
     run: str
     plan: Plan = field(repr=False)
+    mode: str
 
 
 class DecodeWorker:
@@ -79,21 +80,33 @@ class DecodeWorker:
             self.counters.gauge("quarantined_bytes", lambda: self._transfers.quarantined_bytes()),
         ]
 
-    def connect(self, address: str, timeout: float, key: bytes | None = None, mode: str = "pull") -> Peer:
+    def connect(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
         """Meet the prefill engine that answers at `address` within `timeout` seconds, and prepare what moves.
 
         `key` is the engine's public key, which may be left out where the keys name one peer only. With mode `pull` this
-        side reads, with `push` the prefill side writes. An engine that was met before and has not changed stays as it
+        side reads, with `push` the prefill side writes; `auto` pulls where every worker's memory is read without its
+        help, and pushes otherwise, over TCP: there a reader's death would end the process it reads. An engine that was met before and has not changed stays as it
         is; a restarted one replaces its predecessor. Raises HandshakeError, CardError, DigestError, KeysError,
         PlanIndexError, RegisterError, AddressError or TransportError; then nothing new is connected.
         """
         if mode not in MODES:
-            raise HandshakeError(f"mode {mode!r} is unknown: use pull or push")
+            raise HandshakeError(f"mode {mode!r} is unknown: use auto, pull or push")
         began = self._clock()
         deadline = began + seconds(timeout, HandshakeError)
         self._check_open()
         pool, push = self._pool, mode == "push"
-        caller = Caller(
+        met = meet(self._caller(pool, key, push, deadline), address)
+        if mode == "auto" and (helping := self._helping(met)):
+            met.close()
+            logs.event(logs.INFO, "push chosen", engine=met.engine.name, workers=helping, why="no fabric in common")
+            push = True
+            met = meet(self._caller(pool, key, push, deadline), address)
+        peer = self._adopt(pool, met, push)
+        self.counters.observe("handshake_seconds", self._clock() - began)
+        return peer
+
+    def _caller(self, pool: Pool, key: bytes | None, push: bool, deadline: float) -> Caller:
+        return Caller(
             identity=self.identity,
             side=pool.side,
             worker=self.worker,
@@ -104,11 +117,14 @@ class DecodeWorker:
             deadline=deadline,
             clock=self._clock,
         )
-        peer = self._adopt(pool, meet(caller, address), push)
-        self.counters.observe("handshake_seconds", self._clock() - began)
-        return peer
 
-    async def meet(self, address: str, timeout: float, key: bytes | None = None, mode: str = "pull") -> Peer:
+    def _helping(self, met: MetEngine) -> list[int]:
+        """The prefill workers that would be read with their own help: no fabric is theirs and this worker's."""
+        read = {read.worker for read in met.plan.reads[self.worker]}
+        cards = (card for card, _ in met.workers if card.worker in read)
+        return [card.worker for card in cards if self._transport.fabrics.isdisjoint(card.fabrics)]
+
+    async def meet(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
         """`connect`, without blocking the event loop."""
         import asyncio
 
@@ -376,7 +392,7 @@ class DecodeWorker:
 
 
 def _peer(engine: PrefillEngine) -> Peer:
-    return Peer(engine.name, engine.card.run, engine.plan)
+    return Peer(engine.name, engine.card.run, engine.plan, "push" if engine.push else "pull")
 
 
 def _succession(old: EngineCard, new: EngineCard) -> dict[str, object]:

@@ -292,6 +292,7 @@ class PrefillWorker:
             admission=self._admission,
             geometry=self._pool.geometry,
             metadata=self._metadata,
+            fabrics=self._transport.fabrics,
         )
 
     def _check_closed(self) -> None:

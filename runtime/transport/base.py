@@ -45,6 +45,8 @@ class Transport(Protocol):
     """One agent of one process. All of it may be called from several threads."""
 
     name: str
+    # What this agent's memory is read over without its help; agents that share one read each other (`fabrics`).
+    fabrics: frozenset[str]
 
     def register(self, regions: Ints, mem_type: str) -> None:
         """Register rows (address, bytes, device), once, and once more after `deregister`."""

@@ -22,6 +22,7 @@ from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, 
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transport import guard
 from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
+from kvplan.runtime.transport.fabrics import fabrics
 from kvplan.runtime.transport.nixl_handles import NixlList, NixlTransfer, attempt, errors
 
 MODULES = ("nixl._api", "nixl_cu13._api", "nixl_cu12._api", "nixl_rocm._api", "rixl._api")
@@ -100,6 +101,7 @@ class Nixl:
         self.bindings = module.nixlBind
         self.telemetry, self.peers, self.closed = telemetry, set[str](), False
         self._word, self._clock, self._module = name, clock, module
+        self.fabrics = fabrics()
         self._config = module.nixl_agent_config(
             enable_prog_thread=False,
             enable_listen_thread=False,
