@@ -78,8 +78,8 @@ class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     mem_type: Text
     metadata: bytes
     checksum: Nonce
-    fabrics: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_FABRICS)]
     protocol: Count = UNSAID
+    fabrics: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_FABRICS)] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

@@ -14,9 +14,10 @@ from kvplan.runtime import errors
 
 def met(made: World, mode: str | None = None) -> str:
     """Connect once more, and who moves the bytes."""
-    words = {} if mode is None else {"mode": mode}
-    made.mode = made.decode[0].connect(made.prefill[0].address, 10, **words).mode
-    return made.mode
+    worker, address = made.decode[0], made.prefill[0].address
+    peer = worker.connect(address, 10) if mode is None else worker.connect(address, 10, mode=mode)
+    made.mode = peer.mode
+    return peer.mode
 
 
 @pytest.mark.parametrize(
