@@ -81,7 +81,7 @@ def _derived(engine: Engine, name: str) -> Plain:
     said = engine.docs[name]
     cases = [{"when": when, "is": value} for when, value in said.cases]
     value = {"cases": cases} if cases else {"is": _flat(engine.derive[name])}
-    return {"doc": said.doc, "unit": said.unit, **value, "doc-ref": said.doc_ref or engine.doc_ref}
+    return {"doc": said.doc, "unit": said.unit, "fixed": said.fixed, **value, "doc-ref": said.doc_ref or engine.doc_ref}
 
 
 def _tensors(tensors: Mapping[str, TensorSpec]) -> Plain:
@@ -115,10 +115,11 @@ def engine_text(said: Plain) -> str:
     lines = [f"{said['engine']}: {said['title']}{f' ({what})' if what else ''}", *_about(said), "", "options"]
     for name, option in said["options"].items():
         lines += ["", *_param_lines(name, option, said["doc-ref"])]
-    lines += ["", "derived values, each of which a side may give instead"]
+    lines += ["", "derived values, which a side may give instead unless they are fixed"]
     for name, derived in said["derived"].items():
-        unit = f", {derived['unit']}" if derived["unit"] else ""
-        lines += ["", f"  {name}{unit}", *_wrapped(derived["doc"], 6)]
+        fixed = f"fixed: {derived['fixed']}" if derived["fixed"] else ""
+        head = ", ".join(filter(None, (name, derived["unit"], fixed)))
+        lines += ["", *_wrapped(head, 2, 6), *_wrapped(derived["doc"], 6)]
         lines += [line for text in _values(derived) for line in _wrapped(text, 6, 10)]
         lines += _read(derived, said["doc-ref"])
     mesh = [*said["mesh"]["workers"], *(f"{axis} = {text}" for axis, text in said["mesh"]["derived"].items())]
