@@ -117,7 +117,8 @@ class BoundSide:
     [i*n//t, (i+1)*n//t), unless shares are listed. `ways` workers take turns of `chunk` tokens of a token cache, 1
     where tokens are not shared out. `blocks` is the pool's size in logical blocks, None if not given.
     `absent` are the caches of the model that the side does not store, (name, why). `stored` are the members of the
-    engine's own groups where the side's text names tables otherwise.
+    engine's own groups where the side's text names tables otherwise. `unprobed` are the caches of which the engine's
+    file alone says how they lie in a page.
     """
 
     key: str
@@ -134,6 +135,7 @@ class BoundSide:
     blocks: int | None = None
     absent: tuple[tuple[str, str], ...] = ()
     stored: tuple[Members, ...] = ()
+    unprobed: tuple[str, ...] = ()
 
     @property
     def block_members(self) -> tuple[Members, ...]:

@@ -276,6 +276,16 @@ class MeshRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """That an engine was seen to put tokens where its file says: of which kinds, in which release, when, how."""
+
+    kinds: tuple[str, ...] = ()
+    version: str = ""
+    date: str = ""
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
     `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are.
@@ -298,6 +308,7 @@ class Engine:
     docs: Mapping[str, ValueDoc] = field(default_factory=dict)
     doc: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
+    probed: Probed = Probed()
 
 
 @dataclass(frozen=True, slots=True)

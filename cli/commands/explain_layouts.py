@@ -11,7 +11,7 @@ from kvplan.compiler.words import columns
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Engine, Kind, Param, TensorSpec
+    from kvplan.dsl.model import Engine, Kind, Param, Probed, TensorSpec
 
 Plain = Mapping[str, Any]
 WIDTH = 116
@@ -26,6 +26,7 @@ def explain_engine(found: Library, name: str) -> Plain:
         "engine": engine.name,
         **_head(engine),
         "versions": engine.versions,
+        "probed": _probed(engine.probed),
         "default": engine.name == found.default_engine,
         "options": {option.name: _param(option, engine.doc_ref) for option in engine.options.values()},
         "derived": {derived: _derived(engine, derived) for derived in engine.derive},
@@ -37,6 +38,11 @@ def explain_engine(found: Library, name: str) -> Plain:
             "tokens": list(engine.mesh.tokens),
         },
     }
+
+
+def _probed(probed: Probed) -> Plain | None:
+    said = {"kinds": list(probed.kinds), "version": probed.version, "date": probed.date, "how": probed.how}
+    return said if probed.kinds else None
 
 
 def explain_kind(found: Library, name: str) -> Plain:
@@ -112,7 +118,8 @@ def _flat(expr: Expr) -> str:
 
 def engine_text(said: Plain) -> str:
     what = ", ".join(filter(None, (said["versions"], "the default engine" if said["default"] else "")))
-    lines = [f"{said['engine']}: {said['title']}{f' ({what})' if what else ''}", *_about(said), "", "options"]
+    lines = [f"{said['engine']}: {said['title']}{f' ({what})' if what else ''}", *_about(said)]
+    lines += ["", *_probed_lines(said["probed"]), "", "options"]
     for name, option in said["options"].items():
         lines += ["", *_param_lines(name, option, said["doc-ref"])]
     lines += ["", "derived values, which a side may give instead unless they are fixed"]
@@ -124,6 +131,13 @@ def engine_text(said: Plain) -> str:
         lines += _read(derived, said["doc-ref"])
     mesh = [*said["mesh"]["workers"], *(f"{axis} = {text}" for axis, text in said["mesh"]["derived"].items())]
     return "\n".join([*lines, "", "mesh", *(f"  {axis}" for axis in mesh)])
+
+
+def _probed_lines(probed: Plain | None) -> list[str]:
+    if probed is None:
+        return ["not probed: the file alone says how its kernels fill a page (docs/from-cache.md)"]
+    head = f"probed in {probed['version']}, {probed['date']}: {', '.join(probed['kinds'])}"
+    return [head, *_wrapped(probed["how"], 2)]
 
 
 def _values(derived: Plain) -> list[str]:

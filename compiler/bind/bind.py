@@ -52,7 +52,9 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
     key = side_key(engine, found.side, found.env, found.overrides.changed, given, model.drafts)
     notes = (*found.side.notes, *noted(why))
-    return replace(found.side, key=",".join((*prefix, key)), notes=notes, absent=tuple(why.items()))
+    unprobed = tuple(cache.name for cache in caches if cache.kind not in engine.probed.kinds)
+    text = ",".join((*prefix, key))
+    return replace(found.side, key=text, notes=notes, absent=tuple(why.items()), unprobed=unprobed)
 
 
 def _check_keys(engine: Engine, given: Mapping[str, str], known: list[str]) -> None:

@@ -9,7 +9,7 @@ from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
-from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Requirement, ValueDoc
+from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Probed, Requirement, ValueDoc
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import (
     DERIVED,
@@ -20,6 +20,7 @@ from kvplan.dsl.schema.engine import (
     CaseKeys,
     DumpKeys,
     EngineKeys,
+    ProbedKeys,
     RequireKeys,
 )
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
@@ -79,6 +80,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
         legend={letters.text: text for letters, text in keys.legend.items()},
+        probed=_probed(sink, keys.probed, around),
     )
 
 
@@ -147,6 +149,11 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], around: EngineContext) -
         for name, kind in kinds.items()
         if kind
     }
+
+
+def _probed(sink: Sink, keys: ProbedKeys, around: EngineContext) -> Probed:
+    kinds = tuple(name.text for name in keys.kinds if _kind(sink, name, around))
+    return Probed(kinds, keys.version, keys.date, keys.how)
 
 
 def _dump(sink: Sink, keys: DumpKeys, around: EngineContext) -> DumpRules:

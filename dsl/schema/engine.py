@@ -141,6 +141,17 @@ class DumpKeys(FormKeys):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ProbedKeys(FormKeys):
+    kinds: tuple[YamlScalar, ...] = key(
+        ListShape(NameShape("kind"), bare=True), "the kinds whose pages were probed", required=True
+    )
+    version: str = key(TEXT, "the release", required=True)
+    date: str = key(TEXT, "when", required=True)
+    how: str = key(TEXT, "with which function, on what, for which sizes", required=True)
+
+
+PROBED = Form("a probe", ProbedKeys)
 REQUIRE = Form("a requirement", RequireKeys)
 DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
@@ -181,6 +192,11 @@ class EngineKeys(DocumentKeys):
     groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
     mesh: MeshKeys = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
     legend: dict[YamlScalar, str] = key(LEGEND, LEGEND_DOC)
+    probed: ProbedKeys = key(
+        PROBED,
+        "that the engine's own write function was seen to put tokens where the file says (`kvplan from-cache --probe`);"
+        " not inherited",
+    )
     dump: DumpKeys = key(
         DUMP,
         "how `kvplan from-cache` makes a model of what the engine prints: expressions over a layer's spec, the options "
