@@ -36,6 +36,7 @@ LEGACY = ("planes", "planes-by-token", "k-then-v", "halves", "rows-inside", "k-t
 SIDES = {
     "vllm": [f"order={order}" for order in VLLM],
     "vllm-legacy": [f"place={place}" for place in LEGACY],
+    "vllm-cpu": [f"kv_dtype=bf16,isa={isa},block={block}" for isa, block in product(("VEC", "AMX"), (32, 256))],
     "sglang": ["order=nhd,block=64", "order=hnd,block=64", "order=vectorized_5d,block=64"],
     "gaudi": ["kv_dtype=bf16,form=by_tokens", "kv_dtype=bf16,form=by_page"],
     "custom": [f"order={order},rows={rows}" for order, rows in product(VLLM, ("own", "shared", "longest"))],
