@@ -64,7 +64,8 @@ def compile_bound(
     skipped = check_pair(prefill, decode)
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
-    notes = tuple(f"{name}: {note}" for name, side in (("prefill", prefill), ("decode", decode)) for note in side.notes)
+    sides = (("prefill", prefill), ("decode", decode))
+    notes = tuple(f"{name}: {note}" for name, side in sides for note in (*side.notes, *_unprobed(side)))
     proved = claim(there, skipped)
     about = plan_cost(plan, proved=proved, notes=notes)
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
@@ -73,6 +74,13 @@ def compile_bound(
     if proof.sentence not in " ".join(text.split()):
         raise ProofFailed("P018", "the plan does not say what was proved")
     return Compiled(path(plan), text, parsed, prefill, decode, about, proof)
+
+
+def _unprobed(side: BoundSide) -> tuple[str, ...]:
+    """What nobody saw the engine write."""
+    if not side.unprobed:
+        return ()
+    return (f"not probed on {side.engine}, whose file alone says how a page is filled: {', '.join(side.unprobed)}",)
 
 
 def _own_layouts(library: Library, *both: BoundSide) -> tuple[str, ...]:

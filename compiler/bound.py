@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Storage, Value
 from kvplan.plan.types import ALL, CONTEXT, Needs
 
+# (cache, global layer)
+Members = tuple[tuple[str, int], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class BoundTensor:
@@ -42,7 +45,7 @@ class BoundCache:
     `tokens` and `kernel` are the tokens of a logical and of a kernel block (0 for a state). Without a `stride` blocks
     are a page apart. `needs` says which tokens a reader must have; `length` names the range of tokens that a request
     gives for it. A `ring` keeps the last so many tokens, token t where t % ring is (0: every token has a place).
-    A layer takes `padded` bytes of a row at least, and rows are a multiple of `align` bytes.
+    A layer takes `padded` bytes of a block at least, and blocks are a multiple of `align` bytes.
     """
 
     name: str
@@ -70,17 +73,21 @@ class BoundCache:
 
 @dataclass(frozen=True, slots=True)
 class BoundGroup:
-    """Layers (cache, global layer) that share one block table, in the engine's order, over all pipeline stages."""
+    """Layers (cache, global layer) that share one block table, in the engine's order, over all pipeline stages.
+
+    Groups with one `table` have the engine's one table, which the side's text names apart.
+    """
 
     name: str
     store: str
-    members: tuple[tuple[str, int], ...]
+    members: Members
     tokens: int
     kernel: int
     ratio: int
     arena: int
     length: str = CONTEXT
     ring: int = 0
+    table: str = ""
 
     @property
     def shared(self) -> bool:
@@ -109,7 +116,9 @@ class BoundSide:
     workers: consecutive (worker i holds item i*n//t) or round_robin (i % n). For t <= n worker i holds
     [i*n//t, (i+1)*n//t), unless shares are listed. `ways` workers take turns of `chunk` tokens of a token cache, 1
     where tokens are not shared out. `blocks` is the pool's size in logical blocks, None if not given.
-    `absent` are the caches of the model that the side does not store, (name, why).
+    `absent` are the caches of the model that the side does not store, (name, why). `stored` are the members of the
+    engine's own groups where the side's text names tables otherwise. `unprobed` are the caches of which the engine's
+    file alone says how they lie in a page.
     """
 
     key: str
@@ -125,3 +134,10 @@ class BoundSide:
     interleave_tokens: int = 1
     blocks: int | None = None
     absent: tuple[tuple[str, str], ...] = ()
+    stored: tuple[Members, ...] = ()
+    unprobed: tuple[str, ...] = ()
+
+    @property
+    def block_members(self) -> tuple[Members, ...]:
+        """The layers that share blocks: the engine's own groups (`stored`), whatever its tables are named."""
+        return self.stored or tuple(group.members for group in self.groups)

@@ -214,9 +214,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A condition, the sentence to say when it fails ({name} is replaced), and the kinds whose caches it is about.
-
-    Without kinds it is about the side.
+    """A condition, the sentence to say when it fails ({name} is replaced), and the kinds or stores whose caches it is
+    about. Without any it is about the side.
     """
 
     that: Expr
@@ -228,13 +227,14 @@ class Requirement:
 class ValueDoc:
     """What is said of a derived value, for people: what it is, what it counts, where it is from, its cases as written.
 
-    A case is (when, value), the last one without `when`.
+    A case is (when, value), the last one without `when`. `fixed` is why no side may give it, nothing where one may.
     """
 
     doc: str = ""
     unit: str = ""
     doc_ref: str = ""
     cases: tuple[tuple[str, str], ...] = ()
+    fixed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +276,16 @@ class MeshRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """That an engine was seen to put tokens where its file says: of which kinds, in which release, when, how."""
+
+    kinds: tuple[str, ...] = ()
+    version: str = ""
+    date: str = ""
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
     `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are.
@@ -298,6 +308,7 @@ class Engine:
     docs: Mapping[str, ValueDoc] = field(default_factory=dict)
     doc: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
+    probed: Probed = Probed()
 
 
 @dataclass(frozen=True, slots=True)

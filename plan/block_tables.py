@@ -127,19 +127,36 @@ def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table
 
 
 def check_repeats(word: str, groups: Sequence[Group], tables: Tables) -> None:
-    """A block holds one thing at a time, of all groups of an arena. Raises BadRequestError."""
-    arenas: dict[int, list[Group]] = {}
+    """A block holds one thing at a time, of all groups of an arena, where several of one table are one of them.
+
+    Raises BadRequestError.
+    """
+    arenas: dict[int, dict[str, list[Group]]] = {}
     for group in groups:
         if group.name in tables:
-            arenas.setdefault(group.arena, []).append(group)
-    for together in arenas.values():
-        ids = np.concatenate([blocks(tables[group.name]).ids for group in together])
-        block, count = np.unique(ids[ids >= 0], return_counts=True)
-        if block.size and count.max() > 1:
-            twice = int(block[count.argmax()])
-            names = ", ".join(repr(group.name) for group in together if twice in blocks(tables[group.name]).ids)
-            message = f"{word} block {twice} is named twice, in {names}: one block holds one thing at a time"
-            raise BadRequestError(message, RequestFault.REPEATED_BLOCK)
+            arenas.setdefault(group.arena, {}).setdefault(group.table or group.name, []).append(group)
+    for named in arenas.values():
+        ids = [_ids_of(word, alike, tables) for alike in named.values()]
+        _check_once(word, [group for alike in named.values() for group in alike], np.concatenate(ids), tables)
+
+
+def _ids_of(word: str, alike: Sequence[Group], tables: Tables) -> Ints:
+    """The ids of groups of one table, those that several have once."""
+    found = [blocks(tables[group.name]).ids for group in alike]
+    if len(found) == 1:
+        return found[0]
+    for group, ids in zip(alike, found, strict=True):
+        _check_once(word, [group], ids, tables)
+    return np.unique(np.concatenate(found))
+
+
+def _check_once(word: str, groups: Sequence[Group], ids: Ints, tables: Tables) -> None:
+    block, count = np.unique(ids[ids >= 0], return_counts=True)
+    if block.size and count.max() > 1:
+        twice = int(block[count.argmax()])
+        names = ", ".join(repr(group.name) for group in groups if twice in blocks(tables[group.name]).ids)
+        message = f"{word} block {twice} is named twice, in {names}: one block holds one thing at a time"
+        raise BadRequestError(message, RequestFault.REPEATED_BLOCK)
 
 
 def check_covers(group: Group, table: Table, tokens: Interval, rows: int, shard: int) -> None:

@@ -87,7 +87,8 @@ class Group:
     tokens (context parallelism; 1 when the tokens are not shared out). Groups of one `arena` overlay the same
     memory: a block id belongs to one of them at a time. `length` names the range of a request that counts here:
     context, or one of its own, such as a cross attention's. A table of a `ring` has blocks for so many tokens: only
-    the last ones are there, token t where token t % ring would be (0: every token has a place of its own).
+    the last ones are there, token t where token t % ring would be (0: every token has a place of its own). Groups of
+    one `table` name one of the engine's tables apart: they may have the same ids, and do not overlay each other.
     """
 
     name: str
@@ -100,6 +101,11 @@ class Group:
     chunk: int = 1
     length: str = CONTEXT
     ring: int = 0
+    table: str = ""
+
+    def overlays(self, other: Group) -> bool:
+        """Whether a block id belongs to one of both at a time."""
+        return self.arena == other.arena and (self.table or self.name) != (other.table or other.name)
 
 
 @dataclass(frozen=True, slots=True)

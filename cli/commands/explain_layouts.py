@@ -11,7 +11,7 @@ from kvplan.compiler.words import columns
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Engine, Kind, Param, TensorSpec
+    from kvplan.dsl.model import Engine, Kind, Param, Probed, TensorSpec
 
 Plain = Mapping[str, Any]
 WIDTH = 116
@@ -26,6 +26,7 @@ def explain_engine(found: Library, name: str) -> Plain:
         "engine": engine.name,
         **_head(engine),
         "versions": engine.versions,
+        "probed": _probed(engine.probed),
         "default": engine.name == found.default_engine,
         "options": {option.name: _param(option, engine.doc_ref) for option in engine.options.values()},
         "derived": {derived: _derived(engine, derived) for derived in engine.derive},
@@ -37,6 +38,11 @@ def explain_engine(found: Library, name: str) -> Plain:
             "tokens": list(engine.mesh.tokens),
         },
     }
+
+
+def _probed(probed: Probed) -> Plain | None:
+    said = {"kinds": list(probed.kinds), "version": probed.version, "date": probed.date, "how": probed.how}
+    return said if probed.kinds else None
 
 
 def explain_kind(found: Library, name: str) -> Plain:
@@ -81,7 +87,7 @@ def _derived(engine: Engine, name: str) -> Plain:
     said = engine.docs[name]
     cases = [{"when": when, "is": value} for when, value in said.cases]
     value = {"cases": cases} if cases else {"is": _flat(engine.derive[name])}
-    return {"doc": said.doc, "unit": said.unit, **value, "doc-ref": said.doc_ref or engine.doc_ref}
+    return {"doc": said.doc, "unit": said.unit, "fixed": said.fixed, **value, "doc-ref": said.doc_ref or engine.doc_ref}
 
 
 def _tensors(tensors: Mapping[str, TensorSpec]) -> Plain:
@@ -112,17 +118,26 @@ def _flat(expr: Expr) -> str:
 
 def engine_text(said: Plain) -> str:
     what = ", ".join(filter(None, (said["versions"], "the default engine" if said["default"] else "")))
-    lines = [f"{said['engine']}: {said['title']}{f' ({what})' if what else ''}", *_about(said), "", "options"]
+    lines = [f"{said['engine']}: {said['title']}{f' ({what})' if what else ''}", *_about(said)]
+    lines += ["", *_probed_lines(said["probed"]), "", "options"]
     for name, option in said["options"].items():
         lines += ["", *_param_lines(name, option, said["doc-ref"])]
-    lines += ["", "derived values, each of which a side may give instead"]
+    lines += ["", "derived values, which a side may give instead unless they are fixed"]
     for name, derived in said["derived"].items():
-        unit = f", {derived['unit']}" if derived["unit"] else ""
-        lines += ["", f"  {name}{unit}", *_wrapped(derived["doc"], 6)]
+        fixed = f"fixed: {derived['fixed']}" if derived["fixed"] else ""
+        head = ", ".join(filter(None, (name, derived["unit"], fixed)))
+        lines += ["", *_wrapped(head, 2, 6), *_wrapped(derived["doc"], 6)]
         lines += [line for text in _values(derived) for line in _wrapped(text, 6, 10)]
         lines += _read(derived, said["doc-ref"])
     mesh = [*said["mesh"]["workers"], *(f"{axis} = {text}" for axis, text in said["mesh"]["derived"].items())]
     return "\n".join([*lines, "", "mesh", *(f"  {axis}" for axis in mesh)])
+
+
+def _probed_lines(probed: Plain | None) -> list[str]:
+    if probed is None:
+        return ["not probed: the file alone says how its kernels fill a page (docs/from-cache.md)"]
+    head = f"probed in {probed['version']}, {probed['date']}: {', '.join(probed['kinds'])}"
+    return [head, *_wrapped(probed["how"], 2)]
 
 
 def _values(derived: Plain) -> list[str]:

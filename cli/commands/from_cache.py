@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import TextIO
 import click
 
 from kvplan.cli.errors import WRONG
-from kvplan.cli.files import write
+from kvplan.cli.files import write as write_files
 from kvplan.cli.options import format_option, layouts_option, library
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.dumps.compare import Difference, as_plain, compare, side_text
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.dumps.compare import Difference, as_plain, compare, side_text, worker_of
 from kvplan.compiler.dumps.dump import Dump, read_dump
+from kvplan.compiler.dumps.probe import probe
 from kvplan.compiler.dumps.to_model import recognised
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import parse_side
@@ -32,49 +35,76 @@ from kvplan.dsl.text.source import SourceSpan
 @click.option("--model", metavar="MODEL", help="The layout to compare with; that which the dump names by default.")
 @click.option("--side", metavar="SIDE", default="", help="What differs from the side that the dump says.")
 @click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write a model file instead.")
+@click.option("--probe", "write", metavar="MODULE:FUNCTION", help="The engine's write function, to fill pages with.")
 @layouts_option
 @format_option("text", "json")
-def command(dump: TextIO, model: str | None, side: str, out: Path | None, layouts: tuple[Path, ...], form: str) -> None:
+def command(
+    dump: TextIO,
+    model: str | None,
+    side: str,
+    out: Path | None,
+    write: str | None,
+    layouts: tuple[Path, ...],
+    form: str,
+) -> None:
     """Compare a dump of a running engine's caches with a layout.
 
-    With -o FILE, write a model file from it: no layout is needed then. The exit code is 1 where dump and layout differ.
+    With --probe, its own function fills pages with numbered tokens; each is looked for where the layout has it.
+    With -o FILE, write a model file from it: no layout is needed then. The exit code is 1 where something differs.
     """
     read = read_dump(dump.read())
     if out is not None:
         # Refuse what says nothing where a layout is written. Raises UsageError.
-        words = [f"{name} {value}" for name, value in (("--model", model), ("--side", side)) if value]
+        given = {"--model": model, "--side": side, "--probe": write}
+        words = [f"{name} {value}" for name, value in given.items() if value]
         if words:
             raise click.UsageError(f"-o writes what the dump says: leave out {' '.join(words)}")
         _write(read, out, layouts, form)
         return
-    text, found = _compared(read, model, side, layouts)
-    click.echo(_json(text, found) if form == "json" else _text(read, text, found))
-    sys.exit(WRONG if found else 0)
+    bound = _bound(read, model, side, layouts)
+    found, probed = compare(read, bound), _probed(read, bound, write) if write else None
+    text = f"{bound.model} {bound.key}"
+    click.echo(_json(text, found, probed) if form == "json" else _text(read, text, found, probed))
+    sys.exit(WRONG if found or probed else 0)
 
 
-def _compared(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -> tuple[str, tuple[Difference, ...]]:
-    """The side that was compared with, and what differs."""
+def _probed(dump: Dump, side: BoundSide, write: str) -> tuple[str, ...]:
+    """What the engine's function puts elsewhere. Raises BadInput (D015)."""
+    # As `python -m` has it: what lies beside the dump can be named.
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        function = pkgutil.resolve_name(write)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput("D015", f"--probe {write}: {error}", "give MODULE:FUNCTION, found from here") from error
+    return probe(side, worker_of(dump, side), function)
+
+
+def _bound(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -> BoundSide:
+    """The side to compare with."""
     wanted = model or dump.layout
     if not wanted:
         raise BadInput("D009", "the dump names no layout", "give --model NAME, or -o FILE to write one from it")
     found, name = library(wanted, layouts)
     engine = found.engine(parse_side(given).get("engine", dump.engine))
-    text = side_text(dump, engine, given)
-    bound = bind(found, found.model(name), text)
-    return f"{name} {bound.key}", compare(dump, bound)
+    return bind(found, found.model(name), side_text(dump, engine, given))
 
 
-def _json(side: str, found: Sequence[Difference]) -> str:
-    return json.dumps({"side": side, "equal": not found, "differences": [as_plain(d) for d in found]}, indent=2)
+def _json(side: str, found: Sequence[Difference], probed: Sequence[str] | None) -> str:
+    equal = not found and not probed
+    said = {"side": side, "equal": equal, "differences": [as_plain(d) for d in found]}
+    return json.dumps({**said, **({} if probed is None else {"probed": list(probed)})}, indent=2)
 
 
-def _text(dump: Dump, side: str, found: Sequence[Difference]) -> str:
+def _text(dump: Dump, side: str, found: Sequence[Difference], probed: Sequence[str] | None) -> str:
+
     rank = ", ".join(f"{axis} {number}" for axis, number in dump.rank.items() if dump.mesh[axis] > 1)
     sizes = f"{many(len(dump.layers), 'layer')} in {many(len(dump.groups), 'group')}"
     head = f"{side}{f', worker at {rank}' if rank else ''}: {sizes}"
-    if not found:
-        return f"{head}, as the layout says"
-    return "\n".join([f"{head}, {many(len(found), 'difference')}", *(line for d in found for line in _lines(d))])
+    said = [f"{head}, {many(len(found), 'difference') if found else 'as the layout says'}"]
+    said += [line for d in found for line in _lines(d)]
+    if probed is None:
+        return "\n".join([*said, "not probed: shapes and strides do not say how kernels fill a page (--probe)"])
+    return "\n".join([*said, *(probed or ["probed: every element was written where the layout has it"])])
 
 
 def _lines(difference: Difference) -> list[str]:
@@ -93,7 +123,7 @@ def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
         ModelHead(name, dump.model or name, {}), found, {kind: known.kinds[kind].params for kind in known.kinds}
     )
     parsed(known, text, name, SourceSpan(str(out), 1, 1, 1))
-    write(out.parent, {out.name: text}, [out.name])
+    write_files(out.parent, {out.name: text}, [out.name])
     said = list(doubts(found))
     if form == "json":
         click.echo(json.dumps({"model": name, "written": str(out), "notes": said}, indent=2))

@@ -12,7 +12,8 @@ from kvplan.compiler.bind.mesh import mesh_sizes, workers
 from kvplan.compiler.bind.require import check_requirements
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.paging.paging import override_keys, paged
+from kvplan.compiler.paging.overrides import check_idle, override_keys
+from kvplan.compiler.paging.paging import paged
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.options import Env, split_options
 from kvplan.compiler.side.text import nearest, parse_side, unknown, whole
@@ -46,11 +47,14 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     side = _side(engine, model, sizes, env, given)
     found = paged(replace(side, caches=caches), engine, env, given)
     check_requirements(engine, model, caches, found.env, found.caches)
+    check_idle(engine, found.overrides)
     check_rings("", found.side)
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
-    key = side_key(engine, found.side, found.env, found.changed, given, model.drafts)
+    key = side_key(engine, found.side, found.env, found.overrides.changed, given, model.drafts)
     notes = (*found.side.notes, *noted(why))
-    return replace(found.side, key=",".join((*prefix, key)), notes=notes, absent=tuple(why.items()))
+    unprobed = tuple(cache.name for cache in caches if cache.kind not in engine.probed.kinds)
+    text = ",".join((*prefix, key))
+    return replace(found.side, key=text, notes=notes, absent=tuple(why.items()), unprobed=unprobed)
 
 
 def _check_keys(engine: Engine, given: Mapping[str, str], known: list[str]) -> None:

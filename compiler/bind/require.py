@@ -32,10 +32,10 @@ def check_requirements(
 def _known(
     engine: Engine, caches: Sequence[BoundCache], env: Env, derived: Mapping[str, Env]
 ) -> list[tuple[Requirement, Env]]:
-    """Every condition with the values that it is about, once for each cache of its kind."""
+    """Every condition with the values that it is about, once for each cache of its kinds or stores."""
     found: list[tuple[Requirement, Env]] = []
     for rule in engine.require:
-        mine = [cache for cache in caches if cache.kind in rule.kinds]
+        mine = [cache for cache in caches if {cache.kind, cache.store} & {*rule.kinds}]
         about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kinds else [env]
         found += [(rule, known) for known in about if names(rule.that) <= known.keys()]
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from math import lcm
+from math import lcm, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,8 @@ class _Scope:
 
     cache: BoundCache
     held: Mapping[str, Mapping[str, Ints]]
+    # Bytes behind each layer inside a block.
+    spare: int = 0
 
     def number(self, expr: Expr) -> int:
         """The value of an expression of the storage, a whole number."""
@@ -102,21 +104,27 @@ def planes(side: BoundSide, worker: BoundWorker) -> dict[str, OraclePlane]:
     """Every plane of `worker` by name: `cache[.layer][.other axis][.part]`, numbers global. Empty ones are none."""
     every = list(_planes(side, worker))
     caches = {cache.name: cache for cache in side.caches}
-    row = _row(worker, caches, every)
+    row = _row(side, worker, every)
     return {p.name: replace(p, stride=stride(caches[p.cache], p.page, row)) for p in every if p.page}
 
 
-def _row(worker: BoundWorker, caches: Mapping[str, BoundCache], every: list[OraclePlane]) -> int:
-    """Bytes of the largest group's pages in a block, padded as their caches say and rounded up as all of them need."""
-    taken: dict[tuple[str, str], int] = {}
-    for plane in every:
-        taken[plane.group.name, plane.cache] = taken.get((plane.group.name, plane.cache), 0) + plane.page
-    groups = {plane.group.name: plane.group for plane in every}
-    used = dict.fromkeys(groups, 0)
-    for (group, cache), size in taken.items():
-        used[group] += max(size, len(layers(worker, caches[cache], groups[group])) * caches[cache].padded)
-    unit = lcm(*(caches[cache].align for _, cache in taken))
-    return -(-max(used.values(), default=0) // unit) * unit
+def _row(side: BoundSide, worker: BoundWorker, every: list[OraclePlane]) -> int:
+    """Bytes of the most pages in a block, padded as their caches say and rounded up as all of them need."""
+    used = []
+    for members in side.stored or [group.members for group in side.groups]:
+        here = {cache: [n for name, n in members if name == cache and n in worker.layers] for cache, _ in members}
+        pages = {cache: _pages(worker, side, every, cache, numbers) for cache, numbers in here.items()}
+        used.append(sum(max(pages[c.name], len(here[c.name]) * c.padded) for c in side.caches if c.name in here))
+    unit = lcm(*(c.align for c in side.caches if any(n in worker.layers for n in c.layers)))
+    return -(-max(used, default=0) // unit) * unit
+
+
+def _pages(worker: BoundWorker, side: BoundSide, every: list[OraclePlane], cache: str, numbers: list[int]) -> int:
+    """Bytes of the pages of these layers of a cache, over all planes."""
+    (stored,) = (c for c in side.caches if c.name == cache)
+    mine = [plane for plane in every if plane.cache == cache]
+    firsts = [layers(worker, stored, p.group)[0] if p.layer is None else p.layer for p in mine]
+    return sum(plane.page for plane, first in zip(mine, firsts, strict=True) if first in numbers)
 
 
 def stride(cache: BoundCache, page: int, row: int) -> int:
@@ -141,12 +149,24 @@ def _planes(side: BoundSide, worker: BoundWorker) -> Iterator[OraclePlane]:
 
 def cache_planes(scope: _Scope, group: BoundGroup) -> Iterator[OraclePlane]:
     """The planes of one cache in one group, allocation by allocation, `block` by `block`."""
+    scope = replace(scope, spare=spare(scope))
     for name, items in scope.cache.storage.parts:
         blocks = list(occurrences(scope, items, ()))
         for number, (outer, block) in enumerate(blocks):
             part = [] if name is None else [name]
             part += [str(number)] if len(blocks) > 1 else []
             yield from block_planes(scope, group, outer, block, ".".join(part) or None)
+
+
+def spare(scope: _Scope) -> int:
+    """What a layer lacks of the bytes that it takes at least, over all planes; 0 where it has planes of its own."""
+    blocks = [found for _, items in scope.cache.storage.parts for found in occurrences(scope, items, ())]
+    numbers = next(iter(scope.held.values()))
+    turns = [prod(extent(scope, axis, tensors(scope, block)[0]) for axis in outer) for outer, block in blocks]
+    taken = sum(size(scope, block.body) * n for (_, block), n in zip(blocks, turns, strict=True))
+    if any(axis.name == "layer" for outer, _ in blocks for axis in outer):
+        return 0
+    return max(0, scope.cache.padded - taken // numbers["layer"].size)
 
 
 def occurrences(
@@ -208,7 +228,7 @@ def walk(scope: _Scope, items: tuple[Item, ...], base: Ints, loops: tuple[Axis, 
         if isinstance(item, Leaf) and item.tensor in scope.held:
             yield _LeafFound(item.tensor, (), loops, base + done)
         if isinstance(item, Repeat) and tensors(scope, item):
-            step, times = size(scope, item.body), count(scope, item)
+            step, times = body(scope, item), count(scope, item)
             yield from walk(scope, item.body, base[..., None] + done + np.arange(times) * step, (*loops, item.axis))
         done = after(scope, item, done)
 
@@ -230,7 +250,12 @@ def after(scope: _Scope, item: Item, done: int) -> int:
     if isinstance(item, Align):
         n = scope.number(item.size)
         return (done + n - 1) // n * n
-    return done + (size(scope, item.body) * count(scope, item) if tensors(scope, item) else 0)
+    return done + (body(scope, item) * count(scope, item) if tensors(scope, item) else 0)
+
+
+def body(scope: _Scope, loop: Repeat) -> int:
+    """Bytes of one pass over a loop's body; a layer's with what is spare behind it."""
+    return size(scope, loop.body) + (scope.spare if loop.axis.name == "layer" else 0)
 
 
 def count(scope: _Scope, loop: Repeat) -> int:

@@ -129,7 +129,7 @@ def groups_of(side: BoundSide) -> tuple[Group, ...]:
 def _group(side: BoundSide, g: BoundGroup) -> Group:
     split = side.token_shards > 1 and g.store == "tokens" and not g.ring
     shards = (side.token_shards, side.interleave_tokens) if split else (1, 1)
-    return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, *shards, g.length, g.ring)
+    return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, *shards, g.length, g.ring, g.table)
 
 
 def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:

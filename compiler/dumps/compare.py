@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.dumps.arrays import arrays, arrays_text, fields_text, filled_by
 from kvplan.compiler.dumps.dump import Dump, DumpedLayer
-from kvplan.compiler.dumps.expected import PAGE, ExpectedLayer, facts_of, pieces
+from kvplan.compiler.dumps.expected import BETWEEN_TOKENS, PAGE, ExpectedLayer, facts_of, pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine
@@ -107,8 +107,9 @@ def _unlike(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differ
 
 
 def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Difference]:
-    """What a page, or a row of it, is made of, where the dump says it of the whole."""
-    found = () if piece.part else arrays(layer, dump.groups[layer.group].store)
+    """What a page, or a row of it, is made of, where the dump says it of the whole and the layout has rows."""
+    rows = piece.facts["store"] == "state" or piece.facts.get("tokens") == 1 or BETWEEN_TOKENS in piece.facts
+    found = () if piece.part or not rows else arrays(layer, dump.groups[layer.group].store)
     if not found or filled_by(found, piece.fields):
         return []
     what = "parts of a state" if piece.facts["store"] == "state" else "parts of a row"

@@ -106,6 +106,9 @@ def _between(axis: str) -> str:
     return f"bytes between {axis}s"
 
 
+BETWEEN_TOKENS = _between(TOKEN)
+
+
 def _step(step: int) -> int | str:
     return APART if step >= PLANE else step
 

@@ -65,7 +65,7 @@ def _group(side: Side, index: int) -> Plain:
     group = side.groups[index]
     counts = [sum(plane.group == group.name for plane in planes(worker)) for worker in side.workers]
     entries = [entry for worker in side.workers for entry in worker.planes if entry.group == group.name]
-    overlaid = [other.name for other in side.groups if other.arena == group.arena and other.name != group.name]
+    overlaid = [other.name for other in side.groups if other.overlays(group)]
     return {
         "group": group.name,
         "store": group.store,

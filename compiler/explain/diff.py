@@ -108,6 +108,7 @@ def _group(group: Group) -> str:
     held = f"{group.tokens:,} tokens in {blocks}" if group.tokens else "a state"
     turns = f", {group.shards} shards take turns of {group.chunk:,}" if group.shards > 1 else ""
     turns += f", in a ring of {group.ring:,}" if group.ring else ""
+    turns += f", the table of {group.table}" if group.table else ""
     return f"{held}{turns}, arena {group.arena}, length {group.length}"
 
 

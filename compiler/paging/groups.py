@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from kvplan.compiler.bound import BoundCache, BoundGroup
+from kvplan.compiler.bound import BoundCache, BoundGroup, Members
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.paging.packing import Layers, packed
 from kvplan.compiler.paging.pool import ONE, PACKED, PagePool
 from kvplan.compiler.side.text import nearest
+from kvplan.dsl.lang.storage import layers_inside
 from kvplan.dsl.model import GroupRules
 
 Bucket = tuple[BoundCache, ...]
@@ -19,10 +21,20 @@ T = TypeVar("T")
 BY_RETENTION = "by_retention"
 
 
-def form(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | None = None) -> tuple[BoundGroup, ...]:
-    """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several."""
+def form(
+    rule: GroupRules,
+    caches: Sequence[BoundCache],
+    pool: PagePool | None = None,
+    stored: Sequence[Members] = (),
+) -> tuple[BoundGroup, ...]:
+    """The groups of a side, named by their caches (`a+b`), numbered where the layers of one take several.
+
+    `stored` are the members of the engine's own groups where this is another rule: layers that share a block go on
+    doing so, and tables that are the engine's one table by several names are marked as such.
+    """
     groups: list[BoundGroup] = []
-    for bucket, parts in _splits(rule, caches, pool) if caches else []:
+    splits = _splits(rule, caches, pool) if caches else []
+    for bucket, parts in [(bucket, _as_stored(bucket, parts, stored)) for bucket, parts in splits]:
         name = "+".join(cache.name for cache in bucket)
         for index, part in enumerate(parts):
             label = f"{name}.{index}" if len(parts) > 1 else name
@@ -30,7 +42,34 @@ def form(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | None =
     names = [group.name for group in groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput("S019", f"two groups would be called {twice[0]!r}", "name the caches without dots and numbers")
-    return tuple(groups)
+    return _with_tables(groups, stored)
+
+
+def _as_stored(bucket: Bucket, parts: list[Layers], stored: Sequence[Members]) -> list[Layers]:
+    """The parts of a bucket; the engine's own where blocks hold several layers, which no other table can take apart."""
+    names = {cache.name for cache in bucket if layers_inside(cache.storage)}
+    if not stored or not names:
+        return parts
+    mine = [[member for member in members if member[0] in {cache.name for cache in bucket}] for members in stored]
+    return [members for members in mine if members]
+
+
+def _with_tables(groups: Sequence[BoundGroup], stored: Sequence[Members]) -> tuple[BoundGroup, ...]:
+    """The groups, those that have layers of one of the engine's own groups with one name for its table."""
+    owned = [{n for n, members in enumerate(stored) if {*group.members} & {*members}} for group in groups]
+    tables: list[set[int]] = []
+    for own in owned:
+        apart = [table for table in tables if not table & own]
+        tables = [*apart, own.union(*(table for table in tables if table & own))]
+    names = ["+".join(g.name for g, own in zip(groups, owned, strict=True) if own & table) for table in tables]
+    found = dict(zip(map(frozenset, tables), names, strict=True))
+    return tuple(replace(group, table=_table(group, own, found)) for group, own in zip(groups, owned, strict=True))
+
+
+def _table(group: BoundGroup, own: set[int], names: Mapping[frozenset[int], str]) -> str:
+    """The name of a group's table where other groups have it, too."""
+    name = next((name for table, name in names.items() if table & own), "")
+    return "" if name == group.name else name
 
 
 def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup:

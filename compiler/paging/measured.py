@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundWorker
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker, Members
 from kvplan.compiler.placement.place import layer_bytes, local_sizes
 from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.compiler.side.options import Env
@@ -45,15 +45,15 @@ def of_cache(side: BoundSide, workers: Sequence[BoundWorker], cache: BoundCache 
 
 def of_groups(side: BoundSide) -> Env:
     """What is known once layers form groups: how many caches share one at most, and how many are mingled."""
-    most = max((len({cache for cache, _ in group.members}) for group in side.groups), default=0)
-    return {"together": most, "mingled": sum(_mingled(side, group) for group in side.groups)}
+    most = max((len({cache for cache, _ in members}) for members in side.block_members), default=0)
+    return {"together": most, "mingled": sum(_mingled(side, members) for members in side.block_members)}
 
 
-def _mingled(side: BoundSide, group: BoundGroup) -> int:
+def _mingled(side: BoundSide, members: Members) -> int:
     """How many caches of tokens have layers between those of another one that stores the same."""
     stored = {cache.name: (cache.kind, cache.tensors) for cache in side.caches if cache.store == "tokens"}
     runs: dict[object, list[str]] = {}
-    for cache, _ in (member for member in group.members if member[0] in stored):
+    for cache, _ in (member for member in members if member[0] in stored):
         seen = runs.setdefault(stored[cache], [])
         seen += [] if seen and seen[-1] == cache else [cache]
     return sum(len(set(run)) for run in runs.values() if len(run) > len(set(run)))

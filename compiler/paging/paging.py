@@ -11,101 +11,67 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
 from kvplan.compiler.paging.groups import BY_RETENTION, form
 from kvplan.compiler.paging.measured import of_groups, of_side, unlike_workers
+from kvplan.compiler.paging.overrides import Overrides, given_values, overrides
 from kvplan.compiler.paging.rings import wrapped
 from kvplan.compiler.placement.place import check_chains, local_sizes
 from kvplan.compiler.side.options import Env, given_or_mended, number
-from kvplan.compiler.side.text import whole
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.expr import names
-from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine, GroupRules
 
+NONE_GIVEN = Overrides({}, (), {})
 LEAST = {"page_size_padded": 0, "block_stride_alignment": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class PagedSide:
-    """A paged side, the values derived for it as a whole, what a side's text overrode (key -> value), and the values
-    derived for each cache."""
+    """A paged side, the values derived for it as a whole and for each cache, and what its text overrode."""
 
     side: BoundSide
     env: Env
-    changed: Mapping[str, int]
     caches: Mapping[str, Env]
+    overrides: Overrides
 
 
-def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
-    """The side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`).
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """How an engine forms groups, and the form that names the tables: the engine's own unless a side says another."""
 
-    Interleaves are the same for all caches, so that what they are made of has no value for one.
-    """
-    interleave = engine.mesh.interleave
-    own = [name for name in engine.derive if interleave is None or name not in names(interleave)]
-    return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
+    own: GroupRules
+    named: str
 
 
 def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> PagedSide:
     """The side with blocks, strides, groups and turns. Raises BadInput (S004, S006), Refused (C11x, C138)."""
     workers = unlike_workers(side)
-    rule = replace(
-        engine.groups,
-        form=given.get("groups", filled(engine.groups.form, env)),
-        assign=filled(engine.groups.assign, env),
-        overlay=filled(engine.groups.overlay, env),
+    groups = engine.groups
+    own = replace(
+        groups,
+        form=filled(groups.form, env),
+        assign=filled(groups.assign, env),
+        overlay=filled(groups.overlay, env),
     )
-    pools = BY_RETENTION in (rule.form, filled(engine.groups.form, env))
-    facts = RuleInputs(engine, side, workers, {**env, **of_side(side, workers)}, pools)
-    over = {key: whole(key, given[key], 1) for key in override_keys(engine, side.caches) if key in given}
-    found, bound = _bound(facts, rule, over)
-    changed, notes = _changed(facts, rule, over) if over else ({}, ())
-    return PagedSide(
-        _checked(replace(bound, notes=notes), workers), {**found.env, **of_groups(bound)}, changed, found.caches
-    )
+    rules = TableRules(own, given.get("groups", own.form))
+    facts = RuleInputs(engine, side, workers, {**env, **of_side(side, workers)}, own.form == BY_RETENTION)
+    over = given_values(engine, side.caches, given)
+    found, bound = _bound(facts, rules, over)
+    made = overrides(facts, lambda other: _bound(facts, rules, other), over) if over else NONE_GIVEN
+    checked = _checked(replace(bound, notes=made.notes), workers)
+    return PagedSide(checked, {**found.env, **of_groups(bound)}, found.caches, made)
 
 
-def _bound(facts: RuleInputs, rule: GroupRules, over: Over) -> tuple[DerivedValues, BoundSide]:
+def _bound(facts: RuleInputs, rules: TableRules, over: Over) -> tuple[DerivedValues, BoundSide]:
     """Everything derived with the overrides `over`, and the side that it makes."""
     found = derived(facts, over)
     caches = tuple(_paged(cache, facts.engine, found.caches[cache.name]) for cache in facts.side.caches)
     ways, chunk = _turns(facts.engine, facts.side, found.env)
-    return found, replace(
-        facts.side, caches=caches, groups=form(rule, caches, found.pool), token_shards=ways, interleave_tokens=chunk
-    )
-
-
-def _changed(facts: RuleInputs, rule: GroupRules, over: Over) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The overrides without which the others would make another side, and a note on each."""
-    kept, meant = dict(over), _meaning(facts, rule, over)
-    for key in over:
-        if _meaning(facts, rule, _less(kept, key)) == meant:
-            kept = _less(kept, key)
-    notes = [f"{key}={value} given; derived {_plain(facts, kept, key)}" for key, value in kept.items()]
-    return kept, tuple(notes)
-
-
-def _less(over: Over, key: str) -> dict[str, int]:
-    return {other: value for other, value in over.items() if other != key}
-
-
-def _meaning(facts: RuleInputs, rule: GroupRules, over: Over) -> tuple[object, ...] | None:
-    """What the engine's rules come to, for the side and for each cache, and its groups; None where they cannot."""
-    try:
-        found, bound = _bound(facts, rule, over)
-    except Refused:
-        return None
-    values = [[env[name] for name in facts.engine.derive] for env in (found.env, *found.caches.values())]
-    return values, bound.groups
-
-
-def _plain(facts: RuleInputs, over: Over, key: str) -> Value | SizeSet:
-    """What is derived without an override: for one cache, or for the first of all that gets another value."""
-    name, _, cache = key.partition(".")
-    try:
-        found = derived(facts, _less(over, key))
-    except Refused:
-        return "nothing"
-    values = [found.caches[cache][name]] if cache else [env[name] for env in (found.env, *found.caches.values())]
-    return next((plain for plain in values if plain != over[key]), over[key])
+    groups = form(rules.own, caches, found.pool)
+    paged = replace(facts.side, caches=caches, groups=groups, token_shards=ways, interleave_tokens=chunk)
+    if rules.named == rules.own.form:
+        return found, paged
+    stored = tuple(group.members for group in groups)
+    named = form(replace(rules.own, form=rules.named), caches, None, stored)
+    return found, replace(paged, groups=named, stored=stored)
 
 
 def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:

@@ -20,7 +20,7 @@ def _groups(side: BoundSide) -> tuple[Group, ...]:
 
 def _group(side: BoundSide, g: BoundGroup) -> Group:
     ways, chunk = (side.token_shards, side.interleave_tokens) if g.shared else (1, 1)
-    return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, ways, chunk, g.length, g.ring)
+    return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, ways, chunk, g.length, g.ring, g.table)
 
 
 def _worker(side: PlacedSide, worker: BoundWorker) -> Worker:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import lcm
 
-from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorker, Members
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.compiler.placement.tree import (
@@ -27,6 +27,8 @@ from kvplan.compiler.placement.tree import (
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Value
 from kvplan.dsl.lang.nodes import SizeSet as Values
+
+LAYER = "layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,10 @@ class LocalSizes:
 def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
     """All units of a worker in plane order: group by group, cache by cache. One that has no bytes is left out."""
     caches = {cache.name: cache for cache in side.caches}
-    found = [(group.name, name, layers) for group in side.groups for name, layers in _members(group, worker)]
+    found = [(group.name, name, layers) for group in side.groups for name, layers in _by_cache(group.members, worker)]
     sizes = {(name, len(layers)): local_sizes(side, worker, caches[name], len(layers)) for _, name, layers in found}
-    parts = {key: _parts(one) for key, one in sizes.items()}
-    row = _row([(group, caches[name], len(layers), parts[name, len(layers)]) for group, name, layers in found])
-    parts = {key: tuple(_apart(sizes[key], part, row) for part in of) for key, of in parts.items()}
+    row = _row(side, worker)
+    parts = {key: tuple(_apart(of, part, row) for part in _parts(of)) for key, of in sizes.items()}
     units: list[PlacedCache] = []
     for group_name, name, layers in found:
         first = units[-1].first + units[-1].planes if units else 0
@@ -60,20 +61,25 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
     return tuple(units)
 
 
-def _members(group: BoundGroup, worker: BoundWorker) -> list[tuple[str, tuple[int, ...]]]:
-    """The caches of a group with their layers on a worker, those without any left out."""
-    names = dict.fromkeys(cache for cache, _ in group.members)
-    found = [(name, tuple(n for c, n in group.members if c == name and n in worker.layers)) for name in names]
+def _by_cache(members: Members, worker: BoundWorker) -> list[tuple[str, tuple[int, ...]]]:
+    """The caches of members with their layers on a worker, those without any left out."""
+    names = dict.fromkeys(cache for cache, _ in members)
+    found = [(name, tuple(n for c, n in members if c == name and n in worker.layers)) for name in names]
     return [(name, layers) for name, layers in found if layers]
 
 
-def _row(found: list[tuple[str, BoundCache, int, tuple[PagedRegion, ...]]]) -> int:
-    """The bytes that the largest group takes in one block, over all its planes, up to what caches are aligned to."""
-    rows: dict[str, int] = {}
-    for group, cache, layers, parts in found:
-        rows[group] = rows.get(group, 0) + max(_bytes(parts), layers * cache.padded)
-    align = lcm(*(cache.align for _, cache, _, _ in found))
-    return -(-max(rows.values(), default=0) // align) * align
+def _row(side: BoundSide, worker: BoundWorker) -> int:
+    """The bytes that most layers that share blocks take in one, over all planes, up to what caches are aligned to."""
+    caches = {cache.name: cache for cache in side.caches}
+    blocks = [_by_cache(members, worker) for members in side.block_members]
+    rows = [sum(_least(side, worker, caches[name], len(layers)) for name, layers in stored) for stored in blocks]
+    align = lcm(*(caches[name].align for stored in blocks for name, _ in stored))
+    return -(-max(rows, default=0) // align) * align
+
+
+def _least(side: BoundSide, worker: BoundWorker, cache: BoundCache, layers: int) -> int:
+    """The bytes of a block that layers of a cache take at least."""
+    return max(_bytes(_parts(local_sizes(side, worker, cache, layers))), layers * cache.padded)
 
 
 def _bytes(parts: tuple[PagedRegion, ...]) -> int:
@@ -123,7 +129,32 @@ def _parts(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
             label = ".".join(word for word in (name, str(number) if several else None) if word) or None
             parts += [replace(part, name=label)] if part.page and volume(part.outer) else []
         first += planes
-    return tuple(parts)
+    return _spread(sizes, tuple(parts))
+
+
+def _spread(sizes: LocalSizes, parts: tuple[PagedRegion, ...]) -> tuple[PagedRegion, ...]:
+    """The parts with every layer that lies inside a block as long as its page is padded to. Raises Refused (C107)."""
+    cache, layers = sizes.cache, next(iter(sizes.extents.values()))[LAYER]
+    inside = [part for part in parts if all(digit.axis != LAYER for digit in part.outer)]
+    if not inside or layers * cache.padded <= _bytes(parts):
+        return parts
+    body = _padded(parts[0].body, parts[0].page, layers * cache.padded) if len(parts) == 1 else None
+    if body is None:
+        said = f"a page of {cache.name!r} padded to {cache.padded} B: storage {cache.storage.name!r} has its layers in"
+        raise Refused("C107", f"{said} pieces, behind none of which the padding could lie", "choose another order")
+    page = layers * cache.padded
+    return (replace(parts[0], body=body, page=page, stride=page),)
+
+
+def _padded(body: tuple[Tree, ...], page: int, longer: int) -> tuple[Tree, ...] | None:
+    """`body` with its layers as far apart as makes a page `longer`; None where a layer does not lie in one piece."""
+    (loop,) = body if len(body) == 1 else (None,)
+    if not isinstance(loop, BodyLoop) or loop.count * loop.step != page:
+        return None
+    if loop.axis == LAYER:
+        return (replace(loop, step=longer // loop.count),)
+    inner = _padded(loop.body, page, longer) if loop.count == 1 else None
+    return None if inner is None else (replace(loop, step=longer, body=inner),)
 
 
 def _blocks(

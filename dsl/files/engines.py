@@ -9,9 +9,20 @@ from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
-from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Requirement, ValueDoc
+from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Probed, Requirement, ValueDoc
 from kvplan.dsl.rules.rule import parse_rules
-from kvplan.dsl.schema.engine import DERIVED, ENGINE, GROUPS, MESH, CaseKeys, DumpKeys, EngineKeys, RequireKeys
+from kvplan.dsl.schema.engine import (
+    DERIVED,
+    ENGINE,
+    GROUPS,
+    MESH,
+    REQUIRED_OF,
+    CaseKeys,
+    DumpKeys,
+    EngineKeys,
+    ProbedKeys,
+    RequireKeys,
+)
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
@@ -59,7 +70,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         options=options,
         require=tuple(_requirement(sink, each, known, around) for each in keys.require),
         copies=keys.copies,
-        storage=_storage(sink, keys.storage, options, around),
+        storage=_storage(sink, keys, options, around),
         own=_own(sink, keys, known, around),
         derive=derive,
         groups=read_groups(sink, keys.groups, page),
@@ -69,6 +80,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
         legend={letters.text: text for letters, text in keys.legend.items()},
+        probed=_probed(sink, keys.probed, around),
     )
 
 
@@ -80,10 +92,11 @@ def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
 
 
 def _requirement(sink: Sink, keys: RequireKeys, known: set[str], around: EngineContext) -> Requirement:
-    kinds = [kind for name in keys.kinds if (kind := _kind(sink, name, around))]
+    kinds = [_kind(sink, name, around) for name in keys.kinds if name.text not in REQUIRED_OF.words]
     names = {*known, *PAGED, *ALIKE} if keys.kinds else known
-    # What a requirement asks of several kinds all of them have.
-    common = set.intersection(*({*kind.params} for kind in kinds)) if kinds else set()
+    # What a requirement asks of several kinds all of them have, and caches of one store need have nothing.
+    params = [{*kind.params} for kind in kinds if kind]
+    common = set.intersection(*params) if params and len(kinds) == len(keys.kinds) else set()
     check_names(sink, keys.that, names | common)
     check_sentence(sink, keys.say, names | common)
     that, say = keys.that or parse_expr("true"), keys.say.text if keys.say else ""
@@ -114,16 +127,16 @@ def _is_whose(sink: Sink, key: YamlScalar, around: EngineContext) -> bool:
     return key.text in allowed
 
 
-def _storage(
-    sink: Sink, given: Mapping[YamlScalar, YamlScalar], options: Mapping[str, Param], around: EngineContext
-) -> dict[str, str]:
+def _storage(sink: Sink, keys: EngineKeys, options: Mapping[str, Param], around: EngineContext) -> dict[str, str]:
     """Kind, store or `default` to the name of a storage expression, in which {option} stands for an option's value."""
-    found = {whose: rule for whose, rule in given.items() if _is_whose(sink, whose, around)}
+    found = {whose: rule for whose, rule in keys.storage.items() if _is_whose(sink, whose, around)}
+    own = {kind.text: {name.text for name in named} for kind, named in keys.own.items()}
     for whose, rule in found.items():
         check_sentence(sink, rule, options)
         kind = _kind(sink, whose, around) if whose.text in around.kinds and not placeholders(rule.text) else None
-        if kind and rule.text not in kind.storage:
-            help = nearest(rule.text, kind.storage)
+        known = {*kind.storage, *own.get(kind.name, ())} if kind else set()
+        if kind and rule.text not in known:
+            help = nearest(rule.text, sorted(known))
             sink.add("K008", f"kind '{kind.name}' has no storage '{rule.text}'", rule.span, help=help)
     return {whose.text: rule.text for whose, rule in found.items()}
 
@@ -136,6 +149,11 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], around: EngineContext) -
         for name, kind in kinds.items()
         if kind
     }
+
+
+def _probed(sink: Sink, keys: ProbedKeys, around: EngineContext) -> Probed:
+    kinds = tuple(name.text for name in keys.kinds if _kind(sink, name, around))
+    return Probed(kinds, keys.version, keys.date, keys.how)
 
 
 def _dump(sink: Sink, keys: DumpKeys, around: EngineContext) -> DumpRules:
@@ -161,7 +179,7 @@ def read_derived(sink: Sink, name: str, tree: Tree) -> tuple[Expr | None, ValueD
         sink.add("K017", message, tree.span, help=f"a value is one expression, or has cases; {ALONE}")
     value = _chosen(sink, name, keys.cases) if keys.cases else keys.value
     cases = tuple((_text(case.when), _text(case.value or case.otherwise)) for case in keys.cases)
-    return value, ValueDoc(keys.doc, keys.unit, keys.doc_ref, cases)
+    return value, ValueDoc(keys.doc, keys.unit, keys.doc_ref, cases, keys.fixed)
 
 
 def _text(expr: Expr | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.dsl.lang import syntax
 from kvplan.dsl.lang.expr import build, place
-from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Name, Number, Pad, Repeat
+from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Name, Number, Pad, Repeat, Storage
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
 from kvplan.dsl.text.source import SourceSpan
 
@@ -72,6 +72,20 @@ def leaves(items: Sequence[Item]) -> Iterator[Leaf]:
             yield item
         elif isinstance(item, Repeat):
             yield from leaves(item.body)
+
+
+def layers_inside(storage: Storage) -> bool:
+    """Whether a block holds several layers, in any allocation."""
+    return any(_has_loop("block", items, "layer") for _, items in storage.parts)
+
+
+def _has_loop(name: str, items: Sequence[Item], inner: str = "") -> bool:
+    """Whether a loop of that name is among loops, with one called `inner` in it."""
+    loops = [item for item in items if isinstance(item, Repeat)]
+    here = [loop for loop in loops if loop.axis.name == name]
+    return any(not inner or _has_loop(inner, loop.body) for loop in here) or any(
+        _has_loop(name, loop.body, inner) for loop in loops
+    )
 
 
 def written(items: Sequence[Item]) -> str:

@@ -38,6 +38,8 @@ MUST = ("tokens", "kernel_block", "ratio")
 DUMP_WORDS_DOC = "names for what a layer's print says, in this order; each may use those before it"
 AXES = ListShape(TextShape("mesh axis"), bare=True)
 BY_CACHE = MapShape(EXPRESSION, keys=WHOSE)
+# What caches are required of: those of a kind, or of a store; rings are caches of tokens.
+REQUIRED_OF = NameShape("kind", ("tokens", "state"))
 OPTIONS = MapShape(PARAM)
 
 
@@ -48,8 +50,9 @@ class RequireKeys(FormKeys):
         SENTENCE, "the sentence to refuse with where it does not; `{name}` is replaced by a value", required=True
     )
     kinds: tuple[YamlScalar, ...] = key(
-        ListShape(NameShape("kind"), bare=True),
-        "holds once for every cache of these kinds, whose parameters `that` and `say` may use",
+        ListShape(REQUIRED_OF, bare=True),
+        "holds once for every cache of these kinds, whose parameters `that` and `say` may use, or of these stores:"
+        " `tokens`, `state`",
         name="for",
     )
 
@@ -69,6 +72,7 @@ class DerivedKeys(FormKeys):
     doc: str = key(TEXT, "what it is, for people")
     unit: str = key(TEXT, "what it counts, for people")
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
+    fixed: str = key(TEXT, "why no side may give it: what it follows from; without it a side may")
     value: Expr | None = key(EXPRESSION, "the value", name="is")
     cases: tuple[CaseKeys, ...] = key(ListShape(CASE), "or its values, of which the first whose `when` is true counts")
 
@@ -137,6 +141,17 @@ class DumpKeys(FormKeys):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ProbedKeys(FormKeys):
+    kinds: tuple[YamlScalar, ...] = key(
+        ListShape(NameShape("kind"), bare=True), "the kinds whose pages were probed", required=True
+    )
+    version: str = key(TEXT, "the release", required=True)
+    date: str = key(TEXT, "when", required=True)
+    how: str = key(TEXT, "with which function, on what, for which sizes", required=True)
+
+
+PROBED = Form("a probe", ProbedKeys)
 REQUIRE = Form("a requirement", RequireKeys)
 DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
@@ -177,6 +192,11 @@ class EngineKeys(DocumentKeys):
     groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
     mesh: MeshKeys = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
     legend: dict[YamlScalar, str] = key(LEGEND, LEGEND_DOC)
+    probed: ProbedKeys = key(
+        PROBED,
+        "that the engine's own write function was seen to put tokens where the file says (`kvplan from-cache --probe`);"
+        " not inherited",
+    )
     dump: DumpKeys = key(
         DUMP,
         "how `kvplan from-cache` makes a model of what the engine prints: expressions over a layer's spec, the options "

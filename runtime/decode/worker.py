@@ -85,9 +85,10 @@ class DecodeWorker:
 
         `key` is the engine's public key, which may be left out where the keys name one peer only. With mode `pull` this
         side reads, with `push` the prefill side writes; `auto` pulls where every worker's memory is read without its
-        help, and pushes otherwise, over TCP: there a reader's death would end the process it reads. An engine that was met before and has not changed stays as it
-        is; a restarted one replaces its predecessor. Raises HandshakeError, CardError, DigestError, KeysError,
-        PlanIndexError, RegisterError, AddressError or TransportError; then nothing new is connected.
+        help, and pushes otherwise, over TCP: there a reader's death would end the process it reads. An engine that was
+        met before and has not changed stays as it is; a restarted one replaces its predecessor. Raises HandshakeError,
+        CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError or TransportError; then nothing
+        new is connected.
         """
         if mode not in MODES:
             raise HandshakeError(f"mode {mode!r} is unknown: use auto, pull or push")

@@ -72,7 +72,7 @@ def bridgeable(geometry: Geometry, side: Side, worker: int) -> npt.NDArray[np.bo
     planes, groups = names.planes(side.workers[worker]), {group.name: group for group in side.groups}
     free = np.ones(len(planes), np.bool_)
     for low, high in _intersecting(geometry):
-        if not _overlaid(groups[planes[low].group], groups[planes[high].group]):
+        if not groups[planes[low].group].overlays(groups[planes[high].group]):
             free[[low, high]] = False
     return free
 
@@ -92,7 +92,7 @@ def _check_apart(geometry: Geometry, side: Side, planes: tuple[names.Plane, ...]
     for low, high in _intersecting(geometry):
         distance = int(geometry.base[high]) - int(geometry.base[low])
         ends = planes[low], planes[high]
-        if _overlaid(groups[ends[0].group], groups[ends[1].group]):
+        if groups[ends[0].group].overlays(groups[ends[1].group]):
             _check_overlay(ends, (groups[ends[0].group], groups[ends[1].group]), distance)
         elif _pages_meet(*ends, distance):
             text = f"the pages of {ends[0].name} and {ends[1].name} share bytes"
@@ -114,10 +114,6 @@ def _pages_meet(low: names.Plane, high: names.Plane, distance: int) -> bool:
     if low.stride != high.stride:
         return True
     return distance % low.stride < low.page or low.stride - distance % low.stride < high.page
-
-
-def _overlaid(one: Group, other: Group) -> bool:
-    return one.name != other.name and one.arena == other.arena
 
 
 def _logical(plane: names.Plane, count: int, group: Group) -> int:

@@ -2,7 +2,8 @@
 
 Two agents that share one read each other by it: RDMA, or the memory of one host. Over TCP nothing is one-sided: UCX
 answers a read in the process that is read from, and ends that process with "Endpoint timeout" where a reader dies
-within a read (NIXL 1.5.1 with UCX 1.23; docs/hazards.md has what was tried). Who shares no fabric writes, which harms nobody.
+within a read (NIXL 1.5.1 with UCX 1.23; docs/hazards.md has what was tried). Who shares no fabric writes, which harms
+nobody.
 """
 
 from __future__ import annotations

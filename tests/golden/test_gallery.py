@@ -216,8 +216,8 @@ def test_empty_columns_and_empty_tables_are_left_out() -> None:
 
 def test_kinds_that_an_engine_refuses_are_refused(library: Library) -> None:
     refused = [(e, k) for e in library.engines for k in KINDS if use(library.engines[e], library.kind(k)).refused]
-    for engine, kind in refused:
-        model = next(m for m in map(library.model, library.models) if kind in {c.kind for c in m.caches.values()})
+    of_kind = {c.kind: model for model in map(library.model, library.models) for c in model.caches.values()}
+    for engine, model in [(engine, of_kind[kind]) for engine, kind in refused if kind in of_kind]:
         with pytest.raises(CompileError):
             bind(library, model, f"engine={engine}")
     assert refused

@@ -14,6 +14,8 @@ from tests.random_sides.sides import cache, fixed, group, side, tensor
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor, Stride
 from kvplan.compiler.check.oracle import planes
 from kvplan.compiler.check.sample import sample_request
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.placement.place import place
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.plan.needs import room
 from kvplan.plan.request import Request
@@ -132,7 +134,7 @@ def bound(random: Random, kinds: Sequence[Kind], depth: int, whole: bool, texts:
     caches = [replace(c, tensors=shared(random, c.tensors, tp)) for c in caches]
     caches, groups = rings(random, caches, groups)
     copies, apart = random.choice(("consecutive", "round_robin")), dcp * -(-tp // dcp) == tp and random.random() < 0.5
-    plain = side(caches, groups, tp, stages, dcp, chunk, copies, apart)
+    plain = padded(random, side(caches, groups, tp, stages, dcp, chunk, copies, apart))
     if len(arenas[: len(caches)]) > len({*arenas[: len(caches)]}):
         return overlaid(plain)
     return replace(plain, caches=tuple(spread(random, plain, c) for c in plain.caches))
@@ -272,6 +274,19 @@ def overlaid(plain: BoundSide) -> BoundSide:
     step = lcm(*ratios.values())
     block = -(-max(page * ratios[name] for name, page in pages) // step) * step
     return replace(plain, caches=tuple(replace(c, stride=fixed(block // ratios[c.name])) for c in plain.caches))
+
+
+def padded(random: Random, plain: BoundSide) -> BoundSide:
+    """The side with layers longer than their pages, sometimes, where they lie in one piece."""
+    if random.random() < 0.7:
+        return plain
+    longer = replace(plain, caches=tuple(replace(c, padded=random.randint(1, 4096)) for c in plain.caches))
+    try:
+        for worker in plain.workers:
+            place(longer, worker)
+    except Refused:
+        return plain
+    return longer
 
 
 def spread(random: Random, plain: BoundSide, c: BoundCache) -> BoundCache:

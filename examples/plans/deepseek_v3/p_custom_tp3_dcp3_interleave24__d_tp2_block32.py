@@ -20,7 +20,9 @@ Of the tokens asked for exactly what is needed is written, nothing before the fi
 one; a state is written whole.
 Prefill: interleave=24 given; derived 16.
 Prefill: draft is not stored (when draft_tokens > 0).
+Prefill: not probed on custom, whose file alone says how a page is filled: attention.
 Decode: draft is not stored (when draft_tokens > 0).
+Decode: not probed on vllm, whose file alone says how a page is filled: attention.
 Proved for every decode worker, each byte written once. attention: 61 layers x 1,152 B a token, each from its own
 (layer, token, dim, turn).
 """

@@ -17,7 +17,9 @@ Strategy: direct, every span goes straight to its place in the decode pages: not
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
 Prefill: draft is not stored (when draft_tokens > 0).
+Prefill: not probed on vllm, whose file alone says how a page is filled: attention.
 Decode: draft is not stored (when draft_tokens > 0).
+Decode: not probed on vllm, whose file alone says how a page is filled: attention.
 Proved for every decode worker, each byte written once. attention: 61 layers x 1,152 B a token, each from its own
 (layer, token, dim, turn).
 """

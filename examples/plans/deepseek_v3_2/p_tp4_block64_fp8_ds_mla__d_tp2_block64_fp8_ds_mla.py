@@ -28,8 +28,10 @@ Of the tokens asked for exactly what is needed is written, nothing before the fi
 one; a state is written whole.
 Prefill: draft is not stored (when draft_tokens > 0).
 Prefill: draft-indexer is not stored (when draft_tokens > 0).
+Prefill: not probed on vllm, whose file alone says how a page is filled: attention, indexer.
 Decode: draft is not stored (when draft_tokens > 0).
 Decode: draft-indexer is not stored (when draft_tokens > 0).
+Decode: not probed on vllm, whose file alone says how a page is filled: attention, indexer.
 Proved for every decode worker, each byte written once. attention: 61 layers x 656 B a token, each from its own
 (layer, token, dim, tile, turn); indexer: 61 layers x 132 B a token, each from its own (layer, token, dim, tile).
 """

@@ -79,7 +79,11 @@ few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
 few-compressor+indexer-compressor: only the last 7 tokens.
 many-compressor, window.0, window.1, each: only the last 127 tokens.
 Prefill: draft is not stored (when draft_tokens > 0).
+Prefill: not probed on vllm, whose file alone says how a page is filled: few, few-compressor, indexer,
+indexer-compressor, many, many-compressor, window.
 Decode: draft is not stored (when draft_tokens > 0).
+Decode: not probed on vllm, whose file alone says how a page is filled: few, few-compressor, indexer,
+indexer-compressor, many, many-compressor, window.
 Proved for every decode worker, each byte written once. few: 21 layers x 583 B a row of 4 tokens, each from its own
 (layer, row, dim, turn, tile); few-compressor: 21 layers x 8,192 B a token, each from its own (layer, token, pool,
 dim); indexer: 21 layers x 132 B a row of 4 tokens, each from its own (layer, row, dim, tile); indexer-compressor:

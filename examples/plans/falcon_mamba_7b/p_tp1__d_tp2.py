@@ -19,6 +19,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
+Prefill: not probed on vllm, whose file alone says how a page is filled: mamba.
+Decode: not probed on vllm, whose file alone says how a page is filled: mamba.
 Proved for every decode worker, each byte written once. mamba: 64 layers x 311,296 B a state, each from its own
 (layer, channel, tap, st).
 """

@@ -30,6 +30,8 @@ Strategy: direct, every span goes straight to its place in the decode pages: not
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
+Prefill: not probed on vllm, whose file alone says how a page is filled: full, sliding.
+Decode: not probed on vllm, whose file alone says how a page is filled: full, sliding.
 Proved for every decode worker, each byte written once. full: 10 layers x 8,192 B a token, each from its own (layer,
 head, token, dim); sliding: 52 layers x 8,192 B a token, each from its own (layer, head, token, dim).
 """

@@ -33,6 +33,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
+Prefill: not probed on vllm, whose file alone says how a page is filled: attention, delta.
+Decode: not probed on vllm, whose file alone says how a page is filled: attention, delta.
 Proved for every decode worker, each byte written once. attention: 7 layers x 1,152 B a token, each from its own
 (layer, token, dim, turn); delta: 20 layers x 2,170,880 B a state, each from its own (layer, key_head, kd, tap,
 head, hd, row).

@@ -19,6 +19,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
+Prefill: not probed on vllm-legacy, whose file alone says how a page is filled: attention.
+Decode: not probed on vllm, whose file alone says how a page is filled: attention.
 Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
 (layer, head, token, dim).
 """

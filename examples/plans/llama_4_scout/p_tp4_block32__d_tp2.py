@@ -27,6 +27,8 @@ Strategy: direct, every span goes straight to its place in the decode pages: not
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
+Prefill: not probed on vllm, whose file alone says how a page is filled: full, local.
+Decode: not probed on vllm, whose file alone says how a page is filled: full, local.
 Proved for every decode worker, each byte written once. full: 12 layers x 4,096 B a token, each from its own (layer,
 head, token, dim); local: 36 layers x 4,096 B a token, each from its own (layer, head, token, dim).
 """

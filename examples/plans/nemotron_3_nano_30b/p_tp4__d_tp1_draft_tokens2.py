@@ -35,6 +35,8 @@ What moves, per decode worker; requests where no two logical blocks are neighbou
 Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
+Prefill: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
+Decode: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
 Proved for every decode worker, each byte written once. attention: 6 layers x 1,024 B a token, each from its own
 (layer, head, token, dim); mamba: 23 layers x 2,134,016 B a state, each from its own (layer, head, hd, tap, group,
 st).

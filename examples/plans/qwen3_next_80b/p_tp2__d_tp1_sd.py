@@ -34,7 +34,9 @@ Strategy: direct, every span goes straight to its place in the decode pages: not
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
 Prefill: draft is not stored (when draft_tokens > 0).
+Prefill: not probed on vllm, whose file alone says how a page is filled: attention, delta.
 Decode: draft is not stored (when draft_tokens > 0).
+Decode: not probed on vllm, whose file alone says how a page is filled: attention, delta.
 Proved for every decode worker, each byte written once. attention: 12 layers x 2,048 B a token, each from its own
 (layer, head, token, dim); delta: 36 layers x 1,097,728 B a state, each from its own (layer, key_head, kd, tap,
 head, hd).

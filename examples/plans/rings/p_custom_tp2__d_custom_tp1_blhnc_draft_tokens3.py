@@ -51,6 +51,8 @@ Of the tokens asked for exactly what is needed is written, nothing before the fi
 one; a state is written whole.
 keys, tail, each: only those from the last multiple of 4 on.
 scores: only those from the last multiple of 2 on.
+Prefill: not probed on custom, whose file alone says how a page is filled: attention, keys, scores, tail.
+Decode: not probed on custom, whose file alone says how a page is filled: attention, keys, scores, tail.
 Proved for every decode worker, each byte written once. attention: 2 layers x 2,048 B a token, each from its own
 (layer, head, token, dim); keys: 2 layers x 128 B a token, each from its own (layer, token, dim); scores: 2 layers x
 512 B a token, each from its own (layer, token, dim); tail: 2 layers x 256 B a token, each from its own (layer,

@@ -27,6 +27,8 @@ Strategy: direct, every span goes straight to its place in the decode pages: not
 Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
 one; a state is written whole.
 cross: tokens are those of 'encoder'.
+Prefill: not probed on vllm, whose file alone says how a page is filled: attention, cross.
+Decode: not probed on vllm, whose file alone says how a page is filled: attention, cross.
 Proved for every decode worker, each byte written once. attention: 32 layers x 5,120 B a token, each from its own
 (layer, head, token, dim); cross: 32 layers x 5,120 B a token, each from its own (layer, head, token, dim).
 """

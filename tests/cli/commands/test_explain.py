@@ -227,6 +227,7 @@ def test_an_engine_of_ones_own_is_given_by_its_path(tmp_path: Path) -> None:
     assert answer(str(path))["derived"]["tokens"] == {
         "doc": "",
         "unit": "",
+        "fixed": "",
         "is": "block",
         "doc-ref": load().engine("vllm").doc_ref,
     }

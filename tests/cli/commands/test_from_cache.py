@@ -304,3 +304,28 @@ def test_the_example_of_the_docs_is_a_dump(tmp_path: Path) -> None:
     assert "heads: 8" in file.read_text()
     assert differences(text, "--model", str(file)) == []
     assert differences(text.replace("8192", "4096"), "--model", str(file))
+
+
+WRITES = """
+def write(probed):
+    key = probed.values["k"].astype("<f2")
+    probed.pages[""][0].view(key.dtype)[0, 0] = key.flat[0]
+"""
+
+
+def test_a_probe_names_what_lies_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "writes_nothing.py").write_text(WRITES)
+    path = DUMPS / "whisper-large-v3__tp4_lbnhc.json"
+    done = run(path, "--probe", "writes_nothing:write")
+    assert done.exit_code == 1, done.output
+    assert "elements lie elsewhere; token 0, head 0, dim " in done.output
+    assert json.loads(run(path, "--probe", "writes_nothing:write", "--format", "json").output)["probed"]
+    assert "not probed: " in run(path).output
+
+
+@pytest.mark.parametrize("name", ["writes_nowhere:write", "json:nothing", "json"])
+def test_a_write_function_that_is_none_is_named(name: str) -> None:
+    done = run(DUMPS / "whisper-large-v3__tp4_lbnhc.json", "--probe", name)
+    assert done.exit_code == 2
+    assert "error[D015]" in done.output

@@ -1,0 +1,132 @@
+"""Overrides: derived values that a side's text gives in place of what the engine's rules come to.
+
+Law: an override is redundant, or moves something, or is refused. What a key leaves out never names another side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
+from kvplan.compiler.placement.place import local_sizes, place
+from kvplan.compiler.side.text import whole
+from kvplan.dsl.lang.expr import names
+from kvplan.dsl.lang.nodes import SizeSet, Value
+from kvplan.dsl.model import Engine
+
+Bind = Callable[[Over], tuple[DerivedValues, BoundSide]]
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """The overrides without which the others would make another side, key -> value, a note on each, and those of them
+    that move nothing, key -> what is derived."""
+
+    changed: Mapping[str, int]
+    notes: tuple[str, ...]
+    idle: Mapping[str, Value | SizeSet]
+
+
+def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
+    """The side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`).
+
+    Interleaves are the same for all caches, so that what they are made of has no value for one.
+    """
+    interleave = engine.mesh.interleave
+    own = [name for name in engine.derive if interleave is None or name not in names(interleave)]
+    return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
+
+
+def given_values(engine: Engine, caches: tuple[BoundCache, ...], given: Mapping[str, str]) -> dict[str, int]:
+    """The overrides in a side's text. Raises BadInput (S004), Refused (C139) for a value that follows from others."""
+    over = {key: whole(key, given[key], 1) for key in override_keys(engine, caches) if key in given}
+    for key in over:
+        fixed = engine.docs[key.partition(".")[0]].fixed
+        if fixed:
+            raise Refused("C139", f"{key} cannot be given to {engine.name}: {fixed}", "leave it out")
+    return over
+
+
+def overrides(facts: RuleInputs, bind: Bind, over: Over) -> Overrides:
+    """What becomes of overrides with which `bind` makes a side. Raises Refused (C139)."""
+    kept, meant = dict(over), _meaning(facts, bind, over)
+    for key in over:
+        if _meaning(facts, bind, _less(kept, key)) == meant:
+            kept = _less(kept, key)
+    plain = {key: _plain(facts, kept, key) for key in kept}
+    notes = [f"{key}={value} given; derived {plain[key]}" for key, value in kept.items()]
+    here = _placed(bind, kept)
+    idle = [key for key in kept if here is not None and _placed(bind, _less(kept, key)) == here]
+    if here is not None:
+        _check_overlaid(bind, kept)
+    return Overrides(kept, tuple(notes), {key: plain[key] for key in idle})
+
+
+def check_idle(engine: Engine, found: Overrides) -> None:
+    """Refuse overrides that move nothing (C139)."""
+    for key, plain in found.idle.items():
+        said = f"{key}={found.changed[key]} moves nothing on this side: blocks lie as with {plain}, which is derived"
+        raise Refused("C139", said, f"leave it out; `kvplan explain {engine.name}` says what it is for")
+
+
+def _less(over: Over, key: str) -> dict[str, int]:
+    return {other: value for other, value in over.items() if other != key}
+
+
+def _meaning(facts: RuleInputs, bind: Bind, over: Over) -> tuple[object, ...] | None:
+    """What the engine's rules come to, for the side and for each cache, and its groups; None where they cannot."""
+    try:
+        found, bound = bind(over)
+    except Refused:
+        return None
+    values = [[env[name] for name in facts.engine.derive] for env in (found.env, *found.caches.values())]
+    return values, bound.groups
+
+
+def _placed(bind: Bind, over: Over) -> tuple[object, ...] | None:
+    """Where everything lies, on one of every sort of workers; None where it cannot."""
+    try:
+        _, side = bind(over)
+        sorts = {(_held(side, worker), worker.layers): worker for worker in side.workers}
+        units = [place(side, worker) for worker in sorts.values()]
+    except Refused:
+        return None
+    return side.groups, side.token_shards, side.interleave_tokens, units
+
+
+def _held(side: BoundSide, worker: BoundWorker) -> str:
+    return str([local_sizes(side, worker, cache, 1).extents for cache in side.caches])
+
+
+def _check_overlaid(bind: Bind, over: Over) -> None:
+    """Refuse overrides that give overlaid groups blocks of unlike size (C139): an id would be the bytes of another."""
+    sizes, plain = _block_sizes(bind(over)[1]), _block_sizes(bind({})[1])
+    for arena, found in sizes.items():
+        if len({*found.values()}) > 1 and len({*plain.get(arena, {}).values()}) <= 1:
+            told = ", ".join(f"{group} {size:,} B" for group, size in found.items())
+            said = f"{', '.join(over)}: groups that overlay each other would have blocks of unlike size: {told}"
+            raise Refused("C139", said, "give all of them the same")
+
+
+def _block_sizes(side: BoundSide) -> dict[int, dict[str, int]]:
+    """Bytes from a logical block to the next one, by arena and group, of arenas whose groups overlay each other."""
+    groups = {group.name: group for group in side.groups}
+    found: dict[int, dict[str, int]] = {}
+    for unit in place(side, side.workers[0]) if len({group.arena for group in side.groups}) < len(groups) else ():
+        group = groups[unit.group]
+        found.setdefault(group.arena, {})[group.name] = max(part.stride for part in unit.parts) * group.ratio
+    return found
+
+
+def _plain(facts: RuleInputs, over: Over, key: str) -> Value | SizeSet:
+    """What is derived without an override: for one cache, or for the first of all that gets another value."""
+    name, _, cache = key.partition(".")
+    try:
+        found = derived(facts, _less(over, key))
+    except Refused:
+        return "nothing"
+    values = [found.caches[cache][name]] if cache else [env[name] for env in (found.env, *found.caches.values())]
+    return next((plain for plain in values if plain != over[key]), over[key])
