@@ -30,19 +30,21 @@ def test_a_small_one_simulates(model: str) -> None:
 
 
 # Of the first two sides of the one and of the other: who writes, who reads. From fewer to more workers and back is
-# what most goes wrong.
+# what most goes wrong; of these two every other model takes the one first, the others the other.
 PAIRS = [(("one", 0), ("other", 1)), (("other", 0), ("one", 1))]
 MORE = [(("one", 0), ("other", 0)), (("one", 1), ("other", 1)), (("other", 1), ("one", 0))]
 
 
-@pytest.mark.parametrize("pairs", [PAIRS, pytest.param(MORE, marks=pytest.mark.full)], ids=["few", "more"])
+@pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.full)], ids=["one", "more"])
 @pytest.mark.parametrize("engine", OTHERS)
 @pytest.mark.parametrize("model", MODELS)
-def test_engines_read_each_other(model: str, engine: str, pairs: list[tuple[tuple[str, int], ...]]) -> None:
-    """A small model from an engine to the default one and back; what cannot be is refused, never wrong."""
+def test_engines_read_each_other(model: str, engine: str, more: bool) -> None:
+    """A small model from an engine to the default one, or back; what cannot be is refused, never wrong."""
     sides = {"one": legal(model, engine, 2), "other": legal(model, DEFAULT, 2)}
     if not sides["one"]:
         pytest.skip("an engine runs no side of a model")
+    first = MODELS.index(model) % len(PAIRS)
+    pairs = [*PAIRS[:first], *PAIRS[first + 1 :], *MORE] if more else [PAIRS[first]]
     named = [tuple(sides[which][number] for which, number in pair) for pair in pairs]
     found = {pair: outcome(*(small(model, side) for side in pair)) for pair in named}
     # C13x: the two do not store the same, or not as much of it.
