@@ -33,10 +33,14 @@ LAYER = "layer"
 
 @dataclass(frozen=True, slots=True)
 class LocalSizes:
-    """What the expressions of one cache on one worker are resolved with: local extents by tensor and axis."""
+    """What the expressions of one cache on one worker are resolved with: local extents by tensor and axis.
+
+    `spare` bytes lie behind each layer inside a block.
+    """
 
     cache: BoundCache
     extents: Mapping[str, Mapping[str, int]]
+    spare: int = 0
 
     def number(self, expr: Expr) -> int:
         value = evaluate(expr, self.cache.env)
@@ -120,6 +124,22 @@ def _unit(cache: str, group: str, layers: tuple[int, ...], first: int, parts: tu
 
 
 def _parts(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
+    """The occurrences of `block`, with every layer that lies inside one as long as its page is padded to.
+
+    Raises Refused (C107).
+    """
+    parts = _regions(sizes)
+    cache, layers = sizes.cache, next(iter(sizes.extents.values()))[LAYER]
+    inside = [part for part in parts if all(digit.axis != LAYER for digit in part.outer)]
+    if not inside or layers * cache.padded <= _bytes(parts):
+        return parts
+    if len(parts) != 1 or not _in_one_piece(parts[0].body, parts[0].page):
+        said = f"a page of {cache.name!r} padded to {cache.padded} B: storage {cache.storage.name!r} has its layers in"
+        raise Refused("C107", f"{said} pieces, behind none of which the padding could lie", "choose another order")
+    return _regions(replace(sizes, spare=cache.padded - _bytes(parts) // layers))
+
+
+def _regions(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
     parts: list[PagedRegion] = []
     first = 0
     for name, items in sizes.cache.storage.parts:
@@ -129,32 +149,15 @@ def _parts(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
             label = ".".join(word for word in (name, str(number) if several else None) if word) or None
             parts += [replace(part, name=label)] if part.page and volume(part.outer) else []
         first += planes
-    return _spread(sizes, tuple(parts))
+    return tuple(parts)
 
 
-def _spread(sizes: LocalSizes, parts: tuple[PagedRegion, ...]) -> tuple[PagedRegion, ...]:
-    """The parts with every layer that lies inside a block as long as its page is padded to. Raises Refused (C107)."""
-    cache, layers = sizes.cache, next(iter(sizes.extents.values()))[LAYER]
-    inside = [part for part in parts if all(digit.axis != LAYER for digit in part.outer)]
-    if not inside or layers * cache.padded <= _bytes(parts):
-        return parts
-    body = _padded(parts[0].body, parts[0].page, layers * cache.padded) if len(parts) == 1 else None
-    if body is None:
-        said = f"a page of {cache.name!r} padded to {cache.padded} B: storage {cache.storage.name!r} has its layers in"
-        raise Refused("C107", f"{said} pieces, behind none of which the padding could lie", "choose another order")
-    page = layers * cache.padded
-    return (replace(parts[0], body=body, page=page, stride=page),)
-
-
-def _padded(body: tuple[Tree, ...], page: int, longer: int) -> tuple[Tree, ...] | None:
-    """`body` with its layers as far apart as makes a page `longer`; None where a layer does not lie in one piece."""
+def _in_one_piece(body: tuple[Tree, ...], page: int) -> bool:
+    """Whether a layer of a page lies in one piece: its loop is the outermost, but for loops of one turn."""
     (loop,) = body if len(body) == 1 else (None,)
     if not isinstance(loop, BodyLoop) or loop.count * loop.step != page:
-        return None
-    if loop.axis == LAYER:
-        return (replace(loop, step=longer // loop.count),)
-    inner = _padded(loop.body, page, longer) if loop.count == 1 else None
-    return None if inner is None else (replace(loop, step=longer, body=inner),)
+        return False
+    return loop.axis == LAYER or (loop.count == 1 and _in_one_piece(loop.body, page))
 
 
 def _blocks(
@@ -220,6 +223,7 @@ def _resolve(sizes: LocalSizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ..
 def _loop(sizes: LocalSizes, item: Repeat, offset: int) -> tuple[BodyLoop, int]:
     weight, extent, extra = _digit(sizes, item)
     body, step = _resolve(sizes, item.body)
+    step += sizes.spare if item.axis.name == LAYER else 0
     return BodyLoop(offset, item.axis.name, weight, extent, step, body), step * (extent + extra)
 
 
