@@ -187,6 +187,12 @@ class PhaseError(RequestError):
     code = "R050"
 
 
+class DrainingError(RequestError):
+    """The worker drains before it is stopped: it takes nothing new, and has ended what lasted beyond the deadline."""
+
+    code = "R051"
+
+
 BY_CODE = {
     kind.code: kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, KvplanError)
 }

@@ -182,9 +182,9 @@ class TransferTable:
         self._counters.add("failures", reason=error.code)
         self._end(transfer, outcome(error).state)
 
-    def stop(self, engine: PrefillEngine, reason: Callable[[str], RequestError]) -> None:
-        """Fail all transfers from an engine. `reason` makes the error for a request's name."""
-        for transfer in [transfer for transfer in self.running.values() if transfer.engine is engine]:
+    def stop(self, engine: PrefillEngine | None, reason: Callable[[str], RequestError]) -> None:
+        """Fail all transfers from an engine, with None from any. `reason` makes the error for a request's name."""
+        for transfer in [transfer for transfer in self.running.values() if engine in (None, transfer.engine)]:
             self.fail(transfer, reason(f"request {transfer.request.id}"))
 
     def settled(self) -> list[Transfer]:

@@ -11,17 +11,26 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
+from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
 from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
-from kvplan.runtime.decode.transfer import Transfer, seconds
+from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable, call_back
-from kvplan.runtime.errors import HandleError, HandshakeError, RegisterError, TransferError, TransportError
+from kvplan.runtime.errors import (
+    DrainingError,
+    HandleError,
+    HandshakeError,
+    RegisterError,
+    TransferError,
+    TransportError,
+)
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
@@ -87,14 +96,15 @@ class DecodeWorker:
         side reads, with `push` the prefill side writes; `auto` pulls where every worker's memory is read without its
         help, and pushes otherwise, over TCP: there a reader's death would end the process it reads. An engine that was
         met before and has not changed stays as it is; a restarted one replaces its predecessor. Raises HandshakeError,
-        CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError or TransportError; then nothing
-        new is connected.
+        CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError, DrainingError or TransportError;
+        then nothing new is connected.
         """
         if mode not in MODES:
             raise HandshakeError(f"mode {mode!r} is unknown: use auto, pull or push")
         began = self._clock()
         deadline = began + seconds(timeout, HandshakeError)
         self._check_open()
+        self._drain.check()
         pool, push = self._pool, mode == "push"
         met = meet(self._caller(pool, key, push, deadline), address)
         if mode == "auto" and (helping := self._helping(met)):
@@ -213,6 +223,20 @@ class DecodeWorker:
         with self._lock:
             return self._transfers.ledger.quarantined()
 
+    def drain(self, timeout: float) -> None:
+        """Take nothing new: requests end with DrainingError, connecting raises it. `drained` says when nothing is left.
+
+        What is still under way after `timeout` seconds fails. Once more moves the deadline; `resume` ends it.
+        """
+        with self._lock:
+            self._check_open()
+            self._drain.begin(timeout, self._clock())
+
+    def drained(self) -> bool:
+        """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
+        with self._lock:
+            return self._drain.begun and not self._transfers.in_use
+
     def start(self) -> None:
         """Poll from a thread of its own until `close`. Raises HandleError where it runs already, or is closed."""
         with self._lock:
@@ -265,7 +289,7 @@ class DecodeWorker:
         self._pool, self._engines = pool, PrefillEngines(pool, self._transport)
         self._transfers = TransferTable(pool, self._transport, self.limits, self.counters)
         self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
-        self._asleep = False
+        self._asleep, self._drain = False, Drain(f"decode worker {self.worker}")
 
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
@@ -276,6 +300,8 @@ class DecodeWorker:
             slice_.executor.admitted(slice_)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
+        if self._drain.past_deadline(now):
+            self._transfers.stop(None, lambda who: DrainingError(f"{who} did not end before the worker had to drain"))
         for engine in self._engines.live.values():
             if engine.heartbeat_due(now):
                 for connection in engine.connections.values():
@@ -357,6 +383,7 @@ class DecodeWorker:
         with self._settled():
             try:
                 self._check_open()
+                self._drain.check()
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)

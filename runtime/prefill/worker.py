@@ -15,6 +15,7 @@ from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, TransportError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
@@ -104,7 +105,7 @@ class PrefillWorker:
         With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
         that was held before is not held anew without them: decode may still name its old blocks.
         Call it on every worker before a decode worker is told of the request's blocks. Raises HandleError where it is
-        held already, LimitedError, BadRequestError.
+        held already, DrainingError, LimitedError, BadRequestError.
         """
         self._hold(request, None, after, tables)
 
@@ -139,8 +140,22 @@ class PrefillWorker:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
         with self._lock:
             self._check_open()
-            self._leases.withdraw(request, self._clock())
-            self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
+            self._give_up(request, self._clock())
+
+    def drain(self, timeout: float) -> None:
+        """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
+
+        What was held before goes on, for engines that connect now, too, and is withdrawn after `timeout` seconds. Once
+        more moves the deadline; `resume` ends it.
+        """
+        with self._lock:
+            self._check_open()
+            self._drain.begin(timeout, self._clock())
+
+    def drained(self) -> bool:
+        """Whether it drains, and no request is held or being written: it may be closed."""
+        with self._lock:
+            return self._drain.begun and not self._leases.held()
 
     def drop(self, engine: str, *, dead: bool = False) -> None:
         """Forget a decode engine. What is being written to it pins its blocks until the transport is done with it.
@@ -184,6 +199,8 @@ class PrefillWorker:
             if not self._asleep:
                 self._round(now, completed)
             self._leases.expire(now)
+            for request in list(self._inbox.sources) if self._drain.past_deadline(now) else ():
+                self._give_up(request, now)
             self._report_released()
             return bool(messages) or (not self._asleep and len(self._inbox.writes) > 0)
 
@@ -228,7 +245,7 @@ class PrefillWorker:
         self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
         context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
         self._inbox = PrefillInbox(pool, context, self._server, self._leases, self._lease, self.limits, self.counters)
-        self._asleep = False
+        self._asleep, self._drain = False, Drain(f"prefill worker {self.worker}")
 
     def _hear(self, identity: bytes, message: object, face: PrefillFace, now: float) -> None:
         if self._asleep and isinstance(message, Hello):
@@ -261,6 +278,7 @@ class PrefillWorker:
         check_event(request, after)
         with self._lock:
             self._check_open()
+            self._drain.check()
             if self._unread:
                 self._leases.pass_by(request, self._clock())
                 return
@@ -270,6 +288,10 @@ class PrefillWorker:
                 raise HandleError(f"{text}: give its tables, or another name")
             pin = self._leases.pin(request, self._clock())
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
+
+    def _give_up(self, request: str, now: float) -> None:
+        self._leases.withdraw(request, now)
+        self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
 
     def _named(self, tables: Tables | None) -> Tables | None:
         """The caller's tables, checked and copied."""
