@@ -128,7 +128,7 @@ class MetricsMissingError(KvplanError):
 
 
 class MetricsAddressError(KvplanError):
-    """The address for metrics is taken, or is none of this machine."""
+    """The address for metrics and health is taken, or is none of this machine."""
 
     code = "R036"
 

@@ -31,6 +31,7 @@ from kvplan.runtime.errors import (
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.drain import Drain
+from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
@@ -236,6 +237,16 @@ class DecodeWorker:
         """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
         with self._lock:
             return self._drain.begun and not self._transfers.in_use
+
+    def unhealthy(self) -> tuple[str, ...]:
+        """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
+        fault = self._thread.fault if self._thread else ""
+        return reasons(f"decode worker {self.worker}", {"is closed": self._closed, fault: fault != ""})
+
+    def unready(self) -> tuple[str, ...]:
+        """Why no requests should come here for now, empty where they may. Never waits."""
+        states = {"is suspended": self._asleep, "drains": self._drain.begun}
+        return self.unhealthy() + reasons(f"decode worker {self.worker}", states)
 
     def start(self) -> None:
         """Poll from a thread of its own until `close`. Raises HandleError where it runs already, or is closed."""

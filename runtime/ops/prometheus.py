@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvplan.runtime.errors import MetricsAddressError, MetricsMissingError
+from kvplan.runtime.errors import MetricsMissingError
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Counters, Metric
 
 PREFIX = "kvplan_"
@@ -33,23 +33,6 @@ class PrometheusCollector:
                 yield core.GaugeMetricFamily(PREFIX + metric.name, metric.help, value=found[metric.name])
 
 
-@dataclass(slots=True)
-class MetricsServer:
-    """A running HTTP server of metrics, on a thread of its own."""
-
-    port: int
-    server: Any
-    thread: Any
-
-    def close(self) -> None:
-        """Stop it. A second call does nothing."""
-        server, self.server = self.server, None
-        if server is not None:
-            server.shutdown()
-            server.server_close()
-            self.thread.join()
-
-
 def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
     """Show `counters` in a prometheus_client registry, the default one with None.
 
@@ -60,19 +43,12 @@ def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
     return collector
 
 
-def serve(counters: Counters, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
-    """Answer GET /metrics at host:port, any free port with 0, with these counters alone.
-
-    Raises MetricsMissingError without prometheus-client, MetricsAddressError where the address cannot be used.
-    """
+def metrics_page(counters: Counters) -> Any:
+    """A WSGI application that shows these counters alone. Raises MetricsMissingError."""
     client = _module("prometheus_client")
     registry = client.CollectorRegistry(auto_describe=True)
     register(counters, registry)
-    try:
-        server, thread = client.start_http_server(port, addr=host, registry=registry)
-    except (OSError, OverflowError) as error:
-        raise MetricsAddressError(f"cannot serve metrics at {host}:{port}: {error}: choose another port") from error
-    return MetricsServer(server.server_port, server, thread)
+    return client.make_wsgi_app(registry)
 
 
 def _counter(core: Any, metric: Metric, value: Any) -> Any:

@@ -16,6 +16,7 @@ from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, Regis
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.drain import Drain
+from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
@@ -167,6 +168,17 @@ class PrefillWorker:
             self._check_open()
             if not self._inbox.drop(engine, dead):
                 raise HandshakeError(f"decode engine {engine!r} is not connected")
+
+    def unhealthy(self) -> tuple[str, ...]:
+        """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
+        fault = self._thread.fault if self._thread else ""
+        return reasons(f"prefill worker {self.worker}", {"is closed": self._closed, fault: fault != ""})
+
+    def unready(self) -> tuple[str, ...]:
+        """Why no requests should come here for now, empty where they may. Never waits."""
+        unmet = {"has not been told where its engine's workers answer": not self._addresses}
+        states = {"is suspended": self._asleep, "drains": self._drain.begun, **unmet}
+        return self.unhealthy() + reasons(f"prefill worker {self.worker}", states)
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""

@@ -6,15 +6,14 @@ import json
 import subprocess
 import sys
 import threading
-import urllib.request
 from typing import Any
 
 import pytest
 
 from kvplan.runtime import errors
-from kvplan.runtime.errors import MetricsAddressError, MetricsMissingError
+from kvplan.runtime.errors import MetricsMissingError
 from kvplan.runtime.ops.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Counters
-from kvplan.runtime.ops.prometheus import register, serve
+from kvplan.runtime.ops.prometheus import metrics_page, register
 
 
 def shape(value: Any) -> Any:
@@ -198,32 +197,6 @@ def test_help_says_the_unit() -> None:
             assert unit not in family.name or unit in family.documentation.split(", in ")[-1]
 
 
-def test_served_over_http_and_given_back() -> None:
-    pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
-    counters = Counters()
-    served = serve(counters)
-    try:
-        counters.add("posted", 41)
-        with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        assert "\nkvplan_posted_total 41.0\n" in text
-        assert "python_gc" not in text
-        with pytest.raises(MetricsAddressError, match=f"127.0.0.1:{served.port}"):
-            serve(counters, served.port)
-    finally:
-        served.close()
-        served.close()
-    again = serve(counters, served.port)
-    again.close()
-
-
-@pytest.mark.parametrize("port", [-1, 70000])
-def test_a_port_that_is_none(port: int) -> None:
-    pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
-    with pytest.raises(MetricsAddressError):
-        serve(Counters(), port)
-
-
 def test_two_sets_of_counters_in_one_registry_are_refused() -> None:
     client = pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
     registry = client.CollectorRegistry(auto_describe=True)
@@ -235,7 +208,7 @@ def test_two_sets_of_counters_in_one_registry_are_refused() -> None:
 def test_without_prometheus_client_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("prometheus_client", "prometheus_client.core"):
         monkeypatch.setitem(sys.modules, name, None)
-    for call in (register, serve):
+    for call in (register, metrics_page):
         with pytest.raises(MetricsMissingError, match=r"pip install 'kvplan\[metrics\]'"):
             call(Counters())
 
