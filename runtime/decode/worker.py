@@ -86,6 +86,7 @@ class DecodeWorker:
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
+            self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._transfers.admission.in_flight()),
             self.counters.gauge("quarantined_bytes", lambda: self._transfers.quarantined_bytes()),
         ]
@@ -114,7 +115,7 @@ class DecodeWorker:
             push = True
             met = meet(self._caller(pool, key, push, deadline), address)
         peer = self._adopt(pool, met, push)
-        self.counters.observe("handshake_seconds", self._clock() - began)
+        self.counters.observe("handshake_duration_seconds", self._clock() - began)
         return peer
 
     def _caller(self, pool: Pool, key: bytes | None, push: bool, deadline: float) -> Caller:
@@ -327,7 +328,7 @@ class DecodeWorker:
             logs.event(logs.WARNING, "progress failed", decode_worker=self.worker, error=error)
             return
         if stray:
-            self.counters.add("notifications", stray, kind=MessageKind.STRAY)
+            self.counters.add("messages", stray, kind=MessageKind.STRAY)
 
     def _listen(self, engine: PrefillEngine, now: float) -> None:
         for connection in engine.connections.values():

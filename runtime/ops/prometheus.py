@@ -30,7 +30,7 @@ class PrometheusCollector:
         for metric in (*GAUGES, RATIO):
             # What cannot be read now is left out: a 0 would be a lie.
             if found[metric.name] is not None:
-                yield core.GaugeMetricFamily(PREFIX + metric.name, metric.help, value=found[metric.name])
+                yield core.GaugeMetricFamily(*_described(metric), value=found[metric.name], unit=metric.unit)
 
 
 def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
@@ -52,10 +52,9 @@ def metrics_page(counters: Counters) -> Any:
 
 
 def _counter(core: Any, metric: Metric, value: Any) -> Any:
-    name = PREFIX + metric.name
     if not metric.label:
-        return core.CounterMetricFamily(name, metric.help, value=value)
-    family = core.CounterMetricFamily(name, metric.help, labels=[metric.label])
+        return core.CounterMetricFamily(*_described(metric), value=value, unit=metric.unit)
+    family = core.CounterMetricFamily(*_described(metric), labels=[metric.label], unit=metric.unit)
     for label, count in value.items():
         family.add_metric([label], count)
     return family
@@ -63,7 +62,11 @@ def _counter(core: Any, metric: Metric, value: Any) -> Any:
 
 def _histogram(core: Any, metric: Metric, value: Any) -> Any:
     buckets = list(value["buckets"].items())
-    return core.HistogramMetricFamily(PREFIX + metric.name, metric.help, buckets=buckets, sum_value=value["sum"])
+    return core.HistogramMetricFamily(*_described(metric), buckets=buckets, sum_value=value["sum"], unit=metric.unit)
+
+
+def _described(metric: Metric) -> tuple[str, str]:
+    return PREFIX + metric.name, metric.help
 
 
 def _module(name: str) -> Any:

@@ -78,8 +78,9 @@ class PrefillWorker:
             raise
         self.address = self._server.address
         self._gauges = [
-            self.counters.gauge("leases_held", self._leases.held),
+            self.counters.gauge("held_leases", self._leases.held),
             self.counters.gauge("peers", lambda: len(self._inbox.clients)),
+            self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
         wakers = (self._server.fileno(),)
@@ -312,7 +313,7 @@ class PrefillWorker:
     def _report_released(self) -> None:
         """Count the pins that are over, and tell who still claims one: before its name can be held anew."""
         for released in self._leases.just_released():
-            self.counters.add("leases", end=released.why)
+            self.counters.add("ended_leases", end=released.why)
             self._inbox.end(released.request, LeaseError(f"hold of the request is over: {released.why}"))
 
     def _face(self) -> PrefillFace:

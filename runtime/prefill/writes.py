@@ -200,8 +200,8 @@ class RequestWrites:
             self._fail(write, LeaseError(f"its lease ran out while pin {pin} was written"))
             return
         write.on(WriteEvent.WRITTEN)
-        self._counters.add("bytes", executor.moved, direction="write")
-        self._counters.add("posted", executor.requests)
+        self._counters.add("moved_bytes", executor.moved, direction="write")
+        self._counters.add("posts", executor.requests)
         self._counters.add("spans", executor.spans)
         self._send(write.client, Written(name, pin, executor.moved))
 

@@ -45,10 +45,10 @@ def test_metrics_are_served_and_the_port_is_given_back() -> None:
     counters = Counters()
     served = serve(counters)
     try:
-        counters.add("posted", 41)
+        counters.add("posts", 41)
         status, text = get(served, "/metrics")
         assert status == 200
-        assert "\nkvplan_posted_total 41.0\n" in text
+        assert "\nkvplan_posts_total 41.0\n" in text
         assert "python_gc" not in text
         with pytest.raises(MetricsAddressError, match=f"127.0.0.1:{served.port}"):
             serve(counters, served.port)
