@@ -110,7 +110,7 @@ class RequestWrites:
 
     def leave(self, client: DecodeClient, request: str) -> None:
         """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
-        given_up = [write for write in self._of(request) if write.client.claimant == client.claimant]
+        given_up = [write for write in self._of(request) if write.client.claimant.is_worker(client.claimant)]
         if not given_up:
             self._send(client, Stopped(request))
         for write in given_up:
