@@ -210,8 +210,9 @@ class DecodeWorker:
         """
         with self._settled():
             engine = self._engines.named(peer)
+            names = {name for dropped in self._engines.of(engine) for name in dropped.peers}
             self._drop(engine, f"engine {peer!r} was dropped")
-            for name in engine.peers if dead else ():
+            for name in names if dead else ():
                 self._transfers.quarantine.bury(name)
             self._sweep(self._clock())
 
@@ -314,7 +315,7 @@ class DecodeWorker:
             self._transfers.step(transfer, now)
         if self._drain.past_deadline(now):
             self._transfers.stop(None, lambda who: DrainingError(f"{who} did not end before the worker had to drain"))
-        for engine in self._engines.live.values():
+        for engine in self._engines.served():
             if engine.heartbeat_due(now):
                 for connection in engine.connections.values():
                     engine.renew(connection, *self._transfers.claims(engine, connection))
@@ -334,28 +335,33 @@ class DecodeWorker:
         for connection in engine.connections.values():
             for message in connection.control.receive():
                 self._inbox.hear(engine, connection, message, now)
-        error = engine.broken() if self._engines.is_live(engine) else None
+        error = engine.broken() if self._engines.is_served(engine) else None
         if error is not None:
             self._lost(engine, error)
 
     def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:
         """An engine cannot be spoken to any more, or does not know this worker."""
-        if self._engines.is_live(engine):
+        if self._engines.is_served(engine):
             logs.event(logs.WARNING, "peer lost", engine=engine.name, run=engine.card.run, error=error)
             self._drop(engine, str(error))
 
     def _evict(self, now: float) -> None:
-        """Drop the engines that nothing was asked of for a time."""
-        busy = {transfer.engine.name for transfer in self._transfers.running.values()}
+        """Drop the engines that nothing was asked of for a time, or will be, as they have another plan now."""
+        busy = {transfer.engine for transfer in self._transfers.running.values()}
+        for engine in [engine for engine in self._engines.replanned if engine not in busy]:
+            self._drop(engine, "its plan was replaced")
         for engine in list(self._engines.live.values()):
-            if now - engine.used > self._idle and engine.name not in busy:
+            if now - engine.used > self._idle and not busy.intersection(self._engines.of(engine)):
                 logs.event(logs.INFO, "peer evicted", engine=engine.name, run=engine.card.run, idle_s=self._idle)
                 self._drop(engine, "the engine was idle")
 
     def _drop(self, engine: PrefillEngine, why: str) -> None:
         """Forget an engine: its requests fail, what is under way from it is waited for."""
-        self._transfers.stop(engine, lambda who: TransferError(f"{who}: {why}"))
-        self._engines.retire(engine)
+        for dropped in self._engines.of(engine):
+            self._transfers.stop(dropped, lambda who: TransferError(f"{who}: {why}"))
+            self._engines.retire(dropped)
+        if (successor := self._engines.live.get(engine.name)) is not None:
+            self._transfers.quarantine.follow(successor.connections)
 
     def _sweep(self, now: float) -> None:
         """Free what nothing writes any more, and forget who nothing is under way from."""
@@ -364,7 +370,7 @@ class DecodeWorker:
 
     def _leave(self, why: str) -> None:
         """Drop every engine; `why` follows this worker's name in what the transfers that fail say."""
-        for engine in list(self._engines.live.values()):
+        for engine in self._engines.served():
             self._drop(engine, f"decode worker {self.worker} {why}")
         self._transfers.close()
         self._sweep(self._clock())
@@ -380,12 +386,21 @@ class DecodeWorker:
                 met.close()
                 before.used = self._clock()
                 return _peer(before)
+            if before is not None and before.replanned(met, push):
+                return _peer(self._replan(before, met))
             if before is not None:
                 logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
                 self._drop(before, _replaced(before.card, met.engine))
             engine = self._engines.add(met, push, self._clock())
             self._transfers.quarantine.follow(engine.connections)
             return _peer(engine)
+
+    def _replan(self, before: PrefillEngine, met: MetEngine) -> PrefillEngine:
+        """The same engine by another plan: what is asked for from now on moves by it, the rest as it began."""
+        plans = {"plan_before": before.plan.digest, "plan": met.plan.digest}
+        logs.event(logs.INFO, "plan replaced", engine=before.name, run=before.card.run, **plans)
+        self._engines.step_aside(before)
+        return self._engines.add(met, before.push, self._clock())
 
     def _begin(
         self, request: Request, timeout: float, peer: str | None, sample: Sample | None, streamed: bool
