@@ -25,6 +25,7 @@ from kvplan.runtime.control.sockets import (
     end,
     milliseconds,
     received,
+    received_by_key,
     sent,
     socket,
     watch,
@@ -38,14 +39,14 @@ SCHEME = re.compile(r"(tcp|ipc)://\S+")
 
 
 class ControlServer:
-    """Where a prefill worker answers. With keys, only the engines in `keys.peers` get in."""
+    """Where a prefill worker answers. With keys, only the engines that these allow get in, and are heard."""
 
     def __init__(self, bind: str, keys: Keys | Plain) -> None:
         """Listen at `bind`, such as tcp://127.0.0.1:* or tcp://[::]:5555. Raises HandshakeError or KeysError."""
         import zmq
 
         _check(bind, keys)
-        context, self._closed = zmq.Context(), False
+        context, self._closed, self._keys = zmq.Context(), False, keys
         self._outboxes: dict[bytes, Outbox] = {}
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -66,7 +67,10 @@ class ControlServer:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
         for identity in list(self._outboxes):
             self._flush(identity)
-        return [(frames[0], self._open(frames)) for frames in ([] if self._closed else received(self._socket, most))]
+        if self._closed or not (messages := received_by_key(self._socket, most)):
+            return []
+        allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in messages}
+        return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in messages]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
         """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
@@ -110,6 +114,12 @@ class ControlServer:
         outbox.flush()
         if not len(outbox):
             del self._outboxes[identity]
+
+    def _bar(self, identity: bytes) -> Bye:
+        """Tell one whose key was taken back since it connected; its words count as a goodbye."""
+        text = "its key was taken back"
+        sent(self._socket, [identity], seal(Refusal(KeysError.code, text, False, b"")))
+        return Bye()
 
     def _open(self, frames: list[bytes]) -> Any:
         """The struct of a message, or why there is none. Another release is told."""
