@@ -7,13 +7,13 @@ Neither ever blocks, except to wait as long as it is told: what a line does not 
 from __future__ import annotations
 
 import os
-import re
 import weakref
 from typing import Any
 
 import msgspec
 
 from kvplan.plan.errors import KvplanError
+from kvplan.runtime.control.addresses import check_address
 from kvplan.runtime.control.card import Refusal, seal, unseal
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
@@ -35,7 +35,6 @@ from kvplan.runtime.ops import logs
 
 MOST = 256
 FAILURES = 4
-SCHEME = re.compile(r"(tcp|ipc)://\S+")
 
 
 class ControlServer:
@@ -249,8 +248,7 @@ class ControlClient:
 def _check(address: str, keys: Keys | Plain) -> None:
     if not isinstance(keys, Keys | Plain):
         raise KeysError(f"keys are Keys, or Plain() where anybody may connect, not a {type(keys).__name__}")
-    if not isinstance(address, str) or not SCHEME.fullmatch(address):
-        raise HandshakeError(f"{address!r} is no address: give the one that the worker prints, tcp://HOST:PORT")
+    check_address(address)
 
 
 def _opened(frames: list[bytes], kind: Any) -> Any:

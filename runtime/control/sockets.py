@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kvplan.runtime.control.addresses import is_ipv6
 from kvplan.runtime.control.keys import Keys, Plain, text
 from kvplan.runtime.control.outbox import LineState
 from kvplan.runtime.errors import HandshakeError
@@ -48,7 +49,7 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
         zmq.MAXMSGSIZE: FRAME + OVERHEAD,
         zmq.SNDHWM: QUEUE,
         zmq.RCVHWM: QUEUE,
-        zmq.IPV6: int("[" in address),
+        zmq.IPV6: int(is_ipv6(address)),
         zmq.HANDSHAKE_IVL: HANDSHAKE,
         zmq.HEARTBEAT_IVL: PING,
         zmq.HEARTBEAT_TIMEOUT: SILENCE,

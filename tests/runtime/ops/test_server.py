@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from tests.runtime.control.test_channel import ipv6
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import PREFILL, World, memory, world
 
@@ -74,6 +75,7 @@ def test_other_paths(served: OpsServer) -> None:
         assert (status, "/readyz" in text) == (404, True)
 
 
+@pytest.mark.skipif(not ipv6(), reason="this machine has no IPv6")
 def test_over_ipv6() -> None:
     served = serve(host="::1")
     assert get(served, "/healthz", "[::1]") == (200, "ok\n")
