@@ -16,6 +16,7 @@ from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
 from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.decode import spans
 from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
 from kvplan.runtime.decode.transfer import Transfer
@@ -29,7 +30,7 @@ from kvplan.runtime.errors import (
     TransportError,
 )
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops import logs
+from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
@@ -405,7 +406,7 @@ class DecodeWorker:
     def _begin(
         self, request: Request, timeout: float, peer: str | None, sample: Sample | None, streamed: bool
     ) -> Transfer:
-        now = self._clock()
+        now, began = self._clock(), tracing.start()
         transfer = Transfer(request, now, now, self, streamed, sample)
         with self._settled():
             try:
@@ -417,6 +418,7 @@ class DecodeWorker:
                 self._transfers.begin(transfer, self._engines.named(peer))
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)
+        spans.follow(transfer, self.worker, began)
         return transfer
 
     def _card(self, plan: Plan) -> WorkerCard:

@@ -14,11 +14,12 @@ from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, TransportError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops import logs
+from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
 from kvplan.runtime.polling import PollingThread, rest
@@ -65,6 +66,7 @@ class PrefillWorker:
         self.generation, self._side, self._admission = 0, pool.side, admission
         self._transport, self._clock, self._lease = transport, clock, lease
         self._leases = Leases(lease, self.limits.requests)
+        self._spans = RequestSpans("kvplan hold", {"worker": worker})
         self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._addresses = tuple[str, ...]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
@@ -203,6 +205,7 @@ class PrefillWorker:
             self._check_closed()
             waiting = [] if self._asleep else self._inbox.waiting()
         completed = ask_events(waiting)
+        self._spans.tell()
         with self._lock:
             self._check_closed()
             now, face = self._clock(), self._face()
@@ -249,6 +252,8 @@ class PrefillWorker:
             self._inbox.close()
             self._server.close()
             self._transport.close()
+            self._spans.end_all("closed")
+        self._spans.tell()
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: nobody is met."""
@@ -289,17 +294,20 @@ class PrefillWorker:
     ) -> None:
         check_id(request)
         check_event(request, after)
+        began = tracing.start()
         with self._lock:
             self._check_open()
             self._drain.check()
             if self._unread:
                 self._leases.pass_by(request, self._clock())
+                self._spans.begin(request, began)
                 return
             named, again = self._named(tables), self._leases.remembers(request)
             if again and tokens is None and named is None:
                 text = f"request {request} was held before, and decode may still name its old blocks"
                 raise HandleError(f"{text}: give its tables, or another name")
             pin = self._leases.pin(request, self._clock())
+            self._spans.begin(request, began)
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
 
     def _give_up(self, request: str, now: float) -> None:
@@ -314,6 +322,7 @@ class PrefillWorker:
         """Count the pins that are over, and tell who still claims one: before its name can be held anew."""
         for released in self._leases.just_released():
             self.counters.add("ended_leases", end=released.why)
+            self._spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
             self._inbox.end(released.request, LeaseError(f"hold of the request is over: {released.why}"))
 
     def _face(self) -> PrefillFace:
