@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.runtime.decode.test_worker import freed, submitted, until
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import World, world
@@ -130,6 +131,19 @@ def test_what_decode_has_under_way_at_the_deadline_fails(pair: World, clock: Clo
     assert ended == [waiting]
     rounds(pair, 20)
     target.poll()
+    assert target.drained()
+
+
+def test_decode_has_not_drained_while_blocks_are_in_quarantine(pair: World) -> None:
+    target = pair.decode[0]
+    pair.hub.frozen |= {target._transport.name, pair.prefill[0]._transport.name}
+    failed = submitted(pair, ask(pair, (0, 12)))
+    target.drain(0)
+    until(lambda: failed.poll() and pair.prefill[0].poll() is not None)
+    assert target.quarantined()
+    assert not target.drained()
+    pair.hub.frozen.clear()
+    until(lambda: freed(target))
     assert target.drained()
 
 
