@@ -128,7 +128,7 @@ class MetricsMissingError(KvplanError):
 
 
 class MetricsAddressError(KvplanError):
-    """The address for metrics is taken, or is none of this machine."""
+    """The address for metrics and health is taken, or is none of this machine."""
 
     code = "R036"
 
@@ -185,6 +185,12 @@ class PhaseError(RequestError):
     """Something happened to a transfer, a pin or a write that has no place in its phase: a fault of kvplan's own."""
 
     code = "R050"
+
+
+class DrainingError(RequestError):
+    """The worker drains before it is stopped: it takes nothing new, and has ended what lasted beyond the deadline."""
+
+    code = "R051"
 
 
 BY_CODE = {

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from kvplan.runtime.ops import logs
 
 SHORTEST, LONGEST = 20e-6, 1e-3
+# Seconds after which a round that has not ended is taken for one that never will.
+STUCK = 30.0
 
 
 def rest(wakers: Iterable[int], seconds: float) -> None:
@@ -49,6 +51,7 @@ class PollingThread:
 
     def __init__(self, poll: Callable[[], bool], name: str, rest: Callable[[float], None] = time.sleep) -> None:
         self._poll, self._rest, self._stop = poll, rest, threading.Event()
+        self._round_began = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         # At exit ZeroMQ closes the sockets of whoever did not: that is no failure to report.
         atexit.register(self._stop.set)
@@ -58,6 +61,15 @@ class PollingThread:
     def dead(self) -> bool:
         """Whether it has ended, and nobody told it to: nothing polls any more."""
         return not self._thread.is_alive() and not self._stop.is_set()
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, in words that follow a worker's name; empty where nothing is."""
+        if self.dead:
+            return "is polled by a thread that has ended"
+        seconds = time.monotonic() - self._round_began
+        stuck = seconds > STUCK and self._thread.is_alive()
+        return f"is polled by a thread that has been stuck for {seconds:.0f} s" if stuck else ""
 
     def stop(self) -> None:
         """End it, and wait until it has; from within it, only tell it to."""
@@ -76,6 +88,7 @@ class PollingThread:
 
         Nor does what ends programs, SystemExit or a CancelledError of somebody's callback: this is not their thread.
         """
+        self._round_began = time.monotonic()
         try:
             pause = SHORTEST if self._poll() else min(2 * pause, LONGEST)
             self._rest(pause)

@@ -7,13 +7,13 @@ Neither ever blocks, except to wait as long as it is told: what a line does not 
 from __future__ import annotations
 
 import os
-import re
 import weakref
 from typing import Any
 
 import msgspec
 
 from kvplan.plan.errors import KvplanError
+from kvplan.runtime.control.addresses import check_address
 from kvplan.runtime.control.card import Refusal, seal, unseal
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
@@ -25,6 +25,7 @@ from kvplan.runtime.control.sockets import (
     end,
     milliseconds,
     received,
+    received_by_key,
     sent,
     socket,
     watch,
@@ -34,18 +35,17 @@ from kvplan.runtime.ops import logs
 
 MOST = 256
 FAILURES = 4
-SCHEME = re.compile(r"(tcp|ipc)://\S+")
 
 
 class ControlServer:
-    """Where a prefill worker answers. With keys, only the engines in `keys.peers` get in."""
+    """Where a prefill worker answers. With keys, only the engines that these allow get in, and are heard."""
 
     def __init__(self, bind: str, keys: Keys | Plain) -> None:
         """Listen at `bind`, such as tcp://127.0.0.1:* or tcp://[::]:5555. Raises HandshakeError or KeysError."""
         import zmq
 
         _check(bind, keys)
-        context, self._closed = zmq.Context(), False
+        context, self._closed, self._keys = zmq.Context(), False, keys
         self._outboxes: dict[bytes, Outbox] = {}
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -66,7 +66,10 @@ class ControlServer:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
         for identity in list(self._outboxes):
             self._flush(identity)
-        return [(frames[0], self._open(frames)) for frames in ([] if self._closed else received(self._socket, most))]
+        if self._closed or not (messages := received_by_key(self._socket, most)):
+            return []
+        allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in messages}
+        return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in messages]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
         """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
@@ -110,6 +113,12 @@ class ControlServer:
         outbox.flush()
         if not len(outbox):
             del self._outboxes[identity]
+
+    def _bar(self, identity: bytes) -> Bye:
+        """Tell one whose key was taken back since it connected; its words count as a goodbye."""
+        text = "its key was taken back"
+        sent(self._socket, [identity], seal(Refusal(KeysError.code, text, False, b"")))
+        return Bye()
 
     def _open(self, frames: list[bytes]) -> Any:
         """The struct of a message, or why there is none. Another release is told."""
@@ -239,8 +248,7 @@ class ControlClient:
 def _check(address: str, keys: Keys | Plain) -> None:
     if not isinstance(keys, Keys | Plain):
         raise KeysError(f"keys are Keys, or Plain() where anybody may connect, not a {type(keys).__name__}")
-    if not isinstance(address, str) or not SCHEME.fullmatch(address):
-        raise HandshakeError(f"{address!r} is no address: give the one that the worker prints, tcp://HOST:PORT")
+    check_address(address)
 
 
 def _opened(frames: list[bytes], kind: Any) -> Any:

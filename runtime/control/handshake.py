@@ -15,6 +15,7 @@ import msgspec
 from kvplan.plan.errors import DigestError, KvplanError, PlanPendingError
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.clock import now
+from kvplan.runtime.control.addresses import is_everywhere
 from kvplan.runtime.control.card import NONCE, PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake_checks import check_card, check_like, contacts
@@ -28,7 +29,6 @@ T = TypeVar("T", EngineCard, WorkerCard)
 PAUSE = 0.02
 # Waits are cut into slices, so that a clock that is not the machine's is looked at, too.
 SLICE = 0.1
-EVERYWHERE = ("//*:", "//0.0.0.0:", "//[::]:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _check_plan(plan: Plan, engine: EngineCard, caller: Caller) -> None:
 def _reachable(engine: EngineCard, worker: int, asked: str) -> str:
     """The announced address of a worker. Raises HandshakeError where it leads nowhere, or by another transport."""
     address = engine.addresses[worker]
-    if address.partition("://")[0] != asked.partition("://")[0] or any(part in address for part in EVERYWHERE):
+    if address.partition("://")[0] != asked.partition("://")[0] or is_everywhere(address):
         raise HandshakeError(f"worker {worker} is announced at {address!r}: announce where decode workers reach it")
     return address
 

@@ -8,12 +8,14 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvplan.runtime.control.key_files import SUFFIX as PUBLIC
+from kvplan.runtime.control.key_files import PeerFiles
 from kvplan.runtime.errors import KeysError
 
 LENGTH = 40
 LARGEST = 1 << 16
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-PUBLIC, SECRET = ".key", ".key_secret"
+SECRET = ".key_secret"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,14 @@ class Plain:
 class Keys:
     """One engine's key pair and the public keys of the engines it deals with, all in Z85, 40 bytes each.
 
-    Raises KeysError where one is no key, or `public` does not belong to `secret`.
+    Those of `files` are read again when these change; `peers` are then those that were there at first. Raises KeysError
+    where one is no key, or `public` does not belong to `secret`.
     """
 
     public: bytes
     secret: bytes = field(repr=False)
     peers: frozenset[bytes] = frozenset()
+    files: PeerFiles | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         import zmq
@@ -46,22 +50,26 @@ class Keys:
         if public != self.public:
             raise KeysError(f"the secret key is that of {text(public)}, not of {text(self.public)}: make both again")
 
+    def allowed(self) -> frozenset[bytes]:
+        """The public keys of the engines that may connect now."""
+        return self.peers if self.files is None else self.files.keys()
+
     @classmethod
     def load(cls, own: str | Path, *peers: str | Path) -> Keys:
         """Keys from certificate files.
 
         `own` is a secret certificate (NAME.key_secret), or a folder with one. `peers` are public certificates, or
         folders of which every NAME.key counts; left out, they are those beside `own`. One's own key is a peer's only
-        where its file is named. Raises KeysError.
+        where its file is named. Peers' files may come, change and go at any time: see `allowed`. Raises KeysError.
         """
         path = _secret_file(Path(own))
         public, secret = _read(path)
         if not secret:
             raise KeysError(f"{path} is a public certificate: give the secret one, {path.stem}{SECRET}")
-        found = {key for peer in peers or (path.parent,) for key in _public(Path(peer), public)}
-        if not found:
+        files = PeerFiles(tuple(map(Path, peers)) or (path.parent,), public, _peer)
+        if not files.keys():
             raise KeysError(f"no public key of a peer beside {path}: put the peers' NAME{PUBLIC} there, or name them")
-        return cls(public, secret, frozenset(found))
+        return cls(public, secret, files.keys(), files)
 
     @staticmethod
     def make(folder: str | Path, name: str) -> tuple[Path, Path]:
@@ -103,9 +111,10 @@ def text(key: object) -> str:
 
 def server(keys: Keys, given: bytes | None) -> bytes:
     """The public key that a server must have: the one given, or the only one of a peer. Raises KeysError."""
-    if given is None and len(keys.peers) != 1:
-        raise KeysError(f"{len(keys.peers)} peers are known: give the public key of the one at this address")
-    found = next(iter(keys.peers)) if given is None else given
+    peers = keys.allowed()
+    if given is None and len(peers) != 1:
+        raise KeysError(f"{len(peers)} peers are known: give the public key of the one at this address")
+    found = next(iter(peers)) if given is None else given
     check(found, "server's public key")
     return found
 
@@ -117,12 +126,6 @@ def _secret_file(own: Path) -> Path:
     if len(found) != 1:
         raise KeysError(f"{own} has {len(found)} secret certificates (NAME{SECRET}): give one of them")
     return found[0]
-
-
-def _public(path: Path, own: bytes) -> set[bytes]:
-    if path.is_dir():
-        return {_peer(file) for file in sorted(path.glob(f"*{PUBLIC}"))} - {own}
-    return {_peer(path)}
 
 
 def _peer(path: Path) -> bytes:

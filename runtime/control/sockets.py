@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kvplan.runtime.control.addresses import is_ipv6
 from kvplan.runtime.control.keys import Keys, Plain, text
 from kvplan.runtime.control.outbox import LineState
 from kvplan.runtime.errors import HandshakeError
@@ -47,7 +49,7 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
         zmq.MAXMSGSIZE: FRAME + OVERHEAD,
         zmq.SNDHWM: QUEUE,
         zmq.RCVHWM: QUEUE,
-        zmq.IPV6: int("[" in address),
+        zmq.IPV6: int(is_ipv6(address)),
         zmq.HANDSHAKE_IVL: HANDSHAKE,
         zmq.HEARTBEAT_IVL: PING,
         zmq.HEARTBEAT_TIMEOUT: SILENCE,
@@ -85,7 +87,7 @@ def watch(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
 
 
 def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], keys: Keys | Plain) -> Any:
-    """Let only `keys.peers` into a server's socket. What comes back is to be stopped."""
+    """Let only those whom `keys` allow into a server's socket. What comes back is to be stopped."""
     import zmq
     from zmq.auth.thread import ThreadAuthenticator
 
@@ -93,7 +95,7 @@ def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], ke
         return None
     guard = ThreadAuthenticator(context)
     guard.start()
-    guard.configure_curve_callback(DOMAIN, _Peers(keys.peers))
+    guard.configure_curve_callback(DOMAIN, _Peers(keys.allowed))
     socket.curve_server, socket.curve_publickey, socket.curve_secretkey = True, keys.public, keys.secret
     socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
     # Otherwise a guard that is gone lets everybody in.
@@ -112,11 +114,11 @@ def end(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], guar
 class _Peers:
     """Asked by the authenticator for every key that knocks; a refused one is logged once."""
 
-    def __init__(self, peers: frozenset[bytes]) -> None:
-        self._peers, self._refused = peers, set[bytes]()
+    def __init__(self, allowed: Callable[[], frozenset[bytes]]) -> None:
+        self._allowed, self._refused = allowed, set[bytes]()
 
     def callback(self, domain: str, key: bytes) -> bool:
-        if key in self._peers:
+        if key in self._allowed():
             return True
         if key not in self._refused and len(self._refused) < REFUSED:
             self._refused.add(key)
@@ -126,17 +128,36 @@ class _Peers:
 
 def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
     """What came, at most so many messages, and no more once they have ENOUGH bytes: others are heard in between."""
+    return [[frame.bytes for frame in frames] for frames in _received(socket, most)]
+
+
+def received_by_key(socket: zmq.Socket[bytes], most: int) -> list[tuple[bytes, list[bytes]]]:
+    """`received`, each message behind the public key of the engine that sent it, which is empty without keys."""
+    return [(_key(frames[0]), [frame.bytes for frame in frames]) for frames in _received(socket, most)]
+
+
+def _received(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame]]:
     import zmq
 
-    messages: list[list[bytes]] = []
+    messages: list[list[zmq.Frame]] = []
     size = 0
     while len(messages) < most and size < ENOUGH:
         try:
-            messages.append(socket.recv_multipart(zmq.NOBLOCK))
+            messages.append(socket.recv_multipart(zmq.NOBLOCK, copy=False))
         except zmq.Again:
             break
         size += sum(map(len, messages[-1]))
     return messages
+
+
+def _key(frame: zmq.Frame) -> bytes:
+    """The key that ZeroMQ's authenticator wrote down for the connection of a frame."""
+    import zmq
+
+    try:
+        return str(frame.get("User-Id")).encode()
+    except zmq.ZMQError:
+        return b""
 
 
 def sent(socket: zmq.Socket[bytes], to: list[bytes], message: bytes) -> LineState:

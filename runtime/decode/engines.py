@@ -118,6 +118,13 @@ class PrefillEngine:
             "regions": sum(len(connection.prefill.regions) for connection in connections),
         }
 
+    def replanned(self, met: MetEngine, push: bool) -> bool:
+        """Whether `met` is what is connected, by another plan for the pair."""
+        known = {worker: bare(connection.card, plan="") for worker, connection in self.connections.items()}
+        shown = [bare(card, plan="") for card, _ in met.workers]
+        alike = all(known.get(card.worker, card) == card for card in shown) and met.engine.run == self.card.run
+        return alike and self.broken() is None and push == self.push and met.plan.digest != self.plan.digest
+
     def same(self, met: MetEngine, push: bool) -> bool:
         """Whether `met` is what is connected already: the same run, registration, plan and direction."""
         known = [bare(connection.card) for connection in self.connections.values()]
@@ -178,23 +185,36 @@ class PrefillEngine:
 
 
 class PrefillEngines:
-    """Engines by name, `live`; and those `retired`, which are dropped and something may still be under way from."""
+    """Engines by name, `live`; those `replanned`, whose requests end by the plan before; and those `retired`.
+
+    Retired engines are dropped, and something may still be under way from them.
+    """
 
     def __init__(self, pool: Pool, transport: Transport) -> None:
         self.live: dict[str, PrefillEngine] = {}
+        self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
         self._pool, self._transport = pool, transport
         self._peers: set[str] = set()
 
     def __iter__(self) -> Iterator[PrefillEngine]:
-        return iter([*self.live.values(), *self.retired])
+        return iter([*self.served(), *self.retired])
 
-    def is_live(self, engine: PrefillEngine) -> bool:
-        return self.live.get(engine.name) is engine
+    def served(self) -> list[PrefillEngine]:
+        """The engines that requests may be under way from."""
+        return [*self.live.values(), *self.replanned]
+
+    def of(self, engine: PrefillEngine) -> list[PrefillEngine]:
+        """An engine, and where it is live those of its name that another plan replaced."""
+        named = [other for other in self.replanned if other.name == engine.name]
+        return [engine, *named] if self.live.get(engine.name) is engine else [engine]
+
+    def is_served(self, engine: PrefillEngine) -> bool:
+        return any(engine is other for other in self.served())
 
     def controls(self) -> list[ControlClient]:
-        """How the workers of live engines are spoken to."""
-        return [connection.control for engine in self.live.values() for connection in engine.connections.values()]
+        """How the workers of engines that are served are spoken to."""
+        return [connection.control for engine in self.served() for connection in engine.connections.values()]
 
     def add(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
         """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
@@ -223,10 +243,15 @@ class PrefillEngines:
         text = "no prefill engine is" if name is None else f"engine {name!r} is not"
         raise HandshakeError(f"{text} connected (there are: {', '.join(sorted(self.live)) or 'none'}): call connect")
 
+    def step_aside(self, engine: PrefillEngine) -> None:
+        """Another plan takes the place of this live engine's, whose requests go on."""
+        self.replanned.append(self.live.pop(engine.name))
+
     def retire(self, engine: PrefillEngine) -> None:
         """Forget an engine as far as that can be: its lists are given back, what is under way from it is waited for."""
-        if self.is_live(engine):
+        if self.live.get(engine.name) is engine:
             del self.live[engine.name]
+        self.replanned = [other for other in self.replanned if other is not engine]
         engine.release()
         self.retired.append(engine)
 
@@ -249,6 +274,6 @@ class PrefillEngines:
             logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
 
 
-def bare(card: WorkerCard) -> WorkerCard:
-    """A card without what is new each time that it is shown."""
-    return msgspec.structs.replace(card, nonce=b"")
+def bare(card: WorkerCard, **change: str) -> WorkerCard:
+    """A card without what is new each time that it is shown, and with this changed."""
+    return msgspec.structs.replace(card, nonce=b"", **change)

@@ -65,7 +65,7 @@ class DecodeInbox:
             self._lost(engine, StalePeerError(f"{text}: connect again"))
 
     def _count(self, kind: MessageKind) -> None:
-        self._counters.add("notifications", kind=kind)
+        self._counters.add("messages", kind=kind)
 
     def _answers(self, engine: PrefillEngine, connection: PrefillConnection, message: wire.ClaimAnswers) -> None:
         for answer in message.answers:

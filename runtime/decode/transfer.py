@@ -6,8 +6,6 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Ints
@@ -24,22 +22,9 @@ if TYPE_CHECKING:
     from kvplan.runtime.transfer.executor import Slice, TransferExecutor
 
 SHORTEST, LONGEST = 20e-6, 1e-3
-LONGEST_TIMEOUT = 1e9
 NOTHING = Demand({}, {})
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]
-
-
-def seconds(timeout: object, error: type[KvplanError]) -> float:
-    """A timeout as a number that can be added to the time. Raises `error`."""
-    if (
-        not isinstance(timeout, float | int | np.integer | np.floating)
-        or isinstance(timeout, bool)
-        or not 0 <= timeout < LONGEST_TIMEOUT
-    ):
-        text = f"a timeout is a number of seconds from 0 to below {LONGEST_TIMEOUT:.0f}"
-        raise error(f"{text}, not {ascii(timeout)[:80]}")
-    return float(timeout)
 
 
 @dataclass(slots=True, eq=False)

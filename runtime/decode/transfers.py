@@ -182,9 +182,9 @@ class TransferTable:
         self._counters.add("failures", reason=error.code)
         self._end(transfer, outcome(error).state)
 
-    def stop(self, engine: PrefillEngine, reason: Callable[[str], RequestError]) -> None:
-        """Fail all transfers from an engine. `reason` makes the error for a request's name."""
-        for transfer in [transfer for transfer in self.running.values() if transfer.engine is engine]:
+    def stop(self, engine: PrefillEngine | None, reason: Callable[[str], RequestError]) -> None:
+        """Fail all transfers from an engine, with None from any. `reason` makes the error for a request's name."""
+        for transfer in [transfer for transfer in self.running.values() if engine in (None, transfer.engine)]:
             self.fail(transfer, reason(f"request {transfer.request.id}"))
 
     def settled(self) -> list[Transfer]:
@@ -274,7 +274,7 @@ class TransferTable:
         executor.step()
         if executor.done and not transfer.ended:
             part.on(Event.ARRIVED)
-            self._counters.add("posted", executor.requests)
+            self._counters.add("posts", executor.requests)
             self._counters.add("spans", executor.spans)
 
     def _tell(self, transfer: Transfer) -> None:
@@ -312,8 +312,8 @@ class TransferTable:
     def _finish(self, transfer: Transfer, now: float) -> None:
         self.ledger.free(transfer.written)
         moved = sum(part.executor.moved for part in transfer.parts if part.executor is not None)
-        self._counters.add("bytes", moved, direction="read")
-        self._counters.observe("transfer_seconds", now - transfer.began)
+        self._counters.add("moved_bytes", moved, direction="read")
+        self._counters.observe("transfer_duration_seconds", now - transfer.began)
         self._end(transfer, TransferState.DONE)
 
     def _end(self, transfer: Transfer, state: TransferState) -> None:

@@ -11,17 +11,28 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
+from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
 from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.decode import spans
 from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
-from kvplan.runtime.decode.transfer import Transfer, seconds
+from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable, call_back
-from kvplan.runtime.errors import HandleError, HandshakeError, RegisterError, TransferError, TransportError
+from kvplan.runtime.errors import (
+    DrainingError,
+    HandleError,
+    HandshakeError,
+    RegisterError,
+    TransferError,
+    TransportError,
+)
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops import logs
+from kvplan.runtime.ops import logs, tracing
+from kvplan.runtime.ops.drain import Drain
+from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
@@ -76,6 +87,7 @@ class DecodeWorker:
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
+            self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._transfers.admission.in_flight()),
             self.counters.gauge("quarantined_bytes", lambda: self._transfers.quarantined_bytes()),
         ]
@@ -87,14 +99,15 @@ class DecodeWorker:
         side reads, with `push` the prefill side writes; `auto` pulls where every worker's memory is read without its
         help, and pushes otherwise, over TCP: there a reader's death would end the process it reads. An engine that was
         met before and has not changed stays as it is; a restarted one replaces its predecessor. Raises HandshakeError,
-        CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError or TransportError; then nothing
-        new is connected.
+        CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError, DrainingError or TransportError;
+        then nothing new is connected.
         """
         if mode not in MODES:
             raise HandshakeError(f"mode {mode!r} is unknown: use auto, pull or push")
         began = self._clock()
         deadline = began + seconds(timeout, HandshakeError)
         self._check_open()
+        self._drain.check()
         pool, push = self._pool, mode == "push"
         met = meet(self._caller(pool, key, push, deadline), address)
         if mode == "auto" and (helping := self._helping(met)):
@@ -103,7 +116,7 @@ class DecodeWorker:
             push = True
             met = meet(self._caller(pool, key, push, deadline), address)
         peer = self._adopt(pool, met, push)
-        self.counters.observe("handshake_seconds", self._clock() - began)
+        self.counters.observe("handshake_duration_seconds", self._clock() - began)
         return peer
 
     def _caller(self, pool: Pool, key: bytes | None, push: bool, deadline: float) -> Caller:
@@ -198,8 +211,9 @@ class DecodeWorker:
         """
         with self._settled():
             engine = self._engines.named(peer)
+            names = {name for dropped in self._engines.of(engine) for name in dropped.peers}
             self._drop(engine, f"engine {peer!r} was dropped")
-            for name in engine.peers if dead else ():
+            for name in names if dead else ():
                 self._transfers.quarantine.bury(name)
             self._sweep(self._clock())
 
@@ -212,6 +226,30 @@ class DecodeWorker:
         """Decode block ids that may still be written, by arena."""
         with self._lock:
             return self._transfers.ledger.quarantined()
+
+    def drain(self, timeout: float) -> None:
+        """Take nothing new: requests end with DrainingError, connecting raises it. `drained` says when nothing is left.
+
+        What is still under way after `timeout` seconds fails. Once more moves the deadline; `resume` ends it.
+        """
+        with self._lock:
+            self._check_open()
+            self._drain.begin(timeout, self._clock())
+
+    def drained(self) -> bool:
+        """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
+        with self._lock:
+            return self._drain.begun and not self._transfers.in_use
+
+    def unhealthy(self) -> tuple[str, ...]:
+        """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
+        fault = self._thread.fault if self._thread else ""
+        return reasons(f"decode worker {self.worker}", {"is closed": self._closed, fault: fault != ""})
+
+    def unready(self) -> tuple[str, ...]:
+        """Why no requests should come here for now, empty where they may. Never waits."""
+        states = {"is suspended": self._asleep, "drains": self._drain.begun}
+        return self.unhealthy() + reasons(f"decode worker {self.worker}", states)
 
     def start(self) -> None:
         """Poll from a thread of its own until `close`. Raises HandleError where it runs already, or is closed."""
@@ -265,7 +303,7 @@ class DecodeWorker:
         self._pool, self._engines = pool, PrefillEngines(pool, self._transport)
         self._transfers = TransferTable(pool, self._transport, self.limits, self.counters)
         self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
-        self._asleep = False
+        self._asleep, self._drain = False, Drain(f"decode worker {self.worker}")
 
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
@@ -276,7 +314,9 @@ class DecodeWorker:
             slice_.executor.admitted(slice_)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
-        for engine in self._engines.live.values():
+        if self._drain.past_deadline(now):
+            self._transfers.stop(None, lambda who: DrainingError(f"{who} did not end before the worker had to drain"))
+        for engine in self._engines.served():
             if engine.heartbeat_due(now):
                 for connection in engine.connections.values():
                     engine.renew(connection, *self._transfers.claims(engine, connection))
@@ -290,34 +330,39 @@ class DecodeWorker:
             logs.event(logs.WARNING, "progress failed", decode_worker=self.worker, error=error)
             return
         if stray:
-            self.counters.add("notifications", stray, kind=MessageKind.STRAY)
+            self.counters.add("messages", stray, kind=MessageKind.STRAY)
 
     def _listen(self, engine: PrefillEngine, now: float) -> None:
         for connection in engine.connections.values():
             for message in connection.control.receive():
                 self._inbox.hear(engine, connection, message, now)
-        error = engine.broken() if self._engines.is_live(engine) else None
+        error = engine.broken() if self._engines.is_served(engine) else None
         if error is not None:
             self._lost(engine, error)
 
     def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:
         """An engine cannot be spoken to any more, or does not know this worker."""
-        if self._engines.is_live(engine):
+        if self._engines.is_served(engine):
             logs.event(logs.WARNING, "peer lost", engine=engine.name, run=engine.card.run, error=error)
             self._drop(engine, str(error))
 
     def _evict(self, now: float) -> None:
-        """Drop the engines that nothing was asked of for a time."""
-        busy = {transfer.engine.name for transfer in self._transfers.running.values()}
+        """Drop the engines that nothing was asked of for a time, or will be, as they have another plan now."""
+        busy = {transfer.engine for transfer in self._transfers.running.values()}
+        for engine in [engine for engine in self._engines.replanned if engine not in busy]:
+            self._drop(engine, "its plan was replaced")
         for engine in list(self._engines.live.values()):
-            if now - engine.used > self._idle and engine.name not in busy:
+            if now - engine.used > self._idle and not busy.intersection(self._engines.of(engine)):
                 logs.event(logs.INFO, "peer evicted", engine=engine.name, run=engine.card.run, idle_s=self._idle)
                 self._drop(engine, "the engine was idle")
 
     def _drop(self, engine: PrefillEngine, why: str) -> None:
         """Forget an engine: its requests fail, what is under way from it is waited for."""
-        self._transfers.stop(engine, lambda who: TransferError(f"{who}: {why}"))
-        self._engines.retire(engine)
+        for dropped in self._engines.of(engine):
+            self._transfers.stop(dropped, lambda who: TransferError(f"{who}: {why}"))
+            self._engines.retire(dropped)
+        if (successor := self._engines.live.get(engine.name)) is not None:
+            self._transfers.quarantine.follow(successor.connections)
 
     def _sweep(self, now: float) -> None:
         """Free what nothing writes any more, and forget who nothing is under way from."""
@@ -326,7 +371,7 @@ class DecodeWorker:
 
     def _leave(self, why: str) -> None:
         """Drop every engine; `why` follows this worker's name in what the transfers that fail say."""
-        for engine in list(self._engines.live.values()):
+        for engine in self._engines.served():
             self._drop(engine, f"decode worker {self.worker} {why}")
         self._transfers.close()
         self._sweep(self._clock())
@@ -342,6 +387,8 @@ class DecodeWorker:
                 met.close()
                 before.used = self._clock()
                 return _peer(before)
+            if before is not None and before.replanned(met, push):
+                return _peer(self._replan(before, met))
             if before is not None:
                 logs.event(logs.INFO, "peer replaced", **_succession(before.card, met.engine))
                 self._drop(before, _replaced(before.card, met.engine))
@@ -349,20 +396,29 @@ class DecodeWorker:
             self._transfers.quarantine.follow(engine.connections)
             return _peer(engine)
 
+    def _replan(self, before: PrefillEngine, met: MetEngine) -> PrefillEngine:
+        """The same engine by another plan: what is asked for from now on moves by it, the rest as it began."""
+        plans = {"plan_before": before.plan.digest, "plan": met.plan.digest}
+        logs.event(logs.INFO, "plan replaced", engine=before.name, run=before.card.run, **plans)
+        self._engines.step_aside(before)
+        return self._engines.add(met, before.push, self._clock())
+
     def _begin(
         self, request: Request, timeout: float, peer: str | None, sample: Sample | None, streamed: bool
     ) -> Transfer:
-        now = self._clock()
+        now, began = self._clock(), tracing.start()
         transfer = Transfer(request, now, now, self, streamed, sample)
         with self._settled():
             try:
                 self._check_open()
+                self._drain.check()
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
                 self._transfers.begin(transfer, self._engines.named(peer))
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)
+        spans.follow(transfer, self.worker, began)
         return transfer
 
     def _card(self, plan: Plan) -> WorkerCard:

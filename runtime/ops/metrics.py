@@ -17,6 +17,7 @@ from kvplan.runtime.machine import TextEnum
 
 OTHER = "other"
 LONGEST = 1e9
+UNITS = ("bytes", "seconds")
 # Seconds, from 100 µs to 100 s, three to a decade.
 BUCKETS = (*(float(f"{step}e{power}") for power in range(-4, 2) for step in (1, 2.5, 5)), 100.0)
 
@@ -56,32 +57,40 @@ Value = Number | None | dict[str, int] | dict[str, Number | dict[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A name, its help with the unit, and the one label it may have with all values of it."""
+    """A name by Prometheus' conventions, its help, and the one label it may have with all values of it.
+
+    What has a unit, a base unit, ends in it. `kvplan_` before it and a counter's `_total` are the exporter's.
+    """
 
     name: str
     help: str
     label: str = ""
     values: tuple[str, ...] = ()
 
+    @property
+    def unit(self) -> str:
+        return next((unit for unit in UNITS if self.name.endswith(f"_{unit}")), "")
+
 
 COUNTERS = (
     Metric("requests", "Requests that ended, by outcome.", "outcome", ("cancelled", "done", "expired", "failed")),
-    Metric("bytes", "Bytes moved by what this process posted, in bytes.", "direction", ("read", "write")),
-    Metric("posted", "Requests posted by the transport, after merging."),
+    Metric("moved_bytes", "Bytes moved by what this process posted, in bytes.", "direction", ("read", "write")),
+    Metric("posts", "Requests posted by the transport, after merging."),
     Metric("spans", "Contiguous spans to move, before merging."),
     Metric("failures", "Requests and handshakes that failed, by error code.", "reason", tuple(sorted(errors.BY_CODE))),
-    Metric("leases", "Leases that ended, by end.", "end", ("expired", "finished", "withdrawn")),
-    Metric("notifications", "Messages from peers, by what they were taken for.", "kind", tuple(MessageKind)),
+    Metric("ended_leases", "Leases that ended, by end.", "end", ("expired", "finished", "withdrawn")),
+    Metric("messages", "Messages from peers, by what they were taken for.", "kind", tuple(MessageKind)),
 )
 HISTOGRAMS = (
-    Metric("transfer_seconds", "Time from the submission of a request to its end, in seconds."),
-    Metric("handshake_seconds", "Time to meet a peer, in seconds."),
+    Metric("transfer_duration_seconds", "Time from the submission of a request until it is done, in seconds."),
+    Metric("handshake_duration_seconds", "Time to meet a peer, in seconds."),
 )
 GAUGES = (
-    Metric("leases_held", "Leases held now."),
+    Metric("held_leases", "Leases held now."),
     Metric("quarantined_bytes", "Bytes of blocks that a failed transfer may still write, in bytes."),
     Metric("in_flight_bytes", "Bytes posted and not yet arrived, in bytes."),
     Metric("peers", "Peers connected now."),
+    Metric("unready_workers", "Workers that should get no requests now."),
 )
 
 
@@ -131,17 +140,17 @@ class Counters:
         """Every number by name, in the order of this module, of the same shape at all times; JSON can hold it.
 
         A counter is a number, or numbers by its label's value; a histogram is count, sum in seconds, and cumulative
-        buckets by upper end; a gauge is None where it cannot be read. `merge_ratio` is spans / posted.
+        buckets by upper end; a gauge is None where it cannot be read. `merge_ratio` is spans / posts.
         """
         with self._lock:
             counters = {name: dict(counts) for name, counts in self._counters.items()}
             histograms = {name: _histogram(counts, self._sums[name]) for name, counts in self._buckets.items()}
             gauges = {name: tuple(reads) for name, reads in self._gauges.items()}
-        spans, posted = (counters[name][""] for name in ("spans", "posted"))
+        spans, posts = (counters[name][""] for name in ("spans", "posts"))
         # Gauges are read outside the lock: they may wait for a worker that is about to count something.
         return {
             **{name: counts if _LABELS[name] else counts[""] for name, counts in counters.items()},
-            "merge_ratio": spans / posted if posted else None,
+            "merge_ratio": spans / posts if posts else None,
             **histograms,
             **{name: _total(reads) for name, reads in gauges.items()},
         }

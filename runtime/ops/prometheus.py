@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvplan.runtime.errors import MetricsAddressError, MetricsMissingError
+from kvplan.runtime.errors import MetricsMissingError
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Counters, Metric
 
 PREFIX = "kvplan_"
@@ -30,24 +30,7 @@ class PrometheusCollector:
         for metric in (*GAUGES, RATIO):
             # What cannot be read now is left out: a 0 would be a lie.
             if found[metric.name] is not None:
-                yield core.GaugeMetricFamily(PREFIX + metric.name, metric.help, value=found[metric.name])
-
-
-@dataclass(slots=True)
-class MetricsServer:
-    """A running HTTP server of metrics, on a thread of its own."""
-
-    port: int
-    server: Any
-    thread: Any
-
-    def close(self) -> None:
-        """Stop it. A second call does nothing."""
-        server, self.server = self.server, None
-        if server is not None:
-            server.shutdown()
-            server.server_close()
-            self.thread.join()
+                yield core.GaugeMetricFamily(*_described(metric), value=found[metric.name], unit=metric.unit)
 
 
 def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
@@ -60,26 +43,18 @@ def register(counters: Counters, registry: Any = None) -> PrometheusCollector:
     return collector
 
 
-def serve(counters: Counters, port: int = 0, host: str = "127.0.0.1") -> MetricsServer:
-    """Answer GET /metrics at host:port, any free port with 0, with these counters alone.
-
-    Raises MetricsMissingError without prometheus-client, MetricsAddressError where the address cannot be used.
-    """
+def metrics_page(counters: Counters) -> Any:
+    """A WSGI application that shows these counters alone. Raises MetricsMissingError."""
     client = _module("prometheus_client")
     registry = client.CollectorRegistry(auto_describe=True)
     register(counters, registry)
-    try:
-        server, thread = client.start_http_server(port, addr=host, registry=registry)
-    except (OSError, OverflowError) as error:
-        raise MetricsAddressError(f"cannot serve metrics at {host}:{port}: {error}: choose another port") from error
-    return MetricsServer(server.server_port, server, thread)
+    return client.make_wsgi_app(registry)
 
 
 def _counter(core: Any, metric: Metric, value: Any) -> Any:
-    name = PREFIX + metric.name
     if not metric.label:
-        return core.CounterMetricFamily(name, metric.help, value=value)
-    family = core.CounterMetricFamily(name, metric.help, labels=[metric.label])
+        return core.CounterMetricFamily(*_described(metric), value=value, unit=metric.unit)
+    family = core.CounterMetricFamily(*_described(metric), labels=[metric.label], unit=metric.unit)
     for label, count in value.items():
         family.add_metric([label], count)
     return family
@@ -87,7 +62,11 @@ def _counter(core: Any, metric: Metric, value: Any) -> Any:
 
 def _histogram(core: Any, metric: Metric, value: Any) -> Any:
     buckets = list(value["buckets"].items())
-    return core.HistogramMetricFamily(PREFIX + metric.name, metric.help, buckets=buckets, sum_value=value["sum"])
+    return core.HistogramMetricFamily(*_described(metric), buckets=buckets, sum_value=value["sum"], unit=metric.unit)
+
+
+def _described(metric: Metric) -> tuple[str, str]:
+    return PREFIX + metric.name, metric.help
 
 
 def _module(name: str) -> Any:

@@ -14,6 +14,7 @@ from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError
 from kvplan.plan.index import IndexEntry, Stamp
 from kvplan.plan.loader import choose, load_plan, loaded
 from kvplan.plan.types import Plan, Side
+from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.jit import CompileResult, Jit, check_digests, command, shown
 
 __all__ = ["Catalog", "FixedPlans", "Jit", "PlanSource", "plans_of"]
@@ -115,8 +116,16 @@ class Catalog:
         with self._reading:
             if self._stamp() != self._read[0] or self._read[0] is None:
                 found = index.contents(self.folder, index.NAME)
-                self._read = (None, ()) if found is None else (found[0], index.parse(found[1], self._name()))
+                self._take((None, ()) if found is None else (found[0], index.parse(found[1], self._name())))
             return self._read[1]
+
+    def _take(self, read: tuple[Stamp | None, tuple[IndexEntry, ...]]) -> None:
+        """Keep an index that was read, and of the plans that were read those that it names."""
+        before, after = ({one.sha256 for one in entries} for entries in (self._read[1], read[1]))
+        if self._read[0] is not None and before != after:
+            facts = {"new": len(after - before), "gone": len(before - after), "plans": len(after)}
+            logs.event(logs.INFO, "plans changed", folder=self.folder, **facts)
+        self._read, self._plans = read, {pin: plan for pin, plan in self._plans.items() if pin in after}
 
     def _stamp(self) -> Stamp | None:
         try:

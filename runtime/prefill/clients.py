@@ -132,7 +132,7 @@ class DecodeClients:
 
     def others(self, client: DecodeClient) -> list[DecodeClient]:
         """Other connections of the same decode worker."""
-        return [other for other in self if other.claimant == client.claimant and other is not client]
+        return [other for other in self if other.claimant.is_worker(client.claimant) and other is not client]
 
     def remove(self, client: DecodeClient) -> None:
         """Forget a connection; its memory follows with `sweep`."""

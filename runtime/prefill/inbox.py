@@ -107,7 +107,7 @@ class PrefillInbox:
             self.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
         else:
             client.heard = now
-            self._counters.add("notifications", kind=self._acts[type(message)](client, message, now))
+            self._counters.add("messages", kind=self._acts[type(message)](client, message, now))
 
     def waiting(self) -> list[SourceRequest]:
         """The requests whose events are to be asked: without a lock, as they are the caller's code."""
@@ -155,7 +155,7 @@ class PrefillInbox:
     def note(self, event: LeaseEvent, count: int = 1) -> None:
         """Something came that is no step of the protocol."""
         self.events.append(event)
-        self._counters.add("notifications", count, kind=event.kind)
+        self._counters.add("messages", count, kind=event.kind)
 
     def close(self) -> None:
         """Forget everybody; comparisons end."""

@@ -78,6 +78,10 @@ class Claimant:
     def pair(self) -> tuple[str, str]:
         return self.run, self.plan
 
+    def is_worker(self, other: Claimant) -> bool:
+        """Whether both are one decode worker, by whatever plans: what is written for either lands in its blocks."""
+        return (self.run, self.worker) == (other.run, other.worker)
+
 
 @dataclass(frozen=True, slots=True)
 class Released:

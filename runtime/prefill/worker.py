@@ -14,9 +14,12 @@ from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, TransportError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops import logs
+from kvplan.runtime.ops import logs, tracing
+from kvplan.runtime.ops.drain import Drain
+from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
+from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
 from kvplan.runtime.polling import PollingThread, rest
@@ -63,6 +66,7 @@ class PrefillWorker:
         self.generation, self._side, self._admission = 0, pool.side, admission
         self._transport, self._clock, self._lease = transport, clock, lease
         self._leases = Leases(lease, self.limits.requests)
+        self._spans = RequestSpans("kvplan hold", {"worker": worker})
         self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._addresses = tuple[str, ...]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
@@ -76,8 +80,9 @@ class PrefillWorker:
             raise
         self.address = self._server.address
         self._gauges = [
-            self.counters.gauge("leases_held", self._leases.held),
+            self.counters.gauge("held_leases", self._leases.held),
             self.counters.gauge("peers", lambda: len(self._inbox.clients)),
+            self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
         wakers = (self._server.fileno(),)
@@ -104,7 +109,7 @@ class PrefillWorker:
         With `tables`, this side's blocks by group, a decode worker that was told of other blocks is refused. A name
         that was held before is not held anew without them: decode may still name its old blocks.
         Call it on every worker before a decode worker is told of the request's blocks. Raises HandleError where it is
-        held already, LimitedError, BadRequestError.
+        held already, DrainingError, LimitedError, BadRequestError.
         """
         self._hold(request, None, after, tables)
 
@@ -139,8 +144,22 @@ class PrefillWorker:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
         with self._lock:
             self._check_open()
-            self._leases.withdraw(request, self._clock())
-            self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
+            self._give_up(request, self._clock())
+
+    def drain(self, timeout: float) -> None:
+        """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
+
+        What was held before goes on, for engines that connect now, too, and is withdrawn after `timeout` seconds. Once
+        more moves the deadline; `resume` ends it.
+        """
+        with self._lock:
+            self._check_open()
+            self._drain.begin(timeout, self._clock())
+
+    def drained(self) -> bool:
+        """Whether it drains, and no request is held or being written: it may be closed."""
+        with self._lock:
+            return self._drain.begun and not self._leases.held()
 
     def drop(self, engine: str, *, dead: bool = False) -> None:
         """Forget a decode engine. What is being written to it pins its blocks until the transport is done with it.
@@ -152,6 +171,17 @@ class PrefillWorker:
             self._check_open()
             if not self._inbox.drop(engine, dead):
                 raise HandshakeError(f"decode engine {engine!r} is not connected")
+
+    def unhealthy(self) -> tuple[str, ...]:
+        """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
+        fault = self._thread.fault if self._thread else ""
+        return reasons(f"prefill worker {self.worker}", {"is closed": self._closed, fault: fault != ""})
+
+    def unready(self) -> tuple[str, ...]:
+        """Why no requests should come here for now, empty where they may. Never waits."""
+        unmet = {"has not been told where its engine's workers answer": not self._addresses}
+        states = {"is suspended": self._asleep, "drains": self._drain.begun, **unmet}
+        return self.unhealthy() + reasons(f"prefill worker {self.worker}", states)
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
@@ -175,6 +205,7 @@ class PrefillWorker:
             self._check_closed()
             waiting = [] if self._asleep else self._inbox.waiting()
         completed = ask_events(waiting)
+        self._spans.tell()
         with self._lock:
             self._check_closed()
             now, face = self._clock(), self._face()
@@ -184,6 +215,8 @@ class PrefillWorker:
             if not self._asleep:
                 self._round(now, completed)
             self._leases.expire(now)
+            for request in list(self._inbox.sources) if self._drain.past_deadline(now) else ():
+                self._give_up(request, now)
             self._report_released()
             return bool(messages) or (not self._asleep and len(self._inbox.writes) > 0)
 
@@ -219,6 +252,8 @@ class PrefillWorker:
             self._inbox.close()
             self._server.close()
             self._transport.close()
+            self._spans.end_all("closed")
+        self._spans.tell()
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: nobody is met."""
@@ -228,7 +263,7 @@ class PrefillWorker:
         self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
         context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
         self._inbox = PrefillInbox(pool, context, self._server, self._leases, self._lease, self.limits, self.counters)
-        self._asleep = False
+        self._asleep, self._drain = False, Drain(f"prefill worker {self.worker}")
 
     def _hear(self, identity: bytes, message: object, face: PrefillFace, now: float) -> None:
         if self._asleep and isinstance(message, Hello):
@@ -259,17 +294,25 @@ class PrefillWorker:
     ) -> None:
         check_id(request)
         check_event(request, after)
+        began = tracing.start()
         with self._lock:
             self._check_open()
+            self._drain.check()
             if self._unread:
                 self._leases.pass_by(request, self._clock())
+                self._spans.begin(request, began)
                 return
             named, again = self._named(tables), self._leases.remembers(request)
             if again and tokens is None and named is None:
                 text = f"request {request} was held before, and decode may still name its old blocks"
                 raise HandleError(f"{text}: give its tables, or another name")
             pin = self._leases.pin(request, self._clock())
+            self._spans.begin(request, began)
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
+
+    def _give_up(self, request: str, now: float) -> None:
+        self._leases.withdraw(request, now)
+        self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
 
     def _named(self, tables: Tables | None) -> Tables | None:
         """The caller's tables, checked and copied."""
@@ -278,7 +321,8 @@ class PrefillWorker:
     def _report_released(self) -> None:
         """Count the pins that are over, and tell who still claims one: before its name can be held anew."""
         for released in self._leases.just_released():
-            self.counters.add("leases", end=released.why)
+            self.counters.add("ended_leases", end=released.why)
+            self._spans.end(released.request, released.why, "nobody claimed it" if released.why == "expired" else "")
             self._inbox.end(released.request, LeaseError(f"hold of the request is over: {released.why}"))
 
     def _face(self) -> PrefillFace:

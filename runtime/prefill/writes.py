@@ -110,7 +110,7 @@ class RequestWrites:
 
     def leave(self, client: DecodeClient, request: str) -> None:
         """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
-        given_up = [write for write in self._of(request) if write.client.claimant == client.claimant]
+        given_up = [write for write in self._of(request) if write.client.claimant.is_worker(client.claimant)]
         if not given_up:
             self._send(client, Stopped(request))
         for write in given_up:
@@ -200,8 +200,8 @@ class RequestWrites:
             self._fail(write, LeaseError(f"its lease ran out while pin {pin} was written"))
             return
         write.on(WriteEvent.WRITTEN)
-        self._counters.add("bytes", executor.moved, direction="write")
-        self._counters.add("posted", executor.requests)
+        self._counters.add("moved_bytes", executor.moved, direction="write")
+        self._counters.add("posts", executor.requests)
         self._counters.add("spans", executor.spans)
         self._send(write.client, Written(name, pin, executor.moved))
 

@@ -338,7 +338,7 @@ def test_a_message_too_large_ends_the_connection_of_its_sender_only() -> None:
 
 
 def test_refused_keys_are_remembered_up_to_a_bound(caplog: pytest.LogCaptureFixture) -> None:
-    peers = _Peers(frozenset({b"good"}))
+    peers = _Peers(lambda: frozenset({b"good"}))
     assert peers.callback("kvplan", b"good")
     assert not any(peers.callback("kvplan", str(number).encode()) for number in [*range(3 * REFUSED), 0])
     assert len(caplog.records) == REFUSED

@@ -323,7 +323,10 @@ def test_another_number_of_workers(count: int) -> None:
         connect(desks[0].address)
 
 
-@pytest.mark.parametrize("address", ["tcp://0.0.0.0:5", "tcp://*:5", "tcp://[::]:5", "ipc:///tmp/a", "inproc://a", "x"])
+@pytest.mark.parametrize("address", [
+    "tcp://0.0.0.0:5", "tcp://*:5", "tcp://[::]:5", "tcp://[0:0::0]:5", "tcp://[::ffff:0.0.0.0]:5", "ipc:///tmp/a",
+    "inproc://a", "x",
+])  # fmt: skip
 def test_addresses_that_lead_nowhere(address: str, lines: list[ControlClient]) -> None:
     with engine(addresses=(address,) * 2) as desks, pytest.raises(errors.HandshakeError, match="announce where"):
         connect(desks[0].address)

@@ -236,7 +236,7 @@ def test_blocks_that_cannot_be_are_not_moved(polled: World, whose: str, name: st
 def refused(made: World) -> int:
     """How often the decode worker was told that a request of which it knows nothing has failed."""
     found: Any = made.decode[0].counters.snapshot()
-    return int(found.get("notifications", {}).get("unknown", 0))
+    return int(found.get("messages", {}).get("unknown", 0))
 
 
 def test_foreign_blocks_go_to_who_names_them_and_nowhere_else(polled: World) -> None:

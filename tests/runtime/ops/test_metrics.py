@@ -6,15 +6,14 @@ import json
 import subprocess
 import sys
 import threading
-import urllib.request
 from typing import Any
 
 import pytest
 
 from kvplan.runtime import errors
-from kvplan.runtime.errors import MetricsAddressError, MetricsMissingError
+from kvplan.runtime.errors import MetricsMissingError
 from kvplan.runtime.ops.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Counters
-from kvplan.runtime.ops.prometheus import register, serve
+from kvplan.runtime.ops.prometheus import metrics_page, register
 
 
 def shape(value: Any) -> Any:
@@ -24,16 +23,16 @@ def shape(value: Any) -> Any:
 def test_a_snapshot_is_whole_ordered_and_json() -> None:
     counters = Counters()
     counters.add("requests", outcome="done")
-    counters.add("posted", 4)
+    counters.add("posts", 4)
     counters.add("spans", 10)
-    counters.observe("transfer_seconds", 0.003)
+    counters.observe("transfer_duration_seconds", 0.003)
     found = counters.snapshot()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     names = [metric.name for metric in COUNTERS]
     others = [metric.name for metric in (*HISTOGRAMS, *GAUGES)]
     assert list(found) == [*names, "merge_ratio", *others]
     assert found["requests"] == {"cancelled": 0, "done": 1, "expired": 0, "failed": 0, "other": 0}
-    assert (found["posted"], found["merge_ratio"]) == (4, 2.5)
+    assert (found["posts"], found["merge_ratio"]) == (4, 2.5)
 
 
 def test_no_ratio_where_nothing_was_posted() -> None:
@@ -46,11 +45,11 @@ def test_a_peer_cannot_make_the_set_of_numbers_grow() -> None:
     counters = Counters()
     before = shape(counters.snapshot())
     for number in range(1000):
-        counters.add("notifications", kind=f"hostile {number}\n")
+        counters.add("messages", kind=f"hostile {number}\n")
         counters.add("failures", reason=f"R{number + 900}")
     found: Any = counters.snapshot()
     assert shape(found) == before
-    assert found["notifications"]["other"] == 1000
+    assert found["messages"]["other"] == 1000
     assert found["failures"]["other"] == 1000
 
 
@@ -64,10 +63,10 @@ def test_every_error_has_its_own_reason() -> None:
 
 
 @pytest.mark.parametrize("call", [
-    lambda c: c.add("request", outcome="done"), lambda c: c.add("requests"), lambda c: c.add("posted", 1, kind="x"),
-    lambda c: c.add("requests", reason="done"), lambda c: c.add("posted", -1), lambda c: c.add("peers"),
-    lambda c: c.observe("posted", 1), lambda c: c.observe("transfer_seconds", 1, outcome="done"),
-    lambda c: c.gauge("posted", int), lambda c: c.gauge("other", int),
+    lambda c: c.add("request", outcome="done"), lambda c: c.add("requests"), lambda c: c.add("posts", 1, kind="x"),
+    lambda c: c.add("requests", reason="done"), lambda c: c.add("posts", -1), lambda c: c.add("peers"),
+    lambda c: c.observe("posts", 1), lambda c: c.observe("transfer_duration_seconds", 1, outcome="done"),
+    lambda c: c.gauge("posts", int), lambda c: c.gauge("other", int),
 ])  # fmt: skip
 def test_what_is_not_there_is_refused(call: Any) -> None:
     counters = Counters()
@@ -82,8 +81,8 @@ def test_buckets_reach_from_100_microseconds_to_100_seconds() -> None:
     assert list(BUCKETS) == sorted(set(BUCKETS))
     counters = Counters()
     for seconds in (0.0, 1e-4, 1.0001e-4, 99, 100, 101):
-        counters.observe("handshake_seconds", seconds)
-    found: Any = counters.snapshot()["handshake_seconds"]
+        counters.observe("handshake_duration_seconds", seconds)
+    found: Any = counters.snapshot()["handshake_duration_seconds"]
     assert (found["buckets"]["0.0001"], found["buckets"]["0.00025"]) == (2, 3)
     assert (found["buckets"]["50.0"], found["buckets"]["100.0"], found["buckets"]["+Inf"]) == (3, 5, 6)
     assert found["count"] == 6
@@ -93,9 +92,9 @@ def test_buckets_reach_from_100_microseconds_to_100_seconds() -> None:
 @pytest.mark.parametrize("seconds", [-5.0, float("-inf"), float("nan"), float("inf"), 1e300])
 def test_a_clock_that_jumps_does_not_spoil_the_sum(seconds: float) -> None:
     counters = Counters()
-    counters.observe("transfer_seconds", seconds)
-    counters.observe("transfer_seconds", 1.0)
-    found: Any = counters.snapshot()["transfer_seconds"]
+    counters.observe("transfer_duration_seconds", seconds)
+    counters.observe("transfer_duration_seconds", 1.0)
+    found: Any = counters.snapshot()["transfer_duration_seconds"]
     assert found["count"] == 2
     assert 1.0 <= found["sum"] <= 1e9 + 1
     json.dumps(found, allow_nan=False)
@@ -106,8 +105,8 @@ def test_no_count_is_lost_between_threads() -> None:
 
     def work(number: int) -> None:
         for _ in range(rounds):
-            counters.add("bytes", 3, direction=("read", "write")[number % 2])
-            counters.observe("transfer_seconds", 0.5)
+            counters.add("moved_bytes", 3, direction=("read", "write")[number % 2])
+            counters.observe("transfer_duration_seconds", 0.5)
             if number == 0:
                 counters.snapshot()
 
@@ -117,8 +116,8 @@ def test_no_count_is_lost_between_threads() -> None:
     for thread in running:
         thread.join()
     found: Any = counters.snapshot()
-    assert found["bytes"] == {"read": 3 * rounds * 4, "write": 3 * rounds * 4, "other": 0}
-    assert (found["transfer_seconds"]["count"], found["transfer_seconds"]["sum"]) == (16000, 8000.0)
+    assert found["moved_bytes"] == {"read": 3 * rounds * 4, "write": 3 * rounds * 4, "other": 0}
+    assert (found["transfer_duration_seconds"]["count"], found["transfer_duration_seconds"]["sum"]) == (16000, 8000.0)
 
 
 def test_gauges_are_summed_and_can_be_taken_back() -> None:
@@ -133,8 +132,8 @@ def test_gauges_are_summed_and_can_be_taken_back() -> None:
 def test_a_gauge_that_fails_is_unknown_and_spoils_nothing_else() -> None:
     counters = Counters()
     counters.gauge("peers", lambda: 1 // 0)
-    counters.gauge("leases_held", lambda: 7)
-    assert (counters.snapshot()["peers"], counters.snapshot()["leases_held"]) == (None, 7)
+    counters.gauge("held_leases", lambda: 7)
+    assert (counters.snapshot()["peers"], counters.snapshot()["held_leases"]) == (None, 7)
 
 
 def test_a_gauge_may_wait_for_a_lock_whose_owner_counts() -> None:
@@ -151,7 +150,7 @@ def test_a_gauge_may_wait_for_a_lock_whose_owner_counts() -> None:
         thread = threading.Thread(target=counters.snapshot, daemon=True)
         thread.start()
         assert reading.wait(10)
-        counting = threading.Thread(target=counters.add, args=("posted",), daemon=True)
+        counting = threading.Thread(target=counters.add, args=("posts",), daemon=True)
         counting.start()
         counting.join(10)
         assert not counting.is_alive()
@@ -171,20 +170,20 @@ def test_prometheus_sees_the_snapshot() -> None:
     counters = Counters()
     counters.add("requests", 3, outcome="failed")
     counters.add("failures", 3, reason="R043")
-    counters.add("posted", 4)
+    counters.add("posts", 4)
     counters.add("spans", 8)
-    counters.observe("transfer_seconds", 0.3)
+    counters.observe("transfer_duration_seconds", 0.3)
     counters.gauge("peers", lambda: 2)
-    counters.gauge("leases_held", lambda: 1 // 0)
+    counters.gauge("held_leases", lambda: 1 // 0)
     found = numbers(counters)
     assert found["kvplan_requests_total", (("outcome", "failed"),)] == 3
     assert found["kvplan_requests_total", (("outcome", "done"),)] == 0
     assert found["kvplan_failures_total", (("reason", "R043"),)] == 3
     assert (found["kvplan_merge_ratio", ()], found["kvplan_peers", ()]) == (2, 2)
-    assert ("kvplan_leases_held", ()) not in found
-    assert found["kvplan_transfer_seconds_bucket", (("le", "0.25"),)] == 0
-    assert found["kvplan_transfer_seconds_bucket", (("le", "0.5"),)] == 1
-    assert found["kvplan_transfer_seconds_count", ()] == 1
+    assert ("kvplan_held_leases", ()) not in found
+    assert found["kvplan_transfer_duration_seconds_bucket", (("le", "0.25"),)] == 0
+    assert found["kvplan_transfer_duration_seconds_bucket", (("le", "0.5"),)] == 1
+    assert found["kvplan_transfer_duration_seconds_count", ()] == 1
     assert all(name.startswith("kvplan_") for name, _ in found)
 
 
@@ -198,32 +197,6 @@ def test_help_says_the_unit() -> None:
             assert unit not in family.name or unit in family.documentation.split(", in ")[-1]
 
 
-def test_served_over_http_and_given_back() -> None:
-    pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
-    counters = Counters()
-    served = serve(counters)
-    try:
-        counters.add("posted", 41)
-        with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        assert "\nkvplan_posted_total 41.0\n" in text
-        assert "python_gc" not in text
-        with pytest.raises(MetricsAddressError, match=f"127.0.0.1:{served.port}"):
-            serve(counters, served.port)
-    finally:
-        served.close()
-        served.close()
-    again = serve(counters, served.port)
-    again.close()
-
-
-@pytest.mark.parametrize("port", [-1, 70000])
-def test_a_port_that_is_none(port: int) -> None:
-    pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
-    with pytest.raises(MetricsAddressError):
-        serve(Counters(), port)
-
-
 def test_two_sets_of_counters_in_one_registry_are_refused() -> None:
     client = pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
     registry = client.CollectorRegistry(auto_describe=True)
@@ -235,7 +208,7 @@ def test_two_sets_of_counters_in_one_registry_are_refused() -> None:
 def test_without_prometheus_client_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("prometheus_client", "prometheus_client.core"):
         monkeypatch.setitem(sys.modules, name, None)
-    for call in (register, serve):
+    for call in (register, metrics_page):
         with pytest.raises(MetricsMissingError, match=r"pip install 'kvplan\[metrics\]'"):
             call(Counters())
 

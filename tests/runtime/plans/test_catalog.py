@@ -166,6 +166,14 @@ def test_a_new_index_is_seen(tmp_path: Path) -> None:
         find(catalog, second)
 
 
+def test_plans_that_an_index_names_no_more_are_not_kept(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    for prefill in (1, 2, 4):
+        (one,) = stored(tmp_path, text(prefill))
+        find(catalog, one)
+        assert list(catalog._plans) == [one.sha256]
+
+
 def test_plan_and_index_replaced_while_one_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = stored(tmp_path, text())
     catalog = Catalog(tmp_path)

@@ -1,0 +1,38 @@
+"""Addresses of control sockets: tcp://HOST:PORT, where an IPv6 host stands in brackets, or ipc://PATH."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from kvplan.runtime.errors import HandshakeError
+
+# Behind a semicolon ZeroMQ takes where to connect to, what stands before it being where from.
+ADDRESS = re.compile(r"tcp://(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^\[\]:\s]+)):[^:\s]+(;\S+)?|ipc://\S+")
+BARE_IPV6 = re.compile(r"tcp://[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?(:\S+)?")
+
+
+def check_address(address: object) -> None:
+    """Raises HandshakeError for what is none."""
+    if isinstance(address, str) and ADDRESS.fullmatch(address):
+        return
+    if isinstance(address, str) and BARE_IPV6.fullmatch(address):
+        raise HandshakeError(f"{address!r} is no address: put an IPv6 host in brackets, as in tcp://[::1]:5555")
+    raise HandshakeError(f"{address!r} is no address: give the one that the worker prints, tcp://HOST:PORT")
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether IPv6 is meant: a host in brackets, which may be a name."""
+    return address.startswith("tcp://[")
+
+
+def is_everywhere(address: str) -> bool:
+    """Whether an address says where to listen and not where to connect: any host, as `*`, 0.0.0.0 and [::] are."""
+    found = ADDRESS.fullmatch(address)
+    host = (found["six"] or found["host"] or "") if found else ""
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "*"
+    mapped = number.ipv4_mapped if isinstance(number, ipaddress.IPv6Address) else None
+    return number.is_unspecified or (mapped is not None and mapped.is_unspecified)

@@ -1,0 +1,102 @@
+"""OpenTelemetry spans of requests, where its API is there (the extra `otel`); otherwise nothing.
+
+What begins a span is noted, and the span itself is made when it ends: processors and samplers are foreign code, which
+runs under no lock and may fail as it likes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from kvplan.runtime.ops import logs
+
+SCOPE = "kvplan.runtime"
+Attributes = Mapping[str, str | int]
+
+
+class SpanStart(NamedTuple):
+    """When a request began, in nanoseconds since 1970, and the context of its caller, whose span is the parent."""
+
+    nanoseconds: int
+    context: Any
+
+
+class SpanEnd(NamedTuple):
+    """How a request ended: its outcome, and what was wrong, empty where nothing was."""
+
+    nanoseconds: int
+    outcome: str
+    problem: str = ""
+
+
+def start() -> SpanStart | None:
+    """To be called where a request begins, in the caller's context; None where there is no OpenTelemetry."""
+    return SpanStart(time.time_ns(), _module("context").get_current()) if _module("context") else None
+
+
+def end(outcome: str, problem: str = "") -> SpanEnd:
+    return SpanEnd(time.time_ns(), outcome, problem)
+
+
+def tell(name: str, began: SpanStart, ended: SpanEnd, attributes: Attributes) -> None:
+    """Make the span of a request that has ended. Raises nothing. Hold no lock."""
+    try:
+        _tell(name, began, ended, attributes)
+    except Exception:
+        logs.failure("span lost", span=name)
+
+
+def _tell(name: str, began: SpanStart, ended: SpanEnd, attributes: Attributes) -> None:
+    trace = _module("trace")
+    told = {f"kvplan.{key}": value for key, value in {**attributes, "outcome": ended.outcome}.items()}
+    tracer = trace.get_tracer(SCOPE)
+    span = tracer.start_span(name, began.context, start_time=began.nanoseconds, attributes=told)
+    if ended.problem:
+        span.set_status(trace.Status(trace.StatusCode.ERROR, ended.problem[: logs.LONGEST]))
+    span.end(ended.nanoseconds)
+
+
+class RequestSpans:
+    """Spans of the requests of a worker that begin and end under its lock; `tell` is called without it.
+
+    All have this name and these attributes, and their request.
+    """
+
+    def __init__(self, name: str, attributes: Attributes) -> None:
+        self._name, self._attributes = name, attributes
+        self._begun: dict[str, SpanStart] = {}
+        self._ended = deque[tuple[str, SpanStart, SpanEnd]]()
+
+    def begin(self, request: str, began: SpanStart | None) -> None:
+        if began is not None:
+            self._begun[request] = began
+
+    def end(self, request: str, outcome: str, problem: str = "") -> None:
+        """Nothing where it has not begun."""
+        if (began := self._begun.pop(request, None)) is not None:
+            self._ended.append((request, began, end(outcome, problem)))
+
+    def end_all(self, outcome: str) -> None:
+        for request in list(self._begun):
+            self.end(request, outcome)
+
+    def tell(self) -> None:
+        """Make the spans that have ended. Hold no lock."""
+        with suppress(IndexError):
+            while True:
+                request, began, how = self._ended.popleft()
+                tell(self._name, began, how, {**self._attributes, "request": request})
+
+
+@functools.cache
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(f"opentelemetry.{name}")
+    except ImportError:
+        return None

@@ -1,0 +1,134 @@
+"""Another plan for a pair that has met, compiled while both run: taken by the next meeting, and no byte goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.runtime.decode.test_worker import freed, submitted, until
+from tests.runtime.helpers.plan_texts import module_text
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.plan import digest, index
+from kvplan.plan.loader import load_plan
+from kvplan.runtime import Catalog, DecodeWorker, PrefillWorker, errors
+from kvplan.runtime.plans.catalog import FixedPlans
+
+
+def replan(made: World) -> str:
+    """Give both sides another plan for the pair, of the same meaning; its digest."""
+    plan = digest.sealed(replace(made.plan, options=(("elect", "spread"), ("strategy", "direct"))))
+    assert plan.digest != made.plan.digest
+    workers: list[PrefillWorker | DecodeWorker] = [*made.prefill, *made.decode]
+    for worker in workers:
+        worker.plans = FixedPlans((plan,))
+    return plan.digest
+
+
+@pytest.mark.parametrize("replanned", [False, True])
+def test_blocks_that_are_written_by_the_plan_before_stay_in_quarantine(replanned: bool) -> None:
+    """What stopped is said of all that was written for a decode worker, by whatever plan."""
+    made = world(Shape(1), Shape(1), mode="push")
+    worker = made.decode[0]
+    made.hub.frozen.add(worker._transport.name)
+    submitted(made, ask(made, (0, 12)))
+    until(lambda: any(write.executor.under_way for write in made.prefill[0]._inbox.writes._all.values()))
+    if replanned:
+        replan(made)
+    worker.drop("prefill")
+    worker.connect(made.prefill[0].address, 10, mode="push")
+    for _ in range(200):
+        assert not freed(worker), "prefill still writes them"
+        worker.rest(0.001)
+    made.hub.frozen.clear()
+    until(lambda: freed(worker))
+    made.close()
+
+
+class Clock:
+    time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def renewed(made: World, request: str, clock: Clock) -> bool:
+    """Whether every prefill worker has been told now that a request is still needed."""
+    return all(source._leases._pins[request].until == clock.time + 10 for source in made.prefill)
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_what_is_under_way_ends_by_the_plan_that_it_began_with(mode: str) -> None:
+    clock = Clock()
+    made = world(Shape(2), Shape(1), mode=mode, lease=10, clock=clock, d_clock=clock)
+    worker, request = made.decode[0], ask(made, (0, 12), name="before")
+    made.hub.frozen |= {made.prefill[0]._transport.name, worker._transport.name}
+    filled(made, request)
+    running = submitted(made, request, 500)
+    new = replan(made)
+    assert worker.connect(made.prefill[0].address, 10, mode=mode).plan.digest == new
+    assert [peer.plan.digest for peer in worker.peers()] == [new]
+    for _ in range(10):
+        clock.time += 2
+        until(lambda: not running.poll() and renewed(made, "before", clock))
+    made.hub.frozen.clear()
+    assert running.wait().engine.plan.digest == made.plan.digest
+    check(made, 0, request)
+    assert made.released() == {("before", "finished")}
+    until(lambda: not worker.poll() and not worker._engines.replanned)
+    clear(made)
+    move(made, ask(made, (0, 12), name="after"))
+    assert [[client.plan.digest for client in source._inbox.clients] for source in made.prefill] == [[new]] * 2
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_dropping_an_engine_ends_what_is_under_way_by_the_plan_before(mode: str) -> None:
+    made = world(Shape(1), Shape(1), mode=mode)
+    worker = made.decode[0]
+    made.hub.frozen |= {made.prefill[0]._transport.name, worker._transport.name}
+    running = submitted(made, ask(made, (0, 12)))
+    replan(made)
+    worker.connect(made.prefill[0].address, 10, mode=mode)
+    worker.drop("prefill")
+    assert isinstance(running.error, errors.TransferError)
+    assert worker.quarantined()
+    made.hub.frozen.clear()
+    until(lambda: freed(worker))
+    assert list(worker._engines) == []
+    made.close()
+
+
+def test_both_sides_take_a_plan_from_a_changed_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As a mounted volume changes: a link to the files is turned over."""
+    caplog.set_level("INFO", "kvplan.runtime")
+    made = world(Shape(1), Shape(1))
+    texts = [module_text(replace(made.plan, options=(("elect", name), ("strategy", "direct")))) for name in ("a", "b")]
+    plans = [volume(tmp_path, number, text) for number, text in enumerate(texts)]
+    made.prefill[0].plans, made.decode[0].plans = Catalog(tmp_path / "plans"), Catalog(tmp_path / "plans")
+    for number, plan in enumerate(plans):
+        turn(tmp_path, number)
+        assert made.decode[0].connect(made.prefill[0].address, 10).plan.digest == plan
+        clear(made)
+        move(made, ask(made, (0, 12), name=str(number)))
+    assert sum(record.getMessage().startswith("plans changed") for record in caplog.records) == 2
+    made.close()
+
+
+def volume(folder: Path, number: int, text: str) -> str:
+    """A generation of a plans directory with this plan; its digest."""
+    files = folder / f"generation-{number}"
+    files.mkdir()
+    (files / "plan.py").write_text(text)
+    plan = load_plan(files / "plan.py")
+    entry = index.entry("plan.py", text.encode(), plan)
+    (files / index.NAME).write_text(index.render([entry]))
+    return plan.digest
+
+
+def turn(folder: Path, number: int) -> None:
+    (folder / "next").symlink_to(f"generation-{number}")
+    (folder / "next").rename(folder / "plans")

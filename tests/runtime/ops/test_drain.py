@@ -1,0 +1,182 @@
+"""A worker that drains takes nothing new, lets what is under way end, and says when nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.runtime.decode.test_worker import freed, submitted, until
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.runtime import DecodeWorker, PrefillWorker, Transfer, errors
+
+
+class Clock:
+    time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class Flag:
+    """An event that completes when it is told to."""
+
+    done = False
+
+    def query(self) -> bool:
+        return self.done
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["pull", "push"])
+def pair(request: pytest.FixtureRequest, clock: Clock) -> Iterator[World]:
+    made = world(Shape(1), Shape(1), mode=request.param, clock=clock, d_clock=clock, lease=30)
+    yield made
+    made.close()
+
+
+def workers(pair: World) -> list[PrefillWorker | DecodeWorker]:
+    return [*pair.prefill, *pair.decode]
+
+
+def rounds(pair: World, count: int = 300) -> None:
+    """Poll both sides until no request is under way, at most so often."""
+    for _ in range(count):
+        pair.poll()
+        pair.decode[0].poll()
+        pair.decode[0].rest(0.001)
+        if not pair.decode[0].running():
+            return
+
+
+def test_prefill_drains(pair: World) -> None:
+    source, event, request = pair.prefill[0], Flag(), ask(pair, (0, 12), name="before")
+    filled(pair, request)
+    source.hold("before", request.prefill, after=event)
+    source.open("fed", (0, 12))
+    assert not source.drained()
+    source.drain(60)
+    for refused in (lambda: source.hold("new"), lambda: source.open("new", (0, 4))):
+        with pytest.raises(errors.DrainingError, match="prefill worker 0 drains"):
+            refused()
+    source.offer("fed", (0, 12), ask(pair, (0, 12)).prefill, last=True)
+    moved = pair.decode[0].submit(request, 50)
+    rounds(pair, 20)
+    assert (moved.state, source.drained()) == ("running", False)
+    event.done = True
+    rounds(pair)
+    assert moved.state == "done"
+    check(pair, 0, request)
+    source.withdraw("fed")
+    pair.poll()
+    assert source.drained()
+    assert {(one.request, one.why) for one in source.released()} == {("before", "finished"), ("fed", "withdrawn")}
+
+
+def test_what_prefill_holds_after_the_deadline_is_withdrawn(pair: World, clock: Clock) -> None:
+    source, request = pair.prefill[0], ask(pair, (0, 12), name="late")
+    source.hold("late", request.prefill, after=Flag())
+    source.hold("unread")
+    source.drain(60)
+    waiting = pair.decode[0].submit(request, 500)
+    for _ in range(13):
+        clock.time += 5
+        rounds(pair, 3)
+    assert isinstance(waiting.error, errors.WithdrawnError)
+    assert source.drained()
+    assert ("late", "withdrawn") in {(one.request, one.why) for one in source.released()}
+
+
+def test_decode_drains(pair: World) -> None:
+    target, event, request = pair.decode[0], Flag(), ask(pair, (0, 12), name="before")
+    filled(pair, request)
+    pair.prefill[0].hold("before", request.prefill, after=event)
+    moved = target.submit(request, 50)
+    assert not target.drained()
+    target.drain(60)
+    for begin in (target.submit, target.open):
+        refused = begin(ask(pair, (0, 12), name="new"), 50)
+        assert (refused.state, type(refused.error), refused.untrusted) == ("failed", errors.DrainingError, {})
+    with pytest.raises(errors.DrainingError, match="decode worker 0 drains"):
+        target.connect(pair.prefill[0].address, 5)
+    rounds(pair, 20)
+    assert (moved.state, target.drained()) == ("running", False)
+    event.done = True
+    rounds(pair)
+    assert moved.state == "done"
+    check(pair, 0, request)
+    assert target.drained()
+
+
+def test_what_decode_has_under_way_at_the_deadline_fails(pair: World, clock: Clock) -> None:
+    target, request = pair.decode[0], ask(pair, (0, 12))
+    ended = list[Transfer]()
+    pair.prefill[0].hold(request.id, request.prefill, after=Flag())
+    waiting = target.submit(request, 500)
+    waiting.on_end(ended.append)
+    target.drain(10)
+    rounds(pair, 20)
+    assert not waiting.ended
+    clock.time += 11
+    rounds(pair)
+    assert isinstance(waiting.error, errors.DrainingError)
+    assert waiting.untrusted
+    assert ended == [waiting]
+    rounds(pair, 20)
+    target.poll()
+    assert target.drained()
+
+
+def test_decode_has_not_drained_while_blocks_are_in_quarantine(pair: World) -> None:
+    target = pair.decode[0]
+    pair.hub.frozen |= {target._transport.name, pair.prefill[0]._transport.name}
+    failed = submitted(pair, ask(pair, (0, 12)))
+    target.drain(0)
+    until(lambda: failed.poll() and pair.prefill[0].poll() is not None)
+    assert target.quarantined()
+    assert not target.drained()
+    pair.hub.frozen.clear()
+    until(lambda: freed(target))
+    assert target.drained()
+
+
+def test_the_deadline_can_be_moved(pair: World, clock: Clock) -> None:
+    source = pair.prefill[0]
+    source.hold("r", after=Flag())
+    source.drain(60)
+    source.drain(3)
+    clock.time += 4
+    pair.poll()
+    clock.time += 60
+    pair.poll()
+    assert [(one.request, one.why) for one in source.released()] == [("r", "withdrawn")]
+
+
+def test_resuming_ends_it(pair: World) -> None:
+    for worker in workers(pair):
+        pool = worker._pool
+        worker.drain(0)
+        assert worker.drained()
+        worker.suspend()
+        with pytest.raises(errors.HandleError, match="suspended"):
+            worker.drain(1)
+        worker.resume(pool)
+        assert not worker.drained()
+    pair.prefill[0].hold("r")
+    pair.decode[0].connect(pair.prefill[0].address, 5)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), None, True, "1"])
+def test_a_timeout_that_is_none_begins_nothing(pair: World, timeout: Any) -> None:
+    for worker in workers(pair):
+        with pytest.raises(errors.BadRequestError, match="a timeout is a number of seconds"):
+            worker.drain(timeout)
+        assert not worker.drained()
+    pair.prefill[0].hold("r")
