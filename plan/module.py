@@ -43,6 +43,8 @@ RESERVED = {*IMPORTS, "tuple", "range"}
 # Python ends a line at a line feed, others do at these, too: what one reader takes for a line is one to all.
 ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x85\u2028\u2029]")
 MOST_LAYERS = 1 << 16
+# Bounds that no plan comes near: without them a text of a kilobyte could stand for more than there is memory.
+MOST_VALUES, LARGEST = 1 << 22, 1 << 64
 TRIES = 4
 _PARSING = Lock()
 
@@ -98,6 +100,8 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name, self.values, self.functions = name, dict[str, object](), list[ast.FunctionDef]()
         self._imported = frozenset[str]()
+        # How many values a constant has, those of constants in it counted each time: what a digest goes through.
+        self._sizes, self._count, self._written_out = dict[str, int](), 0, 0
 
     def take(self, statement: ast.stmt, number: int) -> None:
         match statement:
@@ -128,7 +132,9 @@ class _Reader:
     def _constant(self, statement: ast.stmt, target: str, value: ast.expr) -> None:
         if not CONSTANT.fullmatch(target):
             raise refused(statement, self.name, "only constants are assigned to")
+        self._count = 0
         self._define(statement, target, self._value(value))
+        self._sizes[target] = self._count
 
     def _define(self, statement: ast.stmt, target: str, value: object) -> None:
         if target in self.values or target in RESERVED:
@@ -136,12 +142,14 @@ class _Reader:
         self.values[target] = value
 
     def _value(self, node: ast.expr) -> object:
+        self._add(node, 1)
         match node:
             case ast.Constant(value=str() | int() | None as value) if type(value) is not bool:
-                return value
+                return self._written(node, value)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))) if type(value) is int:
-                return -value
+                return self._written(node, -value)
             case ast.Name(id=word) if word in self.values:
+                self._add(node, self._sizes.get(word, 0), again=True)
                 return self.values[word]
             case ast.Tuple(elts=parts):
                 return tuple(map(self._value, parts))
@@ -151,6 +159,17 @@ class _Reader:
                 return self._made(node, CONSTRUCTORS[word])
         raise refused(node, self.name, "a value is a number, a text, a tuple or a constructor")
 
+    def _add(self, node: ast.expr, values: int, again: bool = False) -> None:
+        self._count += values
+        self._written_out += 0 if again else values
+        if max(self._count, self._written_out) > MOST_VALUES:
+            raise refused(node, self.name, f"there are more than {MOST_VALUES} values")
+
+    def _written(self, node: ast.expr, value: object) -> object:
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise refused(node, self.name, "a number has more than 64 bits")
+        return value
+
     def _layers(self, node: ast.Call) -> tuple[int, ...]:
         numbers = [self._value(part) for part in node.args]
         if node.keywords or not all(type(number) is int for number in numbers):
@@ -158,6 +177,7 @@ class _Reader:
         found = range(*(number for number in numbers if isinstance(number, int)))
         if len(found) > MOST_LAYERS:
             raise refused(node, self.name, f"a range has {len(found)} numbers, at most {MOST_LAYERS}")
+        self._add(node, len(found))
         return tuple(found)
 
     def _made(self, node: ast.Call, kind: Callable[..., object]) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from functools import cache
+from reprlib import repr as shortly
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -28,7 +29,7 @@ def _check(value: object, hint: Any, seen: Seen) -> None:
     if get_origin(hint) is tuple:
         return _check_tuple(value, hint, seen)
     if type(value) is not hint:
-        raise PlanFormatError(f"a plan has {value!r} where it needs {hint.__name__}; compile it again")
+        raise PlanFormatError(f"a plan has {shortly(value)} where it needs {hint.__name__}; compile it again")
 
 
 def _check_fields(value: Any, hint: Any, seen: Seen) -> None:
@@ -47,7 +48,7 @@ def _check_tuple(value: object, hint: Any, seen: Seen) -> None:
         return
     seen.add((id(value), id(hint)))
     if type(value) is not tuple or (kinds[-1] is not Ellipsis and len(value) != len(kinds)):
-        raise PlanFormatError(f"a plan has {value!r} where it needs {len(kinds)} values; compile it again")
+        raise PlanFormatError(f"a plan has {shortly(value)} where it needs {len(kinds)} values; compile it again")
     for n, item in enumerate(value):
         _check(item, kinds[0] if kinds[-1] is Ellipsis else kinds[n], seen)
 

@@ -107,7 +107,17 @@ class PrefillInbox:
             self.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
         else:
             client.heard = now
-            self._counters.add("messages", kind=self._acts[type(message)](client, message, now))
+            self._counters.add("messages", kind=self._act(client, message, now))
+
+    def _act(self, client: DecodeClient, message: Any, now: float) -> MessageKind:
+        """What becomes of a message. Numbers that nothing foresaw end their sender's connection, and nobody else's."""
+        try:
+            return self._acts[type(message)](client, message, now)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            text = f"a {type(message).__name__} cannot be acted upon: {type(error).__name__}: {error}"
+            self.note(LeaseEvent(MessageKind.MALFORMED, text=text))
+            self._drop(client, text)
+            return MessageKind.MALFORMED
 
     def waiting(self) -> list[SourceRequest]:
         """The requests whose events are to be asked: without a lock, as they are the caller's code."""

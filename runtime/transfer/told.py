@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvplan.plan.block_tables import Slot, Table, Tables
+from kvplan.plan.block_tables import Ring, Slot, Table, Tables
 from kvplan.plan.types import Blocks, Ints
 from kvplan.runtime.errors import LeaseError
 
@@ -26,19 +26,25 @@ def covers(held: Table, told: Table) -> bool:
         return _facts(told) == _facts(held)
     assert isinstance(held, Blocks)
     at = np.flatnonzero(told.ids >= 0)
-    index = at + (told.first - held.first)
-    if at.size and (index[0] < 0 or index[-1] >= held.ids.size):
+    # In Python's numbers: a peer's `first` may be any.
+    begin = int(told.first) - int(held.first)
+    if at.size and (begin + int(at[0]) < 0 or begin + int(at[-1]) >= held.ids.size):
         return False
-    return bool((held.ids[index] == told.ids[at]).all())
+    return not at.size or bool((held.ids[at + begin] == told.ids[at]).all())
 
 
 def contradicts(told: Table, held: Table) -> bool:
-    """Whether both name a block at the same place, and not the same one: after as many tokens, of a slot or a ring."""
+    """Whether both name a block at the same place, and not the same one; of a slot, after as many tokens.
+
+    A ring keeps its blocks however far it stands.
+    """
     if type(told) is not type(held):
         return True
     if isinstance(told, Blocks) and isinstance(held, Blocks):
         first = max(told.first, held.first)
         return _unlike(told.ids[first - told.first :], held.ids[first - held.first :])
+    if isinstance(told, Ring) and isinstance(held, Ring):
+        return told.ids.size != held.ids.size or _unlike(told.ids, held.ids)
     return getattr(told, "at", None) == getattr(held, "at", None) and _facts(told) != _facts(held)
 
 

@@ -11,31 +11,61 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-RDMA_DEVICES, BOOT = Path("/sys/class/infiniband"), Path("/proc/sys/kernel/random/boot_id")
+RDMA_DEVICES, VERBS = Path("/sys/class/infiniband"), Path("/dev/infiniband")
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACES = ("ipc", "pid")
-# Names that UCX_TLS may have for the transports of a kind, as UCX 1.23 has them; a name may end in _verbs, _mlx5 or so.
-RDMA = ("ib", "rc", "dc", "ud", "srd", "rdmacm", "gga")
-SHARED = ("shm", "sm", "mm", "posix", "sysv", "cma", "knem", "xpmem", "cuda", "rocm", "ze")
+# The words of UCX_TLS, as UCX 1.23 has them, with the transports that read others' memory one-sided; what a name stands
+# for besides does not: posix, sysv and mm share what was allocated to be shared, and copies of a device are local.
+RC, DC, UD = ({f"{name}_verbs", f"{name}_mlx5"} for name in ("rc", "dc", "ud"))
+RDMA = RC | DC | UD | {"srd", "gga_mlx5"}
+SHARED = {"cma", "knem", "xpmem", "cuda_ipc", "rocm_ipc", "ze_ipc"}
+HOST = {"cma", "knem", "xpmem"}
+ALIASES: dict[str, set[str]] = {
+    **{word: {word} for word in RDMA | SHARED},
+    "all": RDMA | SHARED,
+    "ib": RC | DC | UD,
+    "rc": RC,
+    "dc": DC,
+    "ud": UD,
+    **{f"{name}_x": {f"{name}_mlx5"} for name in ("rc", "dc", "ud")},
+    **{f"{name}_v": {f"{name}_verbs"} for name in ("rc", "dc", "ud")},
+    "gga": {"gga_mlx5"},
+    "shm": HOST,
+    "sm": HOST,
+    "cuda": {"cuda_ipc"},
+    "rocm": {"rocm_ipc"},
+    "ze": {"ze_ipc"},
+}
 
 
 def fabrics() -> frozenset[str]:
     """The fabrics of this process as UCX_TLS lets it use them: `rdma`, and one name for this host's memory."""
-    found = set[str]()
-    if _allowed(RDMA) and RDMA_DEVICES.is_dir() and any(RDMA_DEVICES.iterdir()):
+    found, allowed = set[str](), _allowed()
+    if allowed & RDMA and _device():
         found.add("rdma")
-    if _allowed(SHARED) and BOOT.is_file():
+    # Of host memory: with a device's transports alone a cache in it would be read with the owner's help.
+    if allowed & HOST and BOOT.is_file():
         found.add(" ".join(["host", BOOT.read_text().strip(), *(_namespace(name) for name in NAMESPACES)]))
     return frozenset(found)
 
 
-def _allowed(kinds: tuple[str, ...]) -> bool:
-    """Whether UCX_TLS leaves a transport of one of `kinds`: all where it is not set, all others after a `^`."""
+def _allowed() -> set[str]:
+    """The transports that UCX_TLS leaves: all where it is not set, all others after a `^`."""
     listed = os.environ.get("UCX_TLS", "all")
     words = [word.strip().lstrip("\\") for word in listed.removeprefix("^").split(",")]
-    named = {kind for kind in kinds for word in words if word.partition("_")[0] == kind}
-    if listed.startswith("^"):
-        return named != set(kinds)
-    return "all" in words or bool(named)
+    named = set[str]().union(*(ALIASES.get(word, set()) for word in words))
+    return ALIASES["all"] - named if listed.startswith("^") else named
+
+
+def _device() -> bool:
+    """Whether there is an RDMA device that this process may open, and that UCX_NET_DEVICES does not leave out."""
+    if not VERBS.is_dir() or not RDMA_DEVICES.is_dir():
+        return False
+    listed = os.environ.get("UCX_NET_DEVICES", "all").removeprefix("^")
+    names = {word.strip().partition(":")[0] for word in listed.split(",")}
+    left_out = os.environ.get("UCX_NET_DEVICES", "").startswith("^")
+    devices = {path.name for path in RDMA_DEVICES.iterdir()}
+    return bool(devices - names if left_out else devices if "all" in names else devices & names)
 
 
 def _namespace(name: str) -> str:

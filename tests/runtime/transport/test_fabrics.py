@@ -14,10 +14,13 @@ from kvplan.runtime.transport.fabrics import fabrics
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with an RDMA device."""
     (tmp_path / "infiniband" / "mlx5_0").mkdir(parents=True)
+    (tmp_path / "verbs").mkdir()
     (tmp_path / "boot_id").write_text("b00t\n")
     monkeypatch.setattr(module, "RDMA_DEVICES", tmp_path / "infiniband")
+    monkeypatch.setattr(module, "VERBS", tmp_path / "verbs")
     monkeypatch.setattr(module, "BOOT", tmp_path / "boot_id")
     monkeypatch.delenv("UCX_TLS", raising=False)
+    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     return tmp_path
 
 
@@ -35,7 +38,13 @@ def kinds() -> set[str]:
         ("\\rc,tcp", {"rdma"}),
         ("ib", {"rdma"}),
         ("posix,cma,self", {"host"}),
-        ("tcp,cuda_ipc,cuda_copy", {"host"}),
+        ("tcp,cuda_ipc,cuda_copy", set()),
+        ("tcp,cuda_copy", set()),
+        ("tcp,posix", set()),
+        ("sysv,mm,tcp", set()),
+        ("tcp,sm", {"host"}),
+        ("^sm", {"rdma"}),
+        ("^shm,ib,srd,gga", set()),
         ("^tcp", {"rdma", "host"}),
         ("^ib,rc,dc,ud,srd,rdmacm,gga", {"host"}),
     ],
@@ -43,6 +52,25 @@ def kinds() -> set[str]:
 def test_what_ucx_may_use(machine: Path, monkeypatch: pytest.MonkeyPatch, allowed: str, expected: set[str]) -> None:
     monkeypatch.setenv("UCX_TLS", allowed)
     assert kinds() == expected
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        ("eth0", {"host"}),
+        ("mlx5_0:1", {"rdma", "host"}),
+        ("eth0,mlx5_0", {"rdma", "host"}),
+        ("^mlx5_0", {"host"}),
+        ("^eth0", {"rdma", "host"}),
+    ],
+)
+def test_which_devices_ucx_may_use(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, devices: str, expected: set[str]
+) -> None:
+    monkeypatch.setenv("UCX_NET_DEVICES", devices)
+    assert kinds() == expected
+    (machine / "verbs").rmdir()
+    assert kinds() == {"host"}
 
 
 def test_a_machine_without_devices(machine: Path) -> None:
