@@ -16,7 +16,7 @@ class Figures:
 
     injected: Counter[str] = field(default_factory=Counter)
     survived: Counter[str] = field(default_factory=Counter)
-    begun: int = 0
+    begun: Counter[str] = field(default_factory=Counter)
     garbage: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
@@ -24,11 +24,15 @@ class Figures:
     wrong: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    good: int = 0
+    harmed: list[str] = field(default_factory=list)
     overrun: float = 0.0
     late: str = ""
 
-    def add(self, begun: int, tally: Tally) -> None:
-        self.begun += begun
+    def add(self, tally: Tally) -> None:
+        self.begun += tally.begun
+        self.good += tally.good
+        self.harmed += tally.harmed
         self.ended += tally.ended
         self.codes += tally.codes
         self.wrong += tally.wrong
@@ -38,14 +42,14 @@ class Figures:
     @property
     def bad(self) -> bool:
         missing = self.injected - self.survived
-        known = self.lost or self.wrong or self.leaked or self.broken or missing
-        return bool(known) or self.overrun > LONGEST_OVERRUN or self.begun != sum(self.ended.values())
+        known = self.lost or self.wrong or self.leaked or self.broken or self.harmed or missing
+        return bool(known) or self.overrun > LONGEST_OVERRUN or self.begun.total() != self.ended.total()
 
     def lines(self) -> list[str]:
         """Problems first, the figures last."""
         problems = [
             f"{name}: {text}"
-            for name in ("lost", "wrong", "leaked", "broken")
+            for name in ("lost", "wrong", "leaked", "broken", "harmed")
             for text in dict.fromkeys(getattr(self, name))
         ]
         faults = [
@@ -55,14 +59,16 @@ class Figures:
         codes = ", ".join(f"{code} {count}" for code, count in sorted(self.codes.items()) if code[:1] == "R")
         return [
             *problems,
-            f"requests: {self.begun} begun, {ended}",
+            f"requests: {self.begun.total()} begun, {ended}",
+            f"requests by mode: {', '.join(f'{mode} {count}' for mode, count in sorted(self.begun.items()))}",
             f"outcomes by code, of every worker: {codes or 'none'}",
             f"fuzzed messages: {self.garbage}",
             f"faults injected: {sum(self.injected.values())}, survived: {sum(self.survived.values())}",
             *faults,
-            f"lost: {len(self.lost) + self.begun - sum(self.ended.values())}",
+            f"lost: {len(self.lost) + self.begun.total() - self.ended.total()}",
             f"wrong bytes: {len(self.wrong)}",
             f"leaked: {len(self.leaked)}",
+            f"good requests failed by another's fault: {len(self.harmed)} of {self.good}",
             f"longest overrun of a deadline: {self.overrun:.3f} s{' (' + self.late + ')' if self.late else ''}",
         ]
 
