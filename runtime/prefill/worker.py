@@ -28,6 +28,7 @@ from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
+from kvplan.runtime.wakeup import BUSY, QUIET, Wakeup
 
 LEASE = 30.0
 
@@ -80,6 +81,7 @@ class PrefillWorker:
             self.counters.gauge("peers", lambda: len(self._inbox.clients)),
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
+        self._wakeup = Wakeup(f"kvplan-wakeup-prefill-{worker}", self._look, self.poll)
         wakers = (self._server.fileno(),)
         self._thread = (
             PollingThread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
@@ -134,6 +136,7 @@ class PrefillWorker:
             named = self._named(tables) or {}
             chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
             self._inbox.offer(request, chunk)
+        self._wakeup.stir()
 
     def withdraw(self, request: str) -> None:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
@@ -141,6 +144,7 @@ class PrefillWorker:
             self._check_open()
             self._leases.withdraw(request, self._clock())
             self._inbox.end(request, WithdrawnError("the prefill engine gave the request up"))
+        self._wakeup.stir()
 
     def drop(self, engine: str, *, dead: bool = False) -> None:
         """Forget a decode engine. What is being written to it pins its blocks until the transport is done with it.
@@ -171,6 +175,39 @@ class PrefillWorker:
 
         Raises HandleError after `close`.
         """
+        try:
+            return self._poll()
+        finally:
+            self._wakeup.polled()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there may be something to `poll` for, until `close` or `attach`.
+
+        It is for select, epoll or an event loop of one's own; nothing is to be read from it.
+        """
+        with self._lock:
+            self._check_closed()
+        return self._wakeup.fileno()
+
+    def attach(self) -> None:
+        """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
+        with self._lock:
+            self._check_closed()
+        self._wakeup.attach()
+
+    def detach(self) -> None:
+        """Have no event loop poll any more; what `fileno` returned is closed."""
+        self._wakeup.close()
+
+    def _look(self) -> tuple[list[int], float]:
+        """What a wakeup waits for, and for how many seconds at most: less while anybody claims what is held."""
+        with self._lock:
+            if self._closed or self._server.pending():
+                return [], QUIET if self._closed else 0.0
+            busy = not self._asleep and self._inbox.busy
+            return [self._server.fileno()], BUSY if busy else QUIET
+
+    def _poll(self) -> bool:
         with self._lock:
             self._check_closed()
             waiting = [] if self._asleep else self._inbox.waiting()
@@ -210,6 +247,7 @@ class PrefillWorker:
         """Stop answering and end the transport: readers lose this worker. Once more does nothing."""
         if self._thread is not None:
             self._thread.stop()
+        self._wakeup.close()
         with self._lock:
             if self._closed:
                 return
@@ -270,6 +308,7 @@ class PrefillWorker:
                 raise HandleError(f"{text}: give its tables, or another name")
             pin = self._leases.pin(request, self._clock())
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
+        self._wakeup.stir()
 
     def _named(self, tables: Tables | None) -> Tables | None:
         """The caller's tables, checked and copied."""
