@@ -15,20 +15,25 @@ import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import Refusal, seal, unseal
+from kvplan.runtime.control.door import Door
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.control.sockets import (
+    HANDSHAKE,
     LINGER,
     admit,
     client_context,
+    connection_of,
     end,
     milliseconds,
     received,
+    received_frames,
     sent,
     socket,
     waits,
-    watch,
+    watch_client,
+    watch_server,
 )
 from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
@@ -51,13 +56,16 @@ class ControlServer:
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
-        self._end = weakref.finalize(self, end, context, self._socket, admit(context, self._socket, keys))
+        self._monitor = watch_server(self._socket)
+        guard = admit(context, self._socket, keys)
+        self._end = weakref.finalize(self, end, context, self._socket, self._monitor, guard)
         try:
             self._socket.bind(bind)
         except zmq.ZMQError as error:
             self.close()
             raise HandshakeError(f"cannot listen at {bind}: {error}") from error
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._door = Door(self.address, HANDSHAKE / 1000)
         if isinstance(keys, Plain):
             logs.event(
                 logs.WARNING, "plain", server=self.address, risk="anybody who reaches it may read and write memory"
@@ -67,7 +75,7 @@ class ControlServer:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
         for identity in list(self._outboxes):
             self._flush(identity)
-        return [(frames[0], self._open(frames)) for frames in ([] if self._closed else received(self._socket, most))]
+        return [] if self._closed else [(frames[0], self._open(frames)) for frames in self._heard(most)]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
         """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
@@ -110,6 +118,24 @@ class ControlServer:
         self._closed = True
         self._end()
 
+    def _heard(self, most: int) -> list[list[bytes]]:
+        """The messages that came, after a look at who connected and who ended."""
+        self._tend()
+        messages = received_frames(self._socket, most)
+        self._door.heard({connection_of(frames) for frames in messages})
+        if not messages:
+            self._door.weigh()
+        return [[frame.bytes for frame in frames] for frames in messages]
+
+    def _tend(self) -> None:
+        import zmq
+        from zmq.utils.monitor import parse_monitor_message
+
+        for frames in received(self._monitor, MOST):
+            event = parse_monitor_message(frames)
+            tell = self._door.accepted if event["event"] == zmq.EVENT_ACCEPTED else self._door.gone
+            tell(int(event["value"]))
+
     def _flush(self, identity: bytes) -> None:
         outbox = self._outboxes[identity]
         outbox.flush()
@@ -146,7 +172,7 @@ class ControlClient:
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
         else:
             logs.event(logs.WARNING, "plain", client=address, risk="whoever answers there is believed")
-        self._monitor = watch(self._socket)
+        self._monitor = watch_client(self._socket)
         try:
             self._socket.connect(address)
         except zmq.ZMQError as error:
