@@ -15,20 +15,26 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address
 from kvplan.runtime.control.card import Refusal, seal, unseal
+from kvplan.runtime.control.door import Door
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.control.sockets import (
+    HANDSHAKE,
     LINGER,
     admit,
     client_context,
+    connection_of,
     end,
+    key_of,
     milliseconds,
     received,
-    received_by_key,
+    received_frames,
     sent,
     socket,
-    watch,
+    waits,
+    watch_client,
+    watch_server,
 )
 from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
@@ -50,13 +56,16 @@ class ControlServer:
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
-        self._end = weakref.finalize(self, end, context, self._socket, admit(context, self._socket, keys))
+        self._monitor = watch_server(self._socket)
+        guard = admit(context, self._socket, keys)
+        self._end = weakref.finalize(self, end, context, self._socket, self._monitor, guard)
         try:
             self._socket.bind(bind)
         except zmq.ZMQError as error:
             self.close()
             raise HandshakeError(f"cannot listen at {bind}: {error}") from error
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._door = Door(self.address, HANDSHAKE / 1000)
         if isinstance(keys, Plain):
             logs.event(
                 logs.WARNING, "plain", server=self.address, risk="anybody who reaches it may read and write memory"
@@ -66,7 +75,7 @@ class ControlServer:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
         for identity in list(self._outboxes):
             self._flush(identity)
-        if self._closed or not (messages := received_by_key(self._socket, most)):
+        if self._closed or not (messages := self._heard(most)):
             return []
         allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in messages}
         return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in messages]
@@ -96,6 +105,10 @@ class ControlServer:
 
         return int(self._socket.getsockopt(zmq.FD))
 
+    def pending(self) -> bool:
+        """Whether something can be received, of which `fileno` may not tell any more."""
+        return not self._closed and waits(self._socket)
+
     def wait(self, seconds: float) -> None:
         """Until something can be received, at most `seconds`."""
         if not self._closed:
@@ -107,6 +120,24 @@ class ControlServer:
             return
         self._closed = True
         self._end()
+
+    def _heard(self, most: int) -> list[tuple[bytes, list[bytes]]]:
+        """The messages that came, each behind its sender's public key, after a look at who connected and who ended."""
+        self._tend()
+        messages = received_frames(self._socket, most)
+        self._door.heard({connection_of(frames) for frames in messages})
+        if not messages:
+            self._door.weigh()
+        return [(key_of(frames[0]), [frame.bytes for frame in frames]) for frames in messages]
+
+    def _tend(self) -> None:
+        import zmq
+        from zmq.utils.monitor import parse_monitor_message
+
+        for frames in received(self._monitor, MOST):
+            event = parse_monitor_message(frames)
+            tell = self._door.accepted if event["event"] == zmq.EVENT_ACCEPTED else self._door.gone
+            tell(int(event["value"]))
 
     def _flush(self, identity: bytes) -> None:
         outbox = self._outboxes[identity]
@@ -150,7 +181,7 @@ class ControlClient:
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
         else:
             logs.event(logs.WARNING, "plain", client=address, risk="whoever answers there is believed")
-        self._monitor = watch(self._socket)
+        self._monitor = watch_client(self._socket)
         try:
             self._socket.connect(address)
         except zmq.ZMQError as error:
@@ -182,6 +213,10 @@ class ControlClient:
         import zmq
 
         return int(self._socket.getsockopt(zmq.FD))
+
+    def pending(self) -> bool:
+        """Whether something can be received, of which `fileno` may not tell any more."""
+        return not self._closed and waits(self._socket)
 
     def wait(self, seconds: float) -> None:
         """Until something can be received or the connection breaks, at most `seconds`."""

@@ -90,6 +90,7 @@ class TransferTable:
         transfer.error, transfer.state = error, outcome(error).state
         self._counters.add("failures", reason=error.code)
         self._counters.add("requests", outcome=transfer.state)
+        self._ended.append(transfer)
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Requests that would be posted, by prefill worker. Raises what is wrong with the request."""
@@ -108,9 +109,10 @@ class TransferTable:
         Not those that it was told are over: a claim after that is taken for a new read.
         """
         transfers = [transfer for transfer in self.running.values() if transfer.engine is engine]
-        needing = [transfer for transfer in transfers if _part(transfer, connection).phase < Phase.TOLD]
-        names = tuple(transfer.request.id for transfer in needing)
-        return names, names if engine.push else tuple(one.request.id for one in needing if one.streamed)
+        parts = ((transfer, _part(transfer, connection)) for transfer in transfers)
+        needing = [(transfer, part) for transfer, part in parts if part.phase < Phase.TOLD]
+        names = tuple(transfer.request.id for transfer, _ in needing)
+        return names, tuple(transfer.request.id for transfer, part in needing if _in_chunks(transfer, part))
 
     def find(
         self, engine: PrefillEngine, connection: PrefillConnection, request: str
@@ -132,6 +134,15 @@ class TransferTable:
         part.on(Event.CLAIMED)
         with self._failing(transfer, part):
             self._move(transfer, part)
+
+    def not_yet(self, transfer: Transfer, part: PeerProgress, held: bool) -> None:
+        """A prefill worker waits for the request. One that holds it now, and did not before, is told its blocks."""
+        if part.phase is not Phase.CLAIMING:
+            return
+        came, part.unheld = part.unheld and held, not held
+        if came:
+            with self._failing(transfer, part):
+                self._claim(transfer, part)
 
     def offered(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
         """The next chunk of a request is there to be read."""
@@ -156,6 +167,8 @@ class TransferTable:
             self._finish(transfer, now)
         elif not transfer.ended and now > transfer.deadline:
             self.fail(transfer, _late(transfer))
+        elif not transfer.ended and now >= transfer.held_by and (unheld := _unheld(transfer)):
+            self.fail(transfer, _not_held(transfer, unheld))
 
     def broken(self, transfer: Transfer, part: PeerProgress, cause: Exception) -> None:
         """Something went wrong between here and one prefill worker."""
@@ -170,6 +183,9 @@ class TransferTable:
     def fail(self, transfer: Transfer, error: RequestError) -> None:
         """End a transfer with `error`; its blocks are free only when nothing can write them any more."""
         if transfer.ended:
+            return
+        if not transfer.attempt:
+            self.refuse(transfer, error)
             return
         error.untrusted = {group: tuple(ids.tolist()) for group, ids in transfer.written.items()}
         transfer.error = error
@@ -225,7 +241,7 @@ class TransferTable:
 
     def _claim(self, transfer: Transfer, part: PeerProgress) -> None:
         name, engine = transfer.request.id, transfer.engine
-        if transfer.streamed or engine.push:
+        if _in_chunks(transfer, part):
             part.heartbeat = engine.claim(part.connection, (name,), (name,))
         else:
             part.heartbeat = engine.claim(part.connection, (name,), (), {name: wire.pack(transfer.request.prefill)})
@@ -233,7 +249,7 @@ class TransferTable:
     def _move(self, transfer: Transfer, part: PeerProgress) -> None:
         """Begin to move what comes from one prefill worker, now that it keeps the request."""
         connection, engine = part.connection, transfer.engine
-        if not connection.reads or not transfer.demand.runs:
+        if not _moves(transfer, part):
             part.on(Event.ARRIVED)
         elif engine.push:
             part.writes = True
@@ -294,7 +310,7 @@ class TransferTable:
         """What a prefill worker is told at the end, None while it is still being summed."""
         assert part.pin is not None
         name, sample = transfer.request.id, transfer.sample
-        if sample is None or not part.connection.reads or not transfer.demand.runs:
+        if sample is None or not _moves(transfer, part):
             return wire.Done(name, part.pin, transfer.attempt)
         sums = self._sums(transfer, part)
         if sums is None:
@@ -359,11 +375,41 @@ def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:
     return next(part for part in transfer.parts if part.connection is connection)
 
 
+def _moves(transfer: Transfer, part: PeerProgress) -> bool:
+    """Whether anything comes from a prefill worker."""
+    return part.connection.reads and bool(transfer.demand.runs)
+
+
+def _in_chunks(transfer: Transfer, part: PeerProgress) -> bool:
+    """Whether a request is taken as far as it is there. A worker that nothing comes from keeps it until all is there:
+
+    it frees its blocks when it is told that they are not needed, which must not be before they are computed.
+    """
+    return _moves(transfer, part) and (transfer.streamed or transfer.engine.push)
+
+
 def _late(transfer: Transfer) -> DeadlineError:
     waiting = [part for part in transfer.parts if part.phase is not Phase.CONFIRMED]
-    text = ", ".join(f"prefill worker {part.connection.worker} is {word(part.phase)}" for part in waiting)
+    text = ", ".join(f"prefill worker {part.connection.worker} {_state(part)}" for part in waiting)
     seconds = transfer.deadline - transfer.began
     return DeadlineError(f"request {transfer.request.id} did not end within {seconds:g} s: {text}")
+
+
+def _state(part: PeerProgress) -> str:
+    unheld = part.unheld and part.phase is Phase.CLAIMING
+    return "does not hold it" if unheld else f"is {word(part.phase)}"
+
+
+def _unheld(transfer: Transfer) -> list[int]:
+    """The prefill workers that do not hold it, by their last word."""
+    waiting = (part for part in transfer.parts if part.phase is Phase.CLAIMING)
+    return [part.connection.worker for part in waiting if part.unheld]
+
+
+def _not_held(transfer: Transfer, workers: list[int]) -> LeaseError:
+    seconds = transfer.held_by - transfer.began
+    text = f"is not held by prefill workers {workers} {seconds:g} s after it was asked for"
+    return LeaseError(f"request {transfer.request.id} {text}: call hold or open on every one, or wait longer")
 
 
 def _write_request(request: Request) -> wire.WriteRequest:

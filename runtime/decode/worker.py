@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
@@ -17,14 +19,16 @@ from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
-from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
+from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
+from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable, call_back
 from kvplan.runtime.errors import (
     DrainingError,
     HandleError,
     HandshakeError,
+    LimitedError,
     RegisterError,
     TransferError,
     TransportError,
@@ -40,20 +44,11 @@ from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
+from kvplan.runtime.wakeup import BUSY, QUIET, Wakeup
 
 MODES = ("auto", "pull", "push")
 IDLE = 600.0
 MOVING = 100e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A prefill engine that is connected: its name, this run of it, the plan for the pair, who moves: pull or push."""
-
-    name: str
-    run: str
-    plan: Plan = field(repr=False)
-    mode: str
 
 
 class DecodeWorker:
@@ -84,6 +79,8 @@ class DecodeWorker:
         self._transport, self._clock, self._idle = transport, clock, idle
         self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._thread: PollingThread | None = None
+        self._meetings = Meetings()
+        self._wakeup = Wakeup(f"kvplan-wakeup-decode-{worker}", self._look, self.poll)
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -102,24 +99,45 @@ class DecodeWorker:
         CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError, DrainingError or TransportError;
         then nothing new is connected.
         """
+        deadline = self._deadline(timeout, mode)
+        self._check_open()
+        return self._connect(address, deadline, key, mode, lambda: False)
+
+    def connect_soon(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Future[Peer]:
+        """`connect` on a thread of its own; several engines may be met at once, each address once.
+
+        The future has the peer, or the error that `connect` would raise. Requests that are asked for meanwhile wait
+        for it: those that name the future as their `peer`, or the engine, or, while none is connected, nobody.
+        """
+        deadline = self._deadline(timeout, mode)
+        with self._lock:
+            self._check_open()
+            connect = partial(self._connect, address, deadline, key, mode)
+            return self._meetings.begin((address, key, mode), connect)
+
+    def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:
             raise HandshakeError(f"mode {mode!r} is unknown: use auto, pull or push")
-        began = self._clock()
-        deadline = began + seconds(timeout, HandshakeError)
-        self._check_open()
         self._drain.check()
-        pool, push = self._pool, mode == "push"
-        met = meet(self._caller(pool, key, push, deadline), address)
+        return self._clock() + seconds(timeout, HandshakeError)
+
+    def _connect(
+        self, address: str, deadline: float, key: bytes | None, mode: str, given_up: Callable[[], bool]
+    ) -> Peer:
+        began, pool, push = self._clock(), self._pool, mode == "push"
+        met = meet(self._caller(pool, key, push, deadline, given_up), address)
         if mode == "auto" and (helping := self._helping(met)):
             met.close()
             logs.event(logs.INFO, "push chosen", engine=met.engine.name, workers=helping, why="no fabric in common")
             push = True
-            met = meet(self._caller(pool, key, push, deadline), address)
+            met = meet(self._caller(pool, key, push, deadline, given_up), address)
         peer = self._adopt(pool, met, push)
         self.counters.observe("handshake_duration_seconds", self._clock() - began)
         return peer
 
-    def _caller(self, pool: Pool, key: bytes | None, push: bool, deadline: float) -> Caller:
+    def _caller(
+        self, pool: Pool, key: bytes | None, push: bool, deadline: float, given_up: Callable[[], bool]
+    ) -> Caller:
         return Caller(
             identity=self.identity,
             side=pool.side,
@@ -129,7 +147,8 @@ class DecodeWorker:
             server_key=key,
             card_for=lambda plan: self._card(plan) if push else None,
             deadline=deadline,
-            clock=self._clock,
+            # Who gives up has no time left.
+            clock=lambda: math.inf if given_up() else self._clock(),
         )
 
     def _helping(self, met: MetEngine) -> list[int]:
@@ -142,27 +161,39 @@ class DecodeWorker:
         """`connect`, without blocking the event loop."""
         import asyncio
 
-        return await asyncio.to_thread(self.connect, address, timeout, key, mode)
+        return await asyncio.wrap_future(self.connect_soon(address, timeout, key, mode))
 
     def submit(
-        self, request: Request, timeout: float, peer: str | None = None, checksum: Sample | None = None
+        self,
+        request: Request,
+        timeout: float,
+        peer: WantedPeer = None,
+        checksum: Sample | None = None,
+        wait: float | None = None,
     ) -> Transfer:
         """Have a request moved here, to end within `timeout` seconds; prefill holds it already, or will as a whole.
 
-        `peer` is the prefill engine's name, which may be left out where one is connected. With `checksum` both sides
-        compare digests before the request is done. Never raises for what the request holds: the transfer that comes
+        `peer` is the prefill engine's name, or what `connect_soon` returned, which may be left out where one is
+        connected or being met: a request waits until that is done, and fails with its error. With `checksum` both sides
+        compare digests before the request is done. `wait` is how many seconds prefill may take to hold it, None for as
+        long as there is time. Never raises for what the request holds: the transfer that comes
         back has then failed, with a typed error, and nothing has moved.
         """
-        return self._begin(request, timeout, peer, checksum, streamed=False)
+        return self._begin(request, timeout, peer, checksum, wait, streamed=False)
 
     def open(
-        self, request: Request, timeout: float, peer: str | None = None, checksum: Sample | None = None
+        self,
+        request: Request,
+        timeout: float,
+        peer: WantedPeer = None,
+        checksum: Sample | None = None,
+        wait: float | None = None,
     ) -> Transfer:
         """`submit` for a request that prefill has not finished: chunks of it move as prefill offers them.
 
         Its prefill tables may be empty: offers bring them.
         """
-        return self._begin(request, timeout, peer, checksum, streamed=True)
+        return self._begin(request, timeout, peer, checksum, wait, streamed=True)
 
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
         """Requests that would be posted, by prefill worker. Raises the error that `submit` would give."""
@@ -175,15 +206,53 @@ class DecodeWorker:
 
         Never blocks. Callbacks of transfers that end are called from here.
         """
-        with self._settled():
-            if self._closed or self._asleep:
-                return False
-            self._round(self._clock())
-            return bool(self._transfers.running)
+        try:
+            with self._settled():
+                if self._closed or self._asleep:
+                    return False
+                self._round(self._clock())
+                return self.running() > 0
+        finally:
+            self._wakeup.polled()
 
     def running(self) -> int:
         """How many transfers are under way."""
-        return len(self._transfers.running)
+        return len(self._transfers.running) + len(self._meetings)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there may be something to `poll` for, until `close` or `attach`.
+
+        It is for select, epoll or an event loop of one's own; nothing is to be read from it.
+        """
+        with self._lock:
+            self._check_open()
+        return self._wakeup.fileno()
+
+    def attach(self) -> None:
+        """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
+        with self._lock:
+            self._check_open()
+        self._wakeup.attach()
+
+    def detach(self) -> None:
+        """Have no event loop poll any more; what `fileno` returned is closed."""
+        self._wakeup.close()
+
+    @property
+    def driven(self) -> bool:
+        """Whether it is polled by itself: by its thread, or by the event loop that it is attached to."""
+        return self._wakeup.attached or (self._thread is not None and not self._thread.dead)
+
+    def _look(self) -> tuple[list[int], float]:
+        """What a wakeup waits for, and for how many seconds at most."""
+        with self._lock:
+            controls = self._engines.controls()
+            if self._asleep or any(control.pending() for control in controls):
+                return [], QUIET if self._asleep else 0.0
+            busy = self.running() or self._transfers.in_use
+            seconds = BUSY if busy else QUIET
+            moving = self._transfers.admission.in_flight() > 0
+            return [control.fileno() for control in controls], MOVING if moving else seconds
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to poll for: `seconds`, less while bytes move or where somebody speaks."""
@@ -263,6 +332,8 @@ class DecodeWorker:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
         with self._settled():
             self._check_open()
+            if self._meetings:
+                raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
             if used := self._transfers.in_use:
                 raise HandleError(f"decode worker {self.worker} cannot be suspended: {used}: wait for them")
             self._leave("was suspended")
@@ -282,16 +353,20 @@ class DecodeWorker:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
+        self._wakeup.close()
         with self._settled():
             if self._closed:
                 return
             self._closed = True
+            meeting = self._meetings.close(self._transfers, TransferError(f"decode worker {self.worker} was closed"))
             for forget in self._gauges:
                 forget()
             self._leave("was closed")
             self._transport.close()
             self._transfers.quarantine.abandon()
             self._engines.sweep(set())
+        for one in meeting:
+            one.join()
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: no engine is met, and nothing is under way."""
@@ -312,6 +387,7 @@ class DecodeWorker:
             self._listen(engine, now)
         for slice_ in self._transfers.admission.admit(self.limits.slice_bytes):
             slice_.executor.admitted(slice_)
+        self._meetings.step(self._transfers, self._engines, now)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
         if self._drain.past_deadline(now):
@@ -404,7 +480,14 @@ class DecodeWorker:
         return self._engines.add(met, before.push, self._clock())
 
     def _begin(
-        self, request: Request, timeout: float, peer: str | None, sample: Sample | None, streamed: bool
+        self,
+        request: Request,
+        timeout: float,
+        peer: WantedPeer,
+        sample: Sample | None,
+        wait: float | None,
+        *,
+        streamed: bool,
     ) -> Transfer:
         now, began = self._clock(), tracing.start()
         transfer = Transfer(request, now, now, self, streamed, sample)
@@ -415,11 +498,22 @@ class DecodeWorker:
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
-                self._transfers.begin(transfer, self._engines.named(peer))
+                transfer.held_by = math.inf if wait is None else now + seconds(wait, BadRequestError)
+                self._start(WaitingRequest(transfer, peer, self._meetings.under_way()))
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)
         spans.follow(transfer, self.worker, began)
+        self._wakeup.stir()
         return transfer
+
+    def _start(self, request: WaitingRequest) -> None:
+        """Begin a request, or have it wait until its engine is met."""
+        if (engine := request.engine(self._engines)) is not None:
+            self._transfers.begin(request.transfer, engine)
+        elif self.running() < self.limits.requests:
+            self._meetings.wait(request)
+        else:
+            raise LimitedError(f"{self.running()} requests are under way or wait: wait for some")
 
     def _card(self, plan: Plan) -> WorkerCard:
         geometry, metadata = self._pool.geometry, self._transport.metadata()
