@@ -18,7 +18,7 @@ CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
 # What a release speaks, and what one spoke that did not say it in every card.
-PROTOCOL, UNSAID = 4, 2
+PROTOCOL, UNSAID = 5, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16

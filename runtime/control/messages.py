@@ -79,9 +79,13 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
 
 
 class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
-    """A request is not whole, or not there, but may come: the claim is remembered."""
+    """A request is not whole, or was never `held` here, but may come: that it is claimed is remembered.
+
+    Its tables are not while it is not held. As soon as it is, this is said again, and decode names them anew.
+    """
 
     request: str
+    held: bool = True
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):

@@ -78,6 +78,8 @@ class DecodeInbox:
     def _answer(self, transfer: Transfer, part: PeerProgress, answer: wire.ClaimAnswer) -> None:
         if isinstance(answer, wire.Claimed):
             self._transfers.claimed(transfer, part, answer.pin)
+        elif isinstance(answer, wire.NotYet):
+            self._transfers.not_yet(transfer, part, answer.held)
         elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:
             kind = WithdrawnError if answer.reason is wire.LossReason.WITHDRAWN else LeaseError
             self._transfers.fail(transfer, kind(_said(transfer, part, "does not keep it", answer.text)))

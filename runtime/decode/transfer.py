@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,7 +33,8 @@ class PeerProgress:
     """The part of one prefill worker in a transfer: its phase, and what moves or may still move.
 
     `expected` are the bytes that come from it, as the plan has them. `pin` is the number that the worker gave, and
-    `heartbeat` that of the first claim: answers to earlier claims are not to this transfer. `cover` and `offers` are
+    `heartbeat` that of the claim that named its blocks: answers to earlier ones are not to this transfer. `unheld` says
+    that the worker answered that it does not hold the request yet. `cover` and `offers` are
     the chunks that have come and their number, `written` the bytes that the worker says it wrote. `writes` says that it
     was asked to write and has not stopped; `slices` are reads that were under way when the transfer failed, `unsaid`
     says that the worker is still to be told so.
@@ -43,6 +45,7 @@ class PeerProgress:
     phase: Phase = Phase.CLAIMING
     pin: int | None = None
     heartbeat: int = 0
+    unheld: bool = False
     executor: TransferExecutor | None = None
     cover: ChunkCover | None = None
     offers: int = 0
@@ -94,8 +97,9 @@ class TransferOwner(Polled, Protocol):
 class Transfer:
     """One request and how far it is. `state` is running, done, failed, cancelled or expired; `error` then says why.
 
-    `deadline` is by the worker's clock. `written` are the decode blocks that it writes, by group. `engine` and `parts`,
-    one for each prefill worker that the plan names, are there once it is begun.
+    `deadline` is by the worker's clock, and so is `held_by`, until when prefill has to hold it. `written` are the
+    decode blocks that it writes, by group. `engine` and `parts`, one for each prefill worker that the plan names, are
+    there once it is begun.
     """
 
     request: Request
@@ -104,6 +108,7 @@ class Transfer:
     worker: TransferOwner
     streamed: bool = False
     sample: Sample | None = None
+    held_by: float = math.inf
     attempt: int = 0
     state: TransferState = TransferState.RUNNING
     error: KvplanError | None = None

@@ -133,6 +133,15 @@ class TransferTable:
         with self._failing(transfer, part):
             self._move(transfer, part)
 
+    def not_yet(self, transfer: Transfer, part: PeerProgress, held: bool) -> None:
+        """A prefill worker waits for the request. One that holds it now, and did not before, is told its blocks."""
+        if part.phase is not Phase.CLAIMING:
+            return
+        came, part.unheld = part.unheld and held, not held
+        if came:
+            with self._failing(transfer, part):
+                self._claim(transfer, part)
+
     def offered(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
         """The next chunk of a request is there to be read."""
         part.on(Event.OFFERED)
@@ -156,6 +165,8 @@ class TransferTable:
             self._finish(transfer, now)
         elif not transfer.ended and now > transfer.deadline:
             self.fail(transfer, _late(transfer))
+        elif not transfer.ended and now >= transfer.held_by and (unheld := _unheld(transfer)):
+            self.fail(transfer, _not_held(transfer, unheld))
 
     def broken(self, transfer: Transfer, part: PeerProgress, cause: Exception) -> None:
         """Something went wrong between here and one prefill worker."""
@@ -361,9 +372,26 @@ def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:
 
 def _late(transfer: Transfer) -> DeadlineError:
     waiting = [part for part in transfer.parts if part.phase is not Phase.CONFIRMED]
-    text = ", ".join(f"prefill worker {part.connection.worker} is {word(part.phase)}" for part in waiting)
+    text = ", ".join(f"prefill worker {part.connection.worker} {_state(part)}" for part in waiting)
     seconds = transfer.deadline - transfer.began
     return DeadlineError(f"request {transfer.request.id} did not end within {seconds:g} s: {text}")
+
+
+def _state(part: PeerProgress) -> str:
+    unheld = part.unheld and part.phase is Phase.CLAIMING
+    return "does not hold it" if unheld else f"is {word(part.phase)}"
+
+
+def _unheld(transfer: Transfer) -> list[int]:
+    """The prefill workers that do not hold it, by their last word."""
+    waiting = (part for part in transfer.parts if part.phase is Phase.CLAIMING)
+    return [part.connection.worker for part in waiting if part.unheld]
+
+
+def _not_held(transfer: Transfer, workers: list[int]) -> LeaseError:
+    seconds = transfer.held_by - transfer.began
+    text = f"is not held by prefill workers {workers} {seconds:g} s after it was asked for"
+    return LeaseError(f"request {transfer.request.id} {text}: call hold or open on every one, or wait longer")
 
 
 def _write_request(request: Request) -> wire.WriteRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -145,24 +146,35 @@ class DecodeWorker:
         return await asyncio.to_thread(self.connect, address, timeout, key, mode)
 
     def submit(
-        self, request: Request, timeout: float, peer: str | None = None, checksum: Sample | None = None
+        self,
+        request: Request,
+        timeout: float,
+        peer: str | None = None,
+        checksum: Sample | None = None,
+        wait: float | None = None,
     ) -> Transfer:
         """Have a request moved here, to end within `timeout` seconds; prefill holds it already, or will as a whole.
 
         `peer` is the prefill engine's name, which may be left out where one is connected. With `checksum` both sides
-        compare digests before the request is done. Never raises for what the request holds: the transfer that comes
+        compare digests before the request is done. `wait` is how many seconds prefill may take to hold it, None for as
+        long as there is time. Never raises for what the request holds: the transfer that comes
         back has then failed, with a typed error, and nothing has moved.
         """
-        return self._begin(request, timeout, peer, checksum, streamed=False)
+        return self._begin(request, timeout, peer, checksum, wait, streamed=False)
 
     def open(
-        self, request: Request, timeout: float, peer: str | None = None, checksum: Sample | None = None
+        self,
+        request: Request,
+        timeout: float,
+        peer: str | None = None,
+        checksum: Sample | None = None,
+        wait: float | None = None,
     ) -> Transfer:
         """`submit` for a request that prefill has not finished: chunks of it move as prefill offers them.
 
         Its prefill tables may be empty: offers bring them.
         """
-        return self._begin(request, timeout, peer, checksum, streamed=True)
+        return self._begin(request, timeout, peer, checksum, wait, streamed=True)
 
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
         """Requests that would be posted, by prefill worker. Raises the error that `submit` would give."""
@@ -404,7 +416,14 @@ class DecodeWorker:
         return self._engines.add(met, before.push, self._clock())
 
     def _begin(
-        self, request: Request, timeout: float, peer: str | None, sample: Sample | None, streamed: bool
+        self,
+        request: Request,
+        timeout: float,
+        peer: str | None,
+        sample: Sample | None,
+        wait: float | None,
+        *,
+        streamed: bool,
     ) -> Transfer:
         now, began = self._clock(), tracing.start()
         transfer = Transfer(request, now, now, self, streamed, sample)
@@ -415,6 +434,7 @@ class DecodeWorker:
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
+                transfer.held_by = math.inf if wait is None else now + seconds(wait, BadRequestError)
                 self._transfers.begin(transfer, self._engines.named(peer))
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)

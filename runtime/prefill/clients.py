@@ -27,13 +27,19 @@ class ClientClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
     `announced` chunks were told, None before it was told that the request is kept. `told` are the blocks that it was
-    told of, until they are compared: `checked` is the pin that has them.
+    told of, until they are compared: `checked` is the pin that has them. One that is `early` was claimed before the
+    request was held: nobody else bounds such names, so that of each no more than the name is kept.
     """
 
     streamed: bool
+    early: bool = False
     announced: int | None = None
     checked: int | None = None
     told: WireTables | None = None
+
+    def wait(self) -> None:
+        """The request is not held: its blocks are to be named when it is."""
+        self.told, self.early = None, not self.streamed
 
     def unlike(self, source: SourceRequest) -> str:
         """Why the blocks that decode was told of are not those held; empty where they are, or only decode knows."""
@@ -83,7 +89,8 @@ class DecodeClient:
             return None
         claim = self.claims.setdefault(request, ClientClaim(streamed))
         claim.streamed = streamed
-        claim.told = claim.told if told is None else told
+        if told is not None:
+            claim.told, claim.early = told, False
         return claim
 
     def forget(self, request: str) -> None:

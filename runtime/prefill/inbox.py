@@ -216,9 +216,9 @@ class PrefillInbox:
     def _answer(
         self, client: DecodeClient, request: str, streamed: bool, told: wire.WireTables | None, now: float
     ) -> wire.ClaimAnswer:
-        """What becomes of a claim. One that may be opened later, and is streamed, is remembered."""
+        """What becomes of a claim. One of a request that was never held is remembered: it may be held yet."""
         answer = self._leases.claim(request, client.claimant, client.contract, now)
-        if isinstance(answer, wire.Lost) and not (streamed and answer.reason is wire.LossReason.UNKNOWN):
+        if isinstance(answer, wire.Lost) and answer.reason is not wire.LossReason.UNKNOWN:
             client.forget(request)
             return answer
         claim = client.claim(request, streamed, told)
@@ -227,8 +227,11 @@ class PrefillInbox:
             return wire.Lost(request, wire.LossReason.TOO_MANY, text)
         source = self.sources.get(request)
         if isinstance(answer, wire.Lost) or source is None:
-            return wire.NotYet(request)
+            claim.wait()
+            return wire.NotYet(request, held=False)
         self._changed.add(request)
+        if claim.early:
+            return wire.NotYet(request)
         if (unlike := _unlike(client, claim, source)) is not None:
             return unlike
         if not (streamed or source.whole):
@@ -328,6 +331,9 @@ class PrefillInbox:
     def _tell(self, client: DecodeClient, request: str, now: float) -> None:
         source, claim = self.sources.get(request), client.claims[request]
         if source is None:
+            return
+        if claim.early:
+            self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (wire.NotYet(request),)))
             return
         if (unlike := _unlike(client, claim, source)) is not None:
             self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (unlike,)))

@@ -116,7 +116,7 @@ def test_claims_of_a_connection_are_bounded(worker: Any, caller: Caller) -> None
     worker._inbox.clients._most_claims = 2
     caller.hello()
     answer = caller.ask(Claim(1, ("a", "b", "c"), ("a", "b", "c")))
-    assert answer.answers[:2] == (NotYet("a"), NotYet("b"))
+    assert answer.answers[:2] == (NotYet("a", held=False), NotYet("b", held=False))
     assert (answer.answers[2].request, answer.answers[2].reason) == ("c", LossReason.TOO_MANY)
 
 

@@ -95,6 +95,13 @@ class Protocol:
         hold = self._new(name, groups, long, streamed=False)
         return hold and self._begin(hold, lambda worker: worker.hold(name, hold.named))
 
+    def hold_late(self, name: str, groups: Groups = BOTH) -> Hold | None:
+        """Hold a name whole that decode has asked for, which prefill has heard."""
+        hold = self._new(name, groups, long=False, streamed=False)
+        if hold is not None and self.ask(hold) is not None:
+            self.rounds(2)
+        return hold and self._begin(hold, lambda worker: worker.hold(name, hold.named))
+
     def open(self, name: str, groups: Groups = BOTH, long: bool = False) -> Hold | None:
         hold = self._new(name, groups, long, streamed=True)
         return hold and self._begin(hold, lambda worker: worker.open(name, (0, END)))

@@ -30,6 +30,10 @@ def _hold(model: Protocol) -> None:
         model.offer_all(hold)
 
 
+def _hold_late(model: Protocol) -> None:
+    model.hold_late(model.draw.choice(NAMES), model.draw.choice(GROUPS))
+
+
 def _offer(model: Protocol) -> None:
     if (hold := _some(model)) is not None and hold.streamed:
         model.offer(hold, model.draw.randrange(len(model.prefill)))
@@ -78,6 +82,7 @@ def _poll(model: Protocol) -> None:
 
 STEPS: list[tuple[str, Callable[[Protocol], None]]] = [
     *[("hold", _hold)] * 4,
+    ("hold late", _hold_late),
     *[("ask", _ask)] * 5,
     *[("offer", _offer)] * 4,
     *[("rounds", _rounds)] * 6,

@@ -134,13 +134,26 @@ def test_a_request_from_claim_to_release(worker: PrefillWorker, caller: Caller) 
     caller.hello()
     worker.hold("r")
     answer = caller.ask(Claim(1, ("r", "s")))
-    kept, lost = answer.answers
+    kept, other = answer.answers
     assert (answer.heartbeat, answer.lease, kept) == (1, 10, Claimed("r", kept.pin))
-    assert (type(lost), lost.request, lost.reason) == (Lost, "s", LossReason.UNKNOWN)
-    assert "not held here" in lost.text
+    assert other == NotYet("s", held=False)
     assert caller.ask(Done("r", kept.pin, 1)) == Confirmed("r", 1)
     assert [(one.request, one.why) for one in worker.released()] == [("r", "finished")]
     assert kinds(worker) == ["counted"]
+
+
+def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(worker: PrefillWorker, caller: Caller) -> None:
+    """A heartbeat that is said between the hold and that names none, and is no claim to another hold."""
+    tables = {"kv": Blocks(0, np.array([1, 2]))}
+    caller.hello()
+    assert caller.ask(Claim(1, ("r",), (), {"r": pack(tables)})).answers == (NotYet("r", held=False),)
+    worker.hold("r", tables)
+    assert caller.hear().answers == (NotYet("r"),)
+    assert caller.ask(Claim(2, ("r",))).answers == (NotYet("r"),)
+    (answer,) = caller.ask(Claim(3, ("r",), (), {"r": pack(tables)})).answers
+    while not isinstance(answer, Claimed):
+        (answer,) = caller.hear().answers
+    assert answer.request == "r"
 
 
 def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:

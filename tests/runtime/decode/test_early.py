@@ -1,0 +1,104 @@
+"""A request that decode asks for before prefill holds it: it waits for the hold, and prefill keeps no more than its
+name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.runtime.decode.test_worker import until
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, fed, filled, move
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.plan.types import Blocks
+from kvplan.runtime import Transfer, errors
+
+MODES = ["pull", "push"]
+
+
+@pytest.fixture(params=MODES)
+def pair(request: pytest.FixtureRequest) -> Any:
+    made = world(Shape(2), Shape(1), mode=request.param)
+    yield made
+    made.close()
+
+
+def heard(made: World, transfer: Transfer) -> None:
+    """Every prefill worker has answered the claim."""
+    until(lambda: transfer.poll() or all(part.unheld for part in transfer.parts))
+
+
+def test_it_moves_once_it_is_held(pair: World) -> None:
+    request = ask(pair, (0, 45))
+    filled(pair, request)
+    transfer = pair.decode[0].submit(request, 20)
+    heard(pair, transfer)
+    assert not transfer.ended
+    for worker in pair.prefill:
+        worker.hold("r", request.prefill)
+    assert transfer.wait().state == "done"
+    check(pair, 0, request)
+    assert pair.released() == {("r", "finished")}
+
+
+def test_a_fed_one_moves_once_it_is_opened(pair: World) -> None:
+    request = ask(pair, (0, 45))
+    filled(pair, request)
+    transfer = pair.decode[0].open(fed(request), 20)
+    heard(pair, transfer)
+    for worker in pair.prefill:
+        worker.open("r", (0, 45))
+        worker.offer("r", (0, 45), request.prefill, last=True)
+    assert transfer.wait().state == "done"
+    check(pair, 0, request)
+
+
+def test_it_is_waited_for_no_longer_than_the_caller_says(pair: World) -> None:
+    pair.prefill[0].hold("r")
+    transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20, wait=0)
+    with pytest.raises(errors.LeaseError, match=r"not held by prefill workers \[1\] 0 s after it was asked for"):
+        transfer.wait()
+
+
+def test_the_deadline_says_who_does_not_hold_it(pair: World) -> None:
+    pair.prefill[0].hold("r")
+    transfer = pair.decode[0].submit(ask(pair, (0, 45)), 0.3)
+    with pytest.raises(errors.DeadlineError, match="prefill worker 1 does not hold it"):
+        transfer.wait()
+
+
+@pytest.mark.parametrize("wait", [-1, "2", float("nan"), True])
+def test_a_wait_that_is_none_is_refused(pair: World, wait: Any) -> None:
+    transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20, wait=wait)
+    assert isinstance(transfer.error, errors.BadRequestError)
+
+
+def test_what_was_held_and_let_go_is_not_waited_for(pair: World) -> None:
+    move(pair, ask(pair, (0, 45)))
+    transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20)
+    with pytest.raises(errors.LeaseError, match="is over, finished"):
+        transfer.wait()
+
+
+def test_blocks_of_the_hold_that_comes_are_compared() -> None:
+    made = world(Shape(2), Shape(1))
+    request = ask(made, (0, 45))
+    transfer = made.decode[0].submit(request, 20)
+    heard(made, transfer)
+    table = request.prefill["kv"]
+    assert isinstance(table, Blocks)
+    for worker in made.prefill:
+        worker.hold("r", {**request.prefill, "kv": Blocks(0, table.ids[::-1].copy())})
+    with pytest.raises(errors.LeaseError, match="other blocks of group 'kv'"):
+        transfer.wait()
+    made.close()
+
+
+def test_prefill_keeps_a_name_and_no_tables(pair: World) -> None:
+    transfer = pair.decode[0].submit(ask(pair, (0, 45)), 20)
+    heard(pair, transfer)
+    (client,) = pair.prefill[0]._inbox.clients
+    assert client.claims["r"].told is None
+    transfer.cancel()
+    until(lambda: not client.claims)
