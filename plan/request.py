@@ -50,6 +50,11 @@ class Request:
     def ranges(self) -> list[Interval]:
         return [self.tokens, *self.lengths.values()]
 
+    @property
+    def whole_hit(self) -> bool:
+        """Whether decode has all that it asks for: nothing moves, and no table is needed."""
+        return all(first == end for first, end in self.ranges())
+
 
 def check(
     plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int], *, fed: bool = False
@@ -58,15 +63,16 @@ def check(
 
     Raises BadRequestError where it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
     known (a group that this worker holds nothing of) bounds nothing. Of a request that is `fed` in chunks, prefill
-    tables may lack: chunks bring them.
+    tables may lack: chunks bring them. Of a whole hit all may.
     """
     check_id(request.id)
     known = {group_named(plan.decode, pair.decode).length for pair in plan.pairs}
     asked = Request(request.id, checked_range(request.tokens), {}, {}, checked_lengths(known, request.lengths))
     theirs = checked_tables("prefill", plan.prefill.groups, request.prefill, asked, prefill)
     ours = checked_tables("decode", plan.decode.groups, request.decode, asked, decode)
-    check_complete("decode", {pair.decode for pair in plan.pairs}, ours)
-    if not fed:
+    if not asked.whole_hit:
+        check_complete("decode", {pair.decode for pair in plan.pairs}, ours)
+    if not (fed or asked.whole_hit):
         check_complete("prefill", {pair.prefill for pair in plan.pairs}, theirs)
     check_repeats("decode", plan.decode.groups, ours)
     return replace(asked, prefill=theirs, decode=ours)

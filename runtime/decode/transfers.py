@@ -108,9 +108,10 @@ class TransferTable:
         Not those that it was told are over: a claim after that is taken for a new read.
         """
         transfers = [transfer for transfer in self.running.values() if transfer.engine is engine]
-        needing = [transfer for transfer in transfers if _part(transfer, connection).phase < Phase.TOLD]
-        names = tuple(transfer.request.id for transfer in needing)
-        return names, names if engine.push else tuple(one.request.id for one in needing if one.streamed)
+        parts = ((transfer, _part(transfer, connection)) for transfer in transfers)
+        needing = [(transfer, part) for transfer, part in parts if part.phase < Phase.TOLD]
+        names = tuple(transfer.request.id for transfer, _ in needing)
+        return names, tuple(transfer.request.id for transfer, part in needing if _in_chunks(transfer, part))
 
     def find(
         self, engine: PrefillEngine, connection: PrefillConnection, request: str
@@ -236,7 +237,7 @@ class TransferTable:
 
     def _claim(self, transfer: Transfer, part: PeerProgress) -> None:
         name, engine = transfer.request.id, transfer.engine
-        if transfer.streamed or engine.push:
+        if _in_chunks(transfer, part):
             part.heartbeat = engine.claim(part.connection, (name,), (name,))
         else:
             part.heartbeat = engine.claim(part.connection, (name,), (), {name: wire.pack(transfer.request.prefill)})
@@ -244,7 +245,7 @@ class TransferTable:
     def _move(self, transfer: Transfer, part: PeerProgress) -> None:
         """Begin to move what comes from one prefill worker, now that it keeps the request."""
         connection, engine = part.connection, transfer.engine
-        if not connection.reads or not transfer.demand.runs:
+        if not _moves(transfer, part):
             part.on(Event.ARRIVED)
         elif engine.push:
             part.writes = True
@@ -305,7 +306,7 @@ class TransferTable:
         """What a prefill worker is told at the end, None while it is still being summed."""
         assert part.pin is not None
         name, sample = transfer.request.id, transfer.sample
-        if sample is None or not part.connection.reads or not transfer.demand.runs:
+        if sample is None or not _moves(transfer, part):
             return wire.Done(name, part.pin, transfer.attempt)
         sums = self._sums(transfer, part)
         if sums is None:
@@ -368,6 +369,19 @@ def _told(transfer: Transfer, callback: Callable[[Transfer], None]) -> list[Base
 
 def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:
     return next(part for part in transfer.parts if part.connection is connection)
+
+
+def _moves(transfer: Transfer, part: PeerProgress) -> bool:
+    """Whether anything comes from a prefill worker."""
+    return part.connection.reads and bool(transfer.demand.runs)
+
+
+def _in_chunks(transfer: Transfer, part: PeerProgress) -> bool:
+    """Whether a request is taken as far as it is there. A worker that nothing comes from keeps it until all is there:
+
+    it frees its blocks when it is told that they are not needed, which must not be before they are computed.
+    """
+    return _moves(transfer, part) and (transfer.streamed or transfer.engine.push)
 
 
 def _late(transfer: Transfer) -> DeadlineError:

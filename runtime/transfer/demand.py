@@ -30,7 +30,7 @@ class Demand:
 
 def demand(plan: Plan, worker: int, request: Request) -> Demand:
     """The demand of a checked request on a decode worker. Raises BadRequestError for tables that are too short."""
-    if all(first == end for first, end in (request.tokens, *request.lengths.values())):
+    if request.whole_hit:
         return Demand({}, {})
     shard = plan.decode.workers[worker].shard
     keys = sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})
