@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import numpy as np
 
-from kvplan.plan.blocks import held_before
+from kvplan.plan.blocks import held_before, without_null
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
 from kvplan.plan.needs import oldest
 from kvplan.plan.types import Blocks, Group, Interval, Ints, Side
@@ -28,11 +28,16 @@ class Slot:
 class Ring:
     """All blocks of a ring in order, -1 where there is none, which holds the last of `at` tokens.
 
-    Token t lies where token t % (the tokens of all blocks) would lie in a block table.
+    Token t lies where token t % (the tokens of all blocks) would lie in a block table. `null` is another number
+    that the engine has for no block.
     """
 
     ids: Ints
     at: int
+    null: InitVar[int | None] = None
+
+    def __post_init__(self, null: int | None) -> None:
+        object.__setattr__(self, "ids", without_null(self.ids, null))
 
 
 class AnyBlock(Blocks):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from dataclasses import InitVar, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,14 +12,22 @@ import numpy.typing as npt
 from kvplan.plan.errors import BlockTableError
 
 Ints = npt.NDArray[np.int64]
+INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """One side's block table of a group: `ids[i]` holds block position `first + i`; -1 is a block that is not there."""
+    """One side's block table of a group: `ids[i]` holds block position `first + i`; -1 is a block that is not there.
+
+    An engine that has another number for such blocks gives it as `null`: the table then has -1 in its place.
+    """
 
     first: int
     ids: Ints
+    null: InitVar[int | None] = None
+
+    def __post_init__(self, null: int | None) -> None:
+        object.__setattr__(self, "ids", without_null(self.ids, null))
 
     def at(self, position: Ints) -> Ints:
         """The block ids at `position`. Raises BlockTableError where the table has no block there."""
@@ -31,6 +40,19 @@ class Blocks:
         if found.size and found.min() < 0:
             raise BlockTableError(f"no block at position {position[found.argmin()]}, where tokens are needed")
         return found
+
+
+def without_null(ids: Ints, null: int | None) -> Ints:
+    """A copy of `ids` with -1 for the engine's null block; ids that no table may have stay, for its check to refuse.
+
+    Raises TypeError where `null` is no whole number.
+    """
+    if null is None:
+        return ids
+    number = operator.index(null)
+    if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu" or (ids.size and int(ids.max()) > INT64):
+        return ids
+    return np.where(ids == number, -1, ids.astype(np.int64))
 
 
 class Runs(NamedTuple):
