@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
     from kvplan.runtime.control.identity import Identity, scales
     from kvplan.runtime.control.keys import Keys, Plain
+    from kvplan.runtime.decode.engines import Peer
     from kvplan.runtime.decode.outcome import Abandoned, Arrived, Broken, Expired
     from kvplan.runtime.decode.transfer import Transfer
-    from kvplan.runtime.decode.worker import DecodeWorker, Peer
+    from kvplan.runtime.decode.worker import DecodeWorker
     from kvplan.runtime.memory.arrays import Memory
     from kvplan.runtime.memory.register import Pool, views
     from kvplan.runtime.ops.metrics import Counters
@@ -35,9 +36,10 @@ _HOME = {
     "runtime.checksum.checksum": ("Sample",),
     "runtime.control.identity": ("Identity", "scales"),
     "runtime.control.keys": ("Keys", "Plain"),
+    "runtime.decode.engines": ("Peer",),
     "runtime.decode.outcome": ("Abandoned", "Arrived", "Broken", "Expired"),
     "runtime.decode.transfer": ("Transfer",),
-    "runtime.decode.worker": ("DecodeWorker", "Peer"),
+    "runtime.decode.worker": ("DecodeWorker",),
     "runtime.memory.arrays": ("Memory",),
     "runtime.memory.register": ("Pool", "views"),
     "runtime.ops.metrics": ("Counters",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
@@ -28,6 +28,16 @@ from kvplan.runtime.transport.base import Transport
 FIRST_LEASE = 6.0
 LEASES = (0.01, 1e6)
 HEARTBEATS_PER_LEASE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A prefill engine that is connected: its name, this run of it, the plan for the pair, who moves: pull or push."""
+
+    name: str
+    run: str
+    plan: Plan = field(repr=False)
+    mode: str
 
 
 @dataclass(slots=True, eq=False)

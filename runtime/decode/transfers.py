@@ -90,6 +90,7 @@ class TransferTable:
         transfer.error, transfer.state = error, outcome(error).state
         self._counters.add("failures", reason=error.code)
         self._counters.add("requests", outcome=transfer.state)
+        self._ended.append(transfer)
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Requests that would be posted, by prefill worker. Raises what is wrong with the request."""
@@ -182,6 +183,9 @@ class TransferTable:
     def fail(self, transfer: Transfer, error: RequestError) -> None:
         """End a transfer with `error`; its blocks are free only when nothing can write them any more."""
         if transfer.ended:
+            return
+        if not transfer.attempt:
+            self.refuse(transfer, error)
             return
         error.untrusted = {group: tuple(ids.tolist()) for group, ids in transfer.written.items()}
         transfer.error = error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
@@ -18,14 +19,16 @@ from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
-from kvplan.runtime.decode.engines import PrefillEngine, PrefillEngines
+from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
+from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable, call_back
 from kvplan.runtime.errors import (
     DrainingError,
     HandleError,
     HandshakeError,
+    LimitedError,
     RegisterError,
     TransferError,
     TransportError,
@@ -45,16 +48,6 @@ from kvplan.runtime.transport.base import Transport
 MODES = ("auto", "pull", "push")
 IDLE = 600.0
 MOVING = 100e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A prefill engine that is connected: its name, this run of it, the plan for the pair, who moves: pull or push."""
-
-    name: str
-    run: str
-    plan: Plan = field(repr=False)
-    mode: str
 
 
 class DecodeWorker:
@@ -85,6 +78,7 @@ class DecodeWorker:
         self._transport, self._clock, self._idle = transport, clock, idle
         self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._thread: PollingThread | None = None
+        self._meetings = Meetings()
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -103,24 +97,44 @@ class DecodeWorker:
         CardError, DigestError, KeysError, PlanIndexError, RegisterError, AddressError, DrainingError or TransportError;
         then nothing new is connected.
         """
+        deadline = self._deadline(timeout, mode)
+        self._check_taking()
+        return self._connect(address, deadline, key, mode, lambda: False)
+
+    def connect_soon(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Future[Peer]:
+        """`connect` on a thread of its own; several engines may be met at once, each address once.
+
+        The future has the peer, or the error that `connect` would raise. Requests that are asked for meanwhile wait
+        for it: those that name the future as their `peer`, or the engine, or, while none is connected, nobody.
+        """
+        deadline = self._deadline(timeout, mode)
+        with self._lock:
+            self._check_taking()
+            connect = partial(self._connect, address, deadline, key, mode)
+            return self._meetings.begin((address, key, mode), connect)
+
+    def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:
             raise HandshakeError(f"mode {mode!r} is unknown: use auto, pull or push")
-        began = self._clock()
-        deadline = began + seconds(timeout, HandshakeError)
-        self._check_open()
-        self._drain.check()
-        pool, push = self._pool, mode == "push"
-        met = meet(self._caller(pool, key, push, deadline), address)
+        return self._clock() + seconds(timeout, HandshakeError)
+
+    def _connect(
+        self, address: str, deadline: float, key: bytes | None, mode: str, given_up: Callable[[], bool]
+    ) -> Peer:
+        began, pool, push = self._clock(), self._pool, mode == "push"
+        met = meet(self._caller(pool, key, push, deadline, given_up), address)
         if mode == "auto" and (helping := self._helping(met)):
             met.close()
             logs.event(logs.INFO, "push chosen", engine=met.engine.name, workers=helping, why="no fabric in common")
             push = True
-            met = meet(self._caller(pool, key, push, deadline), address)
+            met = meet(self._caller(pool, key, push, deadline, given_up), address)
         peer = self._adopt(pool, met, push)
         self.counters.observe("handshake_duration_seconds", self._clock() - began)
         return peer
 
-    def _caller(self, pool: Pool, key: bytes | None, push: bool, deadline: float) -> Caller:
+    def _caller(
+        self, pool: Pool, key: bytes | None, push: bool, deadline: float, given_up: Callable[[], bool]
+    ) -> Caller:
         return Caller(
             identity=self.identity,
             side=pool.side,
@@ -130,7 +144,8 @@ class DecodeWorker:
             server_key=key,
             card_for=lambda plan: self._card(plan) if push else None,
             deadline=deadline,
-            clock=self._clock,
+            # Who gives up has no time left.
+            clock=lambda: math.inf if given_up() else self._clock(),
         )
 
     def _helping(self, met: MetEngine) -> list[int]:
@@ -143,19 +158,20 @@ class DecodeWorker:
         """`connect`, without blocking the event loop."""
         import asyncio
 
-        return await asyncio.to_thread(self.connect, address, timeout, key, mode)
+        return await asyncio.wrap_future(self.connect_soon(address, timeout, key, mode))
 
     def submit(
         self,
         request: Request,
         timeout: float,
-        peer: str | None = None,
+        peer: WantedPeer = None,
         checksum: Sample | None = None,
         wait: float | None = None,
     ) -> Transfer:
         """Have a request moved here, to end within `timeout` seconds; prefill holds it already, or will as a whole.
 
-        `peer` is the prefill engine's name, which may be left out where one is connected. With `checksum` both sides
+        `peer` is the prefill engine's name, or what `connect_soon` returned, which may be left out where one is
+        connected or being met: a request waits until that is done, and fails with its error. With `checksum` both sides
         compare digests before the request is done. `wait` is how many seconds prefill may take to hold it, None for as
         long as there is time. Never raises for what the request holds: the transfer that comes
         back has then failed, with a typed error, and nothing has moved.
@@ -166,7 +182,7 @@ class DecodeWorker:
         self,
         request: Request,
         timeout: float,
-        peer: str | None = None,
+        peer: WantedPeer = None,
         checksum: Sample | None = None,
         wait: float | None = None,
     ) -> Transfer:
@@ -191,11 +207,11 @@ class DecodeWorker:
             if self._closed or self._asleep:
                 return False
             self._round(self._clock())
-            return bool(self._transfers.running)
+            return self.running() > 0
 
     def running(self) -> int:
         """How many transfers are under way."""
-        return len(self._transfers.running)
+        return len(self._transfers.running) + len(self._meetings)
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to poll for: `seconds`, less while bytes move or where somebody speaks."""
@@ -251,7 +267,7 @@ class DecodeWorker:
     def drained(self) -> bool:
         """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
         with self._lock:
-            return self._drain.begun and not self._transfers.in_use
+            return self._drain.begun and not self._meetings and not self._transfers.in_use
 
     def unhealthy(self) -> tuple[str, ...]:
         """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
@@ -275,6 +291,8 @@ class DecodeWorker:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
         with self._settled():
             self._check_open()
+            if self._meetings:
+                raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
             if used := self._transfers.in_use:
                 raise HandleError(f"decode worker {self.worker} cannot be suspended: {used}: wait for them")
             self._leave("was suspended")
@@ -298,12 +316,17 @@ class DecodeWorker:
             if self._closed:
                 return
             self._closed = True
+            why = f"decode worker {self.worker} was closed"
+            self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {why}"))
+            meetings = self._meetings.close()
             for forget in self._gauges:
                 forget()
             self._leave("was closed")
             self._transport.close()
             self._transfers.quarantine.abandon()
             self._engines.sweep(set())
+        for meeting in meetings:
+            meeting.join()
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: no engine is met, and nothing is under way."""
@@ -324,10 +347,13 @@ class DecodeWorker:
             self._listen(engine, now)
         for slice_ in self._transfers.admission.admit(self.limits.slice_bytes):
             slice_.executor.admitted(slice_)
+        self._meetings.step(self._transfers, self._engines, now)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
         if self._drain.past_deadline(now):
-            self._transfers.stop(None, lambda who: DrainingError(f"{who} did not end before the worker had to drain"))
+            late = "did not end before the worker had to drain"
+            self._transfers.stop(None, lambda who: DrainingError(f"{who} {late}"))
+            self._meetings.refuse(self._transfers, lambda who: DrainingError(f"{who} {late}"))
         for engine in self._engines.served():
             if engine.heartbeat_due(now):
                 for connection in engine.connections.values():
@@ -419,7 +445,7 @@ class DecodeWorker:
         self,
         request: Request,
         timeout: float,
-        peer: str | None,
+        peer: WantedPeer,
         sample: Sample | None,
         wait: float | None,
         *,
@@ -429,21 +455,33 @@ class DecodeWorker:
         transfer = Transfer(request, now, now, self, streamed, sample)
         with self._settled():
             try:
-                self._check_open()
-                self._drain.check()
+                self._check_taking()
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
                 transfer.held_by = math.inf if wait is None else now + seconds(wait, BadRequestError)
-                self._transfers.begin(transfer, self._engines.named(peer))
+                self._start(WaitingRequest(transfer, peer, self._meetings.under_way()))
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)
         spans.follow(transfer, self.worker, began)
         return transfer
 
+    def _start(self, request: WaitingRequest) -> None:
+        """Begin a request, or have it wait until its engine is met."""
+        if (engine := request.engine(self._engines)) is not None:
+            self._transfers.begin(request.transfer, engine)
+        elif self.running() < self.limits.requests:
+            self._meetings.wait(request)
+        else:
+            raise LimitedError(f"{self.running()} requests are under way or wait: wait for some")
+
     def _card(self, plan: Plan) -> WorkerCard:
         geometry, metadata = self._pool.geometry, self._transport.metadata()
         return describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
+
+    def _check_taking(self) -> None:
+        self._check_open()
+        self._drain.check()
 
     def _check_open(self) -> None:
         if self._closed:

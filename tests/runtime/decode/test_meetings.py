@@ -1,0 +1,144 @@
+"""Engines that are met beside everything else, and requests that wait until theirs is."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.runtime import DecodeWorker, Limits, Peer, Transfer, errors
+
+SECONDS = 20
+
+
+@pytest.fixture
+def apart() -> Iterator[World]:
+    """Both engines, not connected."""
+    made = world(Shape(2), Shape(1), d_limits=Limits(requests=3))
+    made.decode[0].drop("prefill")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Somebody listens at this address and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def meetings() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "kvplan-meeting"]
+
+
+def wanted(kind: str, meeting: Future[Peer]) -> Any:
+    return {"meeting": meeting, "name": "prefill", "nobody": None}[kind]
+
+
+@pytest.mark.parametrize("kind", ["meeting", "name", "nobody"])
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_requests_wait_until_their_engine_is_met(apart: World, mode: str, kind: str) -> None:
+    worker, request = apart.decode[0], ask(apart, (0, 45))
+    filled(apart, request)
+    apart.hold("r")
+    with worker._lock:
+        meeting = worker.connect_soon(apart.prefill[0].address, SECONDS, mode=mode)
+        transfer = worker.submit(request, SECONDS, peer=wanted(kind, meeting))
+        assert (transfer.state, worker.running()) == ("running", 1)
+    assert transfer.wait().state == "done"
+    assert meeting.result(SECONDS).mode == mode
+    check(apart, 0, request)
+
+
+def test_one_that_says_nothing_holds_up_no_other(apart: World, silent: str) -> None:
+    worker, request = apart.decode[0], ask(apart, (0, 45))
+    lost = worker.connect_soon(silent, SECONDS)
+    meeting = worker.connect_soon(apart.prefill[0].address, SECONDS)
+    assert worker.connect_soon(silent, SECONDS) is lost
+    apart.hold("r")
+    assert worker.submit(request, SECONDS, peer=meeting).wait().state == "done"
+    assert not lost.done()
+
+
+@pytest.mark.parametrize("kind", ["meeting", "name", "nobody"])
+def test_who_cannot_be_met_fails_what_waits(apart: World, silent: str, kind: str) -> None:
+    worker = apart.decode[0]
+    meeting = worker.connect_soon(silent, 0.3)
+    transfer = worker.submit(ask(apart, (0, 45)), SECONDS, peer=wanted(kind, meeting))
+    with pytest.raises(errors.HandshakeError, match="did not answer before the deadline"):
+        transfer.wait()
+    assert isinstance(meeting.exception(), errors.HandshakeError)
+    assert worker.running() == 0
+
+
+def test_any_failure_of_a_meeting_is_typed(apart: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("kvplan.runtime.decode.worker.meet", broken)
+    meeting = apart.decode[0].connect_soon(apart.prefill[0].address, SECONDS)
+    transfer = apart.decode[0].submit(ask(apart, (0, 45)), SECONDS, peer=meeting)
+    with pytest.raises(errors.HandshakeError, match="ZeroDivisionError: by zero"):
+        transfer.wait()
+
+
+def test_a_deadline_and_a_cancellation_end_what_waits(apart: World, silent: str) -> None:
+    worker, ended = apart.decode[0], list[Transfer]()
+    worker.connect_soon(silent, SECONDS)
+    late, given_up = (worker.submit(ask(apart, (0, 45), name=name), 0.2) for name in "ab")
+    for transfer in (late, given_up):
+        transfer.on_end(ended.append)
+    given_up.cancel()
+    with pytest.raises(errors.DeadlineError, match="is still being met"):
+        late.wait()
+    assert given_up.state == "cancelled"
+    assert ended == [given_up, late]
+    assert worker.running() == 0
+
+
+def test_as_many_wait_as_may_be_under_way(apart: World, silent: str) -> None:
+    worker = apart.decode[0]
+    worker.connect_soon(silent, SECONDS)
+    waiting = [worker.submit(ask(apart, (0, 45), name=str(number)), SECONDS) for number in range(4)]
+    assert [transfer.state for transfer in waiting] == ["running"] * 3 + ["failed"]
+    assert isinstance(waiting[-1].error, errors.LimitedError)
+    with pytest.raises(errors.HandleError, match="3 requests wait"):
+        worker.suspend()
+
+
+def test_closing_ends_meetings_and_what_waits(apart: World, silent: str) -> None:
+    worker: DecodeWorker = apart.decode[0]
+    meeting = worker.connect_soon(silent, SECONDS)
+    transfer = worker.submit(ask(apart, (0, 45)), SECONDS)
+    assert meetings()
+    worker.close()
+    assert meetings() == []
+    assert isinstance(transfer.error, errors.TransferError)
+    assert isinstance(meeting.exception(), errors.HandshakeError)
+
+
+def test_without_a_meeting_nothing_waits(apart: World) -> None:
+    failed = apart.decode[0].submit(ask(apart, (0, 45)), SECONDS)
+    assert isinstance(failed.error, errors.HandshakeError)
+    with pytest.raises(errors.HandshakeError, match="use auto, pull or push"):
+        apart.decode[0].connect_soon("tcp://127.0.0.1:1", SECONDS, mode="relay")
+
+
+def test_draining_ends_what_waits_at_its_deadline(apart: World, silent: str) -> None:
+    worker = apart.decode[0]
+    worker.connect_soon(silent, SECONDS)
+    transfer = worker.submit(ask(apart, (0, 45)), SECONDS)
+    worker.drain(0.2)
+    assert not worker.drained()
+    with pytest.raises(errors.DrainingError, match="before the worker had to drain"):
+        transfer.wait()
+    assert worker.drained()
+    with pytest.raises(errors.DrainingError, match="takes nothing new"):
+        worker.connect_soon(silent, SECONDS)
