@@ -16,6 +16,8 @@ from kvplan.runtime.ops import logs
 SHORTEST, LONGEST = 20e-6, 1e-3
 # Seconds after which a round that has not ended is taken for one that never will.
 STUCK = 30.0
+# Seconds after which who waits looks again whether anybody polls.
+LOOK = 0.5
 
 
 def rest(wakers: Iterable[int], seconds: float) -> None:
@@ -33,6 +35,9 @@ class Polled(Protocol):
     def poll(self) -> bool: ...
 
     def running(self) -> int: ...
+
+    @property
+    def driven(self) -> bool: ...
 
 
 class Awaited(Protocol):
@@ -117,6 +122,9 @@ async def ended(transfer: Awaited) -> None:
     transfer.on_end(end)
     try:
         while not future.done():
+            if transfer.worker.driven:
+                await asyncio.wait([future], timeout=LOOK)
+                continue
             task = _driver(loop, transfer.worker)
             await asyncio.wait([future, task], return_when=asyncio.FIRST_COMPLETED)
             if task.done() and not task.cancelled():

@@ -28,6 +28,7 @@ from kvplan.runtime.control.sockets import (
     received_by_key,
     sent,
     socket,
+    waits,
     watch,
 )
 from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
@@ -95,6 +96,10 @@ class ControlServer:
         import zmq
 
         return int(self._socket.getsockopt(zmq.FD))
+
+    def pending(self) -> bool:
+        """Whether something can be received, of which `fileno` may not tell any more."""
+        return not self._closed and waits(self._socket)
 
     def wait(self, seconds: float) -> None:
         """Until something can be received, at most `seconds`."""
@@ -182,6 +187,10 @@ class ControlClient:
         import zmq
 
         return int(self._socket.getsockopt(zmq.FD))
+
+    def pending(self) -> bool:
+        """Whether something can be received, of which `fileno` may not tell any more."""
+        return not self._closed and waits(self._socket)
 
     def wait(self, seconds: float) -> None:
         """Until something can be received or the connection breaks, at most `seconds`."""

@@ -160,6 +160,13 @@ def _key(frame: zmq.Frame) -> bytes:
         return b""
 
 
+def waits(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message is there to be received."""
+    import zmq
+
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
 def sent(socket: zmq.Socket[bytes], to: list[bytes], message: bytes) -> LineState:
     """Hand over a message in frames behind those of `to`."""
     import zmq

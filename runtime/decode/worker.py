@@ -44,6 +44,7 @@ from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
+from kvplan.runtime.wakeup import BUSY, QUIET, Wakeup
 
 MODES = ("auto", "pull", "push")
 IDLE = 600.0
@@ -79,6 +80,7 @@ class DecodeWorker:
         self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._thread: PollingThread | None = None
         self._meetings = Meetings()
+        self._wakeup = Wakeup(f"kvplan-wakeup-decode-{worker}", self._look, self.poll)
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -203,15 +205,53 @@ class DecodeWorker:
 
         Never blocks. Callbacks of transfers that end are called from here.
         """
-        with self._settled():
-            if self._closed or self._asleep:
-                return False
-            self._round(self._clock())
-            return self.running() > 0
+        try:
+            with self._settled():
+                if self._closed or self._asleep:
+                    return False
+                self._round(self._clock())
+                return self.running() > 0
+        finally:
+            self._wakeup.polled()
 
     def running(self) -> int:
         """How many transfers are under way."""
         return len(self._transfers.running) + len(self._meetings)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there may be something to `poll` for, until `close` or `attach`.
+
+        It is for select, epoll or an event loop of one's own; nothing is to be read from it.
+        """
+        with self._lock:
+            self._check_open()
+        return self._wakeup.fileno()
+
+    def attach(self) -> None:
+        """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
+        with self._lock:
+            self._check_open()
+        self._wakeup.attach()
+
+    def detach(self) -> None:
+        """Have no event loop poll any more; what `fileno` returned is closed."""
+        self._wakeup.close()
+
+    @property
+    def driven(self) -> bool:
+        """Whether it is polled by itself: by its thread, or by the event loop that it is attached to."""
+        return self._wakeup.attached or (self._thread is not None and not self._thread.dead)
+
+    def _look(self) -> tuple[list[int], float]:
+        """What a wakeup waits for, and for how many seconds at most."""
+        with self._lock:
+            controls = self._engines.controls()
+            if self._asleep or any(control.pending() for control in controls):
+                return [], QUIET if self._asleep else 0.0
+            busy = self.running() or self._transfers.in_use
+            seconds = BUSY if busy else QUIET
+            moving = self._transfers.admission.in_flight() > 0
+            return [control.fileno() for control in controls], MOVING if moving else seconds
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to poll for: `seconds`, less while bytes move or where somebody speaks."""
@@ -312,6 +352,7 @@ class DecodeWorker:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
+        self._wakeup.close()
         with self._settled():
             if self._closed:
                 return
@@ -464,6 +505,7 @@ class DecodeWorker:
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)
         spans.follow(transfer, self.worker, began)
+        self._wakeup.stir()
         return transfer
 
     def _start(self, request: WaitingRequest) -> None:

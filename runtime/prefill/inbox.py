@@ -119,6 +119,12 @@ class PrefillInbox:
             self._drop(client, text)
             return MessageKind.MALFORMED
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way: an event that is waited for, a claim, a write or a comparison."""
+        claimed = any(client.claims or client.untold for client in self.clients)
+        return bool(self._pending or claimed or len(self.writes) or len(self._comparisons))
+
     def waiting(self) -> list[SourceRequest]:
         """The requests whose events are to be asked: without a lock, as they are the caller's code."""
         return [self.sources[name] for name in self._pending if name in self.sources]

@@ -31,6 +31,7 @@ from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
+from kvplan.runtime.wakeup import BUSY, QUIET, Wakeup
 
 LEASE = 30.0
 
@@ -85,6 +86,7 @@ class PrefillWorker:
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
+        self._wakeup = Wakeup(f"kvplan-wakeup-prefill-{worker}", self._look, self.poll)
         wakers = (self._server.fileno(),)
         self._thread = (
             PollingThread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
@@ -139,12 +141,14 @@ class PrefillWorker:
             named = self._named(tables) or {}
             chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
             self._inbox.offer(request, chunk)
+        self._wakeup.stir()
 
     def withdraw(self, request: str) -> None:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
         with self._lock:
             self._check_open()
             self._give_up(request, self._clock())
+        self._wakeup.stir()
 
     def drain(self, timeout: float) -> None:
         """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
@@ -201,6 +205,39 @@ class PrefillWorker:
 
         Raises HandleError after `close`.
         """
+        try:
+            return self._poll()
+        finally:
+            self._wakeup.polled()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there may be something to `poll` for, until `close` or `attach`.
+
+        It is for select, epoll or an event loop of one's own; nothing is to be read from it.
+        """
+        with self._lock:
+            self._check_closed()
+        return self._wakeup.fileno()
+
+    def attach(self) -> None:
+        """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
+        with self._lock:
+            self._check_closed()
+        self._wakeup.attach()
+
+    def detach(self) -> None:
+        """Have no event loop poll any more; what `fileno` returned is closed."""
+        self._wakeup.close()
+
+    def _look(self) -> tuple[list[int], float]:
+        """What a wakeup waits for, and for how many seconds at most: less while anybody claims what is held."""
+        with self._lock:
+            if self._closed or self._server.pending():
+                return [], QUIET if self._closed else 0.0
+            busy = not self._asleep and self._inbox.busy
+            return [self._server.fileno()], BUSY if busy else QUIET
+
+    def _poll(self) -> bool:
         with self._lock:
             self._check_closed()
             waiting = [] if self._asleep else self._inbox.waiting()
@@ -243,6 +280,7 @@ class PrefillWorker:
         """Stop answering and end the transport: readers lose this worker. Once more does nothing."""
         if self._thread is not None:
             self._thread.stop()
+        self._wakeup.close()
         with self._lock:
             if self._closed:
                 return
@@ -309,6 +347,7 @@ class PrefillWorker:
             pin = self._leases.pin(request, self._clock())
             self._spans.begin(request, began)
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
+        self._wakeup.stir()
 
     def _give_up(self, request: str, now: float) -> None:
         self._leases.withdraw(request, now)

@@ -1,0 +1,171 @@
+"""Wakeup descriptor: readable while a worker may have something to do, for those who have an event loop of their own.
+
+NIXL and CUDA events have no descriptor to wait on, and ZeroMQ's becomes readable by edges. So a thread waits in the
+loop's place: for what peers say, and until the worker wants to be polled at the latest. It asks the worker what to wait
+for, and does nothing else with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from kvplan.runtime.ops import logs
+from kvplan.runtime.polling import rest
+
+# Seconds until a worker is polled at the latest: while something is under way, and while nothing is.
+BUSY, QUIET = 1e-3, 50e-3
+# Descriptors to wait on, and for how many seconds at most.
+Look = Callable[[], tuple[list[int], float]]
+
+
+class WakeupDescriptor:
+    """One descriptor of one worker, and the thread that makes it readable. It is not made before it is asked for."""
+
+    def __init__(self, name: str, look: Look) -> None:
+        self._look, self._heard, self._closed = look, threading.Event(), False
+        self._bell, self._rope = socket.socketpair()
+        self._stirred, self._stirring = socket.socketpair()
+        for one in (self._bell, self._rope, self._stirred, self._stirring):
+            one.setblocking(False)
+        self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def polled(self) -> None:
+        """The worker was polled: it is not readable any more, until there may be something to do again."""
+        _drain(self._bell)
+        self._heard.set()
+
+    def stir(self) -> None:
+        """There may be something to do now."""
+        _ring(self._stirring)
+
+    def close(self) -> None:
+        """End the thread, then the descriptor, which nobody may wait on any more."""
+        self._closed = True
+        self.stir()
+        self._heard.set()
+        self._thread.join()
+        for one in (self._bell, self._rope, self._stirred, self._stirring):
+            one.close()
+
+    def _wait(self) -> None:
+        while not self._closed:
+            wakers, seconds = self._looked()
+            rest([*wakers, self._stirred.fileno()], seconds)
+            _drain(self._stirred)
+            self._heard.clear()
+            if not self._closed:
+                _ring(self._rope)
+                self._heard.wait()
+
+    def _looked(self) -> tuple[list[int], float]:
+        """What to wait for; a fault is no reason to wait for ever."""
+        try:
+            return self._look()
+        except Exception:
+            logs.failure("look failed", thread=threading.current_thread().name)
+            return [], QUIET
+
+
+class LoopPolling:
+    """Polls a worker from an asyncio event loop, the running one, when its descriptor says so."""
+
+    def __init__(self, poll: Callable[[], bool], wakeup: WakeupDescriptor) -> None:
+        self._poll, self._wakeup, self._loop = poll, wakeup, asyncio.get_running_loop()
+        self._loop.add_reader(wakeup.fileno(), self._round)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its loop runs."""
+        return self._loop.is_running()
+
+    def close(self) -> None:
+        """Poll no more, and end the descriptor: in the loop, which may be another thread's."""
+        with suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                self._end()
+                return
+        try:
+            self._loop.call_soon_threadsafe(self._end)
+        except RuntimeError:
+            # The loop was closed, and waits for nothing any more.
+            self._wakeup.close()
+
+    def _end(self) -> None:
+        self._loop.remove_reader(self._wakeup.fileno())
+        self._wakeup.close()
+
+    def _round(self) -> None:
+        """A failure ends neither the loop nor the answers to other peers."""
+        try:
+            self._poll()
+        except Exception:
+            logs.failure("poll failed", thread="event loop")
+
+
+class Wakeup:
+    """How a worker is polled by who has a loop: through `fileno`, or `attach`ed to asyncio's. Safe to use from threads.
+
+    `look` says what to wait for, `poll` is the worker's. Nothing is made before it is asked for.
+    """
+
+    def __init__(self, name: str, look: Look, poll: Callable[[], bool]) -> None:
+        self._name, self._look, self._poll = name, look, poll
+        self._lock = threading.Lock()
+        self._descriptor: WakeupDescriptor | None = None
+        self._loop: LoopPolling | None = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether a loop that runs polls the worker."""
+        loop = self._loop
+        return loop is not None and loop.alive
+
+    def fileno(self) -> int:
+        return self._made().fileno()
+
+    def attach(self) -> None:
+        """Have the running event loop poll, and no other one any more."""
+        self.close()
+        self._loop = LoopPolling(self._poll, self._made())
+
+    def polled(self) -> None:
+        if (descriptor := self._descriptor) is not None:
+            descriptor.polled()
+
+    def stir(self) -> None:
+        if (descriptor := self._descriptor) is not None:
+            descriptor.stir()
+
+    def close(self) -> None:
+        """End the descriptor, and what polls by it. Who calls holds no lock that `look` takes."""
+        with self._lock:
+            (descriptor, self._descriptor), (loop, self._loop) = (self._descriptor, None), (self._loop, None)
+        if loop is not None:
+            loop.close()
+        elif descriptor is not None:
+            descriptor.close()
+
+    def _made(self) -> WakeupDescriptor:
+        with self._lock:
+            self._descriptor = self._descriptor or WakeupDescriptor(self._name, self._look)
+            return self._descriptor
+
+
+def _ring(end: socket.socket) -> None:
+    """Make the other end readable, which a full one is; one that was closed has nobody to tell."""
+    with suppress(OSError):
+        end.send(b"\0")
+
+
+def _drain(end: socket.socket) -> None:
+    with suppress(OSError):
+        while end.recv(4096):
+            pass
