@@ -8,31 +8,39 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address
 from kvplan.runtime.control.card import Refusal, seal, unseal
+from kvplan.runtime.control.door import Door
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.control.sockets import (
+    HANDSHAKE,
     LINGER,
     admit,
     client_context,
+    connection_of,
     end,
+    key_of,
     milliseconds,
     received,
-    received_by_key,
+    received_frames,
     sent,
     socket,
     waits,
-    watch,
+    watch_client,
+    watch_server,
 )
 from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
+
+if TYPE_CHECKING:
+    import zmq
 
 MOST = 256
 FAILURES = 4
@@ -51,13 +59,16 @@ class ControlServer:
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
-        self._end = weakref.finalize(self, end, context, self._socket, admit(context, self._socket, keys))
+        self._monitor = watch_server(self._socket)
+        guard = admit(context, self._socket, keys)
+        self._end = weakref.finalize(self, end, context, self._socket, self._monitor, guard)
         try:
             self._socket.bind(bind)
         except zmq.ZMQError as error:
             self.close()
             raise HandshakeError(f"cannot listen at {bind}: {error}") from error
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._door = Door(self.address, HANDSHAKE / 1000)
         if isinstance(keys, Plain):
             logs.event(
                 logs.WARNING, "plain", server=self.address, risk="anybody who reaches it may read and write memory"
@@ -67,10 +78,11 @@ class ControlServer:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
         for identity in list(self._outboxes):
             self._flush(identity)
-        if self._closed or not (messages := received_by_key(self._socket, most)):
+        if self._closed or not (messages := self._heard(most)):
             return []
-        allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in messages}
-        return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in messages]
+        keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in messages]
+        allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in keyed}
+        return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in keyed]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
         """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
@@ -112,6 +124,24 @@ class ControlServer:
             return
         self._closed = True
         self._end()
+
+    def _heard(self, most: int) -> list[list[zmq.Frame]]:
+        """The messages that came, after a look at who connected and who ended."""
+        self._tend()
+        messages = received_frames(self._socket, most)
+        self._door.heard({connection_of(frames) for frames in messages})
+        if not messages:
+            self._door.weigh()
+        return messages
+
+    def _tend(self) -> None:
+        import zmq
+        from zmq.utils.monitor import parse_monitor_message
+
+        for frames in received(self._monitor, MOST):
+            event = parse_monitor_message(frames)
+            tell = self._door.accepted if event["event"] == zmq.EVENT_ACCEPTED else self._door.gone
+            tell(int(event["value"]))
 
     def _flush(self, identity: bytes) -> None:
         outbox = self._outboxes[identity]
@@ -155,7 +185,7 @@ class ControlClient:
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
         else:
             logs.event(logs.WARNING, "plain", client=address, risk="whoever answers there is believed")
-        self._monitor = watch(self._socket)
+        self._monitor = watch_client(self._socket)
         try:
             self._socket.connect(address)
         except zmq.ZMQError as error:

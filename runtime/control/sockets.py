@@ -72,12 +72,25 @@ def _made(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[byte
         raise HandshakeError(f"no socket can be made: {error}: raise the limit of open files") from error
 
 
-def watch(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """Where the events of a socket's connections can be received. Its queue has no bound: a full one stops them all."""
+def watch_client(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Where it can be received that the connection is made, refused or lost."""
     import zmq
 
     events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    events |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    return _watch(socket, events | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+
+
+def watch_server(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Where it can be received which connections are made and end."""
+    import zmq
+
+    return _watch(socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+
+
+def _watch(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
+    """Its queue has no bound: a full one stops all connections."""
+    import zmq
+
     name = f"inproc://{uuid.uuid4().hex}"
     socket.monitor(name, events)
     monitor = _made(socket.context, zmq.PAIR)
@@ -103,8 +116,12 @@ def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], ke
     return guard
 
 
-def end(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], guard: Any) -> None:
-    """Close a server's socket, its guard and its context, in the order in which none waits for another."""
+def end(
+    context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], guard: Any
+) -> None:
+    """Close a server's sockets, its guard and its context, in the order in which none waits for another."""
+    socket.disable_monitor()
+    monitor.close(linger=0)
     socket.close(linger=0)
     if guard is not None:
         guard.stop()
@@ -128,15 +145,11 @@ class _Peers:
 
 def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
     """What came, at most so many messages, and no more once they have ENOUGH bytes: others are heard in between."""
-    return [[frame.bytes for frame in frames] for frames in _received(socket, most)]
+    return [[frame.bytes for frame in frames] for frames in received_frames(socket, most)]
 
 
-def received_by_key(socket: zmq.Socket[bytes], most: int) -> list[tuple[bytes, list[bytes]]]:
-    """`received`, each message behind the public key of the engine that sent it, which is empty without keys."""
-    return [(_key(frames[0]), [frame.bytes for frame in frames]) for frames in _received(socket, most)]
-
-
-def _received(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame]]:
+def received_frames(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame]]:
+    """`received`, with what ZeroMQ knows of each frame."""
     import zmq
 
     messages: list[list[zmq.Frame]] = []
@@ -150,14 +163,24 @@ def _received(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame]]:
     return messages
 
 
-def _key(frame: zmq.Frame) -> bytes:
-    """The key that ZeroMQ's authenticator wrote down for the connection of a frame."""
+def key_of(frames: list[zmq.Frame]) -> bytes:
+    """The public key that ZeroMQ's authenticator wrote down for who sent a message, empty without keys."""
     import zmq
 
     try:
-        return str(frame.get("User-Id")).encode()
+        return str(frames[0].get("User-Id")).encode()
     except zmq.ZMQError:
         return b""
+
+
+def connection_of(frames: list[zmq.Frame]) -> int:
+    """The descriptor of the connection over which a message came, -1 where ZeroMQ does not say."""
+    import zmq
+
+    try:
+        return int(frames[-1].get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
 
 
 def waits(socket: zmq.Socket[bytes]) -> bool:

@@ -56,7 +56,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 held = []
 for _ in range(int(sys.argv[3])):
     try:
-        one = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+        one = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5, ("127.0.0.2", 0))
         one.sendall(bytes.fromhex(sys.argv[4]))
         held.append(one)
     except OSError:
@@ -65,7 +65,7 @@ print(len(held), flush=True)
 sys.stdin.read()
 """
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48)
-READY = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
 
 @pytest.mark.parametrize("says", [b"", GREETING[:12], GREETING, GREETING + READY], ids=["nothing", "half", "all", "in"])

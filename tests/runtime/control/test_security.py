@@ -56,7 +56,7 @@ def test_a_guard_that_died_lets_nobody_in() -> None:
     keys, _ = control.pair()
     stranger = zmq.curve_keypair()
     desk = ControlServer(control.BIND, keys)
-    desk._end.peek()[2][2].stop()  # type: ignore[index]
+    desk._end.peek()[2][3].stop()  # type: ignore[index]
     line = ControlClient(desk.address, Keys(*stranger, frozenset({keys.public})))
     line.send(Claim(1, ()))
     desk.wait(1.0)
