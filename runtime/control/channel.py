@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,6 +38,9 @@ from kvplan.runtime.control.sockets import (
 )
 from kvplan.runtime.errors import CardError, HandshakeError, KeysError, PeerLostError, ProtocolError
 from kvplan.runtime.ops import logs
+
+if TYPE_CHECKING:
+    import zmq
 
 MOST = 256
 FAILURES = 4
@@ -77,8 +80,9 @@ class ControlServer:
             self._flush(identity)
         if self._closed or not (messages := self._heard(most)):
             return []
-        allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in messages}
-        return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in messages]
+        keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in messages]
+        allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in keyed}
+        return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in keyed]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
         """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
@@ -121,14 +125,14 @@ class ControlServer:
         self._closed = True
         self._end()
 
-    def _heard(self, most: int) -> list[tuple[bytes, list[bytes]]]:
-        """The messages that came, each behind its sender's public key, after a look at who connected and who ended."""
+    def _heard(self, most: int) -> list[list[zmq.Frame]]:
+        """The messages that came, after a look at who connected and who ended."""
         self._tend()
         messages = received_frames(self._socket, most)
         self._door.heard({connection_of(frames) for frames in messages})
         if not messages:
             self._door.weigh()
-        return [(key_of(frames[0]), [frame.bytes for frame in frames]) for frames in messages]
+        return messages
 
     def _tend(self) -> None:
         import zmq

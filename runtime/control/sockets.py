@@ -163,12 +163,12 @@ def received_frames(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame
     return messages
 
 
-def key_of(frame: zmq.Frame) -> bytes:
-    """The public key that ZeroMQ's authenticator wrote down for the connection of a frame, empty without keys."""
+def key_of(frames: list[zmq.Frame]) -> bytes:
+    """The public key that ZeroMQ's authenticator wrote down for who sent a message, empty without keys."""
     import zmq
 
     try:
-        return str(frame.get("User-Id")).encode()
+        return str(frames[0].get("User-Id")).encode()
     except zmq.ZMQError:
         return b""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from kvplan.plan.errors import KvplanError
+from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
@@ -77,13 +77,15 @@ class Meetings:
             if not request.transfer.ended and not _begun(request, transfers, engines, now):
                 self._waiting.append(request)
 
-    def close(self, transfers: TransferTable, error: KvplanError) -> list[threading.Thread]:
-        """Give all meetings up and refuse who waits; the threads are to be joined by who holds no lock."""
+    def refuse(self, transfers: TransferTable, reason: Callable[[str], RequestError]) -> None:
+        """Fail all that waits. `reason` makes the error for a request's name."""
+        waiting, self._waiting = self._waiting, []
+        for transfer in (request.transfer for request in waiting if not request.transfer.ended):
+            transfers.refuse(transfer, reason(f"request {transfer.request.id}"))
+
+    def close(self) -> list[threading.Thread]:
+        """Give all meetings up; the threads are to be joined by who holds no lock."""
         self._closed.set()
-        for request in self._waiting:
-            if not request.transfer.ended:
-                transfers.refuse(request.transfer, error)
-        self._waiting = []
         return [thread for _, thread in self._threads.values() if thread is not threading.current_thread()]
 
     def _meet(self, meeting: Future[Peer], meet: Meet) -> None:

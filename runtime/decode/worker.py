@@ -100,7 +100,7 @@ class DecodeWorker:
         then nothing new is connected.
         """
         deadline = self._deadline(timeout, mode)
-        self._check_open()
+        self._check_taking()
         return self._connect(address, deadline, key, mode, lambda: False)
 
     def connect_soon(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Future[Peer]:
@@ -111,14 +111,13 @@ class DecodeWorker:
         """
         deadline = self._deadline(timeout, mode)
         with self._lock:
-            self._check_open()
+            self._check_taking()
             connect = partial(self._connect, address, deadline, key, mode)
             return self._meetings.begin((address, key, mode), connect)
 
     def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:
             raise HandshakeError(f"mode {mode!r} is unknown: use auto, pull or push")
-        self._drain.check()
         return self._clock() + seconds(timeout, HandshakeError)
 
     def _connect(
@@ -308,7 +307,7 @@ class DecodeWorker:
     def drained(self) -> bool:
         """Whether it drains, and no request is under way and no block in quarantine: it may be closed."""
         with self._lock:
-            return self._drain.begun and not self._transfers.in_use
+            return self._drain.begun and not self._meetings and not self._transfers.in_use
 
     def unhealthy(self) -> tuple[str, ...]:
         """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
@@ -358,15 +357,17 @@ class DecodeWorker:
             if self._closed:
                 return
             self._closed = True
-            meeting = self._meetings.close(self._transfers, TransferError(f"decode worker {self.worker} was closed"))
+            why = f"decode worker {self.worker} was closed"
+            self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {why}"))
+            meetings = self._meetings.close()
             for forget in self._gauges:
                 forget()
             self._leave("was closed")
             self._transport.close()
             self._transfers.quarantine.abandon()
             self._engines.sweep(set())
-        for one in meeting:
-            one.join()
+        for meeting in meetings:
+            meeting.join()
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: no engine is met, and nothing is under way."""
@@ -391,7 +392,9 @@ class DecodeWorker:
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
         if self._drain.past_deadline(now):
-            self._transfers.stop(None, lambda who: DrainingError(f"{who} did not end before the worker had to drain"))
+            late = "did not end before the worker had to drain"
+            self._transfers.stop(None, lambda who: DrainingError(f"{who} {late}"))
+            self._meetings.refuse(self._transfers, lambda who: DrainingError(f"{who} {late}"))
         for engine in self._engines.served():
             if engine.heartbeat_due(now):
                 for connection in engine.connections.values():
@@ -493,8 +496,7 @@ class DecodeWorker:
         transfer = Transfer(request, now, now, self, streamed, sample)
         with self._settled():
             try:
-                self._check_open()
-                self._drain.check()
+                self._check_taking()
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
@@ -518,6 +520,10 @@ class DecodeWorker:
     def _card(self, plan: Plan) -> WorkerCard:
         geometry, metadata = self._pool.geometry, self._transport.metadata()
         return describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
+
+    def _check_taking(self) -> None:
+        self._check_open()
+        self._drain.check()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -129,3 +129,16 @@ def test_without_a_meeting_nothing_waits(apart: World) -> None:
     assert isinstance(failed.error, errors.HandshakeError)
     with pytest.raises(errors.HandshakeError, match="use auto, pull or push"):
         apart.decode[0].connect_soon("tcp://127.0.0.1:1", SECONDS, mode="relay")
+
+
+def test_draining_ends_what_waits_at_its_deadline(apart: World, silent: str) -> None:
+    worker = apart.decode[0]
+    worker.connect_soon(silent, SECONDS)
+    transfer = worker.submit(ask(apart, (0, 45)), SECONDS)
+    worker.drain(0.2)
+    assert not worker.drained()
+    with pytest.raises(errors.DrainingError, match="before the worker had to drain"):
+        transfer.wait()
+    assert worker.drained()
+    with pytest.raises(errors.DrainingError, match="takes nothing new"):
+        worker.connect_soon(silent, SECONDS)
