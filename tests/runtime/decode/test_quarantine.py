@@ -1,9 +1,19 @@
+"""Blocks that may still be written are handed to nobody, until those who write them are known to have stopped."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from kvplan.plan.types import Group, Side
-from kvplan.runtime.decode.quarantine import BlockLedger
-from kvplan.runtime.errors import QuarantinedError
+from kvplan.runtime.control.messages import Leave
+from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.decode.quarantine import PROBE, BlockLedger, Quarantine
+from kvplan.runtime.decode.transfer import PeerProgress
+from kvplan.runtime.errors import QuarantinedError, TransportError
 
 SIDE = Side(
     "d", "", (Group("a", "tokens", 4, 4, 1, 0), Group("b", "tokens", 4, 4, 1, 0), Group("c", "state", 0, 0, 1, 1)), ()
@@ -29,3 +39,110 @@ def test_what_is_refused_takes_nothing() -> None:
     assert ledger.quarantined() == {1: (0,)}
     ledger.free({"c": np.array([0])})
     assert ledger.quarantined() == {}
+
+
+class Control:
+    """A line to a prefill worker that takes what it is told, unless it is full."""
+
+    def __init__(self) -> None:
+        self.full, self.told = False, list[object]()
+
+    def send(self, message: object) -> bool:
+        if not self.full:
+            self.told.append(message)
+        return not self.full
+
+
+def connection(worker: int) -> Any:
+    return SimpleNamespace(worker=worker, peer=f"p{worker}", control=Control())
+
+
+def left(name: str, block: int, *connections: Any) -> Any:
+    """A transfer that has failed while these prefill workers were writing it."""
+    parts = tuple(PeerProgress(one, 0, Phase.LEAVING, writes=True) for one in connections)
+    written = {"a": np.array([block])}
+    return SimpleNamespace(request=SimpleNamespace(id=name), parts=parts, written=written)
+
+
+def quarantine(*transfers: Any, lost: set[str] | None = None) -> Quarantine:
+    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), lambda peer: peer in (lost or set()))
+    for transfer in transfers:
+        made.add(transfer)
+    return made
+
+
+def test_stopped_is_the_word_of_one_worker_about_one_request() -> None:
+    one, other = connection(0), connection(1)
+    made = quarantine(left("r", 1, one, other), left("s", 2, one))
+    assert not made.stopped("r", connection(0))
+    assert made.stopped("r", one)
+    assert not made.stopped("r", one)
+    made.sweep(0)
+    assert made.ledger.quarantined() == {0: (1, 2)}
+    assert made.writes("r")
+    assert made.stopped("r", other)
+    assert not made.writes("r")
+    made.sweep(0)
+    assert made.ledger.quarantined() == {0: (2,)}
+    assert made.busy() == {"p0"}
+
+
+def test_a_writer_that_the_transport_has_lost_has_stopped() -> None:
+    one, other, lost = connection(0), connection(1), set[str]()
+    made = quarantine(left("r", 1, one), left("s", 2, other), lost=lost)
+    made.sweep(0)
+    assert made.ledger.quarantined() == {0: (1, 2)}
+    lost.add("p0")
+    made.sweep(PROBE)
+    assert made.ledger.quarantined() == {0: (2,)}
+
+
+def test_a_transport_that_cannot_tell_has_lost_nobody() -> None:
+    def lost(_: str) -> bool:
+        raise TransportError("closed")
+
+    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), lost)
+    made.add(left("r", 1, connection(0)))
+    made.sweep(0)
+    assert made.ledger.quarantined() == {0: (1,)}
+
+
+def test_a_writer_that_is_met_anew_is_told_once_more() -> None:
+    before, after = connection(0), connection(0)
+    made = quarantine(left("r", 1, before))
+    after.control.full = True
+    made.follow({0: after})
+    made.sweep(0)
+    assert after.control.told == []
+    after.control.full = False
+    made.sweep(0)
+    made.sweep(0)
+    assert after.control.told == [Leave("r", alone=True)]
+    assert not made.stopped("r", before)
+    assert made.stopped("r", after)
+
+
+def test_who_has_another_memory_now_is_not_followed() -> None:
+    before, after = connection(0), connection(0)
+    after.peer = "p0 anew"
+    made = quarantine(left("r", 1, before))
+    made.follow({0: after})
+    made.sweep(0)
+    assert after.control.told == []
+    assert made.busy() == {"p0"}
+
+
+def test_reads_under_way_keep_their_blocks_and_their_peer() -> None:
+    closed, over = list[object](), list[bool]()
+    slice_: Any = SimpleNamespace(link=SimpleNamespace(peer="p0"), settled=lambda: bool(over))
+    slice_.executor = SimpleNamespace(close=closed.append)
+    transfer = left("r", 1, connection(0), connection(1))
+    for part in transfer.parts:
+        part.writes = False
+    transfer.parts[0].slices = [slice_]
+    made = quarantine(transfer)
+    made.sweep(0)
+    assert (made.ledger.quarantined(), made.busy(), closed) == ({0: (1,)}, {"p0"}, [])
+    over.append(True)
+    made.sweep(0)
+    assert (made.ledger.quarantined(), made.busy(), closed) == ({}, set(), [slice_])

@@ -1,0 +1,181 @@
+"""Requests that are written, through a worker of each side: who is told what, and what is kept until then."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.runtime.decode.test_races import held, live, pair, rounds, writing
+from tests.runtime.helpers.requests import ask, fed
+from tests.runtime.helpers.worlds import World
+from tests.runtime.simulation.channels import Net, opened, speak
+
+from kvplan.runtime import Blocks, errors
+from kvplan.runtime.control.messages import Failed, Leave, Stopped, ToDecode, WriteRequest, Written, pack
+
+
+@pytest.fixture
+def net(monkeypatch: pytest.MonkeyPatch) -> Net:
+    made = Net(random.Random(0), slow=0)
+    speak(made, monkeypatch)
+    return made
+
+
+def said(net: Net, *kinds: type) -> list[Any]:
+    """What of these kinds the prefill worker has said, and the decode worker not heard."""
+    return [word for word in (opened(data, ToDecode) for data in live(net).down.take()) if isinstance(word, kinds)]
+
+
+def client(made: World) -> Any:
+    (found,) = made.prefill[0]._inbox.clients
+    return found
+
+
+def wanted(made: World, **change: Any) -> WriteRequest:
+    """What decode asks for, changed, of a request that it has not begun."""
+    request = ask(made, (0, 12))
+    asked = WriteRequest("r", (0, 12), {}, pack(request.prefill), pack(request.decode))
+    return msgspec.structs.replace(asked, **change)
+
+
+def test_nothing_is_written_when_the_lease_ran_out_meanwhile(net: Net) -> None:
+    made = pair(net, "push")
+    writing(made)
+    (source,) = made.prefill
+    said(net, object)
+    net.time += 7
+    source.poll()
+    assert source.released() == [], "it is being written from"
+    made.hub.frozen.clear()
+    source.poll()
+    failed = said(net, Written, Failed)
+    assert {(type(word), getattr(word, "code", "")) for word in failed} == {(Failed, errors.LeaseError.code)}
+    assert "its lease ran out while pin" in failed[0].message
+    assert [one.why for one in source.released()] == ["expired"]
+
+
+def test_a_request_is_written_to_a_worker_once_at_a_time(net: Net) -> None:
+    made = pair(net, "push")
+    writing(made)
+    (source,) = made.prefill
+    with pytest.raises(errors.BadRequestError, match="is being written: wait"):
+        source._inbox.writes.want(client(made), wanted(made), source._inbox.sources["r"])
+
+
+def test_blocks_that_decode_was_told_of_are_compared_before_a_byte_is_written(net: Net) -> None:
+    made = pair(net, "push")
+    request = ask(made, (0, 12))
+    (source,) = made.prefill
+    source.hold("r", request.prefill)
+    other = pack({**request.prefill, "kv": Blocks(0, np.array([31, 32, 33]))})
+    with pytest.raises(errors.LeaseError, match="other blocks of group 'kv'"):
+        source._inbox.writes.want(client(made), wanted(made, prefill=other), source._inbox.sources["r"])
+    assert len(source._inbox.writes) == 0
+
+
+@pytest.mark.parametrize("tokens", [(0, 8), (0, 12)])
+def test_only_what_was_opened_is_written(net: Net, tokens: tuple[int, int]) -> None:
+    made = pair(net, "push")
+    (source,) = made.prefill
+    source.open("r", (4, 12))
+    with pytest.raises(errors.BadRequestError, match="was opened for"):
+        source._inbox.writes.want(client(made), wanted(made, tokens=tokens), source._inbox.sources["r"])
+
+
+def test_chunks_are_written_when_they_are_computed(net: Net) -> None:
+    made = pair(net, "push")
+    request, step = ask(made, (0, 12)), SimpleNamespace(query=lambda: False)
+    (source,), (target,) = made.prefill, made.decode
+    source.open("r", (0, 12))
+    source.offer("r", (0, 12), request.prefill, after=step, last=True)
+    transfer = target.open(fed(request), 20)
+    rounds(made, net)
+    (write,) = source._inbox.writes._all.values()
+    assert (write.taken, transfer.state) == (0, "running")
+    step.query = lambda: True
+    rounds(made, net)
+    assert transfer.state == "done"
+
+
+def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
+    made = pair(net, "push")
+    transfer = writing(made)
+    (source,) = made.prefill
+    said(net, object)
+    transfer.cancel()
+    source.poll()
+    source.poll()
+    assert said(net, Stopped) == []
+    assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (1, 1)
+    made.hub.frozen.clear()
+    source.poll()
+    assert said(net, Stopped) == [Stopped("r")]
+    assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (0, 0)
+    assert source._slices.in_flight() == 0
+
+
+def test_who_leaves_what_is_not_written_is_told_at_once(net: Net) -> None:
+    made = pair(net, "push")
+    held(made)
+    made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face(), net.time)
+    assert said(net, Stopped) == [Stopped("r")]
+
+
+def test_another_workers_leave_stops_no_write(net: Net) -> None:
+    made = pair(net, "push")
+    writing(made)
+    writes, sent = made.prefill[0]._inbox.writes, list[Any]()
+    one = client(made)
+    writes._send = lambda to, message: sent.append(message)
+    writes.leave(SimpleNamespace(claimant=replace(one.claimant, worker=1)), "r")  # type: ignore[arg-type]
+    (write,) = writes._all.values()
+    assert (write.writing, sent) == (True, [Stopped("r")])
+
+
+def test_stopped_is_said_once_all_that_was_given_up_is_over(net: Net) -> None:
+    made = pair(net, "push")
+    writing(made)
+    writes, sent = made.prefill[0]._inbox.writes, list[Any]()
+    writes._send = lambda to, message: sent.append(message)
+    (write,) = writes._all.values()
+    again = replace(write.client, identity=b"another connection")
+    made.prefill[0]._leases.begin_write("r")
+    busy = SimpleNamespace(settled=lambda: False)
+    stopping: Any = SimpleNamespace(stop=lambda: [busy])
+    writes._all[again, "r"] = replace(write, client=again, slices=[], executor=stopping)
+    writes.leave(again, "r")
+    made.hub.frozen.clear()
+    writes.step()
+    assert (len(writes), sent) == (1, [])
+
+
+def test_a_hold_that_ends_ends_what_is_written_of_it(net: Net) -> None:
+    made = pair(net, "push")
+    request, step = ask(made, (0, 12)), SimpleNamespace(query=lambda: False)
+    (source,), (target,) = made.prefill, made.decode
+    source.hold("r", request.prefill, after=step)
+    transfer = target.open(fed(request), 20)
+    rounds(made, net)
+    source.withdraw("r")
+    rounds(made, net, 1)
+    assert isinstance(transfer.error, errors.WithdrawnError)
+    rounds(made, net)
+    assert (target.quarantined(), len(source._inbox.writes)) == ({}, 0)
+    assert [one.why for one in source.released()] == ["withdrawn"]
+
+
+def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None:
+    made = pair(net, "push")
+    writing(made)
+    (source,) = made.prefill
+    source.drop("decode")
+    (write,) = source._inbox.writes._all.values()
+    assert not write.writing
+    assert source._inbox.writes.busy()
+    source.drop("decode", dead=True)
+    assert len(source._inbox.writes) == 0

@@ -1,0 +1,200 @@
+"""An executor over a transport made by hand: what is posted, what is waited for, and what is given back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvplan.plan.types import Runs
+from kvplan.runtime import Limits
+from kvplan.runtime.control.messages import AskPermit, ReturnPermit
+from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.transfer.executor import ExecutorContext, SliceStage, TransferExecutor, over
+from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch
+from kvplan.runtime.transfer.limits import AdmissionQueue
+
+NONE = np.empty((0, 3), np.int64)
+INDEX = np.zeros(1, np.int32)
+
+
+class Handle:
+    """A transfer whose end a test decides: True, False, or an error."""
+
+    def __init__(self) -> None:
+        self.end: bool | Exception = False
+        self.released = False
+
+    def poll(self) -> bool:
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end
+
+    def requests(self) -> int:
+        return 3
+
+    def release(self) -> None:
+        self.released = True
+
+
+class Transport:
+    """Posts as many handles as it is asked for; `fail` is raised instead by the post of that number."""
+
+    def __init__(self) -> None:
+        self.handles, self.fail = list[Handle](), dict[int, Exception]()
+
+    def post(self, *_: object) -> Handle:
+        if error := self.fail.get(len(self.handles)):
+            raise error
+        self.handles.append(Handle())
+        return self.handles[-1]
+
+
+class Rig:
+    """Slices of 10 bytes, two posts each, of which two slices may be in flight."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, permits: bool = False) -> None:
+        bank, self.link = SimpleNamespace(local=None, remote=None), SimpleNamespace(op="READ", peer="p")
+        load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, 10, 2)  # type: ignore[arg-type]
+        monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
+        monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [runs])
+        monkeypatch.setattr("kvplan.runtime.transfer.slices.size", lambda link, runs: 10)
+        self.transport, self.queue = Transport(), AdmissionQueue[Any](Limits(20, 20, 10))
+        context = ExecutorContext(self.transport, self.queue, IndexScratch(), 10)  # type: ignore[arg-type]
+        self.failures, self.said = list[Exception](), list[object]()
+        peer: Any = SimpleNamespace(say=self.said.append, send=self.said.append) if permits else None
+        self.executor = TransferExecutor("r", "p", context, self.failures.append, peer)
+
+    def add(self, count: int = 1) -> None:
+        runs: dict[str, Runs] = {}
+        for _ in range(count):
+            self.executor.add(self.link, runs)  # type: ignore[arg-type]
+
+    def admit(self) -> list[Any]:
+        admitted = self.queue.admit()
+        for slice_ in admitted:
+            slice_.executor.admitted(slice_)
+        return admitted
+
+    def end(self, *numbers: int) -> None:
+        """These handles are done."""
+        for number in numbers:
+            self.transport.handles[number].end = True
+        self.executor.step()
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
+    return Rig(monkeypatch)
+
+
+def test_a_transfer_is_over_when_it_is_done_or_its_connection_is_gone() -> None:
+    handle = Handle()
+    for end, wanted in ((False, False), (TransportError("odd"), False), (ValueError("odder"), False)):
+        handle.end = end
+        assert (over("p", handle), handle.released) == (wanted, False)
+    assert not over("p", None)
+    for end in (True, PeerLostError("gone")):
+        handle = Handle()
+        handle.end = end
+        assert (over("p", handle), handle.released) == (True, True)
+
+
+def test_done_when_every_post_of_every_slice_is(rig: Rig) -> None:
+    rig.add(2)
+    rig.executor.complete = True
+    assert not rig.executor.done
+    rig.admit()
+    rig.end(1, 2)
+    assert (rig.executor.done, rig.executor.moved) == (False, 0)
+    rig.end(0)
+    assert (rig.executor.done, rig.executor.moved, rig.queue.in_flight()) == (False, 10, 10)
+    rig.end(3)
+    assert (rig.executor.done, rig.executor.moved, rig.queue.in_flight()) == (True, 20, 0)
+    assert (rig.executor.requests, rig.executor.posted, rig.executor.spans) == (4, 12, 4)
+    assert all(handle.released for handle in rig.transport.handles)
+
+
+def test_not_done_while_more_is_to_come(rig: Rig) -> None:
+    rig.add()
+    rig.admit()
+    rig.end(0, 1)
+    assert not rig.executor.done
+
+
+def test_after_a_failure_nothing_is_posted_and_what_is_under_way_is_named(rig: Rig) -> None:
+    rig.add(3)
+    rig.admit()
+    waiting = rig.executor.stop()
+    assert [slice_.stage for slice_ in waiting] == [SliceStage.POSTED] * 2
+    assert (len(rig.admit()), rig.queue.waiting(), len(rig.transport.handles)) == (0, 0, 4)
+    assert rig.queue.in_flight() == 20
+    assert not waiting[0].settled()
+    rig.transport.handles[0].end = rig.transport.handles[1].end = True
+    assert waiting[0].settled()
+    rig.executor.close(waiting[0])
+    assert rig.queue.in_flight() == 10
+
+
+def test_what_was_admitted_when_it_failed_is_not_posted(rig: Rig) -> None:
+    rig.add()
+    (slice_,) = rig.queue.admit()
+    assert rig.executor.stop() == []
+    rig.executor.admitted(slice_)
+    assert (rig.transport.handles, rig.queue.in_flight()) == ([], 0)
+
+
+@pytest.mark.parametrize("error", [NotBegunError("full"), PeerLostError("gone"), LimitError("many")])
+def test_a_post_that_begins_nothing_is_not_waited_for(rig: Rig, error: Exception) -> None:
+    rig.transport.fail[0] = error
+    rig.add()
+    rig.admit()
+    assert rig.failures == [error]
+    assert (rig.executor.stop(), rig.queue.in_flight()) == ([], 0)
+
+
+@pytest.mark.parametrize("error", [TransportError("odd"), MemoryError("none")])
+def test_a_post_that_may_have_begun_something_never_settles(rig: Rig, error: Exception) -> None:
+    rig.transport.fail[1] = error
+    rig.add()
+    rig.admit()
+    (slice_,) = rig.executor.stop()
+    rig.transport.handles[0].end = True
+    assert not slice_.settled()
+    assert rig.queue.in_flight() == 10
+
+
+def test_a_handle_of_a_lost_peer_is_given_back_once(rig: Rig) -> None:
+    rig.add()
+    rig.admit()
+    rig.transport.handles[0].end = PeerLostError("gone")
+    rig.executor.step()
+    assert (len(rig.failures), rig.transport.handles[0].released) == (1, True)
+    (slice_,) = rig.executor.stop()
+    assert slice_.handles == [rig.transport.handles[1]]
+
+
+def test_nothing_is_read_before_it_is_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, permits=True)
+    rig.add()
+    (slice_,) = rig.admit()
+    assert (rig.said, rig.transport.handles) == ([AskPermit("r", slice_.number, 10)], [])
+    assert not rig.executor.permitted(slice_.number + 1)
+    assert rig.said.pop() == ReturnPermit("r", slice_.number + 1)
+    assert rig.executor.permitted(slice_.number)
+    assert not rig.executor.permitted(slice_.number)
+    assert len(rig.transport.handles) == 2
+    rig.end(0, 1)
+    assert rig.said[1:] == [ReturnPermit("r", slice_.number)]
+
+
+def test_who_fails_before_it_is_permitted_gives_the_permit_back_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, permits=True)
+    rig.add()
+    (slice_,) = rig.admit()
+    assert (rig.executor.stop(), rig.queue.in_flight(), len(rig.said)) == ([], 0, 1)
+    assert not rig.executor.permitted(slice_.number)
+    assert rig.said[1:] == [ReturnPermit("r", slice_.number)]
+    assert rig.transport.handles == []
