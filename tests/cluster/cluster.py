@@ -11,8 +11,9 @@ from typing import Any
 
 from tests.cluster.engine import Engine, sound
 from tests.cluster.process import Word, overlap
+from tests.cluster.watched import RIG
 
-from kvplan.runtime.errors import HandleError
+from kvplan.runtime.errors import HandleError, LimitedError
 
 PAUSE = 0.003
 
@@ -49,8 +50,14 @@ class Job:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of requests, counted by what they ended in; and what must never be."""
+    """What came of requests, counted by what they ended in; and what must never be.
 
+    Of `good` requests nothing is wrong with, and nobody they need is struck: `harmed` are those that were not done.
+    """
+
+    begun: int = 0
+    good: int = 0
+    harmed: list[str] = field(default_factory=list)
     ended: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -95,13 +102,23 @@ class Cluster:
             assert word["ok"], word["text"]
         return job
 
-    def ask(self, job: Job) -> None:
-        """The decode half of `begin`."""
-        theirs = None if job.fed else job.theirs
-        job.asked = time.monotonic()
-        asked: Word = {"request": job.name, "tokens": job.tokens, "theirs": theirs, "table": job.ours}
-        for word in self.decode[job.decode].every("submit", **asked, timeout=job.timeout, checksum=job.checked):
+    def ask(self, job: Job, told: Word | None = None) -> None:
+        """The decode half of `begin`. Decode may have been `told` of the blocks of another hold of the same name."""
+        for word in self.decode[job.decode].every("submit", **self._asked(job, told)):
             assert word["ok"], word["text"]
+
+    def ask_all(self, jobs: list[Job]) -> None:
+        """The decode half of many requests, which one engine is asked for at once."""
+        for word in self.decode[jobs[0].decode].every("submits", asked=[self._asked(job) for job in jobs]):
+            assert word["ok"], word["text"]
+
+    def good(self, jobs: list[Job]) -> None:
+        """Wait for requests that nothing is wrong with, and count those that are not done."""
+        for job in jobs:
+            self.finish(job)
+            self.tally.good += 1
+            if job.state != "done" and not self._excused(job):
+                self.tally.harmed.append(f"{job.name} is {job.state}: {job.outcomes}")
 
     def retry(self, job: Job) -> bool:
         """Ask for a request that failed once more: the same one, into the same blocks. False where it is gone."""
@@ -121,14 +138,18 @@ class Cluster:
             job.ours = None
         self._over(job)
 
-    def feed(self, job: Job, end: int, late: int = 0) -> None:
-        """Offer the tokens up to `end`, a multiple of a block or the request's end, if it is still held."""
+    def feed(self, job: Job, end: int, late: int = 0, slots: bool = True) -> None:
+        """Offer the tokens up to `end`, a multiple of a block or the request's end, if it is still held.
+
+        Without `slots` no chunk says where its states are.
+        """
         tokens, job.offered = (job.offered, end), end
         last = end == job.tokens[1]
         layers = self.prefill.setting.model.layers
         for some in [[layer] for layer in layers] if job.layered else [None]:
             over = last and some in (None, [layers[-1]])
-            words = self.prefill.every("offer", request=job.name, tokens=tokens, last=over, late=late, layers=some)
+            more: Word = {"tokens": tokens, "last": over, "late": late, "layers": some, "slots": slots}
+            words = self.prefill.every("offer", request=job.name, **more)
             for word in words:
                 assert word["ok"] or word["code"] == HandleError.code, word["text"]
 
@@ -185,10 +206,23 @@ class Cluster:
         for engine in (*self.decode, self.prefill):
             engine.close()
 
+    def _asked(self, job: Job, told: Word | None = None) -> Word:
+        job.asked = time.monotonic()
+        self.tally.begun += 1
+        theirs = told or (None if job.fed else job.theirs)
+        asked: Word = {"request": job.name, "tokens": job.tokens, "theirs": theirs, "table": job.ours}
+        return {**asked, "fed": job.fed, "timeout": job.timeout, "checksum": job.checked}
+
+    def _excused(self, job: Job) -> bool:
+        """Whether a request fails by a fault or a limit of its own engine, which the rig has set."""
+        limited = LimitedError.code if "requests" in self.decode[job.decode].setting.limits else "none"
+        return any(RIG in word["text"] or word["code"] == limited for word in job.outcomes.values())
+
     def _blocks(self, job: Job) -> bool:
         ours, theirs = self.decode[job.decode], self.prefill
-        job.theirs = _table(theirs, (0, job.tokens[1]))
-        job.ours = _table(ours, job.tokens)
+        content = f"{job.name} {self.count}"
+        job.theirs = _table(theirs, (0, job.tokens[1]), content)
+        job.ours = _table(ours, job.tokens, content)
         for engine, had, other in ((theirs, job.theirs, job.ours), (ours, job.ours, job.theirs)):
             if had is not None and other is None:
                 engine.blocks.give(had["ids"], had["slot"])
@@ -253,10 +287,14 @@ class Cluster:
             self.jobs.pop(job.name, None)
 
 
-def _table(engine: Engine, tokens: tuple[int, int]) -> Word | None:
-    """Blocks for a range of tokens, by position from the first one needed, and a slot."""
+def _table(engine: Engine, tokens: tuple[int, int], content: str) -> Word | None:
+    """Blocks for a range of tokens, by position from the first one needed, and a slot; `content` names their bytes."""
     shape = engine.setting.shape
     per = shape.kernel * shape.ratio
     first, end = tokens[0] // per, -(-tokens[1] // per)
     taken = engine.blocks.take(end - first)
-    return None if taken is None else {"first": first, "ids": taken[0], "slot": taken[1], "at": tokens[1]}
+    return (
+        None
+        if taken is None
+        else {"first": first, "ids": taken[0], "slot": taken[1], "at": tokens[1], "content": content}
+    )

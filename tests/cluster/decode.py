@@ -83,15 +83,21 @@ class Decode(Actor):
         timeout: float,
         peer: str | None = None,
         checksum: bool = False,
+        fed: bool = False,
     ) -> None:
-        """Ask for tokens of a request; without `theirs`, the prefill engine's table, it is fed by offers."""
+        """Ask for tokens of a request. `theirs` are its blocks at the prefill engine, which one that is fed may lack."""
         job = Job(request, (tokens[0], tokens[1]), table, time.monotonic(), timeout)
         self.jobs[request] = job
         asked = Request(request, job.tokens, self.tables(theirs) if theirs else {}, self.tables(table))
-        begin = self.worker.submit if theirs else self.worker.open
+        begin = self.worker.open if fed else self.worker.submit
         more = {"checksum": _sample()} if checksum else {}
         job.transfer = begin(asked, timeout, peer=peer, **more)
         job.transfer.on_end(lambda transfer: self._end(job, transfer))
+
+    def do_submits(self, asked: list[Word]) -> None:
+        """Ask for many at once."""
+        for word in asked:
+            self.do_submit(**word)
 
     def do_cancel(self, request: str) -> None:
         if request in self.jobs:
@@ -130,7 +136,7 @@ class Decode(Actor):
 
     def _wrong_done(self, job: Job) -> str:
         wire, number = job.wire, self.setting.number
-        what = content.content(self.model, job.request, wire["at"])
+        what = content.content(self.model, wire["content"], wire["at"])
         table = Blocks(wire["first"], np.array(wire["ids"], np.int64))
         rows = content.wrong_rows(self.shape, self.model, number, self.arrays, what, table, job.tokens)
         if rows or job.tokens[0] == job.tokens[1]:

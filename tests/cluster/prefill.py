@@ -79,14 +79,21 @@ class Prefill(Actor):
         self._or_forget(request, lambda: self.worker.open(request, tokens=(tokens[0], tokens[1])))
 
     def do_offer(
-        self, request: str, tokens: tuple[int, int], last: bool, late: int = 0, layers: list[int] | None = None
+        self,
+        request: str,
+        tokens: tuple[int, int],
+        last: bool,
+        late: int = 0,
+        layers: list[int] | None = None,
+        slots: bool = True,
     ) -> None:
-        """Tokens of all layers, or of some, as they are computed."""
+        """Tokens of all layers, or of some, as they are computed. Without `slots` it is not said where states are."""
         if request not in self.requests:
             return
         between = tokens[0], tokens[1]
         after = self._computed(request, between, late, layers)
-        tables = self.tables(self._part(request, tokens))
+        part = self._part(request, tokens)
+        tables = self.tables(part if slots else {**part, "slot": None})
         self.worker.offer(request, tokens=between, tables=tables, layers=layers, after=after, last=last)
 
     def do_withdraw(self, request: str) -> None:
@@ -121,7 +128,7 @@ class Prefill(Actor):
         wire, number = self.requests.get(request), self.setting.number
         if wire is None:
             return
-        what = content.content(self.model, request, wire["at"])
+        what = content.content(self.model, wire["content"], wire["at"])
         table = Blocks(wire["first"], np.array(wire["ids"], np.int64))
         content.write(self.shape, self.model, number, self.arrays, what, table, np.arange(*tokens), layers)
         if tokens[1] == wire["at"]:

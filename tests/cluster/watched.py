@@ -10,6 +10,8 @@ from typing import Any
 from kvplan.runtime.errors import NotBegunError, PeerLostError
 
 SLOWEST = 30
+# With what its own errors begin.
+RIG = "the rig "
 
 
 class Held:
@@ -79,9 +81,9 @@ class Watched:
     def _fault(self, peer: str) -> int:
         """For how many polls the next handle is slow. Raises what the dice say."""
         if self._dice("refused"):
-            raise NotBegunError("the rig refuses this post")
+            raise NotBegunError(f"{RIG}refuses this post")
         if self._dice("lost"):
-            raise PeerLostError(f"the rig loses {peer}")
+            raise PeerLostError(f"{RIG}loses {peer}")
         return self.random.randrange(1, SLOWEST) if self._dice("slow") else 0
 
     def _dice(self, kind: str) -> bool:

@@ -67,7 +67,7 @@ def flooded(random: Random, figures: Figures, seed: int, count: int) -> None:
         figures.broken += (bad := flood(made, count, random) + lies(made, LIES, random))
         figures.survived["flood of garbage"] += not bad
         figures.garbage += count + LIES
-        figures.add(sum(made.tally.ended.values()), made.tally)
+        figures.add(made.tally)
 
 
 def full_disk(figures: Figures) -> str:

@@ -24,11 +24,15 @@ class Figures:
     wrong: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    good: int = 0
+    harmed: list[str] = field(default_factory=list)
     overrun: float = 0.0
     late: str = ""
 
-    def add(self, begun: int, tally: Tally) -> None:
-        self.begun += begun
+    def add(self, tally: Tally) -> None:
+        self.begun += tally.begun
+        self.good += tally.good
+        self.harmed += tally.harmed
         self.ended += tally.ended
         self.codes += tally.codes
         self.wrong += tally.wrong
@@ -38,14 +42,14 @@ class Figures:
     @property
     def bad(self) -> bool:
         missing = self.injected - self.survived
-        known = self.lost or self.wrong or self.leaked or self.broken or missing
+        known = self.lost or self.wrong or self.leaked or self.broken or self.harmed or missing
         return bool(known) or self.overrun > LONGEST_OVERRUN or self.begun != sum(self.ended.values())
 
     def lines(self) -> list[str]:
         """Problems first, the figures last."""
         problems = [
             f"{name}: {text}"
-            for name in ("lost", "wrong", "leaked", "broken")
+            for name in ("lost", "wrong", "leaked", "broken", "harmed")
             for text in dict.fromkeys(getattr(self, name))
         ]
         faults = [
@@ -63,6 +67,7 @@ class Figures:
             f"lost: {len(self.lost) + self.begun - sum(self.ended.values())}",
             f"wrong bytes: {len(self.wrong)}",
             f"leaked: {len(self.leaked)}",
+            f"good requests failed by another's fault: {len(self.harmed)} of {self.good}",
             f"longest overrun of a deadline: {self.overrun:.3f} s{' (' + self.late + ')' if self.late else ''}",
         ]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.cluster import hosts
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, Job
 from tests.cluster.engine import Engine
 from tests.cluster.faults import EVERYWHERE, HOSTS, Fault
 from tests.cluster.leaks import leaks, looks
@@ -17,6 +17,7 @@ from tests.cluster.load import Load, Mix
 from tests.cluster.process import Lost
 from tests.cluster.setting import Setting, pairs
 from tests.runtime.helpers.plans import Shape
+from tests.soak.faults import GOOD, LONG, restart
 from tests.soak.figures import Figures
 
 from kvplan.runtime.transport.inmemory import Hub
@@ -25,6 +26,8 @@ SHAPES = (Shape(1), Shape(2), Shape(1, kernel=2, ratio=2), Shape(2, kernel=8), S
 SMALL = {"slice_bytes": 128, "bytes_per_peer": 512, "bytes_total": 1024}
 LIMITS: tuple[dict[str, int], ...] = ({}, SMALL, {"requests": 10})
 LEASE, PROBE, REST = 2.0, 10.0, 20.0
+# What no request fails by that is not meant.
+HARMLESS = {*GOOD, "garbage"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +104,30 @@ class Round:
         self.cluster, self.random, self.figures = made, random, figures
         self.load = Load(made, random, mix or Mix())
         self.pause = 0.0 if drawn.where == "memory" else 0.001
-        self.faults = {**EVERYWHERE, **(HOSTS if drawn.where == "hosts" else {})}
+        self.faults = {**EVERYWHERE, **GOOD, **(HOSTS if drawn.where == "hosts" else {})}
 
     def play(self, seconds: float, most: int = 1 << 60) -> None:
         """Warm up, play until the time or the requests are over, then rest and compare."""
         until = time.monotonic() + seconds
         self._requests(min(2.0, seconds / 5))
-        self._rest()
+        self.rest()
         before = looks(self._engines())
         try:
-            while time.monotonic() < until and self.load.begun < most and not self.figures.lost:
+            while time.monotonic() < until and self.cluster.tally.begun < most and not self.figures.lost:
                 self._requests(self.random.uniform(0.2, 1.0))
-                self._fault(self.random.choice(sorted(self.faults)))
-            self._rest()
+                self.strike(*self.random.choice(sorted(self.faults.items())))
+            self.rest()
             self.figures.leaked += leaks(before, looks(self._engines()))
         finally:
-            self.figures.add(self.load.begun, self.cluster.tally)
+            self.figures.add(self.cluster.tally)
+
+    def restart(self) -> None:
+        """One side is restarted while very many requests are under way."""
+        try:
+            self.strike("restart under 1,000 requests", restart)
+            self.rest()
+        finally:
+            self.figures.add(self.cluster.tally)
 
     def _requests(self, seconds: float, begin: bool = True) -> None:
         until = time.monotonic() + seconds
@@ -125,17 +136,25 @@ class Round:
             time.sleep(self.pause)
         self.figures.lost += self.load.lost(time.monotonic())
 
-    def _fault(self, kind: str) -> None:
-        """Requests that are under way meet it; none begins before it is over."""
-        fault: Fault = self.faults[kind]
+    def strike(self, kind: str, fault: Fault) -> None:
+        """Requests that are under way meet it; none begins before it is over. What harms nobody fails no good one."""
         self.figures.injected[kind] += 1
+        witnesses = self._witnesses() if kind in HARMLESS else []
         try:
             for pause in fault(self.cluster, None, self.random):
                 self._requests(pause, begin=False)
+            self.cluster.good(witnesses)
             self.figures.survived[kind] += self._probe(kind)
         except (AssertionError, Lost) as error:
             self.figures.broken.append(f"{kind}: {error}")
             raise
+
+    def _witnesses(self) -> list[Job]:
+        """Requests that are under way meanwhile, and that nothing is wrong with."""
+        late = self.random.choice((0, 50, 500))
+        every = range(len(self.cluster.decode))
+        begun = [self.cluster.begin((0, 40), LONG, late, decode=which) for which in every]
+        return [job for job in begun if job is not None]
 
     def _probe(self, kind: str) -> bool:
         """A request that nothing is wrong with is done."""
@@ -143,7 +162,6 @@ class Round:
         while time.monotonic() < until:
             job = self.cluster.begin((0, 40), 5.0, decode=self.random.randrange(len(self.cluster.decode)))
             if job is not None:
-                self.load.begun += 1
                 state = self.cluster.finish(job)
                 if state == "done":
                     return True
@@ -151,7 +169,7 @@ class Round:
         self.figures.broken.append(f"after {kind}, a request is {state}: {job and job.outcomes}")
         return False
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
         """Nothing is under way any more, and every block is free again."""
         until = time.monotonic() + REST
         while self.cluster.jobs and time.monotonic() < until:

@@ -32,7 +32,7 @@ def test_figures_show_what_is_wrong() -> None:
     assert figures.bad
     figures.survived["cut"] += 1
     assert not figures.bad
-    for kind in ("lost", "wrong", "leaked", "broken"):
+    for kind in ("lost", "wrong", "leaked", "broken", "harmed"):
         getattr(figures, kind).append("r1")
         assert figures.bad
         assert f"{kind}: r1" in figures.lines()

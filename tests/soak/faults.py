@@ -1,0 +1,121 @@
+"""What goes wrong, or is only much at once, while nobody is to be harmed by it. Of `Fault` kind, as tests/cluster has.
+
+Requests of these are good ones: each has to be done, unless its own engine's limits refuse it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from tests.cluster.cluster import Cluster, Job
+from tests.cluster.faults import Fault, kill_decode, kill_prefill
+from tests.cluster.process import Word
+from tests.paths import ROOT
+
+LONG = 30.0
+BURST, CONNECTIONS, AGAIN, OUTSTANDING = 300, 100, 3, 1000
+# Polls after which an event that never completes would.
+NEVER = 1 << 60
+SETTLED = 20.0
+
+
+def burst(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
+    """Hundreds of submits in one go; as often as not of requests that are all computed at about the same time."""
+    which, late = random.randrange(len(cluster.decode)), random.choice((0, 200))
+    prepared = [cluster.prepare((0, 1), LONG, late, decode=which) for _ in range(BURST)]
+    jobs = [one for one in prepared if one is not None]
+    if jobs:
+        cluster.ask_all(jobs)
+    cluster.good(jobs)
+    yield 0.0
+
+
+def again(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
+    """A name is held again and again, and asked for by the blocks that it had before, then by those that it has."""
+    yield from _again(cluster, random, fed=False)
+
+
+def fed_hybrids(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
+    """The same in chunks, of a model with states; chunks may leave out where these are."""
+    yield from _again(cluster, random, fed=True)
+
+
+def half_open(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
+    """Connections to a prefill worker's port that never say who they are."""
+    prefix = random.choice(cluster.decode).host.prefix if cluster.prefill.host else ()  # type: ignore[union-attr]
+    words = [random.choice(cluster.prefill.addresses), str(CONNECTIONS), str(random.choice((0.2, 1.0, 3.0)))]
+    caller = subprocess.Popen([*prefix, sys.executable, "-m", "tests.cluster.half_open", *words], cwd=ROOT)
+    try:
+        while caller.poll() is None:
+            yield 0.02
+    finally:
+        caller.kill()
+        caller.wait(20)
+    assert caller.returncode == 0, "no connections were made"
+
+
+def restart(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
+    """One side dies while a thousand requests wait for what is not computed yet; all end, and their blocks are free."""
+    jobs = [cluster.prepare((0, 1), LONG, NEVER) for _ in range(OUTSTANDING)]
+    assert all(jobs), "too few blocks for the requests that are to be outstanding"
+    cluster.ask_all([one for one in jobs if one is not None])
+    cluster.until(lambda: False, 1.0)
+    yield from random.choice((kill_prefill, kill_decode))(cluster, jobs[0], random)
+    for one in jobs:
+        assert one is not None
+        assert cluster.finish(one) != "done", f"{one.name} was never computed"
+
+
+def _again(cluster: Cluster, random: Random, fed: bool) -> Iterator[float]:
+    name, told = f"again {cluster.count}", list[Word]()
+    more: dict[str, Any] = {"decode": random.randrange(len(cluster.decode)), "fed": fed, "again": True}
+    for _ in range(AGAIN):
+        job = cluster.prepare((0, random.randrange(1, 120)), LONG, name=name, **more)
+        if job is None or job.theirs is None:
+            break
+        # Where a chunk leaves out the slot, decode's own word is all that there is: of a name's first hold only.
+        now, slots = job.theirs, not fed or random.random() < 0.7
+        for before in told:
+            _asked(cluster, job, before, slots)
+            assert job.state != "done", f"{name} is done with the blocks of an earlier hold"
+        _asked(cluster, job, now, slots)
+        if slots or not told:
+            cluster.good([job])
+        _ended(cluster, job)
+        told.append(now)
+    yield 0.0
+
+
+def _asked(cluster: Cluster, job: Job, told: Word, slots: bool) -> None:
+    """Ask for a request by these blocks, until it has ended and nothing writes it any more."""
+    engine = cluster.decode[job.decode]
+    job.outcomes, job.freed = {}, set()
+    cluster.ask(job, told)
+    if job.fed and job.offered < job.tokens[1]:
+        per = cluster.prefill.setting.shape.kernel * cluster.prefill.setting.shape.ratio
+        cluster.feed(job, job.tokens[1] // per // 2 * per or job.tokens[1], slots=slots)
+    if job.fed and job.offered < job.tokens[1]:
+        cluster.feed(job, job.tokens[1], slots=slots)
+    cluster.finish(job)
+    assert cluster.until(lambda: len(job.freed) == len(engine.workers), SETTLED), f"{job.name} stays in quarantine"
+    cluster.retries = [one for one in cluster.retries if one is not job]
+
+
+def _ended(cluster: Cluster, job: Job) -> None:
+    """Give a request up on either side, as far as it is not over there, and see its name become free."""
+    if job.state != "done":
+        cluster.prefill.every("withdraw", request=job.name)
+        cluster.leave(job)
+    assert cluster.until(lambda: job.name not in cluster.jobs, SETTLED), f"{job.name} is not released: {job}"
+
+
+GOOD: dict[str, Fault] = {
+    "burst": burst,
+    "name held again": again,
+    "fed hybrid": fed_hybrids,
+    "half-open connections": half_open,
+}
