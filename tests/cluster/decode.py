@@ -85,7 +85,7 @@ class Decode(Actor):
         checksum: bool = False,
         fed: bool = False,
     ) -> None:
-        """Ask for tokens of a request. `theirs` are its blocks at the prefill engine, which one that is fed may lack."""
+        """Ask for tokens of a request. `theirs` are its blocks at the prefill engine; a fed one may lack them."""
         job = Job(request, (tokens[0], tokens[1]), table, time.monotonic(), timeout)
         self.jobs[request] = job
         asked = Request(request, job.tokens, self.tables(theirs) if theirs else {}, self.tables(table))

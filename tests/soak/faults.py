@@ -71,10 +71,10 @@ def restart(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float
 
 
 def _again(cluster: Cluster, random: Random, fed: bool) -> Iterator[float]:
-    name, told = f"again {cluster.count}", list[Word]()
+    name, told, tokens = f"again {cluster.count}", list[Word](), (0, random.randrange(1, 120))
     more: dict[str, Any] = {"decode": random.randrange(len(cluster.decode)), "fed": fed, "again": True}
     for _ in range(AGAIN):
-        job = cluster.prepare((0, random.randrange(1, 120)), LONG, name=name, **more)
+        job = cluster.prepare(tokens, LONG, name=name, **more)
         if job is None or job.theirs is None:
             break
         # Where a chunk leaves out the slot, decode's own word is all that there is: of a name's first hold only.
