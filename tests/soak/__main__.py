@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -14,8 +15,11 @@ from tests.cluster import hosts
 from tests.cluster.load import Mix
 from tests.cluster.process import Lost
 from tests.paths import ROOT
+from tests.runtime.helpers.plans import Shape
+from tests.soak.faults import OUTSTANDING
 from tests.soak.figures import Figures
 from tests.soak.flood import FULL, flood, lies
+from tests.soak.relays import relayed
 from tests.soak.rounds import Round, cluster, draw
 
 from kvplan.runtime.errors import NixlMissingError
@@ -24,6 +28,8 @@ from kvplan.runtime.transport.nixl import api
 ROUND, SHORTEST, FULL_LENGTH = 60.0, 10.0, 600.0
 IN_MEMORY = 10_000
 LIES = 200
+# Of relayed requests, either way and in either mode.
+WAVES = 40
 DISK = "tests/cli/test_plan_index.py::test_a_full_disk"
 
 
@@ -35,8 +41,12 @@ def main(seconds: float, seed: int) -> int:
     flooded(random, figures, seed, round(FULL * share))
     while begun < IN_MEMORY * share and not figures.bad:
         begun += one(random, figures, "memory", seed, ROUND * share, round(IN_MEMORY * share) - begun)
+    relays(random, figures, max(1, round(WAVES * share)))
+    restarted(random, figures, "memory", seed)
     unable = {"processes": nixl(), "hosts": nixl() or hosts.unable(), "a full disk": spared}
     places = [where for where in ("processes", "hosts") if not unable[where]]
+    for where in places:
+        restarted(random, figures, where, seed)
     while places and time.monotonic() < end and not figures.bad:
         one(random, figures, places[turn % len(places)], seed, max(SHORTEST, min(ROUND, (end - time.monotonic()) / 2)))
         turn += 1
@@ -56,6 +66,33 @@ def one(random: Random, figures: Figures, where: str, seed: int, seconds: float,
     except (AssertionError, Lost) as error:
         figures.broken.append(f"{drawn}: {error}")
     return max(1, figures.begun - before)
+
+
+def relays(random: Random, figures: Figures, waves: int) -> None:
+    """Engines that offer on what they receive, both ways at once, while callbacks raise."""
+    for mode in ("pull", "push"):
+        print(f"{time.strftime('%X')} relays: {waves} waves, {mode}", flush=True)
+        struck = Counter[str]()
+        try:
+            tally = relayed(random, mode, waves, struck)
+            figures.add(tally)
+            figures.survived += Counter() if tally.harmed or tally.wrong else struck
+        except AssertionError as error:
+            figures.broken.append(f"relays, {mode}: {error}")
+        figures.injected += struck
+
+
+def restarted(random: Random, figures: Figures, where: str, seed: int) -> None:
+    """An engine dies under a thousand requests."""
+    drawn = draw(random, where, seed)
+    setting = replace(drawn.setting, prefill=Shape(1), decode=Shape(1), logical=OUTSTANDING + 100, limits={}, odds={})
+    drawn = replace(drawn, setting=setting)
+    print(f"{time.strftime('%X')} restart under {OUTSTANDING} requests: {drawn}", flush=True)
+    try:
+        with cluster(drawn, random) as made:
+            Round(made, drawn, random, figures).restart()
+    except (AssertionError, Lost) as error:
+        figures.broken.append(f"restart, {drawn}: {error}")
 
 
 def flooded(random: Random, figures: Figures, seed: int, count: int) -> None:
