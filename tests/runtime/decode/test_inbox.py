@@ -115,3 +115,16 @@ def test_a_request_that_is_told_of_as_over_is_claimed_no_more(net: Net) -> None:
     assert made.decode[0]._transfers.claims(engine, connection) == ((), ())
     rounds(made, net)
     assert transfer.state == "done"
+
+
+def test_a_request_that_is_held_anew_meanwhile_is_not_read_on(net: Net) -> None:
+    made = pair(net, "pull")
+    made.hub.frozen.add(made.prefill[0]._transport.name)
+    transfer = made.decode[0].submit(held(made), 20)
+    pin = brought(made, transfer, Phase.MOVING)
+    heartbeat = transfer.parts[0].heartbeat
+    assert hear(made, wire.ClaimAnswers(heartbeat + 1, 6.0, (wire.Claimed("r", pin),))) == "answered"
+    assert hear(made, wire.ClaimAnswers(heartbeat - 1, 6.0, (wire.Claimed("r", pin + 1),))) == "answered"
+    assert transfer.state == "running"
+    assert hear(made, wire.ClaimAnswers(heartbeat + 2, 6.0, (wire.Claimed("r", pin + 1),))) == "answered"
+    assert isinstance(transfer.error, errors.LeaseError)

@@ -1,0 +1,59 @@
+"""The table of transfers, through a worker of each side and a clock that the test moves."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.runtime.decode.test_races import elsewhere, held, pair, rounds, writing
+from tests.runtime.simulation.channels import Net, speak
+
+from kvplan.runtime import errors
+from kvplan.runtime.decode.phases import Phase
+
+
+@pytest.fixture
+def net(monkeypatch: pytest.MonkeyPatch) -> Net:
+    made = Net(random.Random(0), slow=0)
+    speak(made, monkeypatch)
+    return made
+
+
+def test_a_deadline_ends_a_transfer(net: Net) -> None:
+    made = pair(net, "pull")
+    made.hub.frozen.add(made.prefill[0]._transport.name)
+    transfer = made.decode[0].submit(held(made), 5)
+    rounds(made, net)
+    assert transfer.state == "running"
+    net.time += 5
+    rounds(made, net)
+    assert transfer.state == "expired"
+    assert isinstance(transfer.error, errors.DeadlineError)
+
+
+def test_a_name_that_may_still_be_written_is_not_begun(net: Net) -> None:
+    made = pair(net, "push")
+    before = writing(made)
+    before.cancel()
+    early = made.decode[0].submit(elsewhere(before.request), 20)
+    assert isinstance(early.error, errors.QuarantinedError)
+    made.hub.frozen.clear()
+    rounds(made, net)
+    after = made.decode[0].submit(elsewhere(before.request), 20)
+    rounds(made, net)
+    assert after.state == "done", after.error
+
+
+def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:
+    made = pair(net, "pull")
+    transfer = made.decode[0].submit(held(made), 20)
+    (part,) = transfer.parts
+    made.prefill[0].poll()
+    while part.phase is not Phase.TOLD:
+        made.decode[0].poll()
+    for _ in range(4):
+        made.decode[0].poll()
+    assert (transfer.state, transfer.progress) == ("running", 0.999)
+    made.prefill[0].poll()
+    made.decode[0].poll()
+    assert (transfer.state, transfer.progress) == ("done", 1.0)
