@@ -91,16 +91,21 @@ class Cluster:
 
     def prepare(self, tokens: tuple[int, int], timeout: float, late: int = 0, **more: Any) -> Job | None:
         """The prefill half of `begin`; `more` are fields of Job."""
-        self.count += 1
-        job = Job(**{"name": f"r{self.count}", "decode": 0, **more}, tokens=tokens, timeout=timeout)
-        if not self._blocks(job):
+        job = self._job(tokens, timeout, **more)
+        if job is None:
             return None
-        self.jobs[job.name] = job
-        job.offered = tokens[0]
         more = {"tokens": tokens} if job.fed else {"late": late}
         for word in self.prefill.every("open" if job.fed else "hold", request=job.name, table=job.theirs, **more):
             assert word["ok"], word["text"]
         return job
+
+    def prepare_all(self, count: int, tokens: tuple[int, int], timeout: float, late: int, decode: int) -> list[Job]:
+        """Hold so many requests at once, fewer where there are no more blocks."""
+        jobs = [job for _ in range(count) if (job := self._job(tokens, timeout, decode=decode)) is not None]
+        held = [{"request": job.name, "table": job.theirs, "late": late} for job in jobs]
+        for word in self.prefill.every("holds", held=held):
+            assert word["ok"], word["text"]
+        return jobs
 
     def ask(self, job: Job, told: Word | None = None) -> None:
         """The decode half of `begin`. Decode may have been `told` of the blocks of another hold of the same name."""
@@ -109,8 +114,9 @@ class Cluster:
 
     def ask_all(self, jobs: list[Job]) -> None:
         """The decode half of many requests, which one engine is asked for at once."""
-        for word in self.decode[jobs[0].decode].every("submits", asked=[self._asked(job) for job in jobs]):
-            assert word["ok"], word["text"]
+        if jobs:
+            for word in self.decode[jobs[0].decode].every("submits", asked=[self._asked(job) for job in jobs]):
+                assert word["ok"], word["text"]
 
     def good(self, jobs: list[Job]) -> None:
         """Wait for requests that nothing is wrong with, and count those that are not done."""
@@ -205,6 +211,16 @@ class Cluster:
     def close(self) -> None:
         for engine in (*self.decode, self.prefill):
             engine.close()
+
+    def _job(self, tokens: tuple[int, int], timeout: float, **more: Any) -> Job | None:
+        """A request with blocks on both sides; None where these are not free."""
+        self.count += 1
+        job = Job(**{"name": f"r{self.count}", "decode": 0, **more}, tokens=tokens, timeout=timeout)
+        if not self._blocks(job):
+            return None
+        self.jobs[job.name] = job
+        job.offered = tokens[0]
+        return job
 
     def _asked(self, job: Job, told: Word | None = None) -> Word:
         job.asked = time.monotonic()

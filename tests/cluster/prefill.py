@@ -74,6 +74,11 @@ class Prefill(Actor):
         after = self._computed(request, (0, table["at"]), late)
         self._or_forget(request, lambda: self.worker.hold(request, self.tables(table), after=after))
 
+    def do_holds(self, held: list[Word]) -> None:
+        """Hold many at once."""
+        for word in held:
+            self.do_hold(**word)
+
     def do_open(self, request: str, table: Word, tokens: tuple[int, int]) -> None:
         self.requests[request] = table
         self._or_forget(request, lambda: self.worker.open(request, tokens=(tokens[0], tokens[1])))

@@ -16,7 +16,7 @@ from tests.cluster.load import Mix
 from tests.cluster.process import Lost
 from tests.paths import ROOT
 from tests.runtime.helpers.plans import Shape
-from tests.soak.faults import OUTSTANDING
+from tests.soak.faults import OUTSTANDING, SPARE
 from tests.soak.figures import Figures
 from tests.soak.flood import FULL, flood, lies
 from tests.soak.relays import relayed
@@ -30,6 +30,8 @@ IN_MEMORY = 10_000
 LIES = 200
 # Of relayed requests, either way and in either mode.
 WAVES = 40
+# Seconds: a lease of requests of which very many are held before the first is asked for.
+WAITING = 10.0
 DISK = "tests/cli/test_plan_index.py::test_a_full_disk"
 
 
@@ -85,7 +87,9 @@ def relays(random: Random, figures: Figures, waves: int) -> None:
 def restarted(random: Random, figures: Figures, where: str, seed: int) -> None:
     """An engine dies under a thousand requests."""
     drawn = draw(random, where, seed)
-    setting = replace(drawn.setting, prefill=Shape(1), decode=Shape(1), logical=OUTSTANDING + 100, limits={}, odds={})
+    setting = replace(
+        drawn.setting, prefill=Shape(1), decode=Shape(1), logical=OUTSTANDING + SPARE, lease=WAITING, limits={}, odds={}
+    )
     drawn = replace(drawn, setting=setting)
     print(f"{time.strftime('%X')} restart under {OUTSTANDING} requests: {drawn}", flush=True)
     try:

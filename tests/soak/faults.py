@@ -17,7 +17,7 @@ from tests.cluster.process import Word
 from tests.paths import ROOT
 
 LONG = 30.0
-BURST, CONNECTIONS, AGAIN, OUTSTANDING = 300, 100, 3, 1000
+BURST, CONNECTIONS, AGAIN, OUTSTANDING, SPARE = 300, 100, 3, 1000, 100
 # Polls after which an event that never completes would.
 NEVER = 1 << 60
 SETTLED = 20.0
@@ -26,10 +26,8 @@ SETTLED = 20.0
 def burst(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
     """Hundreds of submits in one go; as often as not of requests that are all computed at about the same time."""
     which, late = random.randrange(len(cluster.decode)), random.choice((0, 200))
-    prepared = [cluster.prepare((0, 1), LONG, late, decode=which) for _ in range(BURST)]
-    jobs = [one for one in prepared if one is not None]
-    if jobs:
-        cluster.ask_all(jobs)
+    jobs = cluster.prepare_all(BURST, (0, 1), LONG, late, which)
+    cluster.ask_all(jobs)
     cluster.good(jobs)
     yield 0.0
 
@@ -59,14 +57,14 @@ def half_open(cluster: Cluster, job: Job | None, random: Random) -> Iterator[flo
 
 
 def restart(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    """One side dies while a thousand requests wait for what is not computed yet; all end, and their blocks are free."""
-    jobs = [cluster.prepare((0, 1), LONG, NEVER) for _ in range(OUTSTANDING)]
-    assert all(jobs), "too few blocks for the requests that are to be outstanding"
-    cluster.ask_all([one for one in jobs if one is not None])
-    cluster.until(lambda: False, 1.0)
+    """One side dies while as many requests as blocks, but for a few, wait for what is not computed yet: all end."""
+    count = cluster.prefill.setting.logical - SPARE
+    jobs = cluster.prepare_all(count, (0, 1), LONG, NEVER, 0)
+    cluster.ask_all(jobs)
+    assert not cluster.until(lambda: any(one.outcomes for one in jobs), 1.0), "a request has ended by itself"
+    assert len(jobs) == count
     yield from random.choice((kill_prefill, kill_decode))(cluster, jobs[0], random)
     for one in jobs:
-        assert one is not None
         assert cluster.finish(one) != "done", f"{one.name} was never computed"
 
 

@@ -169,6 +169,16 @@ def test_a_hold_that_ends_ends_what_is_written_of_it(net: Net) -> None:
     assert [one.why for one in source.released()] == ["withdrawn"]
 
 
+def test_what_is_withdrawn_is_written_no_further(net: Net) -> None:
+    made = pair(net, "push")
+    writing(made)
+    (source,) = made.prefill
+    source.withdraw("r")
+    (write,) = source._inbox.writes._all.values()
+    assert not write.writing
+    assert isinstance(said(net, Failed)[0], Failed)
+
+
 def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None:
     made = pair(net, "push")
     writing(made)

@@ -35,14 +35,20 @@ def tables_of(read: Read, plan: Plan, worker: int, chosen: frozenset[int] | None
     return found if chosen is None else layers.chosen(plan, worker, read, found, chosen)
 
 
-def moved(plan: Plan, worker: int, wanted: Demand, chosen: frozenset[int] | None = None) -> Counter[tuple[int, ...]]:
-    """Every byte that a demand moves: (prefill worker, plane, offset, decode plane, offset), by the plan's tables."""
+def moved(
+    plan: Plan, worker: int, wanted: Demand, chosen: frozenset[int] | None = None, *, pages: bool = True
+) -> Counter[tuple[int, ...]]:
+    """Every byte that a demand moves: (prefill worker, plane, offset, decode plane, offset), by the plan's tables.
+
+    A whole page moves with padding that lies between its tokens on both sides; without `pages` none does.
+    """
     found: Counter[tuple[int, ...]] = Counter()
     for read in plan.reads[worker] if wanted.runs else ():
         runs = wanted.runs[read.pair, plan.prefill.workers[read.worker].shard]
         page, token = tables_of(read, plan, worker, chosen)
         strides = names.strides(plan.prefill.workers[read.worker]), names.strides(plan.decode.workers[worker])
         whole = spans.whole_pages(spans.pair_named(plan, read.pair).page, read.table, runs)
+        whole &= pages or not token
         copies = [spans.page_spans(page, spans.pick(runs, whole), *strides)]
         copies += [spans.token_spans(token, spans.pick(runs, ~whole), *strides)]
         found.update((read.worker, *byte) for byte in spelled(np.concatenate(copies)).tolist())
@@ -142,7 +148,7 @@ def test_the_chunks_of_a_request_move_what_all_of_it_moves(seed: int, split: boo
             if split and shared(error):
                 return
             raise
-        assert found == moved(made, worker, whole)
+        assert moved(made, worker, whole, pages=False) <= found <= moved(made, worker, whole)
 
 
 def test_most_cases_are_split_by_layers() -> None:
