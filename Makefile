@@ -6,7 +6,7 @@ SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 PYTEST_ARGS ?= -n 3 --dist loadgroup -q
 
-.PHONY: help demo test test-all lint bench soak faults full goldens fmt install clean
+.PHONY: help demo test test-all lint bench soak mutants faults full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,6 +33,9 @@ bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as rati
 
 soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S seconds (600); the figures come last
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)
+
+mutants: $(VENV)/.dev  ## each mutant of the runtime fails the test that is to find it (ARGS=word: those that have it)
+	@PYTHONPATH=. $(BIN)/python -m tests.mutants $(ARGS)
 
 faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, between processes and hosts
 	SOAK_S=600 $(BIN)/python -m pytest -q -p no:cacheprovider tests/cluster/test_processes.py

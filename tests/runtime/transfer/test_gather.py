@@ -21,15 +21,17 @@ BLOCKS, BASE = 30, 1 << 40
 MODEL = Model(state=False)
 
 
-def link(prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False) -> PreparedLink:
+def link(
+    prefill: Shape, decode: Shape, blocks: int = BLOCKS, push: bool = False, devices: tuple[int, int] = (0, 0)
+) -> PreparedLink:
     """Planes side by side in one allocation per side, which nothing touches."""
     made, hub = plan(prefill, decode, MODEL), Hub()
     pools = []
-    for side, base in ((made.prefill, BASE), (made.decode, BASE << 1)):
+    for side, base, device in ((made.prefill, BASE, devices[0]), (made.decode, BASE << 1, devices[1])):
         stride = side.workers[0].planes[0].stride
         size = stride * blocks
         given = {
-            f"kv.{layer}": Memory(base + n * size, stride, blocks, size, allocation=(base, 2 * size))
+            f"kv.{layer}": Memory(base + n * size, stride, blocks, size, device=device, allocation=(base, 2 * size))
             for n, layer in enumerate(MODEL.layers)
         }
         pools.append(views(side, 0, given))
@@ -97,6 +99,22 @@ def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
     # Three whole blocks in two layers, and two tokens of two heads in two layers; padding is no part of it.
     assert (load.spans, load.bytes) == (3 * 2 + 2 * 2, 14 * 2 * 2 * ROW)
     assert load.requests < load.spans
+
+
+def test_a_block_is_joined_with_the_part_of_the_next_one() -> None:
+    found = posted(link(Shape(1), Shape(1)), [5, 6], [7, 8], (0, 6))
+    # Of either layer: a whole block with the first head's two tokens of the next, and the other head's.
+    assert [size for *_, size in found] == [2 * 4 * ROW + 2 * ROW, 2 * ROW] * 2
+
+
+@pytest.mark.parametrize("push", [False, True])
+def test_spans_name_the_device_of_either_side(push: bool) -> None:
+    one = link(Shape(1), Shape(1), push=push, devices=(3, 5))
+    runs = one.entries[0].pair.match(0, 6, *(Blocks(0, np.array([3, 4])),) * 2, 0, 0)
+    load = gather(one, {"kv": runs}, IndexScratch())
+    prefill, decode = (load.local_spans, load.remote_spans) if push else (load.remote_spans, load.local_spans)
+    assert set(prefill[:, 2].tolist()) == {3}
+    assert set(decode[:, 2].tolist()) == {5}
 
 
 def test_random_blocks_all_go_by_index() -> None:
