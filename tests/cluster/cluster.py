@@ -50,12 +50,12 @@ class Job:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of requests, counted by what they ended in; and what must never be.
+    """What came of requests, counted by what they ended in; and what must never be. They begin by mode.
 
     Of `good` requests nothing is wrong with, and nobody they need is struck: `harmed` are those that were not done.
     """
 
-    begun: int = 0
+    begun: Counter[str] = field(default_factory=Counter)
     good: int = 0
     harmed: list[str] = field(default_factory=list)
     ended: Counter[str] = field(default_factory=Counter)
@@ -224,7 +224,7 @@ class Cluster:
 
     def _asked(self, job: Job, told: Word | None = None) -> Word:
         job.asked = time.monotonic()
-        self.tally.begun += 1
+        self.tally.begun[f"{self.mode}, fed" if job.fed else self.mode] += 1
         theirs = told or (None if job.fed else job.theirs)
         asked: Word = {"request": job.name, "tokens": job.tokens, "theirs": theirs, "table": job.ours}
         return {**asked, "fed": job.fed, "timeout": job.timeout, "checksum": job.checked}

@@ -60,14 +60,14 @@ def one(random: Random, figures: Figures, where: str, seed: int, seconds: float,
     """A round; how many requests it had."""
     drawn = draw(random, where, seed)
     print(f"{time.strftime('%X')} {drawn}", flush=True)
-    before = figures.begun
+    before = figures.begun.total()
     try:
         with cluster(drawn, random) as made:
             mix = Mix(at_once=24 if where == "memory" else 12)
             Round(made, drawn, random, figures, mix).play(seconds, most)
     except (AssertionError, Lost) as error:
         figures.broken.append(f"{drawn}: {error}")
-    return max(1, figures.begun - before)
+    return max(1, figures.begun.total() - before)
 
 
 def relays(random: Random, figures: Figures, waves: int) -> None:

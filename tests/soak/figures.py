@@ -16,7 +16,7 @@ class Figures:
 
     injected: Counter[str] = field(default_factory=Counter)
     survived: Counter[str] = field(default_factory=Counter)
-    begun: int = 0
+    begun: Counter[str] = field(default_factory=Counter)
     garbage: int = 0
     ended: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
@@ -43,7 +43,7 @@ class Figures:
     def bad(self) -> bool:
         missing = self.injected - self.survived
         known = self.lost or self.wrong or self.leaked or self.broken or self.harmed or missing
-        return bool(known) or self.overrun > LONGEST_OVERRUN or self.begun != sum(self.ended.values())
+        return bool(known) or self.overrun > LONGEST_OVERRUN or self.begun.total() != self.ended.total()
 
     def lines(self) -> list[str]:
         """Problems first, the figures last."""
@@ -59,12 +59,13 @@ class Figures:
         codes = ", ".join(f"{code} {count}" for code, count in sorted(self.codes.items()) if code[:1] == "R")
         return [
             *problems,
-            f"requests: {self.begun} begun, {ended}",
+            f"requests: {self.begun.total()} begun, {ended}",
+            f"requests by mode: {', '.join(f'{mode} {count}' for mode, count in sorted(self.begun.items()))}",
             f"outcomes by code, of every worker: {codes or 'none'}",
             f"fuzzed messages: {self.garbage}",
             f"faults injected: {sum(self.injected.values())}, survived: {sum(self.survived.values())}",
             *faults,
-            f"lost: {len(self.lost) + self.begun - sum(self.ended.values())}",
+            f"lost: {len(self.lost) + self.begun.total() - self.ended.total()}",
             f"wrong bytes: {len(self.wrong)}",
             f"leaked: {len(self.leaked)}",
             f"good requests failed by another's fault: {len(self.harmed)} of {self.good}",

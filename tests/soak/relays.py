@@ -98,7 +98,9 @@ def relayed(random: Random, mode: str, waves: int, struck: Counter[str]) -> Tall
         for wave in range(waves):
             legs = [_leg(f"{wave} {number}", number, way, source) for number, way in enumerate(ways)]
             begun = [leg.begin(source, random, struck) for leg in legs]
-            _count(tally, [transfer for both in begun for transfer in both])
+            transfers = [transfer for both in begun for transfer in both]
+            tally.begun[f"{mode}, relayed"] += len(transfers)
+            _count(tally, transfers)
             done = [leg for leg, both in zip(legs, begun, strict=True) if all(one.state == "done" for one in both)]
             tally.wrong += [text for leg in done if (text := leg.wrong())]
             _released(source, left, right)
@@ -142,7 +144,6 @@ def _count(tally: Tally, transfers: list[Transfer]) -> None:
     while not all(transfer.ended for transfer in transfers) and time.monotonic() < until:
         time.sleep(PAUSE)
     for transfer in transfers:
-        tally.begun += 1
         tally.good += 1
         tally.ended[transfer.state] += transfer.ended
         if transfer.state != "done":

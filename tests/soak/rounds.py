@@ -108,13 +108,12 @@ class Round:
 
     def play(self, seconds: float, most: int = 1 << 60) -> None:
         """Warm up, play until the time or the requests are over, then rest and compare."""
-        until = time.monotonic() + seconds
         self._requests(min(2.0, seconds / 5))
         self._fed_by_layers()
         self.rest()
-        before = looks(self._engines())
+        before, until = looks(self._engines()), time.monotonic() + seconds
         try:
-            while time.monotonic() < until and self.cluster.tally.begun < most and not self.figures.lost:
+            while time.monotonic() < until and self.cluster.tally.begun.total() < most and not self.figures.lost:
                 self._requests(self.random.uniform(0.2, 1.0))
                 self.strike(*self.random.choice(sorted(self.faults.items())))
             self.rest()

@@ -14,7 +14,7 @@ def test_what_is_relayed_both_ways_arrives(mode: str) -> None:
     struck = Counter[str]()
     tally = relayed(Random(1), mode, 3, struck)
     assert (tally.wrong, tally.harmed) == ([], [])
-    assert tally.ended == {"done": tally.begun}
-    assert tally.begun == 3 * 4 * WAVE
+    assert tally.ended == {"done": 3 * 4 * WAVE}
+    assert tally.begun == {f"{mode}, relayed": 3 * 4 * WAVE}
     assert struck["relay"] == 3 * 2 * WAVE
     assert struck["callback that raises"]
