@@ -90,7 +90,7 @@ def restarted(random: Random, figures: Figures, where: str, seed: int) -> None:
     setting = replace(
         drawn.setting, prefill=Shape(1), decode=Shape(1), logical=OUTSTANDING + SPARE, lease=WAITING, limits={}, odds={}
     )
-    drawn = replace(drawn, setting=setting)
+    drawn = replace(drawn, setting=setting, decodes=2)
     print(f"{time.strftime('%X')} restart under {OUTSTANDING} requests: {drawn}", flush=True)
     try:
         with cluster(drawn, random) as made:

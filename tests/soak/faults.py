@@ -18,14 +18,14 @@ from tests.paths import ROOT
 
 LONG = 30.0
 BURST, CONNECTIONS, AGAIN, OUTSTANDING, SPARE = 300, 100, 3, 1000, 100
-# Polls after which an event that never completes would.
-NEVER = 1 << 60
+# Polls after which an event completes: before long, and never.
+LATE, NEVER = 200, 1 << 60
 SETTLED = 20.0
 
 
 def burst(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
     """Hundreds of submits in one go; as often as not of requests that are all computed at about the same time."""
-    which, late = random.randrange(len(cluster.decode)), random.choice((0, 200))
+    which, late = random.randrange(len(cluster.decode)), random.choice((0, LATE))
     jobs = cluster.prepare_all(BURST, (0, 1), LONG, late, which)
     cluster.ask_all(jobs)
     cluster.good(jobs)
@@ -57,13 +57,19 @@ def half_open(cluster: Cluster, job: Job | None, random: Random) -> Iterator[flo
 
 
 def restart(cluster: Cluster, job: Job | None, random: Random) -> Iterator[float]:
-    """One side dies while as many requests as blocks, but for a few, wait for what is not computed yet: all end."""
+    """One side dies while as many requests as blocks, but for a few, wait for what is not computed yet: all end.
+
+    Where it is the decode engine that asked for them, the requests of the others are done.
+    """
     count = cluster.prefill.setting.logical - SPARE
     jobs = cluster.prepare_all(count, (0, 1), LONG, NEVER, 0)
     cluster.ask_all(jobs)
     assert not cluster.until(lambda: any(one.outcomes for one in jobs), 1.0), "a request has ended by itself"
     assert len(jobs) == count
-    yield from random.choice((kill_prefill, kill_decode))(cluster, jobs[0], random)
+    kill = random.choice((kill_prefill, kill_decode))
+    others = [cluster.begin((0, 1), LONG, LATE, decode=which) for which in range(1, len(cluster.decode))]
+    yield from kill(cluster, jobs[0], random)
+    cluster.good([one for one in others if one is not None and kill is kill_decode])
     for one in jobs:
         assert cluster.finish(one) != "done", f"{one.name} was never computed"
 

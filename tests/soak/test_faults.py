@@ -31,7 +31,7 @@ def test_no_good_request_fails(kind: str, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["pull", "push"])
 def test_a_restart_under_hundreds_of_requests(mode: str) -> None:
     random, figures = Random(2), Figures()
-    drawn = Draw(replace(SETTING, seed=2, lease=10.0, logical=200 + SPARE), mode, 1, "memory")
+    drawn = Draw(replace(SETTING, seed=2, lease=10.0, logical=200 + SPARE), mode, 2, "memory")
     with cluster(drawn, random) as made:
         Round(made, drawn, random, figures).restart()
     assert not figures.bad, "\n".join(figures.lines())
