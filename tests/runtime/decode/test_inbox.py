@@ -28,9 +28,9 @@ def hear(made: World, message: Any) -> str:
     (worker,) = made.decode
     (engine,) = worker._engines
     (connection,) = engine.connections.values()
-    before: Any = worker.counters.snapshot()["notifications"]
+    before: Any = worker.counters.snapshot()["messages"]
     worker._inbox.hear(engine, connection, message, 0.0)
-    after: Any = worker.counters.snapshot()["notifications"]
+    after: Any = worker.counters.snapshot()["messages"]
     (kind,) = (kind for kind, count in after.items() if count != before[kind])
     return str(kind)
 
