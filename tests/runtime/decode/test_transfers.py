@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from tests.runtime.decode.test_races import elsewhere, held, pair, rounds, writing
@@ -51,6 +52,8 @@ def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:
     made.prefill[0].poll()
     while part.phase is not Phase.TOLD:
         made.decode[0].poll()
+    # Another prefill worker, which has confirmed: one is not all.
+    transfer.parts = (part, replace(part, phase=Phase.CONFIRMED))
     for _ in range(4):
         made.decode[0].poll()
     assert (transfer.state, transfer.progress) == ("running", 0.999)
