@@ -115,9 +115,14 @@ def _block_sizes(side: BoundSide) -> dict[int, dict[str, int]]:
     """Bytes from a logical block to the next one, by arena and group, of arenas whose groups overlay each other."""
     groups = {group.name: group for group in side.groups}
     found: dict[int, dict[str, int]] = {}
-    for unit in place(side, side.workers[0]) if len({group.arena for group in side.groups}) < len(groups) else ():
-        group = groups[unit.group]
-        found.setdefault(group.arena, {})[group.name] = max(part.stride for part in unit.parts) * group.ratio
+    if len({group.arena for group in side.groups}) == len(groups):
+        return found
+    # A worker of each pipeline stage: no one of them need have layers of every group.
+    for worker in {worker.layers: worker for worker in side.workers}.values():
+        for unit in place(side, worker):
+            group, sizes = groups[unit.group], found.setdefault(groups[unit.group].arena, {})
+            size = max(part.stride for part in unit.parts) * group.ratio
+            sizes[group.name] = max(size, sizes.get(group.name, 0))
     return found
 
 

@@ -195,3 +195,26 @@ def test_a_rule_that_pads_what_lies_in_pieces_is_refused(tmp_path: Path, library
     with pytest.raises(Refused, match="its layers in pieces") as caught:
         place(side := bind(found, found.model("plain"), "engine=split,order=BLHNC"), side.workers[0])
     assert caught.value.code == "C107"
+
+
+LATE = """
+kvplan: 1
+model: late
+title: Late
+dtype: bf16
+query_heads: 8
+layers: 4
+caches:
+  full:    {kind: gqa, layers: [3], heads: 4, dim: 32}
+  sliding: {kind: gqa, layers: [0, 1, 2], heads: 8, dim: 16, window: 64}
+"""
+
+
+@pytest.mark.parametrize("pipeline", ["", ",pp=2"])
+def test_groups_that_overlay_each_other_are_seen_on_every_stage(tmp_path: Path, pipeline: str) -> None:
+    """On a stage each cache may be alone."""
+    (tmp_path / "late.yaml").write_text(LATE)
+    found = load((tmp_path / "late.yaml",))
+    with pytest.raises(Refused, match="blocks of unlike size") as caught:
+        bind(found, found.model("late"), f"order=LBHNC,page_size_padded.sliding=16384{pipeline}")
+    assert caught.value.code == "C139"
