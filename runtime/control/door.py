@@ -141,8 +141,14 @@ def _less(counts: Counter[str], address: str) -> None:
 def _copy(descriptor: int) -> sockets.socket | None:
     """The connection as a socket of its own, None where there is none any more."""
     try:
-        return sockets.socket(fileno=os.dup(descriptor))
+        copy = os.dup(descriptor)
     except OSError:
+        return None
+    try:
+        return sockets.socket(fileno=copy)
+    except OSError:
+        # The number is that of something else by now.
+        os.close(copy)
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from tests.runtime.control.test_channel import descriptors
 from tests.runtime.control.test_hostile_connections import GREETING, READY
 from tests.runtime.control.test_hostile_peers import MIB, resident
 from tests.runtime.decode.test_worker import until
@@ -45,6 +47,17 @@ def connections(server: ControlServer, count: int, address: str = ELSEWHERE) -> 
 def _connected(server: ControlServer, address: str) -> socket.socket:
     made = socket.create_connection(place(server), 20, source_address=(address, 0))
     made.setblocking(False)
+    return made
+
+
+def let_in(server: ControlServer) -> socket.socket:
+    """A connection whose handshake is over."""
+    made = socket.create_connection(place(server), 20)
+    with made.makefile("rb") as answers:
+        made.sendall(GREETING)
+        assert len(answers.read(len(GREETING))) == len(GREETING)
+        made.sendall(READY)
+        assert answers.read(1)
     return made
 
 
@@ -109,13 +122,13 @@ def test_who_had_time_for_a_handshake_counts_as_one_who_is_in(
             assert not any(map(ended, [*first, *second]))
 
 
-def test_a_message_that_does_not_end_is_bounded_while_it_comes(server: ControlServer) -> None:
+def test_a_message_that_does_not_end_is_bounded_while_it_comes(
+    server: ControlServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """Every part of it is small, and libzmq keeps them all until the last one is there."""
     part = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
     before, said = resident(), 0
-    endless = socket.create_connection(place(server), 20)
-    with endless:
-        endless.sendall(GREETING + READY)
+    with let_in(server) as endless:
         endless.setblocking(False)
         looked(server, lambda: len(server._door) == 1)
         rest = memoryview(b"")
@@ -131,6 +144,8 @@ def test_a_message_that_does_not_end_is_bounded_while_it_comes(server: ControlSe
             rest, said = rest[count:], said + count
             assert said < 1024 * MIB, "it goes on and on"
         assert resident() < before + 512 * MIB
+    assert said > LARGEST
+    assert "a message of more than" in caplog.text
     answered(server)
 
 
@@ -138,8 +153,7 @@ def test_the_largest_message_may_come_slowly(server: ControlServer) -> None:
     """What comes in between no two messages is the one that is on its way, and it is heard."""
     frame = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
     last = b"\x02" + struct.pack(">Q", 60_000) + bytes(60_000)
-    with socket.create_connection(place(server), 20) as slow:
-        slow.sendall(GREETING + READY)
+    with let_in(server) as slow:
         for _ in range(3):
             for _ in range(LARGEST // 60_000 - 1):
                 slow.sendall(frame)
@@ -147,6 +161,17 @@ def test_the_largest_message_may_come_slowly(server: ControlServer) -> None:
                 assert server.receive() == []
             slow.sendall(last)
             until(lambda: server.receive() != [])
+
+
+def test_a_descriptor_that_is_no_connection_s_by_now_is_left_alone(server: ControlServer) -> None:
+    reader, writer = os.pipe()
+    before = descriptors()
+    server._door.accepted(reader)
+    assert (len(server._door), descriptors()) == (0, before)
+    os.close(reader)
+    os.close(writer)
+    server._door.accepted(reader)
+    assert len(server._door) == 0
 
 
 def test_a_descriptor_that_is_another_connection_s_by_now_is_left_alone(server: ControlServer) -> None:
