@@ -35,7 +35,8 @@ PAIRS = [(("one", 0), ("other", 1)), (("other", 0), ("one", 1))]
 MORE = [(("one", 0), ("other", 0)), (("one", 1), ("other", 1)), (("other", 1), ("one", 0))]
 
 
-@pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.full)], ids=["one", "more"])
+@pytest.mark.full
+@pytest.mark.parametrize("more", [False, True], ids=["one", "more"])
 @pytest.mark.parametrize("engine", OTHERS)
 @pytest.mark.parametrize("model", MODELS)
 def test_engines_read_each_other(model: str, engine: str, more: bool) -> None:
