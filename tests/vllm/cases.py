@@ -1,0 +1,176 @@
+"""The cases as data: which two engines, and what is asked of them. A case's name is its row in docs/vllm.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+
+class Connector(Enum):
+    """Who moves the pages: vLLM's class and where it is, if not in vLLM."""
+
+    KVPLAN = "kvplan"
+    NIXL = "NixlConnector"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One engine. `chunk`: the most tokens of a step; `blocks`: of its pool, the null block included."""
+
+    block: int | None = 32
+    tp: int = 1
+    chunk: int = 1024
+    blocks: int = 512
+    max_model_len: int = 1024
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Two engines of one model. `tokens_decide`: where not, its engine is no oracle, and only bytes are judged."""
+
+    model: str
+    prefill: Side = Side()
+    decode: Side = Side()
+    mode: str = "pull"
+    policy: str = "fail"  # kv_load_failure_policy
+    dtype: str = "float32"
+    prefix_caching: bool = True
+    tokens_decide: bool = True
+    environment: tuple[tuple[str, str], ...] = ()
+    llm: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts of these lengths, one after the other or all at once; `tokens` are generated.
+
+    `known_to_decode` and `known_to_prefill` tokens of each were computed there before, so that they are hits.
+    """
+
+    lengths: tuple[int, ...]
+    tokens: int = 16
+    at_once: bool = False
+    known_to_decode: int = 0
+    known_to_prefill: int = 0
+    again: int = 0  # how often the same prompts come once more
+    preempts: bool = False  # decode has to preempt for this to mean anything
+
+
+@dataclass(frozen=True)
+class Aborts:
+    """A prompt that is aborted on one side after so many of its steps, for each number; then one that is not."""
+
+    side: str
+    after: tuple[int, ...]
+    length: int = 300
+
+
+class Fault(Enum):
+    """What happens to the engines between a request that is right and the next one, which has to be right."""
+
+    PREFILL_KILLED = "the prefill engine is killed before the load"
+    PREFILL_KILLED_IN_LOAD = "the prefill engine is killed during the load"
+    DECODE_KILLED = "the decode engine is killed during the load"
+    PREFILL_FROZEN = "the prefill engine is frozen (SIGSTOP) before the load"
+    DECODE_FROZEN = "the decode engine is frozen during the load, for longer than the lease"
+    NEVER_FETCHED = "nobody fetches what prefill holds"
+
+
+class Mistake(Enum):
+    """A setting that kvplan has to refuse with an error that has a code, at start or with the first request."""
+
+    UNKNOWN_KEY = "decode's key is not known to prefill"
+    PLAN_MISSING = "there is no plan, and none is compiled"
+    LAYOUT_DIFFERS = "the layout file has one KV head more than the model"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    setup: Setup
+    play: Prompts | Aborts | Fault | Mistake
+    connectors: tuple[Connector, ...] = tuple(Connector)
+    smallest: bool = False  # CI runs it
+
+
+PLAIN = Prompts((200, 37, 128, 300))
+SHORT = Prompts((1, 2, 31, 32, 33, 64, 65))
+QWEN = Setup("qwen3")
+UNLIKE = replace(QWEN, decode=Side(64))
+OTHER_WAY = replace(QWEN, prefill=Side(64))
+PUSH = replace(UNLIKE, mode="push")
+DS = (("VLLM_SSM_CONV_STATE_LAYOUT", "DS"),)
+GEMMA = Setup("gemma3")
+NEMOTRON = Setup("nemotron_h", prefix_caching=False, environment=DS)
+FALCON = Setup("falcon_h1", prefix_caching=False, environment=DS)
+DELTA = Setup(
+    "qwen3_next", Side(None, blocks=64), Side(None, blocks=64),
+    dtype="bfloat16", prefix_caching=False, tokens_decide=False, environment=DS,
+)  # fmt: skip
+LATENT = Setup(
+    "deepseek", Side(None, blocks=160), Side(None, blocks=160),
+    tokens_decide=False, llm=(("attention_config", {"backend": "CPU_MLA"}),),
+)  # fmt: skip
+CHUNKED = replace(UNLIKE, prefill=Side(chunk=64))
+RECOMPUTE = replace(UNLIKE, policy="recompute")
+KVPLAN = (Connector.KVPLAN,)
+
+CASES: tuple[Case, ...] = (
+    Case("blocks 32 → 32", QWEN, PLAIN),
+    Case("32 → 32, the same prompt twice", QWEN, Prompts((200, 128), again=1)),
+    Case("32 → 32, hits on decode: part of the prompt", QWEN, Prompts((200, 300), known_to_decode=100)),
+    Case("32 → 32, 16 at once", QWEN, Prompts((200,) * 16, at_once=True)),
+    Case("blocks 32 → 64", UNLIKE, PLAIN, smallest=True),
+    Case("32 → 64, prompts of 1 to 65 tokens", UNLIKE, SHORT),
+    Case("32 → 64, hits on decode: part of a block", UNLIKE, Prompts((200, 300, 90), known_to_decode=80)),
+    Case("32 → 64, hits on decode: all but the last token", UNLIKE, Prompts((129, 193), known_to_decode=192)),
+    Case("32 → 64, hits on decode: the whole prompt", UNLIKE, Prompts((128, 192), known_to_decode=192)),
+    Case("32 → 64, hits on prefill", UNLIKE, Prompts((200, 300), known_to_prefill=150)),
+    Case("32 → 64, the same prompt twice", UNLIKE, Prompts((200, 128), again=1), smallest=True),
+    Case("32 → 64, one token is asked for", UNLIKE, Prompts((200, 37), tokens=1)),
+    Case("32 → 64, 16 at once", UNLIKE, Prompts((200,) * 16, at_once=True)),
+    Case("32 → 64, 64 at once", UNLIKE, Prompts((37, 90, 128, 200) * 16, at_once=True)),
+    Case("32 → 64, aborted on prefill", UNLIKE, Aborts("prefill", (0, 1))),
+    Case("32 → 64, aborted on decode", UNLIKE, Aborts("decode", (0, 1, 2, 3, 5, 9))),
+    Case("32 → 64, never fetched", UNLIKE, Fault.NEVER_FETCHED),
+    Case("blocks 64 → 32", OTHER_WAY, PLAIN),
+    Case("64 → 32, prompts of 1 to 65 tokens", OTHER_WAY, SHORT),
+    Case("chunked prefill", CHUNKED, Prompts((200, 37, 128, 900))),
+    Case("chunked prefill, aborted on prefill", CHUNKED, Aborts("prefill", (0, 1, 2, 4), length=900)),
+    Case("preempted on decode", replace(UNLIKE, decode=Side(64, blocks=20)),
+         Prompts((400, 380, 360, 340), tokens=200, at_once=True, preempts=True)),
+    Case("push, 32 → 64", PUSH, PLAIN),
+    Case("push, 32 → 64, 16 at once", PUSH, Prompts((200,) * 16, at_once=True)),
+    Case("push, 32 → 64, aborted on decode", PUSH, Aborts("decode", (0, 1, 2, 3, 5, 9))),
+    Case("push, 32 → 32", replace(QWEN, mode="push"), PLAIN),
+    Case("sliding and full, 32 → 32", GEMMA, PLAIN),
+    Case("sliding and full, 32 → 32, hits on decode", GEMMA, Prompts((200, 300), known_to_decode=100)),
+    Case("sliding and full, 32 → 64", replace(GEMMA, decode=Side(64)), PLAIN),
+    Case("Mamba-2 and attention", NEMOTRON, PLAIN, smallest=True),
+    Case("Mamba-2 and attention, prompts of 1 to 65 tokens", NEMOTRON, SHORT),
+    Case("Mamba-2 and attention, aborted on decode", NEMOTRON, Aborts("decode", (0, 1, 2, 3, 5))),
+    Case("Mamba-2 beside attention in each layer", FALCON, PLAIN),
+    Case("gated delta net, bf16, by bytes", DELTA, Prompts((385, 200, 37))),
+    Case("MLA, by bytes", LATENT, Prompts((200, 37, 128, 300))),
+    Case("tp 2 → 1, 32 → 64", replace(UNLIKE, prefill=Side(tp=2)), PLAIN),
+    Case("tp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, tp=2)), PLAIN),
+    Case("tp 1 → 2, 32 → 32", replace(QWEN, decode=Side(tp=2)), PLAIN),
+    Case("tp 2 → 2, 32 → 64", Setup("qwen3", Side(tp=2), Side(64, tp=2)), PLAIN),
+    Case("prefill killed, fail", UNLIKE, Fault.PREFILL_KILLED),
+    Case("prefill killed, recompute", RECOMPUTE, Fault.PREFILL_KILLED),
+    Case("prefill killed in the load, fail", UNLIKE, Fault.PREFILL_KILLED_IN_LOAD),
+    Case("prefill killed in the load, recompute", RECOMPUTE, Fault.PREFILL_KILLED_IN_LOAD),
+    Case("prefill frozen, fail", UNLIKE, Fault.PREFILL_FROZEN),
+    Case("prefill frozen, recompute", RECOMPUTE, Fault.PREFILL_FROZEN),
+    Case("decode killed in the load", UNLIKE, Fault.DECODE_KILLED),
+    Case("decode frozen in the load", UNLIKE, Fault.DECODE_FROZEN),
+    Case("like blocks: prefill killed, fail", QWEN, Fault.PREFILL_KILLED),
+    Case("like blocks: prefill killed, recompute", replace(QWEN, policy="recompute"), Fault.PREFILL_KILLED),
+    Case("like blocks: prefill frozen, fail", QWEN, Fault.PREFILL_FROZEN),
+    Case("like blocks: decode killed in the load", QWEN, Fault.DECODE_KILLED),
+    Case("like blocks: decode frozen in the load", QWEN, Fault.DECODE_FROZEN),
+    Case("a key that is not known", UNLIKE, Mistake.UNKNOWN_KEY, KVPLAN),
+    Case("a plan that is missing", UNLIKE, Mistake.PLAN_MISSING, KVPLAN),
+    Case("a layout that differs by one number", UNLIKE, Mistake.LAYOUT_DIFFERS, KVPLAN),
+)  # fmt: skip

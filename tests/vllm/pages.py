@@ -1,0 +1,108 @@
+"""What stands in an engine's pages, token by token, as digests that do not depend on block sizes and block ids.
+
+Runs in vLLM's environment. An oracle of its own: it knows how the CPU backend's kernels lay out a page, nothing of kvplan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+Content = dict[str, Any]  # a layer: {"from": first position, "rows": digests by position}, a state: {"state": digest}
+
+
+def contents(core: Any, blocks: Any, count: int, before: int = 0) -> dict[str, Content]:
+    """By layer: the first `count` tokens of a request; `blocks` are its ids by group.
+
+    Of a window those that the next token needs, and `before` that: decode computes the last token of a prompt again.
+    """
+    config = core.scheduler.kv_cache_config
+    layers = core.vllm_config.compilation_config.static_forward_context
+    groups = zip(config.kv_cache_groups, blocks, strict=True)
+    return {
+        name: content(spec_of(group, name), layers[name].kv_cache, ids, count, before)
+        for group, ids in groups
+        for name in group.layer_names
+    }
+
+
+def spec_of(group: Any, layer: str) -> Any:
+    """The layer's own spec, where layers of a group differ."""
+    return getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(layer, group.kv_cache_spec)
+
+
+def content(spec: Any, cache: Any, ids: Any, count: int, before: int) -> Content:
+    if "Mamba" in type(spec).__name__:
+        return {"state": digest(b"".join(raw(tensor[ids[-1]]) for tensor in cache))}
+    window = getattr(spec, "sliding_window", None)
+    first = max(0, count - window + 1 - before) if window else 0
+    return {"from": first, "rows": [digest(row) for row in rows(spec, cache, ids, first, count)]}
+
+
+def rows(spec: Any, cache: Any, ids: Any, first: int, count: int) -> Iterator[bytes]:
+    """The bytes of each token from `first` to `count`, of all heads."""
+    size = spec.block_size
+    for number in range(first // size, -(-count // size)):
+        tokens = by_token(spec, cache[ids[number]])
+        for position in range(max(first, number * size), min(count, (number + 1) * size)):
+            yield tokens[position % size].tobytes()
+
+
+def by_token(spec: Any, page: Any) -> np.ndarray:
+    """A page as (tokens, bytes of all heads). Raises ValueError for a page in several kernel blocks."""
+    if page.shape[-2] != spec.block_size:
+        raise ValueError(f"a page of {spec.block_size} tokens is registered as {tuple(page.shape)}")
+    items = words(page)
+    if "MLA" in type(spec).__name__:
+        return items.reshape(spec.block_size, -1)
+    heads, tokens, width = items.shape
+    pair = items.reshape(heads, 2, tokens * width // 2)
+    order = tiled if items.itemsize == 2 else transposed
+    keys, values = order(pair, tokens, width // 2)
+    return np.ascontiguousarray(np.concatenate([keys, values], 2).transpose(1, 0, 2)).reshape(tokens, -1)
+
+
+def transposed(pair: np.ndarray, tokens: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and values (heads, tokens, dim) of the vector kernels: K is [dim][token], V is [token][dim]."""
+    heads = len(pair)
+    return pair[:, 0].reshape(heads, dim, tokens).transpose(0, 2, 1), pair[:, 1].reshape(heads, tokens, dim)
+
+
+def tiled(pair: np.ndarray, tokens: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the AMX kernels: K is [token/16][dim/2][token%16][dim%2], V is [dim/16][token/2][dim%16][token%2]."""
+    heads = len(pair)
+    keys = pair[:, 0].reshape(heads, tokens // 16, dim // 2, 16, 2).transpose(0, 1, 3, 2, 4)
+    values = pair[:, 1].reshape(heads, dim // 16, tokens // 2, 16, 2).transpose(0, 2, 4, 1, 3)
+    return keys.reshape(heads, tokens, dim), values.reshape(heads, tokens, dim)
+
+
+def words(tensor: Any) -> np.ndarray:
+    """A tensor's items as whole numbers of their width."""
+    import torch
+
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()]
+    return tensor.contiguous().view(width).numpy()
+
+
+def raw(tensor: Any) -> bytes:
+    return words(tensor).tobytes()
+
+
+def digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def unequal(sent: Mapping[str, Content], loaded: Mapping[str, Content]) -> list[str]:
+    """The layers whose loaded tokens are not those that were sent; one that is not there at all, too."""
+    return [name for name, there in loaded.items() if not same(sent.get(name, {}), there)]
+
+
+def same(sent: Content, loaded: Content) -> bool:
+    if "state" in loaded:
+        return sent.get("state") == loaded["state"]
+    skipped = loaded["from"] - sent.get("from", 0)
+    wanted = loaded["rows"]
+    return skipped >= 0 and sent.get("rows", [])[skipped : skipped + len(wanted)] == wanted

@@ -1,0 +1,122 @@
+"""A prefill and a decode engine that run under one connector, and what is free in their pools."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.vllm.cases import Connector, Setup, Side
+from tests.vllm.process import Engine, Launcher, wait_until
+
+LEASE_S, TIMEOUT_S = 6, 6  # short, since a case waits for both
+ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
+PORTS = itertools.count(18000, 40)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What kvplan's connector is told beside what it is always told, by side."""
+
+    prefill: Mapping[str, Any]
+    decode: Mapping[str, Any]
+
+
+class Pair:
+    """Both engines of a setup. Raises EngineLost where one does not start."""
+
+    def __init__(
+        self, launcher: Launcher, setup: Setup, connector: Connector, more: Settings = Settings({}, {})
+    ) -> None:
+        self.launcher, self.setup, self.connector, self.more = launcher, setup, connector, more
+        self.ports = {side: next(PORTS) for side in ROLES}
+        self.engines: dict[str, Engine] = {}
+        try:
+            for side in ROLES:
+                self._start(side)
+            for engine in self.engines.values():
+                engine.wait_ready()
+            self.free = {side: free(engine) for side, engine in self.engines.items()}
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def prefill(self) -> Engine:
+        return self.engines["prefill"]
+
+    @property
+    def decode(self) -> Engine:
+        return self.engines["decode"]
+
+    def restart(self, side: str) -> None:
+        """Start an engine that was killed again, with the addresses it had."""
+        self.engines.pop(side).close()
+        self._start(side)
+        self.engines[side].wait_ready()
+
+    def leaked(self, seconds: float) -> dict[str, int]:
+        """Blocks by side that are not free again in time."""
+        missing: dict[str, int] = {}
+        for side, engine in self.engines.items():
+            if not wait_until(lambda side=side, engine=engine: free(engine) == self.free[side], seconds):
+                missing[side] = self.free[side] - free(engine)
+        return missing
+
+    def close(self) -> None:
+        for engine in self.engines.values():
+            engine.close()
+
+    def _start(self, side: str) -> None:
+        about: Side = getattr(self.setup, side)
+        llm = {
+            "model": str(self.launcher.model(self.setup.model)),
+            "dtype": self.setup.dtype,
+            "tensor_parallel_size": about.tp,
+            "block_size": about.block,
+            "num_gpu_blocks_override": about.blocks,
+            "max_model_len": about.max_model_len,
+            "max_num_batched_tokens": about.chunk,
+            "max_num_seqs": min(64, about.chunk),
+            "enable_prefix_caching": self.setup.prefix_caching,
+            **dict(self.setup.llm),
+        }
+        environment = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.ports[side]), **dict(self.setup.environment)}
+        config = {"llm": {key: value for key, value in llm.items() if value is not None}, "kv": self._transfer(side)}
+        self.engines[side] = self.launcher.engine(f"{self.connector.value}-{side}", config, environment)
+
+    def _transfer(self, side: str) -> dict[str, Any]:
+        """The engine's --kv-transfer-config."""
+        common = {"kv_role": ROLES[side], "kv_buffer_device": "cpu", "kv_load_failure_policy": self.setup.policy}
+        if self.connector is Connector.NIXL:
+            name = "NixlPushConnector" if self.setup.mode == "push" else "NixlConnector"
+            return {**common, "kv_connector": name, "kv_connector_extra_config": {"kv_lease_duration": LEASE_S}}
+        module = {"kv_connector": "KvplanConnector", "kv_connector_module_path": "kvplan.integrations.vllm"}
+        return {**common, **module, "kv_connector_extra_config": self._kvplan(side)}
+
+    def _kvplan(self, side: str) -> dict[str, Any]:
+        more = getattr(self.more, side)
+        settings = {
+            "plans": str(plans(self.launcher.folder)),
+            "jit": True,
+            "mode": self.setup.mode,
+            "host": "127.0.0.1",
+            "port": self.ports[side] + 10,
+            "lease_s": LEASE_S,
+            "timeout_s": TIMEOUT_S,
+            **more,
+        }
+        return settings if "keys" in settings else {**settings, "insecure": True}
+
+
+def plans(folder: Path) -> Path:
+    """Where a run's plans are, compiled when they are first needed."""
+    path = folder / "plans"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def free(engine: Engine) -> int:
+    return int(engine.call("count")["free"])

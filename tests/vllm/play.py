@@ -1,0 +1,62 @@
+"""What is asked of a pair in each case, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tests.vllm.cases import Aborts, Case, Fault, Prompts
+from tests.vllm.faults import FAULTS
+from tests.vllm.judge import Answer, Outcome, Verdict
+from tests.vllm.pair import LEASE_S, Pair
+from tests.vllm.process import EngineLost
+from tests.vllm.requests import Asker
+
+FREE_S = LEASE_S * 3.0
+
+
+def run(pair: Pair, case: Case) -> Outcome:
+    """Play a case on running engines. What an engine does not survive is in the outcome."""
+    asker = Asker(pair, case.name)
+    answers: list[Answer] = []
+    try:
+        for answer in PLAYS[type(case.play)](asker, case.play):
+            answers.append(answer)
+        missing = pair.leaked(FREE_S)
+    except EngineLost as error:
+        return Outcome(answers, stopped=f"engine lost: {str(error).splitlines()[-1][:200]}")
+    except TimeoutError as error:
+        return Outcome(answers, stopped=f"hung: {error}")
+    return Outcome(answers, leaked=", ".join(f"{count} blocks leaked on {side}" for side, count in missing.items()))
+
+
+def prompts(asker: Asker, play: Prompts) -> Iterator[Answer]:
+    texts = [asker.prompt(length) for length in play.lengths]
+    preempted = asker.preempted()
+    for text in texts:
+        asker.learn("decode", text[: play.known_to_decode])
+        asker.learn("prefill", text[: play.known_to_prefill])
+    reads = not play.known_to_decode
+    for _ in range(1 + play.again):
+        if play.at_once:
+            yield from asker.transfer_all(texts, play.tokens)
+        else:
+            yield from (asker.transfer(text, play.tokens, reads) for text in texts)
+    if play.preempts and asker.preempted() == preempted:
+        yield Answer(Verdict.WRONG, note="decode did not preempt")
+
+
+def aborts(asker: Asker, play: Aborts) -> Iterator[Answer]:
+    for steps in play.after:
+        asker.aborted(asker.prompt(play.length), play.side, steps)
+    yield asker.transfer(asker.prompt(play.length))
+
+
+def fault(asker: Asker, play: Fault) -> Iterator[Answer]:
+    yield asker.transfer(asker.prompt(200))
+    yield from FAULTS[play](asker)
+    yield asker.transfer(asker.prompt(300))
+    yield asker.transfer(asker.prompt(37))
+
+
+PLAYS: Mapping[type, Callable[[Asker, Any], Iterator[Answer]]] = {Prompts: prompts, Aborts: aborts, Fault: fault}

@@ -1,0 +1,215 @@
+"""The harness's ends of the launcher and of the engines that it forks. Nothing here waits without a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from queue import Empty, Queue
+from types import TracebackType
+from typing import Any
+
+from tests.paths import ROOT
+
+Word = dict[str, Any]
+START_S, ANSWER_S = 240.0, 40.0
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # an engine in one process: its pool can be counted
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "TORCHDYNAMO_DISABLE": "1",  # the first logprobs would compile C++, 7 s and more
+    "UCX_TLS": "tcp,sm,self,cma",
+    "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+class EngineLost(Exception):
+    """An engine did not start, ended, or did not answer in time; the text ends with what it last logged."""
+
+
+class Launcher:
+    """vLLM, imported once; `folder` holds models, logs and sockets."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self.folder, self._engines = folder, 0
+        paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+        self._log = (folder / "launcher.log").open("w")
+        self._process = subprocess.Popen(
+            [str(python), "-m", "tests.vllm.launcher"],
+            cwd=folder,
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
+        self._wait_for_import()
+
+    def _wait_for_import(self) -> None:
+        assert self._process.stdout is not None
+        timer = threading.Timer(START_S, self._process.kill)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if not line:
+            raise EngineLost(f"vLLM was not imported: {tail(self.folder / 'launcher.log')}")
+
+    def __enter__(self) -> Launcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()  # its engines go with it
+        self._process.wait(20)
+        self._log.close()
+
+    def order(self, **order: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def model(self, name: str) -> Path:
+        """The folder of a model, made on first use. Raises EngineLost."""
+        folder = self.folder / "models" / name
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            self.order(op="model", model=name, folder=str(folder), log=str(self.folder / f"model-{name}.log"))
+        if not wait_until((folder / "config.json").exists, START_S):
+            raise EngineLost(f"{name} was not made: {tail(self.folder / f'model-{name}.log')}")
+        return folder
+
+    def engine(self, name: str, config: Mapping[str, Any], environment: Mapping[str, str]) -> Engine:
+        """Start an engine; it may not be ready yet."""
+        self._engines += 1
+        return Engine(self, f"{self._engines}-{name}", config, environment)
+
+
+class Engine:
+    """One engine in a process of its own. `ask` sends, the answer is fetched by its number."""
+
+    def __init__(
+        self, launcher: Launcher, name: str, config: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> None:
+        self.name, self.log, self.pid = name, launcher.folder / f"{name}.log", 0
+        self._answers: dict[int, Word] = {}
+        self._events, self._count = Queue[Word](), 0
+        self._told, self._ended = threading.Condition(), False
+        self._socket: socket.socket | None = None
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+            address = f"{folder}/engine"
+            listener.bind(address)
+            listener.listen(1)
+            listener.settimeout(ANSWER_S)
+            words = {"op": "engine", "socket": address, "log": str(self.log)}
+            launcher.order(**words, config=config, environment=dict(environment))
+            self._socket, _ = listener.accept()
+        self._stream = self._socket.makefile("rw")
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def wait_ready(self) -> None:
+        """Wait for the start's end. Raises EngineLost with the error where there was one."""
+        try:
+            word = self._events.get(timeout=START_S)
+        except Empty:
+            raise EngineLost(f"{self.name} is not ready in {START_S:.0f} s: {tail(self.log)}") from None
+        if "failed" in word:
+            raise EngineLost(f"{self.name} did not start: {word['failed']}")
+        if "ready" not in word:
+            raise EngineLost(f"{self.name} ended: {tail(self.log)}")
+        self.pid = word["pid"]
+
+    def ask(self, op: str, **word: Any) -> int:
+        """Say something; the number is for `answer`. Raises EngineLost."""
+        self._count += 1
+        try:
+            self._stream.write(json.dumps({"re": self._count, "op": op, **word}) + "\n")
+            self._stream.flush()
+        except OSError as error:
+            raise EngineLost(f"{self.name} is gone: {tail(self.log)}") from error
+        return self._count
+
+    def answer(self, number: int, seconds: float = ANSWER_S) -> Word:
+        """The answer to a question. Raises EngineLost, TimeoutError."""
+        with self._told:
+            self._told.wait_for(lambda: number in self._answers or self._ended, seconds)
+            if number in self._answers:
+                return self._answers.pop(number)
+        if self._ended:
+            raise EngineLost(f"{self.name} ended: {tail(self.log)}")
+        raise TimeoutError(f"{self.name}: no answer in {seconds:.0f} s")
+
+    def call(self, op: str, seconds: float = ANSWER_S, **word: Any) -> Word:
+        return self.answer(self.ask(op, **word), seconds)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the engine and its workers."""
+        os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        if not wait_until(lambda: self._ended, ANSWER_S):
+            raise EngineLost(f"{self.name} does not die")
+
+    def close(self) -> None:
+        """End it: by asking, and by force where that does not help."""
+        if self.pid and not self._ended:
+            with_grace = wait_until(lambda: self._ended, 20) if self._asked_to_stop() else False
+            if not with_grace:
+                self.kill()
+        self._stream.close()
+        assert self._socket is not None
+        self._socket.close()
+
+    def _asked_to_stop(self) -> bool:
+        try:
+            self.ask("stop")
+        except EngineLost:
+            return False
+        return True
+
+    def _listen(self) -> None:
+        try:
+            for line in self._stream:
+                self._sort(json.loads(line))
+        except (OSError, ValueError):
+            pass
+        finally:
+            with self._told:
+                self._ended = True
+                self._told.notify_all()
+            self._events.put({"ended": True})
+
+    def _sort(self, word: Word) -> None:
+        if "re" not in word:
+            self._events.put(word)
+            return
+        with self._told:
+            self._answers[word["re"]] = word
+            self._told.notify_all()
+
+
+def wait_until(is_so: Any, seconds: float) -> bool:
+    """Whether `is_so()` became true in time."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-1500:] if log.exists() else "nothing was logged"

@@ -1,0 +1,105 @@
+"""Requests as a router sends them: prefill with one token, then decode with what prefill said."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+
+from tests.vllm.judge import Answer, Verdict, compare, judge
+from tests.vllm.pair import Pair
+from tests.vllm.process import Word
+
+Prompt = list[int]
+REMOTE_DECODE = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+NAMES = itertools.count()
+WORDS = range(3, 512)  # of the models; the first are special
+
+
+class Asker:
+    """Asks a pair for a case. Each case, and decode alone, has a salt of its own: it hits no prefix of another."""
+
+    def __init__(self, pair: Pair, salt: str) -> None:
+        self.pair, self.salt = pair, f"{salt} {next(NAMES)}"
+        self._random = random.Random(self.salt)
+
+    def prompt(self, length: int) -> Prompt:
+        return self._random.choices(WORDS, k=length)
+
+    def preempted(self) -> int:
+        return int(self.pair.decode.call("count")["preempted"])
+
+    def learn(self, side: str, text: Prompt) -> None:
+        """Have a side compute `text`, so that it is a hit there."""
+        if text:
+            self.pair.engines[side].call("generate", id=name(), prompt=text, salt=self.salt, tokens=1)
+
+    def alone(self, text: Prompt, tokens: int) -> Word:
+        """The oracle: what the decode engine says by itself."""
+        salt = f"alone {next(NAMES)}"
+        return self.pair.decode.call("generate", id=name(), prompt=text, salt=salt, tokens=tokens)
+
+    def transfer(self, text: Prompt, tokens: int = 16, reads: bool = True) -> Answer:
+        """Prefill, decode, and the same by decode alone; `reads`: compare the pages, too."""
+        request = name()
+        held = self.held(text, request, reads)
+        return self.finish(self.start(held, text, tokens, request, reads), text, tokens, request, reads)
+
+    def held(self, text: Prompt, request: str, reads: bool = False) -> Word:
+        """What prefill says once it holds `text`'s pages."""
+        return self.pair.prefill.answer(self.start_prefill(text, request, reads))
+
+    def start_prefill(self, text: Prompt, request: str, reads: bool = False) -> int:
+        return self.pair.prefill.ask(
+            "generate", id=request, prompt=text, salt=self.salt, tokens=1, kv=REMOTE_DECODE, read="held" * reads
+        )
+
+    def start(self, held: Word, text: Prompt, tokens: int, request: str, reads: bool = False) -> int:
+        return self.pair.decode.ask(
+            "generate", id=request, prompt=text, salt=self.salt, tokens=tokens, kv=held["kv"], read="loaded" * reads
+        )
+
+    def finish(self, number: int, text: Prompt, tokens: int, request: str, reads: bool = False) -> Answer:
+        """How the request ended that decode was asked for. Raises TimeoutError."""
+        loaded = self.pair.decode.answer(number)
+        decide = self.pair.setup.tokens_decide
+        answer = judge(loaded, self.alone(text, tokens), decide)
+        if not reads:
+            return answer
+        sent = self.pair.prefill.call("contents", id=request)["contents"]
+        there = self.pair.decode.call("contents", id=request)["contents"]
+        return compare(answer, sent, there, decides=not decide and len(text) > 1)
+
+    def transfer_all(self, texts: Sequence[Prompt], tokens: int) -> Iterator[Answer]:
+        """All at once: decode is asked as soon as prefill has answered."""
+        names = [name() for _ in texts]
+        asked = [self.start_prefill(text, request) for text, request in zip(texts, names, strict=True)]
+        held = (self.pair.prefill.answer(number) for number in asked)
+        started = [
+            self.start(word, text, tokens, request) for word, text, request in zip(held, texts, names, strict=True)
+        ]
+        for number, text, request in zip(started, texts, names, strict=True):
+            yield self.finish(number, text, tokens, request)
+
+    def aborted(self, text: Prompt, side: str, steps: int) -> None:
+        """A request that its client gives up after `steps` steps on one side."""
+        request = name()
+        remote = REMOTE_DECODE if side == "prefill" else self.held(text, request)["kv"]
+        words: Word = {"id": request, "prompt": text, "salt": self.salt, "kv": remote}
+        tokens = 1 if side == "prefill" else 400
+        self.pair.engines[side].call("generate", **words, tokens=tokens, abort_after=steps)
+
+
+def name() -> str:
+    return f"request{next(NAMES)}"
+
+
+def refused(note: str) -> Answer:
+    return Answer(Verdict.REFUSED, note=note)
