@@ -1,7 +1,7 @@
 """One vLLM engine, driven by lines of JSON on a socket: it steps while its scheduler has anything to do.
 
-Runs in vLLM's environment, in a fork of the launcher. Words to it are {"re": N, "op": …}, each is answered by {"re": N, …};
-a request is answered when it ends.
+Runs in vLLM's environment, in a fork of the launcher. Words to it are {"re": N, "op": …}, and each is answered by
+{"re": N, …}; a request is answered when it ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The launcher of engines: imports vLLM once, then forks itself for each engine, as lines of JSON on stdin ask.
 
-Runs in vLLM's environment. The import takes 14 s; a fork after it and before the first tensor is safe and takes no time.
+Runs in vLLM's environment. The import takes 14 s, a fork after it takes no time and is safe before the first tensor.
 """
 
 from __future__ import annotations

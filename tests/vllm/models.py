@@ -1,7 +1,7 @@
 """Small models with random weights, made where they are needed: config.json and safetensors from a fixed seed.
 
-Names and shapes of weights are those of the model class of transformers; numbers are normal and so large that greedy tokens
-depend on the whole context (an engine's own dummy weights are too small, and differ with the number of workers).
+Names and shapes of weights are those of the model class of transformers; numbers are normal and so large that greedy
+tokens depend on the whole context (an engine's dummy weights are too small, and differ with the number of workers).
 """
 
 from __future__ import annotations

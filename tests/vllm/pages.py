@@ -1,6 +1,6 @@
 """What stands in an engine's pages, token by token, as digests that do not depend on block sizes and block ids.
 
-Runs in vLLM's environment. An oracle of its own: it knows how the CPU backend's kernels lay out a page, nothing of kvplan.
+Runs in vLLM's environment. An oracle of its own: it knows how the CPU backend's kernels fill a page, nothing of kvplan.
 """
 
 from __future__ import annotations
