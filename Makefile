@@ -15,7 +15,7 @@ demo: $(VENV)/.core $(VENV)/.nixl  ## compile two plans, move a request between 
 	@$(BIN)/kvplan demo $(ARGS)
 
 test: lint  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
-	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS)
 
 test-all: lint  ## all of that and what takes longer: whole models, every engine, every fault, a soak
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -14,10 +14,11 @@ from itertools import groupby
 from pathlib import Path
 
 from tests.vllm import environment, mistakes, play, table, times
-from tests.vllm.cases import CASES, Case, Connector, Mistake
+from tests.vllm.cases import CASES, Case, Connector, Mistake, Setup
 from tests.vllm.judge import Outcome
 from tests.vllm.pair import Pair
 from tests.vllm.process import EngineLost, Launcher
+from tests.vllm.requests import meet
 
 CONNECTORS = {"kvplan": [Connector.KVPLAN], "nixl": [Connector.NIXL], "both": list(Connector)}
 
@@ -30,16 +31,15 @@ def main(arguments: Sequence[str]) -> int:
         print(f"skipped: {reason}")
         return 0
     folder = Path(tempfile.mkdtemp(prefix="kvplan-vllm-"))
-    cells: table.Cells = {}
     bad = []
     with Launcher(python, folder) as launcher:
         for connector in CONNECTORS[options.connector]:
             for case, outcome in run(launcher, selected(options), connector):
-                cells[case.name, connector] = outcome.word
+                table.write({(case.name, connector): outcome.word})
                 bad += [case.name] if connector is Connector.KVPLAN and not outcome.as_wanted else []
                 report(case, connector, outcome)
-        rows = times.measured(launcher, CONNECTORS[options.connector]) if options.times else ()
-    table.write(cells, rows)
+        if options.times:
+            table.write({}, times.measured(launcher, list(Connector)))
     print(f"logs are in {folder}" + (f"; kvplan is not as it should be in: {', '.join(bad)}" if bad else ""))
     return int(bool(bad))
 
@@ -69,6 +69,7 @@ def run(launcher: Launcher, cases: Sequence[Case], connector: Connector) -> Iter
 
 
 def run_setup(launcher: Launcher, cases: Sequence[Case], connector: Connector) -> Iterator[tuple[Case, Outcome]]:
+    """Cases of one setup; where an engine is not as it was after one of them, the next has new ones."""
     pair: Pair | None = None
     try:
         for case in cases:
@@ -76,7 +77,7 @@ def run_setup(launcher: Launcher, cases: Sequence[Case], connector: Connector) -
                 yield case, mistakes.run(launcher, case, connector)
                 continue
             try:
-                pair = pair or Pair(launcher, case.setup, connector)
+                pair = pair or started(launcher, case.setup, connector)
             except EngineLost as error:
                 yield case, Outcome(stopped=f"did not start: {last_line(error)}")
                 continue
@@ -88,6 +89,13 @@ def run_setup(launcher: Launcher, cases: Sequence[Case], connector: Connector) -
     finally:
         if pair:
             pair.close()
+
+
+def started(launcher: Launcher, setup: Setup, connector: Connector) -> Pair:
+    """Engines that have met. Raises EngineLost."""
+    pair = Pair(launcher, setup, connector)
+    meet(pair)
+    return pair
 
 
 def last_line(error: Exception) -> str:

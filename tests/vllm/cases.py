@@ -34,6 +34,7 @@ class Setup:
     decode: Side = Side()
     mode: str = "pull"
     policy: str = "fail"  # kv_load_failure_policy
+    lease_s: int = 30  # what a loaded machine needs; a case that waits for its end has less
     dtype: str = "float32"
     prefix_caching: bool = True
     tokens_decide: bool = True
@@ -112,8 +113,10 @@ LATENT = Setup(
     "deepseek", Side(None, blocks=160), Side(None, blocks=160),
     tokens_decide=False, llm=(("attention_config", {"backend": "CPU_MLA"}),),
 )  # fmt: skip
+QUICK = replace(UNLIKE, lease_s=8)
+QUICK_LIKE = replace(QWEN, lease_s=8)
 CHUNKED = replace(UNLIKE, prefill=Side(chunk=64))
-RECOMPUTE = replace(UNLIKE, policy="recompute")
+RECOMPUTE = replace(QUICK, policy="recompute")
 KVPLAN = (Connector.KVPLAN,)
 
 CASES: tuple[Case, ...] = (
@@ -131,25 +134,22 @@ CASES: tuple[Case, ...] = (
     Case("32 → 64, one token is asked for", UNLIKE, Prompts((200, 37), tokens=1)),
     Case("32 → 64, 16 at once", UNLIKE, Prompts((200,) * 16, at_once=True)),
     Case("32 → 64, 64 at once", UNLIKE, Prompts((37, 90, 128, 200) * 16, at_once=True)),
-    Case("32 → 64, aborted on prefill", UNLIKE, Aborts("prefill", (0, 1))),
-    Case("32 → 64, aborted on decode", UNLIKE, Aborts("decode", (0, 1, 2, 3, 5, 9))),
-    Case("32 → 64, never fetched", UNLIKE, Fault.NEVER_FETCHED),
     Case("blocks 64 → 32", OTHER_WAY, PLAIN),
     Case("64 → 32, prompts of 1 to 65 tokens", OTHER_WAY, SHORT),
     Case("chunked prefill", CHUNKED, Prompts((200, 37, 128, 900))),
-    Case("chunked prefill, aborted on prefill", CHUNKED, Aborts("prefill", (0, 1, 2, 4), length=900)),
+    Case("chunked prefill, aborted on prefill", replace(CHUNKED, lease_s=8), Aborts("prefill", (0, 1, 2, 4), 900)),
     Case("preempted on decode", replace(UNLIKE, decode=Side(64, blocks=20)),
          Prompts((400, 380, 360, 340), tokens=200, at_once=True, preempts=True)),
     Case("push, 32 → 64", PUSH, PLAIN),
     Case("push, 32 → 64, 16 at once", PUSH, Prompts((200,) * 16, at_once=True)),
-    Case("push, 32 → 64, aborted on decode", PUSH, Aborts("decode", (0, 1, 2, 3, 5, 9))),
+    Case("push, 32 → 64, aborted on decode", replace(PUSH, lease_s=8), Aborts("decode", (0, 1, 2, 3, 5, 9))),
     Case("push, 32 → 32", replace(QWEN, mode="push"), PLAIN),
     Case("sliding and full, 32 → 32", GEMMA, PLAIN),
     Case("sliding and full, 32 → 32, hits on decode", GEMMA, Prompts((200, 300), known_to_decode=100)),
     Case("sliding and full, 32 → 64", replace(GEMMA, decode=Side(64)), PLAIN),
     Case("Mamba-2 and attention", NEMOTRON, PLAIN, smallest=True),
     Case("Mamba-2 and attention, prompts of 1 to 65 tokens", NEMOTRON, SHORT),
-    Case("Mamba-2 and attention, aborted on decode", NEMOTRON, Aborts("decode", (0, 1, 2, 3, 5))),
+    Case("Mamba-2 and attention, aborted on decode", replace(NEMOTRON, lease_s=8), Aborts("decode", (0, 1, 2, 3, 5))),
     Case("Mamba-2 beside attention in each layer", FALCON, PLAIN),
     Case("gated delta net, bf16, by bytes", DELTA, Prompts((385, 200, 37))),
     Case("MLA, by bytes", LATENT, Prompts((200, 37, 128, 300))),
@@ -157,19 +157,22 @@ CASES: tuple[Case, ...] = (
     Case("tp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 32", replace(QWEN, decode=Side(tp=2)), PLAIN),
     Case("tp 2 → 2, 32 → 64", Setup("qwen3", Side(tp=2), Side(64, tp=2)), PLAIN),
-    Case("prefill killed, fail", UNLIKE, Fault.PREFILL_KILLED),
+    Case("32 → 64, aborted on prefill", QUICK, Aborts("prefill", (0, 1))),
+    Case("32 → 64, aborted on decode", QUICK, Aborts("decode", (0, 1, 2, 3, 5, 9))),
+    Case("32 → 64, never fetched", QUICK, Fault.NEVER_FETCHED),
+    Case("prefill killed, fail", QUICK, Fault.PREFILL_KILLED),
     Case("prefill killed, recompute", RECOMPUTE, Fault.PREFILL_KILLED),
-    Case("prefill killed in the load, fail", UNLIKE, Fault.PREFILL_KILLED_IN_LOAD),
+    Case("prefill killed in the load, fail", QUICK, Fault.PREFILL_KILLED_IN_LOAD),
     Case("prefill killed in the load, recompute", RECOMPUTE, Fault.PREFILL_KILLED_IN_LOAD),
-    Case("prefill frozen, fail", UNLIKE, Fault.PREFILL_FROZEN),
+    Case("prefill frozen, fail", QUICK, Fault.PREFILL_FROZEN),
     Case("prefill frozen, recompute", RECOMPUTE, Fault.PREFILL_FROZEN),
-    Case("decode killed in the load", UNLIKE, Fault.DECODE_KILLED),
-    Case("decode frozen in the load", UNLIKE, Fault.DECODE_FROZEN),
-    Case("like blocks: prefill killed, fail", QWEN, Fault.PREFILL_KILLED),
-    Case("like blocks: prefill killed, recompute", replace(QWEN, policy="recompute"), Fault.PREFILL_KILLED),
-    Case("like blocks: prefill frozen, fail", QWEN, Fault.PREFILL_FROZEN),
-    Case("like blocks: decode killed in the load", QWEN, Fault.DECODE_KILLED),
-    Case("like blocks: decode frozen in the load", QWEN, Fault.DECODE_FROZEN),
+    Case("decode killed in the load", QUICK, Fault.DECODE_KILLED),
+    Case("decode frozen in the load", QUICK, Fault.DECODE_FROZEN),
+    Case("like blocks: prefill killed, fail", QUICK_LIKE, Fault.PREFILL_KILLED),
+    Case("like blocks: prefill killed, recompute", replace(QUICK_LIKE, policy="recompute"), Fault.PREFILL_KILLED),
+    Case("like blocks: prefill frozen, fail", QUICK_LIKE, Fault.PREFILL_FROZEN),
+    Case("like blocks: decode killed in the load", QUICK_LIKE, Fault.DECODE_KILLED),
+    Case("like blocks: decode frozen in the load", QUICK_LIKE, Fault.DECODE_FROZEN),
     Case("a key that is not known", UNLIKE, Mistake.UNKNOWN_KEY, KVPLAN),
     Case("a plan that is missing", UNLIKE, Mistake.PLAN_MISSING, KVPLAN),
     Case("a layout that differs by one number", UNLIKE, Mistake.LAYOUT_DIFFERS, KVPLAN),

@@ -19,6 +19,7 @@ from queue import Empty, Queue
 from typing import Any
 
 from tests.vllm import pages
+from tests.vllm.stopwatch import Stopwatch
 
 DEFAULTS = {
     "skip_tokenizer_init": True,
@@ -79,7 +80,8 @@ class Engine:
         self.llm = LLM(kv_transfer_config=KVTransferConfig(**config["kv"]), **options).llm_engine
         self.core = self.llm.engine_core.engine_core
         self.running: dict[str, Running] = {}
-        self.preempted = 0
+        self.preempted = self.steps = 0
+        self.stopwatch = Stopwatch()
         self.contents: dict[str, Mapping[str, Any]] = {}
         self._look_at_steps()
 
@@ -147,6 +149,17 @@ class Engine:
         spent = time.process_time()
         tell(stream, {"re": word["re"], "free": free, "preempted": self.preempted, "cpu": spent, "busy": self.busy()})
 
+    def do_watch(self, word: Mapping[str, Any], stream: Any) -> None:
+        """From now on `steps` tells what the connector takes."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        for half in (self.core.scheduler.connector, get_kv_transfer_group()):
+            self.stopwatch.put_on(half)
+        tell(stream, {"re": word["re"]})
+
+    def do_steps(self, word: Mapping[str, Any], stream: Any) -> None:
+        tell(stream, {"re": word["re"], "steps": self.steps, "connector_s": self.stopwatch.seconds})
+
     def do_contents(self, word: Mapping[str, Any], stream: Any) -> None:
         tell(stream, {"re": word["re"], "contents": self.contents.pop(word["id"], None)})
 
@@ -161,6 +174,7 @@ class Engine:
 
     def step(self, stream: Any) -> None:
         outputs = self.llm.step()
+        self.steps += 1
         for request in self.running.values():
             request.steps += 1
         for output in outputs:

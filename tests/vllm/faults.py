@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from tests.vllm.cases import Fault
 from tests.vllm.judge import Answer, Verdict
-from tests.vllm.pair import LEASE_S
 from tests.vllm.process import Word
 from tests.vllm.requests import Asker, name
 
@@ -57,7 +56,7 @@ def decode_frozen(asker: Asker) -> Iterator[Answer]:
     number = asker.start(held, text, TOKENS, request)
     asker.pair.decode.signal(signal.SIGSTOP)
     try:
-        time.sleep(LEASE_S + 2)
+        time.sleep(asker.pair.setup.lease_s + 2)
         for _ in range(asker.pair.setup.prefill.blocks * (asker.pair.setup.prefill.block or 32) // LENGTH + 1):
             asker.learn("prefill", asker.prompt(LENGTH))
     finally:

@@ -8,11 +8,9 @@ from typing import Any
 from tests.vllm.cases import Aborts, Case, Fault, Prompts
 from tests.vllm.faults import FAULTS
 from tests.vllm.judge import Answer, Outcome, Verdict
-from tests.vllm.pair import LEASE_S, Pair
+from tests.vllm.pair import Pair
 from tests.vllm.process import EngineLost
 from tests.vllm.requests import Asker
-
-FREE_S = LEASE_S * 3.0
 
 
 def run(pair: Pair, case: Case) -> Outcome:
@@ -22,7 +20,7 @@ def run(pair: Pair, case: Case) -> Outcome:
     try:
         for answer in PLAYS[type(case.play)](asker, case.play):
             answers.append(answer)
-        missing = pair.leaked(FREE_S)
+        missing = pair.leaked(3.0 * pair.setup.lease_s)
     except EngineLost as error:
         return Outcome(answers, stopped=f"engine lost: {str(error).splitlines()[-1][:200]}")
     except TimeoutError as error:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-from tests.vllm.judge import Answer, Verdict, compare, judge
+from tests.vllm.judge import Answer, compare, judge
 from tests.vllm.pair import Pair
-from tests.vllm.process import Word
+from tests.vllm.process import EngineLost, Word
 
 Prompt = list[int]
 REMOTE_DECODE = {
@@ -101,5 +102,7 @@ def name() -> str:
     return f"request{next(NAMES)}"
 
 
-def refused(note: str) -> Answer:
-    return Answer(Verdict.REFUSED, note=note)
+def meet(pair: Pair) -> None:
+    """A first request, which no case counts: both sides may compile their plan for longer than a lease lasts."""
+    with suppress(EngineLost, TimeoutError):
+        Asker(pair, "meeting").transfer([7, 8, 9], reads=False)

@@ -1,7 +1,11 @@
-"""Time to the first token of decode by both connectors, whose requests take turns: a slow minute hits both."""
+"""What connectors cost: requests of both take turns, so that a slow minute hits both.
+
+Time to the first token on decode; the connector's part in a step that has nothing to load; CPU of an engine that idles.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from statistics import median
@@ -9,20 +13,44 @@ from statistics import median
 from tests.vllm.cases import QWEN, Connector
 from tests.vllm.pair import Pair
 from tests.vllm.process import Launcher
-from tests.vllm.requests import Asker, name
+from tests.vllm.requests import Asker, meet, name
 
 LENGTH, ROUNDS, WARM = 300, 40, 5
+IDLE_S, STEPS = 5.0, 400
 LOADS = {"idle": 1, "16 at once": 16}
 
 
 def measured(launcher: Launcher, connectors: Sequence[Connector]) -> list[list[str]]:
-    """Rows of the table: for each load the medians, and the first connector's against the last one's."""
+    """Rows of the table, a column for each connector."""
     with ExitStack() as stack:
         pairs = [Pair(launcher, QWEN, connector) for connector in connectors]
         for pair in pairs:
             stack.callback(pair.close)
-        head = ["time to first token", *(connector.value for connector in connectors), "ratio"]
-        return [head, *(row(label, pairs, many) for label, many in LOADS.items())]
+            meet(pair)
+        first = [row(f"time to the first token, {label}", pairs, many) for label, many in LOADS.items()]
+        idle = ["CPU of an idle decode engine, of a core", *(f"{100 * idling(pair):.1f} %" for pair in pairs)]
+        steps = [
+            "the connector in a step that loads nothing",
+            *(f"{1e6 * step(pair):.0f} µs" for pair in pairs),
+        ]
+        return [["", *(connector.value for connector in connectors)], *first, idle, steps]
+
+
+def idling(pair: Pair) -> float:
+    """The part of a core that decode takes when nothing is asked of it."""
+    before = pair.decode.call("count")["cpu"]
+    time.sleep(IDLE_S)
+    return float(pair.decode.call("count")["cpu"] - before) / IDLE_S
+
+
+def step(pair: Pair) -> float:
+    """Seconds of a step of decode in its connector, while it computes a request of its own."""
+    pair.decode.call("watch")
+    before = pair.decode.call("steps")
+    asker = Asker(pair, "steps")
+    asker.alone(asker.prompt(32), tokens=STEPS)
+    after = pair.decode.call("steps")
+    return float(after["connector_s"] - before["connector_s"]) / (after["steps"] - before["steps"])
 
 
 def row(label: str, pairs: Sequence[Pair], many: int) -> list[str]:
@@ -30,8 +58,7 @@ def row(label: str, pairs: Sequence[Pair], many: int) -> list[str]:
     rounds = WARM + max(4, ROUNDS // many)
     seconds = [[first_token(asker, many) for asker in askers] for _ in range(rounds)][WARM:]
     medians = [median(column) for column in zip(*seconds, strict=True)]
-    ratio = medians[0] / medians[-1]
-    return [label, *(f"{1e3 * value:.1f} ms" for value in medians), f"{ratio:.2f}"]
+    return [label, *(f"{1e3 * value:.1f} ms" for value in medians)]
 
 
 def first_token(asker: Asker, many: int) -> float:
