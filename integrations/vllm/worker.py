@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
 
 import numpy as np
 
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
 from kvplan.integrations.vllm.metadata import (
     NULL_BLOCK,
     BlockIds,
@@ -23,9 +26,12 @@ from kvplan.plan.block_tables import Ring, Slot, Table
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Side
+from kvplan.runtime.clock import now
+from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.errors import KeysError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.worker import PrefillWorker
 
@@ -37,6 +43,11 @@ class LoadTimes:
     load: float
     hold: float
     connect: float
+
+
+# How long a step that computes nothing waits for a load to end, in seconds: engines step without pause while any
+# request is on its way, and would keep the thread that moves it from running.
+REST = 0.001
 
 
 @dataclass(slots=True)
@@ -56,8 +67,15 @@ class BlockTables:
 
     def of(self, blocks: BlockIds, tokens: int, first: int = 0) -> dict[str, Table]:
         """Tables of blocks that hold `tokens` tokens, without the blocks that end before token `first`."""
-        named = [(group, ids) for group, ids in zip(self._names, blocks, strict=True) if group.name]
-        return {group.name: table(group.store, ids, tokens, first // self._spans[group.name]) for group, ids in named}
+        return {
+            group.name: table(group.store, ids, tokens, first // self._spans[group.name])
+            for group, ids in stored(self._names, blocks)
+        }
+
+
+def stored(names: Sequence[GroupName], blocks: BlockIds) -> list[tuple[GroupName, tuple[int, ...]]]:
+    """Groups with their blocks, without those of which nothing is stored: a request that needs them is refused."""
+    return [(group, ids) for group, ids in zip(names, blocks, strict=True) if group.name and ids]
 
 
 def table(store: str, ids: Sequence[int], tokens: int, start: int = 0) -> Table:
@@ -80,6 +98,12 @@ class PrefillSide:
     def __init__(self, worker: PrefillWorker, tables: BlockTables) -> None:
         self._worker, self._tables = worker, tables
         self._held: set[str] = set()
+        self._refused: set[str] = set()
+        self.expired = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._held)
 
     def begin(self, orders: StepOrders) -> None:
         if orders.addresses:
@@ -89,22 +113,28 @@ class PrefillSide:
 
     def sent(self) -> set[str]:
         """The requests whose blocks are free again, each once."""
+        free, self._refused = self._refused, set()
         if not self._held:
-            return set()
+            return free
         released = self._worker.released()
-        for lease in released:
-            if lease.why != "finished":
-                logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
-        free = {lease.request for lease in released}
-        self._held -= free
-        return free
+        for lease in (lease for lease in released if lease.why != "finished"):
+            logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
+            self.expired += 1
+        ended = {lease.request for lease in released}
+        self._held -= ended
+        return free | ended
 
     def close(self) -> None:
         self._worker.close()
 
     def _hold(self, order: HoldOrder) -> None:
-        self._worker.hold(order.request, self._tables.of(order.blocks, order.tokens))
-        self._held.add(order.request)
+        """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
+        try:
+            self._worker.hold(order.request, self._tables.of(order.blocks, order.tokens))
+            self._held.add(order.request)
+        except KvplanError as error:
+            logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
+            self._refused.add(order.request)
 
 
 class DecodeSide:
@@ -112,11 +142,22 @@ class DecodeSide:
 
     def __init__(self, worker: DecodeWorker, tables: BlockTables, times: LoadTimes, mode: str) -> None:
         self._worker, self._tables, self._times, self._mode = worker, tables, times, mode
+        self._keys = worker.keys
         self._meetings: dict[tuple[str, str], Future[Peer]] = {}
         self._loads: dict[str, Transfer] = {}
-        self._ended: deque[tuple[LoadOrder, Transfer]] = deque()
+        self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
         self._failed: list[tuple[LoadOrder, Transfer]] = []
         self._refused: list[str] = []
+        self._news = Event()
+        self.measures = nothing()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._loads or self._failed or self._refused)
+
+    def wait(self, seconds: float) -> None:
+        """Until a load ends, and no longer than `seconds`."""
+        self._news.wait(seconds)
 
     def begin(self, orders: StepOrders) -> None:
         for order in orders.loads:
@@ -127,11 +168,14 @@ class DecodeSide:
 
     def ended(self, results: StepResults) -> None:
         """Add what has arrived, and what failed once nothing can be written to its blocks any more."""
+        self._news.clear()
         while self._ended:
-            order, transfer = self._ended.popleft()
+            order, transfer, taken = self._ended.popleft()
             del self._loads[order.request]
             if transfer.error is None:
                 results.received.add(order.request)
+                self.measures[SECONDS].append(taken)
+                self.measures[BYTES].append(transfer.bytes)
             else:
                 self._failed.append((order, transfer))
         if self._failed or self._refused:
@@ -147,6 +191,7 @@ class DecodeSide:
             self._let_go(order)
         lost = {*self._refused, *(order.request for order, _ in settled)}
         self._refused = []
+        self.measures[FAILED].extend([1.0] * len(lost))
         results.received |= lost
         results.failed |= lost
 
@@ -166,12 +211,9 @@ class DecodeSide:
 
     def _request(self, order: LoadOrder) -> Request:
         remote, (first, end) = order.remote, order.tokens
-        theirs = {
-            group.name: table(group.store, ids, remote.tokens)
-            for group, ids in zip(remote.groups, remote.blocks, strict=True)
-            if group.name and (ids or group.store == "tokens")
-        }
-        return Request(remote.request, order.tokens, theirs, self._tables.of(order.blocks, end, first))
+        held = stored(remote.groups, remote.blocks)
+        prefill = {group.name: table(group.store, ids, remote.tokens) for group, ids in held}
+        return Request(remote.request, order.tokens, prefill, self._tables.of(order.blocks, end, first))
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
         return self._worker.submit(request, self._times.load, self._meeting(order.remote), wait=self._times.hold)
@@ -187,7 +229,8 @@ class DecodeSide:
         """On the thread that polls."""
         if transfer.error is not None:
             logs.event(logs.WARNING, "load failed", request=order.request, error=transfer.error)
-        self._ended.append((order, transfer))
+        self._ended.append((order, transfer, now() - transfer.began))
+        self._news.set()
 
     def _meeting(self, remote: RemotePrefill) -> Future[Peer]:
         """The meeting with the prefill engine of a request: the one before as long as it holds. Raises KvplanError."""
@@ -195,10 +238,16 @@ class DecodeSide:
         meeting = self._meetings.get(name)
         if meeting is None or not self._holds(meeting):
             self._meetings = {name: kept for name, kept in self._meetings.items() if self._holds(kept)}
-            key = remote.key.encode() or None
-            meeting = self._worker.connect_soon(remote.address, self._times.connect, key, self._mode)
+            meeting = self._worker.connect_soon(remote.address, self._times.connect, self._key(remote), self._mode)
             self._meetings[name] = meeting
         return meeting
+
+    def _key(self, remote: RemotePrefill) -> bytes | None:
+        """The public key that the engine has to have. Raises KeysError: whoever sends a request can name any key."""
+        key = remote.key.encode() or None
+        if key is not None and isinstance(self._keys, Keys) and key not in self._keys.allowed():
+            raise KeysError(f"prefill engine {remote.engine!r} has key {remote.key!r}, which is none of a peer's")
+        return key
 
     def _holds(self, meeting: Future[Peer]) -> bool:
         """Whether an engine is being met, or was and still is connected."""
@@ -220,14 +269,32 @@ class ConnectorWorker:
         if self._decode is not None:
             self._decode.begin(orders)
 
-    def ended(self) -> StepResults:
-        """What has ended since the last call, each request once."""
+    def ended(self, *, idle: bool) -> StepResults:
+        """What has ended since the last call, each request once. An idle step rests, so that others may run."""
+        if idle:
+            self._rest()
         results = StepResults()
         if self._prefill is not None:
             results.sent = self._prefill.sent()
         if self._decode is not None:
             self._decode.ended(results)
         return results
+
+    def measures(self) -> Measures:
+        """What was measured since the last call."""
+        measures = nothing()
+        if self._decode is not None:
+            measures, self._decode.measures = self._decode.measures, measures
+        if self._prefill is not None:
+            measures[EXPIRED].extend([1.0] * self._prefill.expired)
+            self._prefill.expired = 0
+        return measures
+
+    def _rest(self) -> None:
+        if self._decode is not None and self._decode.busy:
+            self._decode.wait(REST)
+        elif self._prefill is not None and self._prefill.busy:
+            time.sleep(REST)
 
     def close(self) -> None:
         for side in (self._decode, self._prefill):
