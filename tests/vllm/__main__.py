@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 from tests.vllm import environment, mistakes, play, table, times
@@ -62,10 +61,13 @@ def selected(options: argparse.Namespace) -> list[Case]:
 
 
 def run(launcher: Launcher, cases: Sequence[Case], connector: Connector) -> Iterator[tuple[Case, Outcome]]:
-    """Each case that is for the connector; those of one setup, if they are neighbours, on the same engines."""
-    meant = [case for case in cases if connector in case.connectors]
-    for _, group in groupby(meant, key=lambda case: (case.setup, isinstance(case.play, Mistake))):
-        yield from run_setup(launcher, list(group), connector)
+    """Each case that is for the connector; those of one setup on the same engines."""
+    by_setup: dict[Setup, list[Case]] = {}
+    for case in cases:
+        if connector in case.connectors:
+            by_setup.setdefault(case.setup, []).append(case)
+    for group in by_setup.values():
+        yield from run_setup(launcher, group, connector)
 
 
 def run_setup(launcher: Launcher, cases: Sequence[Case], connector: Connector) -> Iterator[tuple[Case, Outcome]]:
