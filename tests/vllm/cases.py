@@ -111,7 +111,7 @@ DELTA = Setup(
 )  # fmt: skip
 LATENT = Setup(
     "deepseek", Side(None, blocks=160), Side(None, blocks=160),
-    tokens_decide=False, llm=(("attention_config", {"backend": "CPU_MLA"}),),
+    tokens_decide=False, llm=(("attention_backend", "CPU_MLA"),),
 )  # fmt: skip
 QUICK = replace(UNLIKE, lease_s=8)
 QUICK_LIKE = replace(QWEN, lease_s=8)

@@ -1,4 +1,4 @@
-"""Settings that must not run: each is refused with a code, and no token comes of it."""
+"""Settings that must not run: each is refused, says why, and no token comes of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,24 @@ from tests.vllm.pair import Pair, Settings
 from tests.vllm.process import EngineLost, Launcher
 from tests.vllm.requests import Asker
 
-CODE = re.compile(r"\b[A-Z]\d{3}\b")
+
+@dataclass(frozen=True)
+class Wrong:
+    """How to make a mistake, in a folder and for a model, and what has to be said of it, by an engine or in a log."""
+
+    settings: Callable[[Path, Path], Settings]
+    says: str
 
 
 def run(launcher: Launcher, case: Case, connector: Connector) -> Outcome:
     """Start the pair with the mistake, and ask for one request if it does start."""
     assert isinstance(case.play, Mistake)
-    settings = MISTAKES[case.play](launcher.folder, launcher.model(case.setup.model))
+    mistake = MISTAKES[case.play]
+    settings = mistake.settings(launcher.folder, launcher.model(case.setup.model))
     try:
         pair = Pair(launcher, case.setup, connector, settings)
     except EngineLost as error:
-        return Outcome([refused(str(error))])
+        return Outcome([refused(mistake, str(error))])
     try:
         answer = Asker(pair, case.name).transfer([7] * 100, reads=False)
         logged = pair.prefill.log.read_text() + pair.decode.log.read_text()
@@ -33,19 +41,21 @@ def run(launcher: Launcher, case: Case, connector: Connector) -> Outcome:
         return Outcome(stopped=f"hung: {error}")
     finally:
         pair.close()
-    return Outcome([refused(logged) if answer.verdict is Verdict.REFUSED else Answer(answer.verdict, REFUSED_ONLY)])
+    return Outcome(
+        [refused(mistake, logged) if answer.verdict is Verdict.REFUSED else Answer(answer.verdict, REFUSED_ONLY)]
+    )
 
 
-def refused(text: str) -> Answer:
-    """A refusal is as it should be where it has a code."""
-    code = CODE.search(text)
-    return Answer(Verdict.REFUSED, REFUSED_ONLY if code else frozenset(), code[0] if code else text[-300:])
+def refused(mistake: Wrong, text: str) -> Answer:
+    """A refusal is as it should be where it says why."""
+    return Answer(Verdict.REFUSED, REFUSED_ONLY if mistake.says in text else frozenset(), text.strip()[-300:])
 
 
 def unknown_key(folder: Path, model: Path) -> Settings:
-    """Keys in two folders: decode knows prefill, prefill does not know decode."""
+    """Keys in two folders: decode knows prefill, prefill knows another engine only."""
     known, stranger = folder / "keys-prefill", folder / "keys-decode"
     kvplan("keys", "prefill", "-o", str(known))
+    kvplan("keys", "another", "-o", str(known))
     kvplan("keys", "decode", "-o", str(stranger))
     (stranger / "prefill.key").write_bytes((known / "prefill.key").read_bytes())
     return Settings(
@@ -70,10 +80,10 @@ def layout_differs(folder: Path, model: Path) -> Settings:
     return Settings({"layout": str(path)}, {})
 
 
-MISTAKES: Mapping[Mistake, Callable[[Path, Path], Settings]] = {
-    Mistake.UNKNOWN_KEY: unknown_key,
-    Mistake.PLAN_MISSING: plan_missing,
-    Mistake.LAYOUT_DIFFERS: layout_differs,
+MISTAKES: Mapping[Mistake, Wrong] = {
+    Mistake.UNKNOWN_KEY: Wrong(unknown_key, "does not let ours in"),
+    Mistake.PLAN_MISSING: Wrong(plan_missing, "kvplan compile"),
+    Mistake.LAYOUT_DIFFERS: Wrong(layout_differs, "K006"),
 }
 
 

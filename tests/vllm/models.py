@@ -40,7 +40,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 128,
         "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 2,
         "partial_rotary_factor": 0.5, "layer_types": ["linear_attention", "full_attention"] * 2, "num_experts": 4,
-        "mlp_only_layers": [], "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "mlp_only_layers": [], "num_experts_per_tok": 2, "moe_intermediate_size": 64, "mamba_ssm_dtype": "float32",
         "shared_expert_intermediate_size": 64, "decoder_sparse_step": 1,
     },
     "deepseek": {

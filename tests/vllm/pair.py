@@ -102,9 +102,7 @@ class Pair:
 
     def _kvplan(self, side: str) -> dict[str, Any]:
         more = getattr(self.more, side)
-        wide = {"options": {"isa": kernels()}} if self.setup.dtype == "bfloat16" else {}
         settings = {
-            **wide,
             "plans": str(plans(self.launcher.folder)),
             "jit": True,
             "mode": self.setup.mode,
@@ -122,11 +120,6 @@ def plans(folder: Path) -> Path:
     path = folder / "plans"
     path.mkdir(exist_ok=True)
     return path
-
-
-def kernels() -> str:
-    """What vLLM's kernels for bf16 are made for on this processor."""
-    return "AMX" if "amx_tile" in Path("/proc/cpuinfo").read_text() else "VEC"
 
 
 def free(engine: Engine) -> int:
