@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from threading import Lock
 from typing import cast
 
@@ -54,6 +54,11 @@ def read(text: str, name: str) -> Plan:
 
     Raises PlanFormatError for anything but a plan of this version, with the place.
     """
+    return read_with_functions(text, name)[0]
+
+
+def read_with_functions(text: str, name: str) -> tuple[Plan, list[ast.FunctionDef]]:
+    """What `read` reads, with the syntax trees of its match functions, one a pair. Raises as `read` does."""
     if odd := ODD.search(text):
         raise PlanFormatError(f"{name} has the character {odd[0]!a}, which no plan has: compile the plan again")
     try:
@@ -83,7 +88,7 @@ def _tree(text: str, name: str) -> ast.Module:
         return ast.parse(text, name)
 
 
-def _read(text: str, name: str) -> Plan:
+def _read(text: str, name: str) -> tuple[Plan, list[ast.FunctionDef]]:
     reader = _Reader(name)
     for number, statement in enumerate(_tree(text, name).body):
         reader.take(statement, number)
@@ -91,7 +96,7 @@ def _read(text: str, name: str) -> Plan:
     if not isinstance(plan, Plan):
         raise PlanFormatError(f"{name} defines no PLAN: give a module that `kvplan compile` wrote")
     check_shape(plan)
-    return _with_functions(plan, reader.functions, name)
+    return _with_functions(plan, reader.functions, name), reader.functions
 
 
 class _Reader:
@@ -200,10 +205,15 @@ def _with_function(plan: Plan, name: str, pair: Pair, node: ast.FunctionDef) -> 
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     if cast(object, pair.match) is not node:
         raise PlanFormatError(f"{name}: pair {pair.name!r} uses another function than {node.name}")
-    canonical = _tree(render(node.name, *groups, pair.needs, pair.rows), name).body[0]
-    if _code(node) != _code(canonical):
+    if _code(node) != _canonical(render(node.name, *groups, pair.needs, pair.rows)):
         raise refused(node, name, f"{node.name} is not what its groups need")
     return replace(pair, match=build(*groups, pair.needs, pair.rows))
+
+
+@lru_cache(maxsize=1024)
+def _canonical(text: str) -> str:
+    """What `_code` says of a function's text, which many plans share."""
+    return _code(_tree(text, "<match>").body[0])
 
 
 def _code(node: ast.stmt) -> str:
