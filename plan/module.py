@@ -105,8 +105,9 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name, self.values, self.functions = name, dict[str, object](), list[ast.FunctionDef]()
         self._imported = frozenset[str]()
-        # How many values a constant has, those of constants in it counted each time: what a digest goes through.
-        self._sizes, self._count, self._written_out = dict[str, int](), 0, 0
+        # The values so far, those of a constant counted again wherever it is named, since a digest goes through them
+        # each time; and how many each constant has.
+        self._count, self._sizes = 0, dict[str, int]()
 
     def take(self, statement: ast.stmt, number: int) -> None:
         match statement:
@@ -137,9 +138,9 @@ class _Reader:
     def _constant(self, statement: ast.stmt, target: str, value: ast.expr) -> None:
         if not CONSTANT.fullmatch(target):
             raise refused(statement, self.name, "only constants are assigned to")
-        self._count = 0
+        before = self._count
         self._define(statement, target, self._value(value))
-        self._sizes[target] = self._count
+        self._sizes[target] = self._count - before
 
     def _define(self, statement: ast.stmt, target: str, value: object) -> None:
         if target in self.values or target in RESERVED:
@@ -154,7 +155,7 @@ class _Reader:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))) if type(value) is int:
                 return self._written(node, -value)
             case ast.Name(id=word) if word in self.values:
-                self._add(node, self._sizes.get(word, 0), again=True)
+                self._add(node, self._sizes.get(word, 0))
                 return self.values[word]
             case ast.Tuple(elts=parts):
                 return tuple(map(self._value, parts))
@@ -164,10 +165,9 @@ class _Reader:
                 return self._made(node, CONSTRUCTORS[word])
         raise refused(node, self.name, "a value is a number, a text, a tuple or a constructor")
 
-    def _add(self, node: ast.expr, values: int, again: bool = False) -> None:
+    def _add(self, node: ast.expr, values: int) -> None:
         self._count += values
-        self._written_out += 0 if again else values
-        if max(self._count, self._written_out) > MOST_VALUES:
+        if self._count > MOST_VALUES:
             raise refused(node, self.name, f"there are more than {MOST_VALUES} values")
 
     def _written(self, node: ast.expr, value: object) -> object:
