@@ -18,7 +18,7 @@ def pytest_collection_finish() -> None:
     """Keep the collector of cycles from walking what collection made again and again: a seventh of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 50)
+    gc.set_threshold(100_000, 10, 10)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
