@@ -164,6 +164,31 @@ def test_one_message_that_asks_for_too_much_ends_its_sender_alone(worker: Any, c
     assert worker.released() == []
 
 
+def test_who_takes_no_more_is_told_when_it_does(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, full = [f"late {number}" for number in range(50)], True
+    caller.hello(name="slow", run="slow")
+    caller.ask(Claim(1, tuple(names), tuple(names)))
+    monkeypatch.setattr(worker._server, "behind", lambda identity: full)
+    for name in names:
+        worker.hold(name)
+    assert caller.hear() is None
+    full = False
+    heard = [caller.hear() for _ in range(2 * len(names))]
+    answers = [answer for said in heard if isinstance(said, ClaimAnswers) for answer in said.answers]
+    assert sorted(answer.request for answer in answers) == sorted(names)
+
+
+def test_who_is_dropped_is_told_nothing_more(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, told = [f"late {number}" for number in range(50)], list[object]()
+    caller.hello(name="slow", run="slow")
+    caller.ask(Claim(1, tuple(names), tuple(names)))
+    monkeypatch.setattr(worker._server, "send", lambda identity, message: bool(told.append(message)))
+    for name in names:
+        worker.hold(name)
+    worker.poll()
+    assert (len(told), len(worker._inbox.clients)) == (1, 0)
+
+
 @pytest.mark.parametrize("first", EDGES[2:])
 def test_blocks_where_no_context_reaches_end_in_a_refusal(
     worker: Any, caller: Caller, good: Caller, first: int
