@@ -29,8 +29,6 @@ try:
 except errors.NixlMissingError:
     pytest.skip("NIXL is not installed", allow_module_level=True)
 
-# One worker makes what they share, once.
-pytestmark = pytest.mark.xdist_group("processes")
 STATES = ("done", "failed", "expired", "died")
 POSSIBLE = {
     "kill prefill": ("failed", "expired"),
