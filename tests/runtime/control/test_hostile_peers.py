@@ -182,7 +182,12 @@ def test_who_is_dropped_is_told_nothing_more(worker: Any, caller: Caller, monkey
     names, told = [f"late {number}" for number in range(50)], list[object]()
     caller.hello(name="slow", run="slow")
     caller.ask(Claim(1, tuple(names), tuple(names)))
-    monkeypatch.setattr(worker._server, "send", lambda identity, message: bool(told.append(message)))
+
+    def full(identity: bytes, message: object) -> bool:
+        told.append(message)
+        return False
+
+    monkeypatch.setattr(worker._server, "send", full)
     for name in names:
         worker.hold(name)
     worker.poll()
