@@ -125,7 +125,9 @@ class DecodeWorker:
     ) -> Peer:
         began, pool, push = self._clock(), self._pool, mode == "push"
         met = meet(self._caller(pool, key, push, deadline, given_up), address)
-        if mode == "auto" and (helping := self._helping(met)):
+        if mode == "auto" and (known := self._unchanged(met)) is not None:
+            push = known.push
+        elif mode == "auto" and (helping := self._helping(met)):
             met.close()
             logs.event(logs.INFO, "push chosen", engine=met.engine.name, workers=helping, why="no fabric in common")
             push = True
@@ -149,6 +151,12 @@ class DecodeWorker:
             # Who gives up has no time left.
             clock=lambda: math.inf if given_up() else self._clock(),
         )
+
+    def _unchanged(self, met: MetEngine) -> PrefillEngine | None:
+        """The engine that was met, if it is connected as it is, whoever moves the bytes."""
+        with self._lock:
+            known = self._engines.live.get(met.engine.name)
+        return known if known is not None and known.same(met, known.push) else None
 
     def _helping(self, met: MetEngine) -> list[int]:
         """The prefill workers that would be read with their own help: no fabric is theirs and this worker's."""
