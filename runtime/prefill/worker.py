@@ -251,7 +251,7 @@ class PrefillWorker:
                 self._hear(identity, message, face, now)
             if not self._asleep:
                 self._round(now, completed)
-            self._leases.expire(now)
+            self._expire(now)
             for request in list(self._inbox.sources) if self._drain.past_deadline(now) else ():
                 self._give_up(request, now)
             self._report_released()
@@ -302,6 +302,15 @@ class PrefillWorker:
         context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
         self._inbox = PrefillInbox(pool, context, self._server, self._leases, self._lease, self.limits, self.counters)
         self._asleep, self._drain = False, Drain(f"prefill worker {self.worker}")
+        self._all_heard = self._clock()
+
+    def _expire(self, now: float) -> None:
+        """End leases that nobody renewed, unless what is still unheard may renew them: not for longer than a lease."""
+        if not self._server.pending():
+            self._all_heard = now
+        elif now - self._all_heard <= self._lease:
+            return
+        self._leases.expire(now)
 
     def _hear(self, identity: bytes, message: object, face: PrefillFace, now: float) -> None:
         if self._asleep and isinstance(message, Hello):
