@@ -20,8 +20,8 @@ from kvplan.runtime.machine import TextEnum
 MOST_NAMED = 1 << 14
 MOST_SUMS = 1 << 16
 MOST_GROUPS = 4096
-# Positions and tokens beyond it are no context's; sums of a few stay within int64.
-FARTHEST = 1 << 48
+# No context reaches further, and the sum of two positions stays within int64.
+FARTHEST = 1 << 62
 ORDER = np.dtype("<i8")
 
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_NAMED)]

@@ -394,8 +394,7 @@ class DecodeWorker:
         self._progress()
         for engine in self._engines:
             self._listen(engine, now)
-        for slice_ in self._transfers.admission.admit(self.limits.slice_bytes):
-            slice_.executor.admitted(slice_)
+        self._transfers.context.begin()
         self._meetings.step(self._transfers, self._engines, now)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)

@@ -299,8 +299,10 @@ class PrefillWorker:
             raise RegisterError(f"the pool is not that of prefill worker {self.worker} of this side: call views again")
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
-        context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
-        self._inbox = PrefillInbox(pool, context, self._server, self._leases, self._lease, self.limits, self.counters)
+        self._context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
+        self._inbox = PrefillInbox(
+            pool, self._context, self._server, self._leases, self._lease, self.limits, self.counters
+        )
         self._asleep, self._drain = False, Drain(f"prefill worker {self.worker}")
         self._all_heard = self._clock()
 
@@ -322,8 +324,7 @@ class PrefillWorker:
     def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""
         self._progress()
-        for slice_ in self._slices.admit(self.limits.slice_bytes):
-            slice_.executor.admitted(slice_)
+        self._context.begin()
         self._inbox.step(now, completed)
 
     def _progress(self) -> None:
