@@ -111,7 +111,7 @@ def _taken(library: Library, engine: str, name: str) -> bool:
 PAGE = 16 * 8 * 2 * 16 * 2
 
 
-@pytest.mark.parametrize(("order", "tp", "padded"), product(VLLM, (1, 2, 8), (0, PAGE + 512)))
+@pytest.mark.parametrize(("order", "tp", "padded"), list(product(VLLM, (1, 2, 8), (0, PAGE + 512))))
 def test_a_padded_page_lies_where_the_engine_puts_it(library: Library, order: str, tp: int, padded: int) -> None:
     """Strides as vLLM computes them, walking an order from its end: what one layer has in one block is raised to the
     padded page, which is legal where a head of other layers or blocks lies between two of its heads only if there is
