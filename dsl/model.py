@@ -288,7 +288,8 @@ class Probed:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
-    `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are.
+    `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are. `package`
+    is the engine's in Python, `platforms` are those on which it is so.
     """
 
     name: str
@@ -309,6 +310,8 @@ class Engine:
     doc: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
     probed: Probed = Probed()
+    package: str = ""
+    platforms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

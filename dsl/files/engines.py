@@ -67,6 +67,8 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         title=keys.title,
         doc_ref=keys.doc_ref,
         versions=keys.versions,
+        package=keys.package,
+        platforms=tuple(name.text for name in keys.platforms),
         options=options,
         require=tuple(_requirement(sink, each, known, around) for each in keys.require),
         copies=keys.copies,

@@ -18,7 +18,7 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable
 
 # Which engine is the default is a fact about one file.
-NOT_INHERITED = (EXTENDS, "default", "probed")
+NOT_INHERITED = (EXTENDS, "default", "probed", "platforms")
 
 
 def extended(

@@ -162,7 +162,12 @@ DUMP = Form("dump", DumpKeys)
 @dataclass(frozen=True, slots=True)
 class EngineKeys(DocumentKeys):
     extends: YamlScalar | None = key(NameShape("engine"), EXTENDS_DOC)
-    versions: str = key(TEXT, "which releases it describes, for people")
+    versions: str = key(TEXT, "which releases it describes, as `>=0.32,<0.33`")
+    package: str = key(TEXT, "the Python package of the engine: its connector takes the file that is for it")
+    platforms: tuple[YamlScalar, ...] = key(
+        ListShape(ScalarShape("platform"), bare=True),
+        "the platforms on which it is as the file says, by the engine's own names, such as `cuda`; not inherited",
+    )
     default: bool = key(TRUTH, "`true` in one engine's file: sides that name no engine run it; not inherited")
     options: dict[YamlScalar, ParamKeys] = key(OPTIONS, "what a side may set", required=True)
     require: tuple[RequireKeys, ...] = key(ListShape(REQUIRE), "conditions without which a side is refused")
