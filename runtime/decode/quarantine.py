@@ -82,6 +82,10 @@ class Quarantine:
         self.ledger.quarantine(transfer.written)
         self._transfers.append(transfer)
 
+    def keeps(self, transfer: Transfer) -> bool:
+        """Whether anything of a failed transfer may still be written."""
+        return any(kept is transfer for kept in self._transfers)
+
     def writes(self, request: str) -> bool:
         """Whether a worker that was asked to write a request of this id has not said that it stopped."""
         return any(transfer.request.id == request for transfer, _ in self._writers())

@@ -279,6 +279,11 @@ class DecodeWorker(PolledWorker):
         with self._lock:
             return self._transfers.ledger.quarantined()
 
+    def settled(self, transfer: Transfer) -> bool:
+        """Whether a transfer has ended and nothing of it can be written any more: its blocks may be used."""
+        with self._lock:
+            return transfer.ended and not self._transfers.quarantine.keeps(transfer)
+
     def drain(self, timeout: float) -> None:
         """Take nothing new: requests end with DrainingError, connecting raises it. `drained` says when nothing is left.
 
