@@ -90,6 +90,12 @@ def _own_layouts(library: Library, *both: BoundSide) -> tuple[str, ...]:
     return () if all(library.shipped(sort, name) for sort, name in used) else ("--layouts LAYOUTS",)
 
 
+def side_of(bound: BoundSide) -> tuple[Side, str]:
+    """A side as every plan that it is in has it, and the digest of its model. Raises Refused (C10x)."""
+    side = plan_side(placed(bound))
+    return replace(side, digest=digest.side(side)), digest.model(bound)
+
+
 def settled(options: Mapping[str, str]) -> dict[str, str]:
     """All compile options with their values. Raises BadInput (S015)."""
     for name, value in options.items():
@@ -162,4 +168,4 @@ def _pairs(prefill: PlacedSide, decode: PlacedSide, source: Side, target: Side) 
     )  # fmt: skip
 
 
-__all__ = ["OPTIONS", "Compiled", "command", "compile_bound", "compile_pair", "path", "settled", "sides"]
+__all__ = ["OPTIONS", "Compiled", "command", "compile_bound", "compile_pair", "path", "settled", "side_of", "sides"]

@@ -62,7 +62,11 @@ def command(config: Path, out: Path | None, layouts: tuple[Path, ...], form: str
 def made(library: Library, path: Path, out: Path | None) -> NewModel:
     """The model that the configuration at `path` describes, to be written to `out`. Raises DslError (F…)."""
     place = SourceSpan(STDIN if path == DASH else shown(path), 1, 1, 1)
-    config = _read(path, place)
+    return described(library, _read(path, place), place, out)
+
+
+def described(library: Library, config: Mapping[str, object], place: SourceSpan, out: Path | None) -> NewModel:
+    """The model that a configuration describes, which stands at `place`. Raises DslError (F…)."""
     reading, model = reading_of(library, config)
     found = recognise(config, reading, library.kinds, place, model)
     head = _head(library, found.facts, reading, config, out)
