@@ -1,0 +1,128 @@
+"""`kv_connector_extra_config`, read strictly: a word that nobody reads is an error, not a default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from kvplan.compiler.side.text import nearest
+from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.runtime.control.keys import Keys, Plain
+
+MODES = ("auto", "pull", "push")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfig:
+    """What a user says of the connector; times are seconds.
+
+    `plans` is the plans directory. `layout` is a model's layout, by name or path, `layouts` a directory of one's own,
+    `engine` an engine's layout: without them they are found. `options` are those of the side's key that nothing tells.
+    `keys` is a secret certificate or a folder with one, and without them `insecure` has to be true. Prefill workers
+    answer at `host` and at `port` plus their number. A request is held for `lease_s`, has arrived within `timeout_s`;
+    `connect` is how long meeting a prefill engine may take. With `jit` plans that are missing are compiled.
+    """
+
+    plans: Path
+    layout: str = ""
+    layouts: Path | None = None
+    engine: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    mode: str = "auto"
+    jit: bool = False
+    keys: str = ""
+    insecure: bool = False
+    host: str = "127.0.0.1"
+    port: int = 7600
+    lease_s: float = 120.0
+    timeout_s: float = 120.0
+    connect: float = 20.0
+
+    def secrets(self) -> Keys | Plain:
+        """The engine's keys. Raises KeysError."""
+        return Keys.load(self.keys) if self.keys else Plain()
+
+
+def read_config(given: Mapping[str, object]) -> ConnectorConfig:
+    """The configuration. Raises ConnectorError (I001, I002)."""
+    known = [each.name for each in fields(ConnectorConfig)]
+    for name in given:
+        if name not in known:
+            raise ConnectorError("I001", f"kv_connector_extra_config has {name!r}", nearest(str(name), known))
+    if "plans" not in given:
+        raise ConnectorError("I002", "kv_connector_extra_config has no plans", 'give "plans": a plans directory')
+    values: dict[str, object] = {name: READERS[name](name, value) for name, value in given.items()}
+    config = ConnectorConfig(**values)  # type: ignore[arg-type]
+    if bool(config.keys) == config.insecure:
+        what = "both keys and insecure" if config.keys else "no keys"
+        help = 'give "keys": a folder that `kvplan keys` made, or "insecure": true, which lets in anybody'
+        raise ConnectorError("I002", f"kv_connector_extra_config has {what}", help)
+    return config
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str) and value:
+        return value
+    raise _unlike(name, value, "a text")
+
+
+def _path(name: str, value: object) -> Path:
+    return Path(_text(name, value))
+
+
+def _truth(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _unlike(name, value, "true or false")
+
+
+def _mode(name: str, value: object) -> str:
+    if value in MODES:
+        return str(value)
+    raise _unlike(name, value, " or ".join(MODES))
+
+
+def _port(name: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536:
+        return value
+    raise _unlike(name, value, "a port, 1 to 65535")
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6:
+        return float(value)
+    raise _unlike(name, value, "seconds above 0")
+
+
+def _options(name: str, value: object) -> Mapping[str, str]:
+    if isinstance(value, Mapping) and all(isinstance(word, str) for word in value):
+        return {word: _spelled(each) for word, each in value.items()}
+    raise _unlike(name, value, "options of a side by name")
+
+
+def _spelled(value: object) -> str:
+    """A value as a side's key writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unlike(name: str, value: object, wanted: str) -> ConnectorError:
+    return ConnectorError("I002", f"kv_connector_extra_config: {name} is {value!r}", f"it is {wanted}")
+
+
+READERS: Mapping[str, Callable[[str, object], object]] = {
+    "plans": _path,
+    "layout": _text,
+    "layouts": _path,
+    "engine": _text,
+    "options": _options,
+    "mode": _mode,
+    "jit": _truth,
+    "keys": _text,
+    "insecure": _truth,
+    "host": _text,
+    "port": _port,
+    "lease_s": _seconds,
+    "timeout_s": _seconds,
+    "connect": _seconds,
+}

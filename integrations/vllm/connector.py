@@ -1,0 +1,141 @@
+"""KvplanConnector: vLLM's interface for KV connectors, handed on to the scheduler's and the worker's half."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    SupportsHMA,
+)
+
+from kvplan.integrations.vllm.config import read_config
+from kvplan.integrations.vllm.dump import LIMITS, first_spec, is_state
+from kvplan.integrations.vllm.facts import engine_facts
+from kvplan.integrations.vllm.layout import worker_layout
+from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
+from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
+from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
+from kvplan.integrations.vllm.worker import ConnectorWorker
+
+
+@dataclass(frozen=True)
+class OrdersMetadata(KVConnectorMetadata):  # type: ignore[misc]
+    """A step's orders, on their way to the workers."""
+
+    orders: StepOrders
+
+
+@dataclass(frozen=True)
+class FactsMetadata(KVConnectorHandshakeMetadata):  # type: ignore[misc]
+    """A worker's facts, on their way to the scheduler."""
+
+    facts: WorkerFacts
+
+
+class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    """vLLM's connector: caches are moved by plans, between engines that need not be alike."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._config = read_config(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        self._facts: WorkerFacts | None = None
+        self._worker: ConnectorWorker | None = None
+        tables = tuple(group_table(kv_cache_config, number) for number in kv_cache_config.transfer_group_ids)
+        self._scheduler = ConnectorScheduler(vllm_config.kv_transfer_config.engine_id, tables)
+
+    # The worker's half
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        """Compare what was allocated with the layout, register it, begin to answer. Raises what stops the engine."""
+        transfer = self._vllm_config.kv_transfer_config
+        facts = engine_facts(self._vllm_config, self._kv_cache_config)
+        layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
+        # A user may give an engine the same id each time; its instance is new with each start.
+        run = f"{transfer.engine_id}.{self._vllm_config.instance_id}"
+        kinds = transfer.is_kv_producer, transfer.is_kv_consumer
+        roles = EngineRoles(transfer.engine_id, run, *kinds, self._first_port())
+        self._worker, self._facts = connector_worker(self._config, layout, roles)
+
+    def get_handshake_metadata(self) -> FactsMetadata | None:
+        return None if self._facts is None else FactsMetadata(self._facts)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Begin what was ordered, beside the model's step."""
+        if self._worker is not None:
+            self._worker.begin(self._get_connector_metadata().orders)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Nothing: a request is scheduled once all of it is there."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """Nothing: a request is moved once all of it is computed."""
+
+    def wait_for_save(self) -> None:
+        """Nothing: what is held is not copied."""
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        if self._worker is None:
+            return KVConnectorTransferResults()
+        results = self._worker.ended()
+        return KVConnectorTransferResults(results.sent, results.received, results.failed)
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        results = self.get_transfer_results(finished_req_ids)
+        return results.finished_sending, results.finished_recving
+
+    def shutdown(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    # The scheduler's half
+
+    def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], FactsMetadata]) -> None:
+        self._scheduler.registered([told.facts for told in metadata.values()])
+
+    def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
+        """All groups that are moved: a request's own blocks come, not a cache's."""
+        return tuple(self._kv_cache_config.transfer_group_ids)
+
+    def on_new_request(self, request: Any) -> None:
+        self._scheduler.arrived(request)
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        external = self._scheduler.matched(request, num_computed_tokens)
+        return external, external > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> OrdersMetadata:
+        return OrdersMetadata(self._scheduler.orders())
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        self._scheduler.loaded(connector_output.finished_recving or ())
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: Sequence[list[int]]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        return self._scheduler.finished(request, block_ids, request.status.name)
+
+    def _first_port(self) -> int:
+        """That of this engine's first worker: engines of a data-parallel deployment have one range after the other."""
+        parallel = self._vllm_config.parallel_config
+        return int(self._config.port + parallel.data_parallel_index * parallel.world_size)
+
+
+def group_table(caches: Any, number: int) -> GroupTable:
+    """How the blocks of one of the engine's groups are read."""
+    spec = first_spec(caches.kv_cache_groups[number])
+    if is_state(spec):
+        return GroupTable(number, spec.num_speculative_blocks, forgets=True)
+    return GroupTable(number, forgets=any(getattr(spec, limit, None) for limit in LIMITS.values()))

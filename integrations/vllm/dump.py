@@ -1,0 +1,144 @@
+"""What a worker of vLLM has allocated, as a dump: the same facts, in the same form, as `kvplan from-cache` reads.
+
+Objects of vLLM's are read by the names of their fields; nothing of vLLM is imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvplan.compiler.dumps.dump import Dump, number_in, read_dump
+
+AXES = ("block", "head", "token", "content")
+LIMITS = {"window": "sliding_window", "chunk": "attention_chunk_size"}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
+
+    `mesh` and `rank` are sizes and this worker's place by axis; `groups` the numbers of those that are moved.
+    """
+
+    name: str
+    version: str
+    platform: str
+    config: str
+    dtype: str
+    mesh: Mapping[str, int]
+    rank: Mapping[str, int]
+    options: Mapping[str, str]
+
+
+def dumped(
+    facts: EngineFacts, options: Mapping[str, str], caches: Any, tensors: Mapping[str, Any], layers_of_model: int
+) -> Dump:
+    """The dump of a worker. `caches` is vLLM's KVCacheConfig, `tensors` are those registered, by layer.
+
+    Raises BadInput (D00x) where it is none.
+    """
+    groups = [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
+    here = [(group, [name for name in group.layer_names if name in tensors]) for group in groups]
+    kept = [(group, names) for group, names in here if names]
+    allocations = _allocations(tensors)
+    layers = [
+        {
+            **_layer(name, number, tensors[name], allocations, _described(_spec(group, name))),
+            **_number(name, layers_of_model),
+        }
+        for number, (group, names) in enumerate(kept)
+        for name in names
+    ]
+    plain = {
+        "kvplan-dump": 1,
+        "engine": {"name": facts.name, "version": facts.version},
+        "model": {"id": facts.config},
+        "side": dict(options),
+        "mesh": dict(facts.mesh),
+        "rank": dict(facts.rank),
+        "blocks": caches.num_blocks,
+        "allocations": list(allocations.values()),
+        "axes": list(AXES),
+        "groups": [_group(group, names, caches.num_blocks, tensors[names[0]]) for group, names in kept],
+        "layers": layers,
+    }
+    return read_dump(json.dumps(plain))
+
+
+def _spec(group: Any, layer: str) -> Any:
+    """The description of one layer of a group; one for all, or each its own."""
+    return getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(layer, group.kv_cache_spec)
+
+
+def first_spec(group: Any) -> Any:
+    """The description of a group's layers, or of the first of them where each has its own."""
+    return next(iter(getattr(group.kv_cache_spec, "kv_cache_specs", {}).values()), group.kv_cache_spec)
+
+
+def _group(group: Any, names: Sequence[str], blocks: int, tensor: Any) -> dict[str, object]:
+    spec = _spec(group, names[0])
+    if is_state(spec):
+        return {"store": "state", "layers": list(names)}
+    tokens, ratio = group.kv_cache_spec.block_size, max(1, tensor.shape[0] // blocks)
+    limits = {word: value for word, field in LIMITS.items() if (value := getattr(spec, field, None))}
+    return {"store": "tokens", "tokens": tokens, "kernel_tokens": tokens // ratio, **limits, "layers": list(names)}
+
+
+def is_state(spec: Any) -> bool:
+    """Whether a cache has one value a sequence: what has heads is of tokens."""
+    return not hasattr(spec, "num_kv_heads")
+
+
+def _allocations(tensors: Mapping[str, Any]) -> dict[int, int]:
+    """Bytes of each allocation by its address, in order of first use."""
+    stores = [tensor.untyped_storage() for tensor in tensors.values()]
+    return {store.data_ptr(): store.nbytes() for store in stores}
+
+
+def _number(name: str, count: int) -> dict[str, int]:
+    """The layer's number of a model of `count` layers, drafts among them.
+
+    Where a layer has two caches and names are numbers, some classes number the second ones on behind the last layer.
+    """
+    number = number_in(name)
+    return {} if number is None else {"layer": number if number < count else number % count}
+
+
+def _layer(
+    name: str, group: int, tensor: Any, allocations: Mapping[int, int], spec: Mapping[str, object]
+) -> dict[str, object]:
+    size = tensor.element_size()
+    return {
+        "name": name,
+        "group": group,
+        "allocation": list(allocations).index(tensor.untyped_storage().data_ptr()),
+        "offset": tensor.storage_offset() * size,
+        "shape": list(tensor.shape),
+        "strides": [step * size for step in tensor.stride()],
+        "dtype": plain_word(tensor.dtype),
+        "spec": spec,
+    }
+
+
+def _described(spec: Any) -> dict[str, object]:
+    """The class of a spec and its fields; those that are unset are left out."""
+    fields = {each.name: _plain(getattr(spec, each.name)) for each in dataclasses.fields(spec)}
+    return {"class": type(spec).__name__, **{n: v for n, v in fields.items() if v not in (None, False, "none")}}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, enum.Enum):
+        return value.name.lower()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | str) else plain_word(value)
+
+
+def plain_word(value: object) -> str:
+    """An element type, or another object of torch's, as dumps have it."""
+    return str(value).removeprefix("torch.").replace("float8_e4m3fn", "fp8")

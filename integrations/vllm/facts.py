@@ -1,0 +1,70 @@
+"""What an engine of vLLM says of itself: the only place that reads its configuration, and the names of its options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import vllm
+from transformers.utils import cached_file
+from vllm import envs
+from vllm.distributed import parallel_state
+from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
+from vllm.platforms import current_platform
+
+from kvplan.integrations.vllm.dump import EngineFacts, first_spec, is_state, plain_word
+
+NAME = "vllm"
+AUTO = "auto"
+# The engine's own layout of convolution states, where nobody sets another.
+CONV_DEFAULT = "SD"
+
+
+def engine_facts(config: Any, caches: Any) -> EngineFacts:
+    """The facts of the worker that this is called on. `config` is its VllmConfig, `caches` its KVCacheConfig."""
+    model, parallel = config.model_config, config.parallel_config
+    places = {
+        "tp": parallel_state.get_tp_group(),
+        "pp": parallel_state.get_pp_group(),
+        "dcp": parallel_state.get_dcp_group(),
+        "pcp": parallel_state.get_pcp_group(),
+    }
+    return EngineFacts(
+        name=NAME,
+        version=vllm.__version__,
+        platform=current_platform.device_type,
+        config=str(cached_file(model.model, "config.json", revision=model.revision)),
+        dtype=plain_word(model.dtype),
+        mesh={
+            "tp": parallel.tensor_parallel_size,
+            "pp": parallel.pipeline_parallel_size,
+            "dcp": parallel.decode_context_parallel_size,
+            "pcp": parallel.prefill_context_parallel_size,
+        },
+        rank={axis: group.rank_in_group for axis, group in places.items()},
+        options=_options(config, caches),
+    )
+
+
+def _options(config: Any, caches: Any) -> dict[str, str]:
+    """Options in force by the names of layout files; those that are not known here are left out."""
+    cache, drafts = config.cache_config, config.speculative_config
+    dtype = plain_word(config.model_config.dtype) if cache.cache_dtype == AUTO else cache.cache_dtype
+    said = {
+        "order": caches.kv_cache_layout,
+        "block": cache.block_size,
+        "kv_dtype": dtype,
+        "conv": envs.VLLM_SSM_CONV_STATE_LAYOUT or CONV_DEFAULT,
+        "kernel_sizes": _kernel_sizes(config, caches),
+        "draft_tokens": drafts.num_speculative_tokens if drafts else None,
+    }
+    return {name: str(value) for name, value in said.items() if value is not None}
+
+
+def _kernel_sizes(config: Any, caches: Any) -> str | None:
+    """The block sizes that attention kernels accept, where they list them, as a side's key does: `16+32+64`."""
+    groups = [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
+    names = [name for group in groups if not is_state(first_spec(group)) for name in group.layer_names]
+    backends = get_current_attn_backends(config, names) if names else []
+    sizes = {tuple(backend.get_supported_kernel_block_sizes()) for backend in backends}
+    listed = [size for size in next(iter(sizes), ()) if isinstance(size, int)]
+    return "+".join(map(str, listed)) if len(sizes) == 1 and listed else None

@@ -1,0 +1,171 @@
+"""Which layout an engine has: found by the served model's configuration and by what the engine says of itself, and
+compared with the memory that it registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from kvplan.cli.commands.new import NewModel, described, made
+from kvplan.cli.files import write
+from kvplan.cli.options import library
+from kvplan.compiler.api import side_of
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.dumps.compare import Difference, compare, matched, side_text, worker_of
+from kvplan.compiler.dumps.dump import DumpedLayer
+from kvplan.compiler.dumps.expected import ExpectedLayer, pieces
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.model import Engine
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.integrations.vllm.config import ConnectorConfig
+from kvplan.integrations.vllm.dump import EngineFacts, dumped
+from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.vllm.metadata import GroupName
+from kvplan.plan.planes import Plane, planes
+from kvplan.plan.types import Side
+from kvplan.runtime.memory.arrays import Memory, describe
+
+# Kept beside the plans for the compiler that makes those that are missing.
+FOUND = "layouts"
+SHOWN = 5
+DTYPES = ("dtype", "torch_dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLayout:
+    """One worker's part of a side: its number, its memory by plane, and the engine's groups as the plan names them."""
+
+    side: Side
+    model: str
+    model_digest: str
+    worker: int
+    memory: Mapping[str, Memory]
+    groups: tuple[GroupName, ...]
+
+
+def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
+    """The layout of what a worker has registered.
+
+    Raises ConnectorError (I003 no engine, I004 no layout, I005 another layout), DslError, BadInput or Refused.
+    """
+    layouts, name = model_layout(config, facts)
+    engine = engine_layout(layouts, config.engine, facts)
+    options = {word: value for word, value in facts.options.items() if word in engine.options} | dict(config.options)
+    model = layouts.model(name)
+    dump = dumped(facts, options, caches, tensors, model.layers + model.drafts)
+    bound = bind(layouts, model, side_text(dump, engine, ""))
+    if differences := compare(dump, bound):
+        raise _differing(bound, differences)
+    side, digest = side_of(bound)
+    worker = worker_of(dump, bound)
+    pairs = matched(dump, pieces(bound, worker))
+    memory = _memory(planes(side.workers[worker.number]), pairs, tensors)
+    return WorkerLayout(side, bound.model, digest, worker.number, memory, _groups(side, caches, pairs))
+
+
+def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
+    """The engine of that name, or the one whose file says that it is for this package, platform and release."""
+    if name:
+        return layouts.engine(name)
+    every = [layouts.engine(known) for known in layouts.engines]
+    here = [each for each in every if each.package == facts.name and facts.platform in each.platforms]
+    fitting = [each for each in here if _describes(each.versions, facts.version)]
+    if len(fitting) == 1:
+        return fitting[0]
+    what = f"{facts.name} {facts.version} on {facts.platform}"
+    known = ", ".join(f"{each.name} ({each.versions})" for each in fitting or here or every)
+    count = "several engines' files are" if fitting else "no engine's file is"
+    raise ConnectorError("I003", f"{count} for {what}", f'give "engine": one of {known}')
+
+
+def _describes(versions: str, version: str) -> bool:
+    try:
+        return SpecifierSet(versions).contains(version, prereleases=True)
+    except InvalidSpecifier:
+        return False
+
+
+def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str]:
+    """The layout files, and the name of the served model's: the one that is given, or a file that stores the same."""
+    own = (config.layouts,) if config.layouts else ()
+    if config.layout:
+        return library(config.layout, own)
+    layouts, path = load((), own), Path(facts.config)
+    new = made(layouts, path, None)
+    if new.same:
+        return layouts, new.same[0]
+    if not config.jit:
+        raise _unknown(new, facts)
+    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts.dtype)
+    new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1), None)
+    write(config.plans / FOUND, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
+    return load((), (*own, config.plans / FOUND)), new.name
+
+
+def served(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
+    """A checkpoint's configuration as it is served: with another element type than it was stored in."""
+    inner = {key: served(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
+    return {**config, **inner, **{key: dtype for key in DTYPES if key in config}}
+
+
+def _unknown(new: NewModel, facts: EngineFacts) -> ConnectorError:
+    """What to do where no file has the served model."""
+    file = f"{new.name}.yaml"
+    doubts = f"; look at what is not sure in it ({', '.join(new.notes)})" if new.notes else ""
+    help = f'kvplan new {facts.config} -o {file}{doubts}; then give "layout": "{file}"'
+    return ConnectorError("I004", f"no layout file is known that stores what {facts.config} does", help)
+
+
+def _differing(side: BoundSide, differences: Sequence[Difference]) -> ConnectorError:
+    lines = [
+        f"{d.cache or 'no cache'}: {d.what}: the engine has {d.dump}, the layout {d.layout} ({d.layers[0]})"
+        for d in differences[:SHOWN]
+    ]
+    more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
+    what = f"what the engine allocated is not as {side.model} {side.key} says: {'; '.join([*lines, *more])}"
+    help = 'give "options" that say what the engine does, or another "layout" or "engine"'
+    return ConnectorError("I005", what, help)
+
+
+def _memory(
+    every: Sequence[Plane], pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]], tensors: Mapping[str, Any]
+) -> dict[str, Memory]:
+    """Where each plane lies: at its first layer's tensor, behind the heads that have planes before it."""
+    firsts: dict[tuple[str, str], int] = {}
+    for plane in every:
+        for axis, index in plane.at:
+            firsts[plane.cache, axis] = min(index, firsts.get((plane.cache, axis), index))
+    found = {}
+    for plane in every:
+        layer = next(dumped for dumped, piece in pairs if _begins(piece, plane))
+        before = sum((index - firsts[plane.cache, axis]) * layer.steps[axis] for axis, index in plane.at)
+        found[plane.name] = _plane_memory(plane, layer, tensors[layer.name], before)
+    return found
+
+
+def _plane_memory(plane: Plane, layer: DumpedLayer, tensor: Any, before: int) -> Memory:
+    array, blocks = describe(tensor), layer.counts["block"]
+    size = (blocks - 1) * plane.stride + plane.page
+    base, allocation = array.address + before, array.allocation
+    return Memory(base, plane.stride, blocks, size, array.mem_type, array.device, allocation)
+
+
+def _begins(piece: ExpectedLayer, plane: Plane) -> bool:
+    """Whether a layer begins a plane: the only one of it, or the first of those that lie inside its blocks."""
+    own = piece.layer == plane.layer if plane.layer is not None else not piece.inside
+    return own and (piece.cache, piece.group, piece.part or None) == (plane.cache, plane.group, plane.part)
+
+
+def _groups(side: Side, caches: Any, pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]]) -> tuple[GroupName, ...]:
+    """Each of the engine's groups that are moved, without a name where none of its layers is here."""
+    stores = {group.name: "ring" if group.ring else group.store for group in side.groups}
+    names = {dumped.name: GroupName(piece.group, stores[piece.group]) for dumped, piece in pairs}
+    groups = (caches.kv_cache_groups[number] for number in caches.transfer_group_ids)
+    return tuple(next((names[name] for name in group.layer_names if name in names), GroupName()) for group in groups)

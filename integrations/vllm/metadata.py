@@ -1,0 +1,141 @@
+"""What the scheduler tells its workers in a step, and what two engines tell each other through a router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvplan.plan.types import Interval
+
+# Block ids by group of the engine that they are of, by position, 0 for no block; of a state its slot alone.
+BlockIds = tuple[tuple[int, ...], ...]
+NULL_BLOCK = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """An engine's group as the plan has it: its name, empty where nothing of it is stored, and what its blocks are.
+
+    `store` is `tokens`, `state` or `ring`.
+    """
+
+    name: str = ""
+    store: str = "tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePrefill:
+    """A request as a prefill engine holds it: who holds it, where it answers, and its blocks, computed for `tokens`.
+
+    `groups` are those of `blocks`; `key` is the engine's public key, empty without keys.
+    """
+
+    engine: str
+    request: str
+    host: str
+    port: int
+    tokens: int
+    groups: tuple[GroupName, ...]
+    blocks: BlockIds
+    key: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"tcp://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOrder:
+    """Keep the blocks of a request that was prefilled, `tokens` of it, until decode has them."""
+
+    request: str
+    tokens: int
+    blocks: BlockIds
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrder:
+    """Have `tokens` of a request moved into `blocks`. Of no tokens, prefill is told that it may free its blocks."""
+
+    request: str
+    tokens: Interval
+    blocks: BlockIds
+    remote: RemotePrefill
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrders:
+    """What workers have to begin in one step. `addresses` of all prefill workers, once, when they are known.
+
+    `cancels` are requests whose load is not wanted any more.
+    """
+
+    holds: tuple[HoldOrder, ...] = ()
+    loads: tuple[LoadOrder, ...] = ()
+    cancels: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What a worker tells its scheduler when it has registered its memory.
+
+    `worker` is its number in the plan's order, `address` where its prefill side answers, empty where it has none;
+    `groups` are the plan's names of the engine's groups, empty for those of which this worker has no layer.
+    """
+
+    worker: int
+    address: str
+    groups: tuple[GroupName, ...]
+    key: str
+
+
+def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
+    """What `kv_transfer_params` say of a prefilled request, None where they are not whole: anybody can send them."""
+    try:
+        engine, request, host, key = (_text(params[name]) for name in TEXTS)
+        port, tokens = (_whole(params[name]) for name in ("remote_port", "remote_num_tokens"))
+        groups = tuple(GroupName(*map(_text, _list(pair))) for pair in _list(params["remote_groups"]))
+        blocks = tuple(tuple(_whole(block) for block in _list(ids)) for ids in _list(params["remote_block_ids"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    usable = engine and request and host and 0 < port < 65536 and len(groups) == len(blocks)
+    return RemotePrefill(engine, request, host, port, tokens, groups, blocks, key) if usable else None
+
+
+TEXTS = ("remote_engine_id", "remote_request_id", "remote_host", "remote_key")
+
+
+def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
+    """`kv_transfer_params` for the decode engine, by the names of vLLM's own connector; routers pass them unread."""
+    return {
+        "do_remote_prefill": True,
+        "do_remote_decode": False,
+        "remote_engine_id": remote.engine,
+        "remote_request_id": remote.request,
+        "remote_host": remote.host,
+        "remote_port": remote.port,
+        "remote_block_ids": [list(ids) for ids in remote.blocks],
+        "remote_num_tokens": remote.tokens,
+        "remote_groups": [[group.name, group.store] for group in remote.groups],
+        "remote_key": remote.key,
+        "tp_size": workers,
+    }
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 4096:
+        raise ValueError(value)
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
+        raise ValueError(value)
+    return value
+
+
+def _list(value: object) -> list[object] | tuple[object, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(value)
+    return value

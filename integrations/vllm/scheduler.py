@@ -1,0 +1,166 @@
+"""The scheduler's half: which tokens of a request come from elsewhere, who holds what, what workers are to begin.
+
+Nothing here moves bytes or waits. Requests are read by the names that vLLM gives their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kvplan.integrations.vllm.metadata import (
+    BlockIds,
+    GroupName,
+    HoldOrder,
+    LoadOrder,
+    RemotePrefill,
+    StepOrders,
+    WorkerFacts,
+    remote_prefill,
+    transfer_params,
+)
+from kvplan.runtime.ops import logs
+
+# The states in which a prefill request has ended well: its blocks hold what was asked for.
+SERVED = ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
+
+
+class EngineRequest(Protocol):
+    """What is read, and on prefill mended, of a request of vLLM's."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    max_tokens: int
+    prompt_token_ids: list[int] | None
+    kv_transfer_params: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """One of the engine's groups: its number in the engine's tables, and of a state how many scratch slots follow it.
+
+    `scratch` is None for a group of tokens. `forgets` says that the engine keeps what the next token needs, no more: a
+    state, or the tokens of a window.
+    """
+
+    number: int
+    scratch: int | None = None
+    forgets: bool = False
+
+    def of(self, tables: Sequence[Sequence[int]]) -> tuple[int, ...]:
+        """Block ids by position; of a state the slot in which it stands, which is the last one before scratch slots."""
+        ids = tuple(tables[self.number])
+        if self.scratch is None or not ids:
+            return ids
+        return (ids[max(0, len(ids) - 1 - self.scratch)],)
+
+
+@dataclass(slots=True)
+class ConnectorScheduler:
+    """What is to be told to workers in the next step. `tables` are the groups that are moved, in the engine's order."""
+
+    engine: str
+    tables: tuple[GroupTable, ...]
+    workers: dict[int, WorkerFacts] = field(default_factory=dict)
+    _announce: bool = False
+    _remote: dict[str, RemotePrefill] = field(default_factory=dict)
+    _local: dict[str, int] = field(default_factory=dict)
+    _loading: set[str] = field(default_factory=set)
+    _holds: list[HoldOrder] = field(default_factory=list)
+    _loads: list[LoadOrder] = field(default_factory=list)
+    _cancels: list[str] = field(default_factory=list)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether prefill is to stop where decode goes on, since what lies behind is forgotten."""
+        return any(table.forgets for table in self.tables)
+
+    def registered(self, workers: Sequence[WorkerFacts]) -> None:
+        """What all workers said when their memory was registered."""
+        self.workers = {worker.worker: worker for worker in workers}
+        self._announce = all(worker.address for worker in workers)
+
+    def arrived(self, request: EngineRequest) -> None:
+        """A request is new: what it says of a prefill engine is read, and one that is to be prefilled is made ready."""
+        params = request.kv_transfer_params or {}
+        if params.get("do_remote_prefill"):
+            self._read(request, params)
+        if params.get("do_remote_decode"):
+            self._stop_short(request, params)
+
+    def matched(self, request: EngineRequest, local: int) -> int:
+        """How many tokens behind the `local` ones come from the prefill engine that `request` names."""
+        remote = self._remote.get(request.request_id)
+        if remote is None:
+            return 0
+        self._local[request.request_id] = local
+        # Decode computes the last token of a prompt itself, from a state or a window that ends before it.
+        return max(0, min(request.num_prompt_tokens - 1, remote.tokens) - local)
+
+    def allocated(self, request: EngineRequest, tables: Sequence[Sequence[int]], external: int) -> None:
+        """Blocks are there for `external` tokens that are to be loaded; none where all of them are here already."""
+        local, remote = self._local.pop(request.request_id, 0), self._remote.pop(request.request_id, None)
+        if remote is None:
+            return
+        if external:
+            self._loading.add(request.request_id)
+        tokens, blocks = (local, local + external), self._ids(tables) if external else ()
+        self._loads.append(LoadOrder(request.request_id, tokens, blocks, remote))
+
+    def finished(
+        self, request: EngineRequest, tables: Sequence[Sequence[int]], state: str
+    ) -> tuple[bool, dict[str, object] | None]:
+        """Whether blocks are kept for decode though the request has ended in `state`, and what its client is told."""
+        self._local.pop(request.request_id, None)
+        if request.request_id in self._loading:
+            self._cancels.append(request.request_id)
+        if (remote := self._remote.pop(request.request_id, None)) is not None:
+            # It ended before it was scheduled: prefill still has its blocks.
+            self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
+        asked, blocks = (request.kv_transfer_params or {}).get("do_remote_decode"), self._ids(tables)
+        if not asked or state not in SERVED or not any(blocks):
+            return False, None
+        self._holds.append(HoldOrder(request.request_id, request.num_computed_tokens, blocks))
+        return True, transfer_params(self._held(request, blocks), len(self.workers))
+
+    def loaded(self, requests: Iterable[str]) -> None:
+        """All workers have these, or have given them up."""
+        self._loading.difference_update(requests)
+
+    def orders(self) -> StepOrders:
+        """What workers are to begin in this step, each order once."""
+        addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
+        told = StepOrders(tuple(self._holds), tuple(self._loads), tuple(self._cancels), addresses)
+        self._holds, self._loads, self._cancels, self._announce = [], [], [], False
+        return told
+
+    def _read(self, request: EngineRequest, params: Mapping[str, object]) -> None:
+        remote = remote_prefill(params)
+        if remote is None:
+            logs.event(logs.WARNING, "parameters refused", request=request.request_id, why="they name no held request")
+        else:
+            self._remote[request.request_id] = remote
+
+    def _stop_short(self, request: EngineRequest, params: dict[str, Any]) -> None:
+        """Prefill a token less, so that states and windows end where decode goes on: before the prompt's last token."""
+        if not self.forgets or request.prompt_token_ids is None or request.num_prompt_tokens < 2:
+            return
+        del request.prompt_token_ids[-1:]
+        del request._all_token_ids[-1:]  # type: ignore[attr-defined]
+        request.num_prompt_tokens -= 1
+        request.max_tokens = 1
+
+    def _ids(self, tables: Sequence[Sequence[int]]) -> BlockIds:
+        return tuple(table.of(tables) for table in self.tables)
+
+    def _held(self, request: EngineRequest, blocks: BlockIds) -> RemotePrefill:
+        """The request as its client is told of it."""
+        first = self.workers[min(self.workers)]
+        host, _, port = first.address.removeprefix("tcp://").rpartition(":")
+        # A stage of a pipeline knows its own groups only.
+        names = zip(*(worker.groups for worker in self.workers.values()), strict=True)
+        groups = tuple(next((group for group in each if group.name), GroupName()) for each in names)
+        tokens = request.num_computed_tokens
+        return RemotePrefill(self.engine, request.request_id, host, int(port), tokens, groups, blocks, first.key)

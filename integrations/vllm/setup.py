@@ -1,0 +1,103 @@
+"""The runtime's workers of one of the engine's: its memory registered, its sockets open, its plans at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kvplan.integrations.vllm.config import ConnectorConfig
+from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.vllm.layout import WorkerLayout
+from kvplan.integrations.vllm.metadata import WorkerFacts
+from kvplan.integrations.vllm.worker import (
+    BlockTables,
+    ConnectorWorker,
+    DecodeSide,
+    LoadTimes,
+    PrefillSide,
+    spans,
+)
+from kvplan.runtime.control.identity import Identity
+from kvplan.runtime.control.keys import Keys
+from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.memory.register import views
+from kvplan.runtime.plans.catalog import Catalog, Role
+from kvplan.runtime.plans.jit import Jit, command, shown
+from kvplan.runtime.prefill.worker import PrefillWorker
+from kvplan.runtime.transport.nixl import Nixl
+
+JIT_TIMEOUT = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRoles:
+    """An engine: its name, this run of it, what it does, and the port of its first worker."""
+
+    name: str
+    run: str
+    prefills: bool
+    decodes: bool
+    port: int
+
+
+def connector_worker(
+    config: ConnectorConfig, layout: WorkerLayout, roles: EngineRoles
+) -> tuple[ConnectorWorker, WorkerFacts]:
+    """One worker, and what its scheduler has to know of it. Raises ConnectorError (I006), KvplanError."""
+    catalog, secrets = plans(config), config.secrets()
+    _check_plans(catalog, layout, roles)
+    pool, tables = views(layout.side, layout.worker, layout.memory), BlockTables(layout.groups, spans(layout.side))
+    prefill = decode = None
+    address = f"tcp://{config.host}:{roles.port + layout.worker}" if roles.prefills else ""
+    if roles.prefills:
+        worker = PrefillWorker(
+            catalog,
+            layout.worker,
+            pool,
+            Nixl(f"{roles.run}-prefill-{layout.worker}"),
+            identity=_identity(catalog, layout, roles, "prefill"),
+            keys=secrets,
+            bind=address,
+            lease=config.lease_s,
+        )
+        prefill = PrefillSide(worker, tables)
+    if roles.decodes:
+        decoder = DecodeWorker(
+            catalog,
+            layout.worker,
+            pool,
+            Nixl(f"{roles.run}-decode-{layout.worker}"),
+            identity=_identity(catalog, layout, roles, "decode"),
+            keys=secrets,
+        )
+        decoder.start()
+        times = LoadTimes(config.timeout_s, min(config.timeout_s, config.lease_s), config.connect)
+        decode = DecodeSide(decoder, tables, times, config.mode)
+    key = secrets.public.decode() if isinstance(secrets, Keys) else ""
+    return ConnectorWorker(prefill, decode), WorkerFacts(layout.worker, address, layout.groups, key)
+
+
+def plans(config: ConnectorConfig) -> Catalog:
+    """The plans directory, with a compiler for what is missing where that is wanted."""
+    own = [path for path in (config.layouts, config.plans / "layouts") if path and path.is_dir()]
+    return Catalog(config.plans, Jit(JIT_TIMEOUT, tuple(own)) if config.jit else None)
+
+
+def _check_plans(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles) -> None:
+    """Raises ConnectorError (I006) where no plan has this side, and none will be made."""
+    roles_of: tuple[tuple[Role, bool], ...] = (("prefill", roles.prefills), ("decode", roles.decodes))
+    wanted = [role for role, played in roles_of if played]
+    if catalog.jit or any(catalog.models(role, layout.side.digest) for role in wanted):
+        return
+    key = layout.side.key
+    words = command(layout.model, key, key, (), (), catalog.folder)
+    message = f"no plan in {catalog.folder} has {' or '.join(wanted)} side {key} of {layout.model}"
+    raise ConnectorError("I006", message, f'{shown(words)}, with the other engine\'s side; or "jit": true')
+
+
+def _identity(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles, role: Role) -> Identity:
+    """The engine with its model as plans with this side have it, or as the layout has where there are none yet."""
+    identity = Identity(roles.name, roles.run)
+    known = sorted(catalog.models(role, layout.side.digest))
+    model = next((pair for pair in known if pair[0] == layout.model), known[0] if known else None)
+    name, digest = model or (layout.model, layout.model_digest)
+    return replace(identity, model=name, model_digest=digest)

@@ -1,0 +1,235 @@
+"""A worker's half: its prefill and its decode side, fed with a step's orders, asked what has ended. Nothing waits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from kvplan.integrations.vllm.metadata import (
+    NULL_BLOCK,
+    BlockIds,
+    GroupName,
+    HoldOrder,
+    LoadOrder,
+    RemotePrefill,
+    StepOrders,
+)
+from kvplan.plan.block_tables import Ring, Slot, Table
+from kvplan.plan.errors import KvplanError
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks, Side
+from kvplan.runtime.decode.engines import Peer
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.ops import logs
+from kvplan.runtime.prefill.worker import PrefillWorker
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTimes:
+    """Seconds: until a load must have ended, until prefill must hold it, until a prefill engine must be met."""
+
+    load: float
+    hold: float
+    connect: float
+
+
+@dataclass(slots=True)
+class StepResults:
+    """Requests by what became of them: what was sent or is free again, what has arrived, and which of it has not."""
+
+    sent: set[str] = field(default_factory=set)
+    received: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+
+
+class BlockTables:
+    """The plan's tables of an engine's blocks. `names` are its groups, `spans` by name the tokens of a block."""
+
+    def __init__(self, names: Sequence[GroupName], spans: Mapping[str, int]) -> None:
+        self._names, self._spans = tuple(names), spans
+
+    def of(self, blocks: BlockIds, tokens: int, first: int = 0) -> dict[str, Table]:
+        """Tables of blocks that hold `tokens` tokens, without the blocks that end before token `first`."""
+        named = [(group, ids) for group, ids in zip(self._names, blocks, strict=True) if group.name]
+        return {group.name: table(group.store, ids, tokens, first // self._spans[group.name]) for group, ids in named}
+
+
+def table(store: str, ids: Sequence[int], tokens: int, start: int = 0) -> Table:
+    """One group's table, of its blocks from position `start` on; ids stand by position, 0 for no block."""
+    if store == "state":
+        return Slot(ids[0], tokens)
+    if store == "ring":
+        return Ring(np.array(ids, np.int64), tokens, null=NULL_BLOCK)
+    return Blocks(start, np.array(ids[start:], np.int64), null=NULL_BLOCK)
+
+
+def spans(side: Side) -> dict[str, int]:
+    """How many tokens of a request one position of a block table stands for, by group; those of a state all."""
+    return {group.name: max(group.tokens * group.shards, 1) for group in side.groups}
+
+
+class PrefillSide:
+    """What this worker holds for others."""
+
+    def __init__(self, worker: PrefillWorker, tables: BlockTables) -> None:
+        self._worker, self._tables = worker, tables
+        self._held: set[str] = set()
+
+    def begin(self, orders: StepOrders) -> None:
+        if orders.addresses:
+            self._worker.announce(orders.addresses)
+        for order in orders.holds:
+            self._hold(order)
+
+    def sent(self) -> set[str]:
+        """The requests whose blocks are free again, each once."""
+        if not self._held:
+            return set()
+        released = self._worker.released()
+        for lease in released:
+            if lease.why != "finished":
+                logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
+        free = {lease.request for lease in released}
+        self._held -= free
+        return free
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _hold(self, order: HoldOrder) -> None:
+        self._worker.hold(order.request, self._tables.of(order.blocks, order.tokens))
+        self._held.add(order.request)
+
+
+class DecodeSide:
+    """What this worker loads from others: transfers end on the thread that polls, and are kept until asked for."""
+
+    def __init__(self, worker: DecodeWorker, tables: BlockTables, times: LoadTimes, mode: str) -> None:
+        self._worker, self._tables, self._times, self._mode = worker, tables, times, mode
+        self._meetings: dict[tuple[str, str], Future[Peer]] = {}
+        self._loads: dict[str, Transfer] = {}
+        self._ended: deque[tuple[LoadOrder, Transfer]] = deque()
+        self._failed: list[tuple[LoadOrder, Transfer]] = []
+        self._refused: list[str] = []
+
+    def begin(self, orders: StepOrders) -> None:
+        for order in orders.loads:
+            self._begin(order)
+        for request in orders.cancels:
+            if (transfer := self._loads.get(request)) is not None:
+                transfer.cancel()
+
+    def ended(self, results: StepResults) -> None:
+        """Add what has arrived, and what failed once nothing can be written to its blocks any more."""
+        while self._ended:
+            order, transfer = self._ended.popleft()
+            del self._loads[order.request]
+            if transfer.error is None:
+                results.received.add(order.request)
+            else:
+                self._failed.append((order, transfer))
+        if self._failed or self._refused:
+            self._settle(results)
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _settle(self, results: StepResults) -> None:
+        settled = [(order, transfer) for order, transfer in self._failed if self._worker.settled(transfer)]
+        self._failed = [pair for pair in self._failed if pair not in settled]
+        for order, _ in settled:
+            self._let_go(order)
+        lost = {*self._refused, *(order.request for order, _ in settled)}
+        self._refused = []
+        results.received |= lost
+        results.failed |= lost
+
+    def _begin(self, order: LoadOrder) -> None:
+        """Begin a load, or fail it. One of no tokens tells prefill that its blocks are not needed."""
+        if not order.blocks:
+            self._let_go(order)
+            return
+        try:
+            transfer = self._submit(order, self._request(order))
+        except KvplanError as error:
+            logs.event(logs.WARNING, "load refused", request=order.request, error=error)
+            self._refused.append(order.request)
+            return
+        self._loads[order.request] = transfer
+        transfer.on_end(partial(self._end, order))
+
+    def _request(self, order: LoadOrder) -> Request:
+        remote, (first, end) = order.remote, order.tokens
+        theirs = {
+            group.name: table(group.store, ids, remote.tokens)
+            for group, ids in zip(remote.groups, remote.blocks, strict=True)
+            if group.name and (ids or group.store == "tokens")
+        }
+        return Request(remote.request, order.tokens, theirs, self._tables.of(order.blocks, end, first))
+
+    def _submit(self, order: LoadOrder, request: Request) -> Transfer:
+        return self._worker.submit(request, self._times.load, self._meeting(order.remote), wait=self._times.hold)
+
+    def _let_go(self, order: LoadOrder) -> None:
+        """Have prefill free its blocks: nothing of the request moves. Where that fails, a lease ends it."""
+        try:
+            self._submit(order, Request(order.remote.request, (0, 0), {}, {}))
+        except KvplanError as error:
+            logs.event(logs.INFO, "prefill not told", request=order.remote.request, error=error)
+
+    def _end(self, order: LoadOrder, transfer: Transfer) -> None:
+        """On the thread that polls."""
+        if transfer.error is not None:
+            logs.event(logs.WARNING, "load failed", request=order.request, error=transfer.error)
+        self._ended.append((order, transfer))
+
+    def _meeting(self, remote: RemotePrefill) -> Future[Peer]:
+        """The meeting with the prefill engine of a request: the one before as long as it holds. Raises KvplanError."""
+        name = (remote.engine, remote.address)
+        meeting = self._meetings.get(name)
+        if meeting is None or not self._holds(meeting):
+            self._meetings = {name: kept for name, kept in self._meetings.items() if self._holds(kept)}
+            key = remote.key.encode() or None
+            meeting = self._worker.connect_soon(remote.address, self._times.connect, key, self._mode)
+            self._meetings[name] = meeting
+        return meeting
+
+    def _holds(self, meeting: Future[Peer]) -> bool:
+        """Whether an engine is being met, or was and still is connected."""
+        if not meeting.done():
+            return True
+        return meeting.exception() is None and meeting.result() in self._worker.peers()
+
+
+class ConnectorWorker:
+    """Both sides of one worker, of which an engine may have either alone."""
+
+    def __init__(self, prefill: PrefillSide | None, decode: DecodeSide | None) -> None:
+        self._prefill, self._decode = prefill, decode
+
+    def begin(self, orders: StepOrders) -> None:
+        """Begin what the scheduler ordered in this step."""
+        if self._prefill is not None:
+            self._prefill.begin(orders)
+        if self._decode is not None:
+            self._decode.begin(orders)
+
+    def ended(self) -> StepResults:
+        """What has ended since the last call, each request once."""
+        results = StepResults()
+        if self._prefill is not None:
+            results.sent = self._prefill.sent()
+        if self._decode is not None:
+            self._decode.ended(results)
+        return results
+
+    def close(self) -> None:
+        for side in (self._decode, self._prefill):
+            if side is not None:
+                side.close()
