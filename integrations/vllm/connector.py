@@ -19,9 +19,11 @@ from kvplan.integrations.vllm.config import read_config
 from kvplan.integrations.vllm.dump import LIMITS, first_spec, is_state
 from kvplan.integrations.vllm.facts import engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
+from kvplan.integrations.vllm.measures import empty
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
+from kvplan.integrations.vllm.stats import KvplanPromMetrics, KvplanStats
 from kvplan.integrations.vllm.worker import ConnectorWorker
 
 
@@ -47,6 +49,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._config = read_config(vllm_config.kv_transfer_config.kv_connector_extra_config)
         self._facts: WorkerFacts | None = None
         self._worker: ConnectorWorker | None = None
+        self._idle = False
         tables = tuple(group_table(kv_cache_config, number) for number in kv_cache_config.transfer_group_ids)
         self._scheduler = ConnectorScheduler(vllm_config.kv_transfer_config.engine_id, tables)
 
@@ -69,7 +72,9 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begin what was ordered, beside the model's step."""
         if self._worker is not None:
-            self._worker.begin(self._get_connector_metadata().orders)
+            orders = self._get_connector_metadata().orders
+            self._idle = orders.idle
+            self._worker.begin(orders)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled once all of it is there."""
@@ -83,12 +88,26 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         if self._worker is None:
             return KVConnectorTransferResults()
-        results = self._worker.ended()
+        results = self._worker.ended(idle=self._idle)
         return KVConnectorTransferResults(results.sent, results.received, results.failed)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         results = self.get_transfer_results(finished_req_ids)
         return results.finished_sending, results.finished_recving
+
+    def get_kv_connector_stats(self) -> KvplanStats | None:
+        measures = self._worker.measures() if self._worker is not None else None
+        return None if measures is None or empty(measures) else KvplanStats(measures)
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KvplanStats:
+        return KvplanStats(data)
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[object]]
+    ) -> KvplanPromMetrics:
+        return KvplanPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def shutdown(self) -> None:
         if self._worker is not None:
@@ -114,7 +133,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> OrdersMetadata:
-        return OrdersMetadata(self._scheduler.orders())
+        return OrdersMetadata(self._scheduler.orders(idle=not scheduler_output.total_num_scheduled_tokens))
 
     def update_connector_output(self, connector_output: Any) -> None:
         self._scheduler.loaded(connector_output.finished_recving or ())

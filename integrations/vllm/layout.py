@@ -13,7 +13,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from kvplan.cli.commands.new import NewModel, described, made
 from kvplan.cli.files import write
-from kvplan.cli.options import library
+from kvplan.cli.options import is_path, library
 from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
@@ -96,6 +96,9 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
     """The layout files, and the name of the served model's: the one that is given, or a file that stores the same."""
     own = (config.layouts,) if config.layouts else ()
     if config.layout:
+        if config.jit and is_path(config.layout):
+            path = Path(config.layout)
+            write(config.plans / FOUND, {path.name: path.read_text(encoding="utf-8")}, [path.name])
         return library(config.layout, own)
     layouts, path = load((), own), Path(facts.config)
     new = made(layouts, path, None)

@@ -67,13 +67,14 @@ class LoadOrder:
 class StepOrders:
     """What workers have to begin in one step. `addresses` of all prefill workers, once, when they are known.
 
-    `cancels` are requests whose load is not wanted any more.
+    `cancels` are requests whose load is not wanted any more. In an `idle` step no token is computed.
     """
 
     holds: tuple[HoldOrder, ...] = ()
     loads: tuple[LoadOrder, ...] = ()
     cancels: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,10 +129,10 @@ class ConnectorScheduler:
         """All workers have these, or have given them up."""
         self._loading.difference_update(requests)
 
-    def orders(self) -> StepOrders:
+    def orders(self, *, idle: bool) -> StepOrders:
         """What workers are to begin in this step, each order once."""
         addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
-        told = StepOrders(tuple(self._holds), tuple(self._loads), tuple(self._cancels), addresses)
+        told = StepOrders(tuple(self._holds), tuple(self._loads), tuple(self._cancels), addresses, idle)
         self._holds, self._loads, self._cancels, self._announce = [], [], [], False
         return told
 

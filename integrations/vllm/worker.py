@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
 
 import numpy as np
 
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
 from kvplan.integrations.vllm.metadata import (
     NULL_BLOCK,
     BlockIds,
@@ -23,6 +26,7 @@ from kvplan.plan.block_tables import Ring, Slot, Table
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Side
+from kvplan.runtime.clock import now
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
@@ -37,6 +41,11 @@ class LoadTimes:
     load: float
     hold: float
     connect: float
+
+
+# How long a step that computes nothing waits for a load to end, in seconds: engines step without pause while any
+# request is on its way, and would keep the thread that moves it from running.
+REST = 0.001
 
 
 @dataclass(slots=True)
@@ -80,6 +89,11 @@ class PrefillSide:
     def __init__(self, worker: PrefillWorker, tables: BlockTables) -> None:
         self._worker, self._tables = worker, tables
         self._held: set[str] = set()
+        self.expired = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._held)
 
     def begin(self, orders: StepOrders) -> None:
         if orders.addresses:
@@ -92,9 +106,9 @@ class PrefillSide:
         if not self._held:
             return set()
         released = self._worker.released()
-        for lease in released:
-            if lease.why != "finished":
-                logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
+        for lease in (lease for lease in released if lease.why != "finished"):
+            logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
+            self.expired += 1
         free = {lease.request for lease in released}
         self._held -= free
         return free
@@ -114,9 +128,19 @@ class DecodeSide:
         self._worker, self._tables, self._times, self._mode = worker, tables, times, mode
         self._meetings: dict[tuple[str, str], Future[Peer]] = {}
         self._loads: dict[str, Transfer] = {}
-        self._ended: deque[tuple[LoadOrder, Transfer]] = deque()
+        self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
         self._failed: list[tuple[LoadOrder, Transfer]] = []
         self._refused: list[str] = []
+        self._news = Event()
+        self.measures = nothing()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._loads or self._failed or self._refused)
+
+    def wait(self, seconds: float) -> None:
+        """Until a load ends, and no longer than `seconds`."""
+        self._news.wait(seconds)
 
     def begin(self, orders: StepOrders) -> None:
         for order in orders.loads:
@@ -127,11 +151,14 @@ class DecodeSide:
 
     def ended(self, results: StepResults) -> None:
         """Add what has arrived, and what failed once nothing can be written to its blocks any more."""
+        self._news.clear()
         while self._ended:
-            order, transfer = self._ended.popleft()
+            order, transfer, taken = self._ended.popleft()
             del self._loads[order.request]
             if transfer.error is None:
                 results.received.add(order.request)
+                self.measures[SECONDS].append(taken)
+                self.measures[BYTES].append(transfer.bytes)
             else:
                 self._failed.append((order, transfer))
         if self._failed or self._refused:
@@ -147,6 +174,7 @@ class DecodeSide:
             self._let_go(order)
         lost = {*self._refused, *(order.request for order, _ in settled)}
         self._refused = []
+        self.measures[FAILED].extend([1.0] * len(lost))
         results.received |= lost
         results.failed |= lost
 
@@ -187,7 +215,8 @@ class DecodeSide:
         """On the thread that polls."""
         if transfer.error is not None:
             logs.event(logs.WARNING, "load failed", request=order.request, error=transfer.error)
-        self._ended.append((order, transfer))
+        self._ended.append((order, transfer, now() - transfer.began))
+        self._news.set()
 
     def _meeting(self, remote: RemotePrefill) -> Future[Peer]:
         """The meeting with the prefill engine of a request: the one before as long as it holds. Raises KvplanError."""
@@ -220,14 +249,32 @@ class ConnectorWorker:
         if self._decode is not None:
             self._decode.begin(orders)
 
-    def ended(self) -> StepResults:
-        """What has ended since the last call, each request once."""
+    def ended(self, *, idle: bool) -> StepResults:
+        """What has ended since the last call, each request once. An idle step rests, so that others may run."""
+        if idle:
+            self._rest()
         results = StepResults()
         if self._prefill is not None:
             results.sent = self._prefill.sent()
         if self._decode is not None:
             self._decode.ended(results)
         return results
+
+    def measures(self) -> Measures:
+        """What was measured since the last call."""
+        measures = nothing()
+        if self._decode is not None:
+            measures, self._decode.measures = self._decode.measures, measures
+        if self._prefill is not None:
+            measures[EXPIRED].extend([1.0] * self._prefill.expired)
+            self._prefill.expired = 0
+        return measures
+
+    def _rest(self) -> None:
+        if self._decode is not None and self._decode.busy:
+            self._decode.wait(REST)
+        elif self._prefill is not None and self._prefill.busy:
+            time.sleep(REST)
 
     def close(self) -> None:
         for side in (self._decode, self._prefill):

@@ -1,0 +1,40 @@
+"""What loads took and what went wrong, gathered between two questions of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# By name: seconds and bytes of each load that arrived; how many failed, and how many held requests nobody fetched.
+SECONDS, BYTES, FAILED, EXPIRED = "load_seconds", "loaded_bytes", "failed_loads", "expired_requests"
+NAMES = (SECONDS, BYTES, FAILED, EXPIRED)
+Measures = dict[str, list[float]]
+
+
+def nothing() -> Measures:
+    return {name: [] for name in NAMES}
+
+
+def added(measures: Measures, more: Mapping[str, list[float]]) -> None:
+    """Add what other workers, or later steps, have measured."""
+    for name in NAMES:
+        measures[name].extend(more[name])
+
+
+def empty(measures: Mapping[str, list[float]]) -> bool:
+    return not any(measures[name] for name in NAMES)
+
+
+def summary(measures: Mapping[str, list[float]]) -> dict[str, int | float]:
+    """A few numbers for a line of the log."""
+    seconds, size = sorted(measures[SECONDS]), sum(measures[BYTES])
+    arrived: dict[str, int | float] = {
+        "Loads": len(seconds),
+        "Failed loads": int(sum(measures[FAILED])),
+        "Expired requests": int(sum(measures[EXPIRED])),
+    }
+    if not seconds:
+        return arrived
+    average = sum(seconds) / len(seconds)
+    times = {"Avg load (ms)": average * 1e3, "P90 load (ms)": seconds[int(0.9 * (len(seconds) - 1))] * 1e3}
+    sizes = {"Avg MB per load": size / len(seconds) / 2**20, "MB/s": size / 2**20 / max(sum(seconds), 1e-9)}
+    return {**arrived, **{name: round(value, 3) for name, value in {**times, **sizes}.items()}}
