@@ -66,7 +66,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     side, digest = side_of(bound)
     worker = worker_of(dump, bound)
     pairs = matched(dump, pieces(bound, worker))
-    memory = _memory(planes(side.workers[worker.number]), pairs, tensors)
+    memory = memory_of(planes(side.workers[worker.number]), pairs, tensors)
     return WorkerLayout(side, bound.model, digest, worker.number, memory, _groups(side, caches, pairs))
 
 
@@ -137,7 +137,7 @@ def _differing(side: BoundSide, differences: Sequence[Difference]) -> ConnectorE
     return ConnectorError("I005", what, help)
 
 
-def _memory(
+def memory_of(
     every: Sequence[Plane], pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]], tensors: Mapping[str, Any]
 ) -> dict[str, Memory]:
     """Where each plane lies: at its first layer's tensor, behind the heads that have planes before it."""

@@ -77,10 +77,15 @@ class ConnectorScheduler:
         """Whether prefill is to stop where decode goes on, since what lies behind is forgotten."""
         return any(table.forgets for table in self.tables)
 
+    @property
+    def _prefills(self) -> bool:
+        """Whether this engine answers those that ask for what it holds."""
+        return bool(self.workers) and all(worker.address for worker in self.workers.values())
+
     def registered(self, workers: Sequence[WorkerFacts]) -> None:
         """What all workers said when their memory was registered."""
         self.workers = {worker.worker: worker for worker in workers}
-        self._announce = all(worker.address for worker in workers)
+        self._announce = self._prefills
 
     def arrived(self, request: EngineRequest) -> None:
         """A request is new: what it says of a prefill engine is read, and one that is to be prefilled is made ready."""
@@ -120,7 +125,7 @@ class ConnectorScheduler:
             # It ended before it was scheduled: prefill still has its blocks.
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         asked, blocks = (request.kv_transfer_params or {}).get("do_remote_decode"), self._ids(tables)
-        if not asked or state not in SERVED or not any(blocks):
+        if not asked or not self._prefills or state not in SERVED or not any(blocks):
             return False, None
         self._holds.append(HoldOrder(request.request_id, request.num_computed_tokens, blocks))
         return True, transfer_params(self._held(request, blocks), len(self.workers))

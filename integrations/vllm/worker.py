@@ -65,8 +65,15 @@ class BlockTables:
 
     def of(self, blocks: BlockIds, tokens: int, first: int = 0) -> dict[str, Table]:
         """Tables of blocks that hold `tokens` tokens, without the blocks that end before token `first`."""
-        named = [(group, ids) for group, ids in zip(self._names, blocks, strict=True) if group.name]
-        return {group.name: table(group.store, ids, tokens, first // self._spans[group.name]) for group, ids in named}
+        return {
+            group.name: table(group.store, ids, tokens, first // self._spans[group.name])
+            for group, ids in stored(self._names, blocks)
+        }
+
+
+def stored(names: Sequence[GroupName], blocks: BlockIds) -> list[tuple[GroupName, tuple[int, ...]]]:
+    """Groups with their blocks, without those of which nothing is stored: a request that needs them is refused."""
+    return [(group, ids) for group, ids in zip(names, blocks, strict=True) if group.name and ids]
 
 
 def table(store: str, ids: Sequence[int], tokens: int, start: int = 0) -> Table:
@@ -194,12 +201,9 @@ class DecodeSide:
 
     def _request(self, order: LoadOrder) -> Request:
         remote, (first, end) = order.remote, order.tokens
-        theirs = {
-            group.name: table(group.store, ids, remote.tokens)
-            for group, ids in zip(remote.groups, remote.blocks, strict=True)
-            if group.name and (ids or group.store == "tokens")
-        }
-        return Request(remote.request, order.tokens, theirs, self._tables.of(order.blocks, end, first))
+        held = stored(remote.groups, remote.blocks)
+        prefill = {group.name: table(group.store, ids, remote.tokens) for group, ids in held}
+        return Request(remote.request, order.tokens, prefill, self._tables.of(order.blocks, end, first))
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
         return self._worker.submit(request, self._times.load, self._meeting(order.remote), wait=self._times.hold)

@@ -1,0 +1,81 @@
+"""kv_connector_extra_config: what is read, and that nothing unknown passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvplan.integrations.vllm.config import ConnectorConfig, read_config
+from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.runtime import Keys, Plain
+
+LEAST = {"plans": "plans", "insecure": True}
+
+
+def test_plans_and_a_word_on_keys_are_enough() -> None:
+    config = read_config(LEAST)
+    assert config == ConnectorConfig(Path("plans"), insecure=True)
+    assert config.secrets() == Plain()
+
+
+def test_keys_are_loaded(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        Keys.make(tmp_path / name, name)
+    (tmp_path / "other" / "other.key").rename(tmp_path / "one" / "other.key")
+    secrets = read_config({"plans": "plans", "keys": str(tmp_path / "one")}).secrets()
+    assert isinstance(secrets, Keys)
+
+
+def test_every_key_is_read() -> None:
+    given = {
+        **LEAST,
+        "layout": "m.yaml",
+        "layouts": "own",
+        "engine": "e",
+        "options": {"isa": "AMX", "block": 16, "flag": True},
+        "mode": "push",
+        "jit": True,
+        "host": "10.0.0.1",
+        "port": 7000,
+        "lease_s": 3,
+        "timeout_s": 4.5,
+        "connect": 1,
+    }
+    config = read_config(given)
+    assert config.options == {"isa": "AMX", "block": "16", "flag": "true"}
+    assert (config.layouts, config.lease_s, config.timeout_s, config.connect) == (Path("own"), 3.0, 4.5, 1.0)
+
+
+def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
+    with pytest.raises(ConnectorError, match=r"I001: .*'plan'.*did you mean 'plans'") as caught:
+        read_config({**LEAST, "plan": "x"})
+    assert caught.value.code == "I001"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"plans": ""},
+        {"plans": 3},
+        {"insecure": "yes"},
+        {"insecure": False},
+        {"keys": "k"},
+        {"mode": "shove"},
+        {"port": 0},
+        {"port": True},
+        {"lease_s": 0},
+        {"timeout_s": "10"},
+        {"options": ["isa"]},
+    ],
+)
+def test_values_that_cannot_be(more: dict[str, Any]) -> None:
+    with pytest.raises(ConnectorError) as caught:
+        read_config({**LEAST, **more})
+    assert caught.value.code == "I002"
+
+
+def test_without_plans() -> None:
+    with pytest.raises(ConnectorError, match=r"I002: .*has no plans"):
+        read_config({"insecure": True})

@@ -1,0 +1,202 @@
+"""Where a worker's memory lies, by what it registered; and which layout it has, by what its engine says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.paths import FIXTURES
+
+from kvplan.compiler.api import compile_pair, side_of
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.dumps.compare import matched, side_text, worker_of
+from kvplan.compiler.dumps.dump import Dump, read_dump
+from kvplan.compiler.dumps.expected import pieces
+from kvplan.dsl.library import Library, load
+from kvplan.integrations.vllm.config import ConnectorConfig
+from kvplan.integrations.vllm.dump import EngineFacts
+from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.vllm.layout import engine_layout, memory_of, served, worker_layout
+from kvplan.integrations.vllm.metadata import GroupName
+from kvplan.plan.planes import planes
+from kvplan.runtime import Memory, views
+
+DUMPS = sorted((FIXTURES / "dumps").glob("*.json"))
+BASE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load()
+
+
+def tensors(dump: Dump) -> dict[str, Memory]:
+    """The dump's views as memory at addresses that nobody reads."""
+    starts = np.cumsum([BASE, *dump.allocations])
+    return {
+        layer.name: Memory(
+            int(starts[layer.allocation]) + layer.offset,
+            1,
+            1,
+            layer.end - layer.offset,
+            allocation=(int(starts[layer.allocation]), dump.allocations[layer.allocation]),
+        )
+        for layer in dump.layers
+    }
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda path: path.stem)
+def test_every_plane_lies_where_the_engine_has_its_first_layer(path: Path, library: Library) -> None:
+    dump = read_dump(path.read_text())
+    bound = bind(library, library.model(dump.layout), side_text(dump, library.engine(dump.engine), ""))
+    worker = worker_of(dump, bound)
+    side, _ = side_of(bound)
+    memory = memory_of(planes(side.workers[worker.number]), matched(dump, pieces(bound, worker)), tensors(dump))
+    pool = views(side, worker.number, memory)
+    assert set(pool.blocks.values()) == {dump.blocks}
+    offsets = {layer.offset for layer in dump.layers}
+    begins = {one.base - BASE for one in memory.values()}
+    assert min(offsets) in begins
+    outside = {plane.name for plane in planes(side.workers[worker.number]) if plane.at}
+    assert {one.base - BASE for name, one in memory.items() if name not in outside} <= offsets
+
+
+# An engine with real tensors
+
+
+@dataclass
+class FakeSpec:
+    """As vLLM describes full attention."""
+
+    block_size: int
+    num_kv_heads: int
+    head_size: int
+    dtype: str = "torch.float32"
+    sliding_window: int | None = None
+
+
+@dataclass
+class FakeGroup:
+    layer_names: list[str]
+    kv_cache_spec: Any
+
+
+@dataclass
+class FakeCaches:
+    num_blocks: int
+    kv_cache_groups: list[FakeGroup]
+    transfer_group_ids: tuple[int, ...] = (0,)
+    kv_cache_layout: str = "LBHNC"
+
+
+@dataclass
+class FakeEngine:
+    """Four layers of four heads of 32 elements, f32, in blocks of 32 tokens, registered as vLLM does on CPUs."""
+
+    heads: int = 4
+    blocks: int = 6
+    tokens: int = 32
+    folder: Path = Path()
+    options: dict[str, str] = field(default_factory=lambda: {"order": "LBHNC", "block": "32", "kv_dtype": "float32"})
+
+    @property
+    def facts(self) -> EngineFacts:
+        mesh = {"tp": 1, "pp": 1, "dcp": 1, "pcp": 1}
+        config = str(self.folder / "config.json")
+        return EngineFacts("vllm", "0.32.0+cpu", "cpu", config, "float32", mesh, dict.fromkeys(mesh, 0), self.options)
+
+    def registered(self) -> tuple[FakeCaches, dict[str, Any]]:
+        torch = pytest.importorskip("torch")
+        shape = self.blocks, self.heads, self.tokens, 64
+        whole = torch.zeros(4, *shape, dtype=torch.float32)
+        names = [f"model.layers.{layer}.self_attn.attn" for layer in range(4)]
+        group = FakeGroup(names, FakeSpec(self.tokens, self.heads, 32))
+        return FakeCaches(self.blocks, [group]), dict(zip(names, whole, strict=True))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    config = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 32,
+        "hidden_size": 256,
+        "vocab_size": 512,
+        "dtype": "bfloat16",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return FakeEngine(folder=tmp_path)
+
+
+def config(engine: FakeEngine, **more: Any) -> ConnectorConfig:
+    return ConnectorConfig(engine.folder / "plans", insecure=True, **more)
+
+
+def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
+    caches, registered = engine.registered()
+    layout = worker_layout(config(engine, jit=True), engine.facts, caches, registered)
+    assert (layout.worker, layout.groups) == (0, (GroupName("attention", "tokens"),))
+    assert layout.side.key == "engine=vllm-cpu,tp=1,block=32"
+    addresses = [tensor.data_ptr() for tensor in registered.values()]
+    assert [layout.memory[f"attention.{layer}"].base for layer in range(4)] == addresses
+    assert views(layout.side, 0, layout.memory).blocks == {"attention": 6}
+
+
+def test_the_side_is_the_one_that_plans_have(engine: FakeEngine) -> None:
+    caches, registered = engine.registered()
+    layout = worker_layout(config(engine, jit=True), engine.facts, caches, registered)
+    found = load((), (engine.folder / "plans" / "layouts",))
+    plan = compile_pair(found, layout.model, layout.side.key, layout.side.key).plan
+    assert plan.prefill == layout.side
+    assert plan.model_digest == layout.model_digest
+
+
+def test_without_a_layout_file_the_command_that_makes_one_is_told(engine: FakeEngine) -> None:
+    with pytest.raises(ConnectorError, match=r"I004.*kvplan new .*config\.json -o") as caught:
+        worker_layout(config(engine), engine.facts, *engine.registered())
+    assert caught.value.code == "I004"
+
+
+def test_a_layout_that_differs_by_one_number_is_told_with_both_values(engine: FakeEngine) -> None:
+    caches, registered = engine.registered()
+    wrong = json.loads((engine.folder / "config.json").read_text()) | {"num_key_value_heads": 2}
+    (engine.folder / "config.json").write_text(json.dumps(wrong))
+    with pytest.raises(ConnectorError, match=r"heads: the engine has 4, the layout 2 \(model.layers.0") as caught:
+        worker_layout(config(engine, jit=True), engine.facts, caches, registered)
+    assert caught.value.code == "I005"
+
+
+def test_options_of_the_user_count_before_what_the_engine_says(engine: FakeEngine) -> None:
+    with pytest.raises(ConnectorError, match=r"tokens of a block: the engine has 32, the layout 64"):
+        worker_layout(config(engine, jit=True, options={"block": "64"}), engine.facts, *engine.registered())
+
+
+def test_the_engine_s_file_is_that_for_platform_and_release(engine: FakeEngine, library: Library) -> None:
+    facts = engine.facts
+    assert engine_layout(library, "", facts).name == "vllm-cpu"
+    assert engine_layout(library, "", replace(facts, platform="cuda", version="0.33.0")).name == "vllm"
+    assert engine_layout(library, "", replace(facts, platform="cuda", version="0.24.0")).name == "vllm-legacy"
+    assert engine_layout(library, "custom", facts).name == "custom"
+
+
+@pytest.mark.parametrize("change", [{"platform": "tpu"}, {"version": "0.10.0"}, {"name": "other"}, {"version": "no"}])
+def test_an_engine_that_no_file_is_for(change: dict[str, Any], engine: FakeEngine, library: Library) -> None:
+    with pytest.raises(ConnectorError, match="no engine's file is for") as caught:
+        engine_layout(library, "", replace(engine.facts, **change))
+    assert caught.value.code == "I003"
+
+
+def test_a_configuration_as_it_is_served() -> None:
+    given = {"dtype": "bfloat16", "text_config": {"torch_dtype": "bfloat16", "layers": 2}, "layers": 3}
+    assert served(given, "float32") == {
+        "dtype": "float32",
+        "text_config": {"torch_dtype": "float32", "layers": 2},
+        "layers": 3,
+    }

@@ -1,0 +1,66 @@
+"""What two engines tell each other through a router: written, read, and refused where it is not whole."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from tests.integrations.vllm.requests import STATE, TOKENS, held
+
+from kvplan.integrations.vllm.metadata import HoldOrder, LoadOrder, StepOrders, remote_prefill, transfer_params
+
+HELD = held(40, (3, 9, 4), (7,), groups=(TOKENS, STATE))
+
+
+def params() -> dict[str, Any]:
+    """As a router hands them on."""
+    return json.loads(json.dumps(transfer_params(HELD, 2)))
+
+
+def test_what_is_written_is_read() -> None:
+    assert remote_prefill(params()) == HELD
+
+
+def test_names_are_those_of_the_engine_s_own_connector() -> None:
+    assert {"do_remote_prefill", "do_remote_decode", "remote_engine_id", "remote_block_ids", "remote_host"} <= set(
+        params()
+    )
+    assert {"remote_port", "remote_request_id", "tp_size"} <= set(params())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"remote_engine_id": ""},
+        {"remote_engine_id": 3},
+        {"remote_request_id": None},
+        {"remote_host": "h" * 5000},
+        {"remote_port": 0},
+        {"remote_port": "7600"},
+        {"remote_num_tokens": -1},
+        {"remote_num_tokens": True},
+        {"remote_block_ids": None},
+        {"remote_block_ids": [[1]]},
+        {"remote_block_ids": [[1], ["2"]]},
+        {"remote_block_ids": [[1], [1 << 70]]},
+        {"remote_groups": [["kv"], ["state", "state", "x"]]},
+        {"remote_groups": "kv"},
+        {"remote_key": 5},
+    ],
+)
+def test_what_is_not_whole_is_none(change: dict[str, Any]) -> None:
+    assert remote_prefill({**params(), **change}) is None
+
+
+@pytest.mark.parametrize("name", [name for name in transfer_params(HELD, 2) if name.startswith("remote_")])
+def test_what_lacks_is_none(name: str) -> None:
+    assert remote_prefill({key: value for key, value in params().items() if key != name}) is None
+
+
+def test_orders_travel_between_processes() -> None:
+    orders = StepOrders(
+        (HoldOrder("r", 40, ((1,),)),), (LoadOrder("q", (0, 39), ((2,),), HELD),), ("x",), ("tcp://h:1",)
+    )
+    assert pickle.loads(pickle.dumps(orders)) == orders

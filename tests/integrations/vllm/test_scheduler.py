@@ -1,0 +1,203 @@
+"""The scheduler's half: how many tokens come from elsewhere, which blocks are kept, what is ordered, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest, facts, held, to_decode, to_prefill
+
+from kvplan.integrations.vllm.metadata import (
+    GroupName,
+    HoldOrder,
+    LoadOrder,
+    RemotePrefill,
+    StepOrders,
+    WorkerFacts,
+    remote_prefill,
+)
+from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
+
+SERVED = "FINISHED_LENGTH_CAPPED"
+FULL, WINDOW, SLOTS = GroupTable(0), GroupTable(1, forgets=True), GroupTable(1, 0, forgets=True)
+
+
+def scheduler(*tables: GroupTable) -> ConnectorScheduler:
+    made = ConnectorScheduler("e", tables or (FULL,))
+    made.registered([facts()])
+    made.orders(idle=False)
+    return made
+
+
+def told(made: ConnectorScheduler) -> StepOrders:
+    orders = made.orders(idle=False)
+    assert made.orders(idle=False) == StepOrders()
+    return orders
+
+
+# Decode
+
+
+@pytest.mark.parametrize(("local", "external"), [(0, 39), (32, 7), (39, 0), (40, 0)])
+def test_all_but_the_last_token_and_what_is_here_comes_from_prefill(local: int, external: int) -> None:
+    made, request = scheduler(), to_decode("d", 40, held(40))
+    made.arrived(request)
+    assert made.matched(request, local) == external
+
+
+def test_no_more_than_prefill_computed_is_asked_for() -> None:
+    made, request = scheduler(), to_decode("d", 40, held(33))
+    made.arrived(request)
+    assert made.matched(request, 0) == 33
+
+
+def test_a_load_is_ordered_once_for_what_the_engine_allocated() -> None:
+    made, remote = scheduler(), held(40)
+    request = to_decode("d", 40, remote)
+    made.arrived(request)
+    for _ in range(3):
+        assert made.matched(request, 16) == 23
+    made.allocated(request, [[5, 6, 7]], 23)
+    # When it has arrived the engine says so of the rest; and after a preemption all is computed here.
+    made.allocated(request, [[5, 6, 7]], 0)
+    assert made.matched(request, 0) == 0
+    assert told(made) == StepOrders(loads=(LoadOrder("d", (16, 39), ((5, 6, 7),), remote),))
+
+
+@pytest.mark.parametrize("local", [39, 48])
+def test_a_whole_local_hit_tells_prefill_that_its_blocks_are_free(local: int) -> None:
+    made, remote = scheduler(), held(40)
+    request = to_decode("d", 40, remote)
+    made.arrived(request)
+    assert made.matched(request, local) == 0
+    made.allocated(request, [[5, 6, 7]], 0)
+    (order,) = told(made).loads
+    assert (order.blocks, order.tokens[0] == order.tokens[1]) == ((), True)
+
+
+def test_a_prompt_of_one_token_is_computed_here() -> None:
+    made, request = scheduler(), to_decode("d", 1, held(1))
+    made.arrived(request)
+    assert made.matched(request, 0) == 0
+    made.allocated(request, [[5]], 0)
+    assert told(made).loads[0].blocks == ()
+
+
+def test_one_that_ends_before_it_is_scheduled_lets_prefill_s_blocks_go() -> None:
+    made, request = scheduler(), to_decode("d", 40, held(40))
+    made.arrived(request)
+    assert made.finished(request, [[]], "FINISHED_ABORTED") == (False, None)
+    orders = told(made)
+    assert [order.blocks for order in orders.loads] == [()]
+    assert not orders.cancels
+
+
+def test_one_that_ends_while_it_is_loaded_is_cancelled_and_one_that_is_there_is_not() -> None:
+    made = scheduler()
+    for name in ("gone", "there"):
+        request = to_decode(name, 40, held(40))
+        made.arrived(request)
+        made.matched(request, 0)
+        made.allocated(request, [[5, 6, 7]], 39)
+        told(made)
+        if name == "there":
+            made.loaded([name])
+        assert made.finished(request, [[5, 6, 7]], "FINISHED_ABORTED") == (False, None)
+        assert told(made).cancels == (() if name == "there" else (name,))
+
+
+@pytest.mark.parametrize("change", [{"remote_port": None}, {"remote_block_ids": "x"}, {"remote_groups": []}])
+def test_parameters_that_cannot_be_read_are_no_load(change: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    made, request = scheduler(), to_decode("d", 40, held(40))
+    assert request.kv_transfer_params is not None
+    request.kv_transfer_params |= change
+    made.arrived(request)
+    assert made.matched(request, 0) == 0
+    made.allocated(request, [[5]], 0)
+    assert told(made) == StepOrders()
+    assert "parameters refused" in caplog.text
+
+
+# Prefill
+
+
+def test_a_prefilled_request_is_held_and_its_client_told() -> None:
+    made, request = scheduler(), to_prefill("r", 40)
+    made.arrived(request)
+    assert made.matched(request, 0) == 0
+    request.num_computed_tokens = 40
+    kept, params = made.finished(request, [[3, 9, 4]], SERVED)
+    assert kept
+    assert params is not None
+    assert remote_prefill(params) == RemotePrefill("e", "r", "127.0.0.1", 7600, 40, (TOKENS,), ((3, 9, 4),))
+    assert told(made) == StepOrders(holds=(HoldOrder("r", 40, ((3, 9, 4),)),))
+
+
+@pytest.mark.parametrize("state", ["FINISHED_ABORTED", "FINISHED_IGNORED", "FINISHED_ERROR"])
+def test_one_that_did_not_end_well_is_not_held(state: str) -> None:
+    made, request = scheduler(), to_prefill("r", 40)
+    made.arrived(request)
+    assert made.finished(request, [[3, 9]], state) == (False, None)
+    assert told(made) == StepOrders()
+
+
+def test_a_request_of_nobody_else_is_left_alone() -> None:
+    made, request = scheduler(WINDOW, SLOTS), FakeRequest("r", 40)
+    made.arrived(request)
+    assert (request.num_prompt_tokens, request.max_tokens, made.matched(request, 0)) == (40, 16, 0)
+    made.allocated(request, [[1], [2]], 0)
+    assert made.finished(request, [[1], [2]], SERVED) == (False, None)
+    assert told(made) == StepOrders()
+
+
+@pytest.mark.parametrize(
+    ("table", "tokens", "left"), [(SLOTS, 40, 39), (WINDOW, 40, 39), (GroupTable(1), 40, 40), (SLOTS, 1, 1)]
+)
+def test_prefill_stops_before_the_last_token_where_what_lies_behind_is_forgotten(
+    table: GroupTable, tokens: int, left: int
+) -> None:
+    made, request = scheduler(FULL, table), to_prefill("r", tokens)
+    made.arrived(request)
+    assert request.prompt_token_ids == list(range(left))
+    assert request._all_token_ids == list(range(left))
+    assert request.num_prompt_tokens == left
+    assert request.max_tokens == (16 if left == tokens else 1)
+
+
+@pytest.mark.parametrize(
+    ("scratch", "ids", "slot"),
+    [(0, [6], (6,)), (0, [0, 0, 5, 6], (6,)), (2, [6, 7, 8], (6,)), (2, [6], (6,)), (0, [], ())],
+)
+def test_a_state_s_slot_is_the_last_one_before_scratch(scratch: int, ids: list[int], slot: tuple[int, ...]) -> None:
+    assert GroupTable(0, scratch, forgets=True).of([ids]) == slot
+
+
+def test_groups_that_are_not_moved_are_not_told() -> None:
+    made, request = scheduler(GroupTable(2)), to_prefill("r", 40)
+    made.arrived(request)
+    made.finished(request, [[1], [2], [3, 4]], SERVED)
+    assert told(made).holds[0].blocks == ((3, 4),)
+
+
+def test_stages_of_a_pipeline_say_their_groups_together_and_all_are_announced_once() -> None:
+    made = ConnectorScheduler("e", (FULL, SLOTS))
+    made.registered([facts(1, (TOKENS, GroupName())), facts(0, (GroupName(), STATE), "key")])
+    assert made.orders(idle=True) == StepOrders(addresses=("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601"), idle=True)
+    request = to_prefill("r", 40)
+    _, params = made.finished(request, [[1], [2]], SERVED)
+    remote = remote_prefill(params or {})
+    assert remote is not None
+    assert (remote.groups, remote.address, remote.key) == ((TOKENS, STATE), "tcp://127.0.0.1:7600", "key")
+    assert made.orders(idle=False).addresses == ()
+
+
+def test_workers_that_only_decode_announce_nothing() -> None:
+    made = ConnectorScheduler("e", (FULL,))
+    made.registered([WorkerFacts(0, "", (TOKENS,), "")])
+    assert made.orders(idle=False) == StepOrders()
+
+
+def test_an_engine_that_only_decodes_holds_nothing() -> None:
+    made = ConnectorScheduler("e", (FULL,))
+    made.registered([WorkerFacts(0, "", (TOKENS,), "")])
+    assert made.finished(to_prefill("r", 40), [[1, 2]], SERVED) == (False, None)

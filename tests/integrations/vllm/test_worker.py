@@ -1,0 +1,230 @@
+"""The worker's half over real workers of the runtime: what a step orders is begun, and reported once it has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from tests.integrations.vllm.requests import STATE, TOKENS
+from tests.runtime.decode.test_worker import until
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
+from kvplan.integrations.vllm.metadata import BlockIds, GroupName, HoldOrder, LoadOrder, RemotePrefill, StepOrders
+from kvplan.integrations.vllm.worker import (
+    BlockTables,
+    ConnectorWorker,
+    DecodeSide,
+    LoadTimes,
+    PrefillSide,
+    StepResults,
+    spans,
+    table,
+)
+from kvplan.plan.block_tables import Ring, Slot, blocks
+from kvplan.plan.request import Request
+from kvplan.plan.types import Blocks, Side
+
+GROUPS = (TOKENS, STATE)
+TOKENS_ASKED = (0, 45)
+
+
+class Pair:
+    """Two prefill workers and a decode worker, each behind a connector's worker."""
+
+    def __init__(self, made: World, times: LoadTimes) -> None:
+        self.made = made
+        self.prefill = [
+            ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), None) for worker in made.prefill
+        ]
+        made.decode[0].start()
+        side = DecodeSide(made.decode[0], tables(made.plan.decode), times, made.mode)
+        self.decode = ConnectorWorker(None, side)
+
+    def hold(self, request: Request) -> None:
+        orders = StepOrders(holds=(HoldOrder(request.id, request.tokens[1], ids(request.prefill)),))
+        for worker in self.prefill:
+            worker.begin(orders)
+
+    def load(self, order: LoadOrder) -> None:
+        self.decode.begin(StepOrders(loads=(order,)))
+
+    def loaded(self) -> StepResults:
+        """What has ended, once anything has."""
+        results = StepResults()
+
+        def any_ended() -> bool:
+            more = self.decode.ended(idle=True)
+            results.received |= more.received
+            results.failed |= more.failed
+            return bool(results.received)
+
+        until(any_ended)
+        return results
+
+    def sent(self) -> list[set[str]]:
+        """By prefill worker, once all have something."""
+        found: list[set[str]] = [set() for _ in self.prefill]
+
+        def all_sent() -> bool:
+            for worker, names in zip(self.prefill, found, strict=True):
+                names |= worker.ended(idle=True).sent
+            return all(found)
+
+        until(all_sent)
+        return found
+
+
+def tables(side: Side) -> BlockTables:
+    return BlockTables(GROUPS, spans(side))
+
+
+def ids(named: object) -> BlockIds:
+    assert isinstance(named, dict)
+    return tuple(tuple(blocks(named[group.name]).ids.tolist()) for group in GROUPS)
+
+
+def order(made: World, request: Request) -> LoadOrder:
+    host, _, port = made.prefill[0].address.removeprefix("tcp://").rpartition(":")
+    remote = RemotePrefill("prefill", request.id, host, int(port), request.tokens[1], GROUPS, ids(request.prefill))
+    return LoadOrder(f"{request.id}-here", request.tokens, ids(request.decode), remote)
+
+
+@pytest.fixture(params=["pull", "push"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    made = world(Shape(2), Shape(1), mode=request.param, lease=5)
+    yield Pair(made, LoadTimes(10, 5, 5))
+    made.close()
+
+
+def test_a_held_request_is_loaded_and_reported_once_on_each_side(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    pair.hold(request)
+    pair.load(order(pair.made, request))
+    assert pair.loaded() == StepResults(received={"r-here"})
+    check(pair.made, 0, request)
+    assert pair.sent() == [{"r"}, {"r"}]
+    assert pair.decode.ended(idle=False) == StepResults()
+    assert [worker.ended(idle=False) for worker in pair.prefill] == [StepResults()] * 2
+
+
+def test_a_load_may_be_ordered_before_prefill_hears_of_the_request(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    pair.load(order(pair.made, request))
+    time.sleep(0.05)
+    assert pair.decode.ended(idle=True) == StepResults()
+    pair.hold(request)
+    assert pair.loaded().received == {"r-here"}
+    check(pair.made, 0, request)
+
+
+def test_a_local_hit_is_left_as_it_is(pair: Pair) -> None:
+    whole = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, whole)
+    pair.hold(whole)
+    pair.load(replace(order(pair.made, whole), tokens=(16, 45)))
+    assert pair.loaded().received == {"r-here"}
+    check(pair.made, 0, replace(whole, tokens=(16, 45)))
+
+
+def test_a_load_of_no_tokens_frees_prefill_s_blocks(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    pair.hold(request)
+    pair.load(replace(order(pair.made, request), tokens=(0, 0), blocks=()))
+    assert pair.sent() == [{"r"}, {"r"}]
+    assert pair.decode.ended(idle=False) == StepResults()
+
+
+def test_what_nobody_holds_fails_and_is_reported_as_received_too(pair: Pair) -> None:
+    side = DecodeSide(pair.made.decode[0], tables(pair.made.plan.decode), LoadTimes(10, 0.05, 5), pair.made.mode)
+    pair.decode = ConnectorWorker(None, side)
+    pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    assert pair.loaded() == StepResults(received={"r-here"}, failed={"r-here"})
+
+
+def test_a_cancelled_load_is_reported_and_prefill_told(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    pair.load(order(pair.made, request))
+    pair.decode.begin(StepOrders(cancels=("r-here", "unknown")))
+    assert pair.loaded() == StepResults(received={"r-here"}, failed={"r-here"})
+    pair.hold(request)
+    assert pair.sent() == [{"r"}, {"r"}]
+
+
+def test_an_order_that_no_plan_fits_fails_alone(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    good = order(pair.made, request)
+    bad = replace(good, request="bad", remote=replace(good.remote, groups=(TOKENS, GroupName("strange"))))
+    pair.load(bad)
+    assert pair.loaded().failed == {"bad"}
+
+
+def test_an_engine_that_is_not_there_fails_its_own_loads(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    lost = order(pair.made, request)
+    side = DecodeSide(pair.made.decode[0], tables(pair.made.plan.decode), LoadTimes(10, 5, 0.2), pair.made.mode)
+    pair.decode = ConnectorWorker(None, side)
+    pair.load(replace(lost, remote=replace(lost.remote, engine="gone", port=1)))
+    assert pair.loaded().failed == {"r-here"}
+    filled(pair.made, request)
+    pair.hold(request)
+    pair.load(lost)
+    assert pair.loaded() == StepResults(received={"r-here"})
+
+
+def test_blocks_are_not_reported_while_they_may_be_written(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = False
+    monkeypatch.setattr(pair.made.decode[0], "settled", lambda transfer: free)
+    pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    pair.decode.begin(StepOrders(cancels=("r-here",)))
+    for _ in range(20):
+        assert pair.decode.ended(idle=True) == StepResults()
+    free = True
+    assert pair.loaded().failed == {"r-here"}
+
+
+def test_what_nobody_fetches_is_freed_by_its_lease(caplog: pytest.LogCaptureFixture) -> None:
+    made = world(Shape(2), Shape(1), lease=0.1)
+    pair = Pair(made, LoadTimes(10, 5, 5))
+    pair.hold(ask(made, TOKENS_ASKED))
+    assert pair.sent() == [{"r"}, {"r"}]
+    assert "blocks freed unread" in caplog.text
+    assert pair.prefill[0].measures()[EXPIRED] == [1.0]
+    made.close()
+
+
+def test_loads_are_measured_once(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    pair.hold(request)
+    pair.load(order(pair.made, request))
+    pair.load(replace(order(pair.made, request), request="bad", blocks=((1,), ())))
+    ended = pair.loaded().received
+    assert ended | (pair.loaded().received if len(ended) == 1 else set()) == {"r-here", "bad"}
+    measures = pair.decode.measures()
+    assert (len(measures[SECONDS]), measures[FAILED]) == (1, [1.0])
+    assert measures[BYTES][0] > 0
+    assert empty(pair.decode.measures())
+
+
+def test_addresses_are_announced() -> None:
+    made = world(Shape(2), Shape(1))
+    pair = Pair(made, LoadTimes(10, 5, 5))
+    pair.prefill[0].begin(StepOrders(addresses=("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")))
+    assert made.prefill[0]._addresses == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
+    made.close()
+
+
+def test_tables() -> None:
+    assert table("state", (7,), 39) == Slot(7, 39)
+    paged, ring = table("tokens", (0, 5, 6), 40, 1), table("ring", (0, 4), 40)
+    assert isinstance(paged, Blocks)
+    assert isinstance(ring, Ring)
+    assert (paged.first, paged.ids.tolist(), ring.ids.tolist(), ring.at) == (1, [5, 6], [-1, 4], 40)
+    assert table("tokens", (0, 5), 40).ids.tolist() == [-1, 5]  # type: ignore[union-attr]
