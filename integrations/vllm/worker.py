@@ -27,9 +27,11 @@ from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Side
 from kvplan.runtime.clock import now
+from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.errors import KeysError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.worker import PrefillWorker
 
@@ -96,6 +98,7 @@ class PrefillSide:
     def __init__(self, worker: PrefillWorker, tables: BlockTables) -> None:
         self._worker, self._tables = worker, tables
         self._held: set[str] = set()
+        self._refused: set[str] = set()
         self.expired = 0
 
     @property
@@ -110,22 +113,28 @@ class PrefillSide:
 
     def sent(self) -> set[str]:
         """The requests whose blocks are free again, each once."""
+        free, self._refused = self._refused, set()
         if not self._held:
-            return set()
+            return free
         released = self._worker.released()
         for lease in (lease for lease in released if lease.why != "finished"):
             logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
             self.expired += 1
-        free = {lease.request for lease in released}
-        self._held -= free
-        return free
+        ended = {lease.request for lease in released}
+        self._held -= ended
+        return free | ended
 
     def close(self) -> None:
         self._worker.close()
 
     def _hold(self, order: HoldOrder) -> None:
-        self._worker.hold(order.request, self._tables.of(order.blocks, order.tokens))
-        self._held.add(order.request)
+        """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
+        try:
+            self._worker.hold(order.request, self._tables.of(order.blocks, order.tokens))
+            self._held.add(order.request)
+        except KvplanError as error:
+            logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
+            self._refused.add(order.request)
 
 
 class DecodeSide:
@@ -133,6 +142,7 @@ class DecodeSide:
 
     def __init__(self, worker: DecodeWorker, tables: BlockTables, times: LoadTimes, mode: str) -> None:
         self._worker, self._tables, self._times, self._mode = worker, tables, times, mode
+        self._keys = worker.keys
         self._meetings: dict[tuple[str, str], Future[Peer]] = {}
         self._loads: dict[str, Transfer] = {}
         self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
@@ -228,10 +238,16 @@ class DecodeSide:
         meeting = self._meetings.get(name)
         if meeting is None or not self._holds(meeting):
             self._meetings = {name: kept for name, kept in self._meetings.items() if self._holds(kept)}
-            key = remote.key.encode() or None
-            meeting = self._worker.connect_soon(remote.address, self._times.connect, key, self._mode)
+            meeting = self._worker.connect_soon(remote.address, self._times.connect, self._key(remote), self._mode)
             self._meetings[name] = meeting
         return meeting
+
+    def _key(self, remote: RemotePrefill) -> bytes | None:
+        """The public key that the engine has to have. Raises KeysError: whoever sends a request can name any key."""
+        key = remote.key.encode() or None
+        if key is not None and isinstance(self._keys, Keys) and key not in self._keys.allowed():
+            raise KeysError(f"prefill engine {remote.engine!r} has key {remote.key!r}, which is none of a peer's")
+        return key
 
     def _holds(self, meeting: Future[Peer]) -> bool:
         """Whether an engine is being met, or was and still is connected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.integrations.vllm.requests import STATE, TOKENS
@@ -28,6 +29,7 @@ from kvplan.integrations.vllm.worker import (
 from kvplan.plan.block_tables import Ring, Slot, blocks
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Side
+from kvplan.runtime import Keys
 
 GROUPS = (TOKENS, STATE)
 TOKENS_ASKED = (0, 45)
@@ -211,6 +213,32 @@ def test_loads_are_measured_once(pair: Pair) -> None:
     assert (len(measures[SECONDS]), measures[FAILED]) == (1, [1.0])
     assert measures[BYTES][0] > 0
     assert empty(pair.decode.measures())
+
+
+def test_a_hold_that_is_refused_frees_its_blocks(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    for worker in pair.made.prefill:
+        worker.drain(5)
+    pair.hold(request)
+    assert [worker.ended(idle=False).sent for worker in pair.prefill] == [{"r"}, {"r"}]
+    assert [worker.ended(idle=False).sent for worker in pair.prefill] == [set(), set()]
+    assert "R051" in caplog.text or "drains" in caplog.text
+
+
+def test_a_key_that_a_request_names_must_be_a_peer_s(
+    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("decode", "prefill", "stranger"):
+        Keys.make(tmp_path, name)
+    worker = pair.made.decode[0]
+    worker.keys = Keys.load(tmp_path / "decode.key_secret", tmp_path / "prefill.key")
+    side = DecodeSide(worker, tables(pair.made.plan.decode), LoadTimes(10, 5, 0.3), pair.made.mode)
+    pair.decode = ConnectorWorker(None, side)
+    wanted = order(pair.made, ask(pair.made, TOKENS_ASKED))
+    strange = Keys.load(tmp_path / "stranger.key_secret", tmp_path / "prefill.key").public.decode()
+    pair.load(replace(wanted, remote=replace(wanted.remote, key=strange)))
+    assert pair.loaded().failed == {"r-here"}
+    assert "none of a peer's" in caplog.text
 
 
 def test_addresses_are_announced() -> None:
