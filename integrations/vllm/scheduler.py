@@ -59,10 +59,15 @@ class GroupTable:
 
 @dataclass(slots=True)
 class ConnectorScheduler:
-    """What is to be told to workers in the next step. `tables` are the groups that are moved, in the engine's order."""
+    """What is to be told to workers in the next step. `tables` are the groups that are moved, in the engine's order.
+
+    `recomputed` tokens at the end of a prompt are computed on decode whatever prefill has: the last one, from which the
+    next is sampled, and with drafts of several modules those that they look ahead to.
+    """
 
     engine: str
     tables: tuple[GroupTable, ...]
+    recomputed: int = 1
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
     _announce: bool = False
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
@@ -74,8 +79,8 @@ class ConnectorScheduler:
 
     @property
     def forgets(self) -> bool:
-        """Whether prefill is to stop where decode goes on, since what lies behind is forgotten."""
-        return any(table.forgets for table in self.tables)
+        """Whether prefill is to stop where decode goes on: what lies before is forgotten, or drafts have looked on."""
+        return self.recomputed > 1 or any(table.forgets for table in self.tables)
 
     @property
     def _prefills(self) -> bool:
@@ -101,8 +106,8 @@ class ConnectorScheduler:
         if remote is None:
             return 0
         self._local[request.request_id] = local
-        # Decode computes the last token of a prompt itself, from a state or a window that ends before it.
-        return max(0, min(request.num_prompt_tokens - 1, remote.tokens) - local)
+        # Decode goes on from a state or a window that ends before the tokens that it computes.
+        return max(0, min(request.num_prompt_tokens - self.recomputed, remote.tokens) - local)
 
     def allocated(self, request: EngineRequest, tables: Sequence[Sequence[int]], external: int) -> None:
         """Blocks are there for `external` tokens that are to be loaded; none where all of them are here already."""
@@ -149,12 +154,13 @@ class ConnectorScheduler:
             self._remote[request.request_id] = remote
 
     def _stop_short(self, request: EngineRequest, params: dict[str, Any]) -> None:
-        """Prefill a token less, so that states and windows end where decode goes on: before the prompt's last token."""
-        if not self.forgets or request.prompt_token_ids is None or request.num_prompt_tokens < 2:
+        """Prefill no further than where decode goes on, so that states and windows end there."""
+        count = self.recomputed
+        if not self.forgets or request.prompt_token_ids is None or request.num_prompt_tokens <= count:
             return
-        del request.prompt_token_ids[-1:]
-        del request._all_token_ids[-1:]  # type: ignore[attr-defined]
-        request.num_prompt_tokens -= 1
+        del request.prompt_token_ids[-count:]
+        del request._all_token_ids[-count:]  # type: ignore[attr-defined]
+        request.num_prompt_tokens -= count
         request.max_tokens = 1
 
     def _ids(self, tables: Sequence[Sequence[int]]) -> BlockIds:

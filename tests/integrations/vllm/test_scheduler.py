@@ -164,6 +164,15 @@ def test_prefill_stops_before_the_last_token_where_what_lies_behind_is_forgotten
     assert request.max_tokens == (16 if left == tokens else 1)
 
 
+def test_tokens_that_drafts_look_ahead_to_are_decode_s() -> None:
+    made, ahead = ConnectorScheduler("e", (FULL,), 3), to_prefill("r", 40)
+    made.arrived(ahead)
+    assert (ahead.num_prompt_tokens, ahead.prompt_token_ids) == (37, list(range(37)))
+    request = to_decode("d", 40, held(37))
+    made.arrived(request)
+    assert made.matched(request, 0) == 37
+
+
 @pytest.mark.parametrize(
     ("scratch", "ids", "slot"),
     [(0, [6], (6,)), (0, [0, 0, 5, 6], (6,)), (2, [6, 7, 8], (6,)), (2, [6], (6,)), (0, [], ())],
