@@ -1,4 +1,4 @@
-"""The write function of vLLM's attention on CPUs, for `kvplan from-cache DUMP.json --probe vllm_cpu_write:write`.
+"""The write functions of vLLM's attention on CPUs, for `kvplan from-cache DUMP.json --probe vllm_cpu_write:write`.
 
 Needs vllm-cpu in the same environment as kvplan; the kernels' form is that of this processor unless VLLM_CPU_ISA says
 `vec` or `amx`.
@@ -13,13 +13,20 @@ import torch
 from vllm import _custom_ops as ops
 from vllm.platforms import current_platform
 from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+from vllm.v1.attention.backends.mla.amx_mla import AMXMLAImpl
+from vllm.v1.attention.backends.mla.cpu_mla import CPUMLAImpl
 
 current_platform.import_kernels()
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 def write(probed: Any) -> None:
-    """Fill `probed.pages` with the tokens of `probed.values`: one part, one plane, K and V of every head."""
+    """Fill `probed.pages`, one part of one plane, with the tokens of `probed.values`."""
+    (write_latents if "latent" in probed.values else write_heads)(probed)
+
+
+def write_heads(probed: Any) -> None:
+    """K and V of every head."""
     dtype = DTYPES[probed.dtypes["k"]]
     key, value = (torch.from_numpy(probed.values[name]).to(dtype) for name in ("k", "v"))
     (plane,) = probed.pages[""]
@@ -31,3 +38,14 @@ def write(probed: Any) -> None:
     ops.cpu_attn_reshape_and_cache(
         key, value, keys, values, slots, isa, k_scale=1.0, v_scale=1.0, kv_cache_dtype="auto"
     )
+
+
+def write_latents(probed: Any) -> None:
+    """A latent vector and a rotary key: the engine has one function for bf16 with AMX, and another."""
+    dtype = DTYPES[probed.dtypes["latent"]]
+    latent, rope = (torch.from_numpy(probed.values[name]).to(dtype) for name in ("latent", "rope"))
+    (plane,) = probed.pages[""]
+    cache = torch.from_numpy(plane).view(dtype).view(-1, probed.tokens, latent.shape[1] + rope.shape[1])
+    kernels = AMXMLAImpl if os.environ.get("VLLM_CPU_ISA") == "amx" else CPUMLAImpl
+    scale = torch.ones(1)
+    kernels.do_kv_cache_update(None, latent, rope.unsqueeze(1), cache, torch.from_numpy(probed.slots), "auto", scale)

@@ -17,6 +17,8 @@ NAME = "vllm"
 AUTO = "auto"
 # The engine's own layout of convolution states, where nobody sets another.
 CONV_DEFAULT = "SD"
+# Kernels for vectors of 16 elements fill pages as those for others do.
+ISAS = {"vec": "VEC", "vec16": "VEC", "amx": "AMX"}
 
 
 def engine_facts(config: Any, caches: Any) -> EngineFacts:
@@ -55,6 +57,7 @@ def _options(config: Any, caches: Any) -> dict[str, str]:
         "kv_dtype": dtype,
         "conv": envs.VLLM_SSM_CONV_STATE_LAYOUT or CONV_DEFAULT,
         "kernel_sizes": _kernel_sizes(config, caches),
+        "isa": _isa(config, caches),
         "draft_tokens": drafts.num_speculative_tokens if drafts else None,
     }
     return {name: str(value) for name, value in said.items() if value is not None}
@@ -68,3 +71,17 @@ def _kernel_sizes(config: Any, caches: Any) -> str | None:
     sizes = {tuple(backend.get_supported_kernel_block_sizes()) for backend in backends}
     listed = [size for size in next(iter(sizes), ()) if isinstance(size, int)]
     return "+".join(map(str, listed)) if len(sizes) == 1 and listed else None
+
+
+def _isa(config: Any, caches: Any) -> str | None:
+    """What instructions attention's kernels on CPUs are for, by which pages are filled; None on other platforms."""
+    if current_platform.device_type != "cpu":
+        return None
+    from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+
+    specs = (first_spec(caches.kv_cache_groups[number]) for number in caches.transfer_group_ids)
+    paged = next((spec for spec in specs if not is_state(spec)), None)
+    if paged is None:
+        return None
+    name = _get_attn_isa(config.model_config.dtype, paged.block_size, paged.head_size)
+    return ISAS.get(str(name), str(name).upper())
