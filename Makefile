@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
-PYTEST_ARGS ?= -n 3 --dist loadgroup -q
+PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder -q
 
 .PHONY: help demo test test-all lint bench soak mutants faults vllm full goldens fmt install clean
 

@@ -50,6 +50,7 @@ def names(pairs: Iterable[Pair]) -> dict[str, str]:
     return found
 
 
+@cache
 def render(name: str, prefill: Group, decode: Group, needs: Needs = ALL, rows: int = 1) -> str:
     """The text of function `name`, which pairs rows of `rows` tokens in blocks of `prefill` and `decode`."""
     if decode.store == "state":

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from threading import Lock
 from typing import cast
 
@@ -54,6 +54,11 @@ def read(text: str, name: str) -> Plan:
 
     Raises PlanFormatError for anything but a plan of this version, with the place.
     """
+    return read_with_functions(text, name)[0]
+
+
+def read_with_functions(text: str, name: str) -> tuple[Plan, list[ast.FunctionDef]]:
+    """What `read` reads, with the syntax trees of its match functions, one a pair. Raises as `read` does."""
     if odd := ODD.search(text):
         raise PlanFormatError(f"{name} has the character {odd[0]!a}, which no plan has: compile the plan again")
     try:
@@ -83,7 +88,7 @@ def _tree(text: str, name: str) -> ast.Module:
         return ast.parse(text, name)
 
 
-def _read(text: str, name: str) -> Plan:
+def _read(text: str, name: str) -> tuple[Plan, list[ast.FunctionDef]]:
     reader = _Reader(name)
     for number, statement in enumerate(_tree(text, name).body):
         reader.take(statement, number)
@@ -91,7 +96,7 @@ def _read(text: str, name: str) -> Plan:
     if not isinstance(plan, Plan):
         raise PlanFormatError(f"{name} defines no PLAN: give a module that `kvplan compile` wrote")
     check_shape(plan)
-    return _with_functions(plan, reader.functions, name)
+    return _with_functions(plan, reader.functions, name), reader.functions
 
 
 class _Reader:
@@ -100,8 +105,9 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name, self.values, self.functions = name, dict[str, object](), list[ast.FunctionDef]()
         self._imported = frozenset[str]()
-        # How many values a constant has, those of constants in it counted each time: what a digest goes through.
-        self._sizes, self._count, self._written_out = dict[str, int](), 0, 0
+        # The values so far, those of a constant counted again wherever it is named, since a digest goes through them
+        # each time; and how many each constant has.
+        self._count, self._sizes = 0, dict[str, int]()
 
     def take(self, statement: ast.stmt, number: int) -> None:
         match statement:
@@ -132,9 +138,9 @@ class _Reader:
     def _constant(self, statement: ast.stmt, target: str, value: ast.expr) -> None:
         if not CONSTANT.fullmatch(target):
             raise refused(statement, self.name, "only constants are assigned to")
-        self._count = 0
+        before = self._count
         self._define(statement, target, self._value(value))
-        self._sizes[target] = self._count
+        self._sizes[target] = self._count - before
 
     def _define(self, statement: ast.stmt, target: str, value: object) -> None:
         if target in self.values or target in RESERVED:
@@ -149,7 +155,7 @@ class _Reader:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))) if type(value) is int:
                 return self._written(node, -value)
             case ast.Name(id=word) if word in self.values:
-                self._add(node, self._sizes.get(word, 0), again=True)
+                self._add(node, self._sizes.get(word, 0))
                 return self.values[word]
             case ast.Tuple(elts=parts):
                 return tuple(map(self._value, parts))
@@ -159,10 +165,9 @@ class _Reader:
                 return self._made(node, CONSTRUCTORS[word])
         raise refused(node, self.name, "a value is a number, a text, a tuple or a constructor")
 
-    def _add(self, node: ast.expr, values: int, again: bool = False) -> None:
+    def _add(self, node: ast.expr, values: int) -> None:
         self._count += values
-        self._written_out += 0 if again else values
-        if max(self._count, self._written_out) > MOST_VALUES:
+        if self._count > MOST_VALUES:
             raise refused(node, self.name, f"there are more than {MOST_VALUES} values")
 
     def _written(self, node: ast.expr, value: object) -> object:
@@ -200,10 +205,15 @@ def _with_function(plan: Plan, name: str, pair: Pair, node: ast.FunctionDef) -> 
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     if cast(object, pair.match) is not node:
         raise PlanFormatError(f"{name}: pair {pair.name!r} uses another function than {node.name}")
-    canonical = _tree(render(node.name, *groups, pair.needs, pair.rows), name).body[0]
-    if _code(node) != _code(canonical):
+    if _code(node) != _canonical(render(node.name, *groups, pair.needs, pair.rows)):
         raise refused(node, name, f"{node.name} is not what its groups need")
     return replace(pair, match=build(*groups, pair.needs, pair.rows))
+
+
+@lru_cache(maxsize=1024)
+def _canonical(text: str) -> str:
+    """What `_code` says of a function's text, which many plans share."""
+    return _code(_tree(text, "<match>").body[0])
 
 
 def _code(node: ast.stmt) -> str:

@@ -46,7 +46,7 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
 
 
 def play(deployment: Path, output: Path, transport: str, until: float, console: Console) -> None:
-    """Compile and run every pair of a deployment, and print what happened. Raises CrewError, DslError, CompileError."""
+    """Compile and run every pair of a deployment, and print it. Raises ProcessError, DslError, CompileError."""
     from kvplan.cli import plan_index
     from kvplan.cli.demo import requests as demo_asked
     from kvplan.cli.demo import run as demo_run

@@ -29,14 +29,14 @@ class WorkerHandle:
     pipe: Connection
 
     def tell(self, message: object) -> None:
-        """Send one message. Raises CrewError when the worker is gone."""
+        """Send one message. Raises ProcessError when the worker is gone."""
         try:
             self.pipe.send(message)
         except OSError as gone:
             raise ProcessError(f"{self.name} is gone{self._ending()}") from gone
 
     def hear(self, until: float) -> Any:
-        """The next message, waiting until time.monotonic() is `until`. Raises CrewError when there is none."""
+        """The next message, waiting until time.monotonic() is `until`. Raises ProcessError when there is none."""
         if not self.pipe.poll(max(0.0, until - time.monotonic())):
             raise ProcessError(f"{self.name} said nothing before the deadline; stopped")
         try:
@@ -63,7 +63,7 @@ class WorkerPipe:
         self.pipe.send(("value", value))
 
     def listen(self, seconds: float) -> Any:
-        """The parent's next message. Raises CrewError after `seconds`, EOFError when the parent is gone."""
+        """The parent's next message. Raises ProcessError after `seconds`, EOFError when the parent is gone."""
         if not self.pipe.poll(seconds):
             raise ProcessError(f"heard nothing for {seconds:.0f} s")
         return self.pipe.recv()
@@ -74,7 +74,7 @@ class WorkerPipe:
 
 
 class Processes:
-    """Workers that never outlive this object: `with Crew() as crew`. With `threads`, all in this process."""
+    """Workers that never outlive this object: `with Processes() as workers`. With `threads`, all in this process."""
 
     def __init__(self, threads: bool = False) -> None:
         self._threads = threads

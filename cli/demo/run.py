@@ -108,16 +108,16 @@ def run(
 ) -> list[FetchReport]:
     """Move one request from every prefill worker to every decode worker; time.monotonic() never passes `until` by much.
 
-    Raises CrewError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
+    Raises ProcessError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
     """
     hub = _hub() if transport == "memory" else None
     prefill_shares, decode_shares = demo_asked.shares(compiled)
     left, who = until - time.monotonic(), engines()
-    with Processes(threads=hub is not None) as crew:
+    with Processes(threads=hub is not None) as workers:
 
         def start(name: str, work: Callable[..., None], share: RequestShare) -> WorkerHandle:
             job = DemoJob(str(plan), share, left, *who[name])
-            return crew.start(f"{name} worker {share.number}", work, job, hub)
+            return workers.start(f"{name} worker {share.number}", work, job, hub)
 
         prefill = [start("prefill", serve, share) for share in prefill_shares]
         decode = [start("decode", fetch, share) for share in decode_shares]

@@ -20,6 +20,8 @@ from kvplan.runtime.machine import TextEnum
 MOST_NAMED = 1 << 14
 MOST_SUMS = 1 << 16
 MOST_GROUPS = 4096
+# No context reaches further, and the sum of two positions stays within int64.
+FARTHEST = 1 << 62
 ORDER = np.dtype("<i8")
 
 Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_NAMED)]
@@ -249,6 +251,8 @@ def _pack(table: Table) -> WireTable:
 def _unpack(name: str, table: WireTable) -> Table:
     if len(table.ids) % ORDER.itemsize:
         raise CardError(f"the table of group {name!r} has {len(table.ids)} bytes of ids, which are 8 bytes each")
+    if not 0 <= table.first <= FARTHEST:
+        raise CardError(f"the table of group {name!r} begins at {table.first}, which no context reaches")
     ids: Ints = np.frombuffer(table.ids, ORDER).astype(np.int64)
     if table.kind == "blocks":
         return Blocks(table.first, ids)

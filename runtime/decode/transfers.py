@@ -51,7 +51,7 @@ class TransferTable:
         self.ledger = BlockLedger(pool.side, pool.blocks)
         self.quarantine = Quarantine(self.ledger, transport.lost)
         self.admission = AdmissionQueue[Slice](limits)
-        self._context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes)
+        self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes)
         self._pool, self._limits, self._counters = pool, limits, counters
         self._checksums = ChecksumThread[PeerProgress, wire.Sums]()
         self._ended: list[Transfer] = []
@@ -100,7 +100,7 @@ class TransferTable:
             runs = demand.of(engine.shard(connection)) if connection.reads else {}
             link = connection.links.of(None) if runs else None
             cut = slices.cut(link, runs, self._limits.slice_bytes) if link else []
-            posted[worker] = sum(gather(link, one, self._context.scratch).requests for one in cut if link)
+            posted[worker] = sum(gather(link, one, self.context.scratch).requests for one in cut if link)
         return posted
 
     def claims(self, engine: PrefillEngine, connection: PrefillConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -282,7 +282,7 @@ class TransferTable:
             name, connection = transfer.request.id, part.connection
             permits = connection.control if transfer.engine.card.admission else None
             part.executor = TransferExecutor(
-                name, connection.peer, self._context, lambda error: self.broken(transfer, part, error), permits
+                name, connection.peer, self.context, lambda error: self.broken(transfer, part, error), permits
             )
         return part.executor
 

@@ -31,27 +31,25 @@ from kvplan.runtime.errors import (
     LimitedError,
     RegisterError,
     TransferError,
-    TransportError,
 )
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
-from kvplan.runtime.ops.health import reasons
-from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
-from kvplan.runtime.wakeup import BUSY, QUIET, Wakeup
+from kvplan.runtime.wakeup import BUSY, QUIET
+from kvplan.runtime.worker import PolledWorker
 
 MODES = ("auto", "pull", "push")
 IDLE = 600.0
 MOVING = 100e-6
 
 
-class DecodeWorker:
+class DecodeWorker(PolledWorker):
     """One decode worker. `pool` comes from `views`; the transport is this worker's own. Safe to use from threads.
 
     It must be polled: by its transfers' `wait`, by awaiting them, by `poll`, or by the thread that `start` begins.
@@ -72,15 +70,12 @@ class DecodeWorker:
         idle: float = IDLE,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
-        self.plans, self.worker, self.keys = never_waiting(plans_of(plans)), worker, keys
+        super().__init__("decode", worker, transport, clock)
+        self.plans, self.keys = never_waiting(plans_of(plans)), keys
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side = 0, pool.side.digest
-        self._transport, self._clock, self._idle = transport, clock, idle
-        self._lock, self._closed, self._asleep = WorkerLock(), False, False
-        self._thread: PollingThread | None = None
-        self._meetings = Meetings()
-        self._wakeup = Wakeup(f"kvplan-wakeup-decode-{worker}", self._look, self.poll)
+        self._idle, self._meetings = idle, Meetings()
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -125,7 +120,9 @@ class DecodeWorker:
     ) -> Peer:
         began, pool, push = self._clock(), self._pool, mode == "push"
         met = meet(self._caller(pool, key, push, deadline, given_up), address)
-        if mode == "auto" and (helping := self._helping(met)):
+        if mode == "auto" and (known := self._unchanged(met)) is not None:
+            push = known.push
+        elif mode == "auto" and (helping := self._helping(met)):
             met.close()
             logs.event(logs.INFO, "push chosen", engine=met.engine.name, workers=helping, why="no fabric in common")
             push = True
@@ -149,6 +146,12 @@ class DecodeWorker:
             # Who gives up has no time left.
             clock=lambda: math.inf if given_up() else self._clock(),
         )
+
+    def _unchanged(self, met: MetEngine) -> PrefillEngine | None:
+        """The engine that was met, if it is connected as it is, whoever moves the bytes."""
+        with self._lock:
+            known = self._engines.live.get(met.engine.name)
+        return known if known is not None and known.same(met, known.push) else None
 
     def _helping(self, met: MetEngine) -> list[int]:
         """The prefill workers that would be read with their own help: no fabric is theirs and this worker's."""
@@ -217,25 +220,6 @@ class DecodeWorker:
     def running(self) -> int:
         """How many transfers are under way."""
         return len(self._transfers.running) + len(self._meetings)
-
-    def fileno(self) -> int:
-        """A descriptor that is readable while there may be something to `poll` for, until `close` or `attach`.
-
-        It is for select, epoll or an event loop of one's own; nothing is to be read from it.
-        """
-        with self._lock:
-            self._check_open()
-        return self._wakeup.fileno()
-
-    def attach(self) -> None:
-        """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
-        with self._lock:
-            self._check_open()
-        self._wakeup.attach()
-
-    def detach(self) -> None:
-        """Have no event loop poll any more; what `fileno` returned is closed."""
-        self._wakeup.close()
 
     @property
     def driven(self) -> bool:
@@ -314,22 +298,12 @@ class DecodeWorker:
         with self._lock:
             return self._drain.begun and not self._meetings and not self._transfers.in_use
 
-    def unhealthy(self) -> tuple[str, ...]:
-        """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
-        fault = self._thread.fault if self._thread else ""
-        return reasons(f"decode worker {self.worker}", {"is closed": self._closed, fault: fault != ""})
-
-    def unready(self) -> tuple[str, ...]:
-        """Why no requests should come here for now, empty where they may. Never waits."""
-        states = {"is suspended": self._asleep, "drains": self._drain.begun}
-        return self.unhealthy() + reasons(f"decode worker {self.worker}", states)
-
     def start(self) -> None:
         """Poll from a thread of its own until `close`. Raises HandleError where it runs already, or is closed."""
         with self._lock:
             self._check_open()
             if self._thread is not None:
-                raise HandleError(f"decode worker {self.worker} was started before: start it once")
+                raise HandleError(f"{self._name} was started before: start it once")
             self._thread = PollingThread(self.poll, f"kvplan-decode-{self.worker}", self.rest)
 
     def suspend(self) -> None:
@@ -339,7 +313,7 @@ class DecodeWorker:
             if self._meetings:
                 raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
             if used := self._transfers.in_use:
-                raise HandleError(f"decode worker {self.worker} cannot be suspended: {used}: wait for them")
+                raise HandleError(f"{self._name} cannot be suspended: {used}: wait for them")
             self._leave("was suspended")
             self._asleep = True
             self._transport.deregister()
@@ -348,7 +322,7 @@ class DecodeWorker:
         """Register memory anew after `suspend`: the same memory, or of another size. Peers must be met again."""
         with self._settled():
             if self._closed or not self._asleep:
-                raise HandleError(f"decode worker {self.worker} is not suspended: call suspend first")
+                raise HandleError(f"{self._name} is not suspended: call suspend first")
             self.generation += 1
             self._register(pool)
 
@@ -362,7 +336,7 @@ class DecodeWorker:
             if self._closed:
                 return
             self._closed = True
-            why = f"decode worker {self.worker} was closed"
+            why = f"{self._name} was closed"
             self._meetings.refuse(self._transfers, lambda who: TransferError(f"{who}: {why}"))
             meetings = self._meetings.close()
             for forget in self._gauges:
@@ -377,22 +351,22 @@ class DecodeWorker:
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: no engine is met, and nothing is under way."""
         if pool.worker != self.worker or pool.side.digest != self._side:
-            raise RegisterError(f"the pool is not that of decode worker {self.worker} of this side: call views again")
+            raise RegisterError(f"the pool is not that of {self._name} of this side: call views again")
         if not pool.writable:
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self._pool, self._engines = pool, PrefillEngines(pool, self._transport)
         self._transfers = TransferTable(pool, self._transport, self.limits, self.counters)
         self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
-        self._asleep, self._drain = False, Drain(f"decode worker {self.worker}")
+        self._asleep, self._drain = False, Drain(self._name)
 
     def _round(self, now: float) -> None:
         """What was said, what is posted and what it is time for, for everybody once."""
-        self._progress()
+        if stray := self._progress():
+            self.counters.add("messages", stray, kind=MessageKind.STRAY)
         for engine in self._engines:
             self._listen(engine, now)
-        for slice_ in self._transfers.admission.admit(self.limits.slice_bytes):
-            slice_.executor.admitted(slice_)
+        self._transfers.context.begin()
         self._meetings.step(self._transfers, self._engines, now)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
@@ -406,15 +380,6 @@ class DecodeWorker:
                     engine.renew(connection, *self._transfers.claims(engine, connection))
         self._evict(now)
         self._sweep(now)
-
-    def _progress(self) -> None:
-        try:
-            stray = self._transport.progress()
-        except TransportError as error:
-            logs.event(logs.WARNING, "progress failed", decode_worker=self.worker, error=error)
-            return
-        if stray:
-            self.counters.add("messages", stray, kind=MessageKind.STRAY)
 
     def _listen(self, engine: PrefillEngine, now: float) -> None:
         for connection in engine.connections.values():
@@ -456,7 +421,7 @@ class DecodeWorker:
     def _leave(self, why: str) -> None:
         """Drop every engine; `why` follows this worker's name in what the transfers that fail say."""
         for engine in self._engines.served():
-            self._drop(engine, f"decode worker {self.worker} {why}")
+            self._drop(engine, f"{self._name} {why}")
         self._transfers.close()
         self._sweep(self._clock())
 
@@ -529,14 +494,6 @@ class DecodeWorker:
     def _check_taking(self) -> None:
         self._check_open()
         self._drain.check()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise HandleError("the decode worker is closed: make another")
-        if self._asleep:
-            raise HandleError("the decode worker is suspended: resume it")
-        if self._thread is not None and self._thread.dead:
-            raise HandleError(f"the thread that polls decode worker {self.worker} has ended: close it, make a new one")
 
     @contextmanager
     def _settled(self) -> Iterator[None]:

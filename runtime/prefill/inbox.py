@@ -159,6 +159,8 @@ class PrefillInbox:
 
     def send(self, client: DecodeClient, message: msgspec.Struct) -> None:
         """Say something; a client that cannot be told is gone. What no message can hold ends its request."""
+        if self.clients.get(client.identity) is not client:
+            return
         try:
             told = self._server.send(client.identity, message)
         except CardError as error:
@@ -337,6 +339,9 @@ class PrefillInbox:
     def _tell(self, client: DecodeClient, request: str, now: float) -> None:
         source, claim = self.sources.get(request), client.claims[request]
         if source is None:
+            return
+        if self._server.behind(client.identity):
+            client.untold.add(request)
             return
         if claim.early:
             self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (wire.NotYet(request),)))

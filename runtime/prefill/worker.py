@@ -12,12 +12,11 @@ from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, TransportError, WithdrawnError
+from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops import logs, tracing
+from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
-from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.async_catalog import never_waiting
@@ -31,12 +30,13 @@ from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
-from kvplan.runtime.wakeup import BUSY, QUIET, Wakeup
+from kvplan.runtime.wakeup import BUSY, QUIET
+from kvplan.runtime.worker import PolledWorker
 
 LEASE = 30.0
 
 
-class PrefillWorker:
+class PrefillWorker(PolledWorker):
     """One prefill worker: its memory registered, its control server at `address`. Safe to use from threads.
 
     `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker. With
@@ -61,14 +61,13 @@ class PrefillWorker:
         start: bool = True,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
-        self.plans, self.worker = never_waiting(plans_of(plans)), worker
+        super().__init__("prefill", worker, transport, clock)
+        self.plans = never_waiting(plans_of(plans))
         self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side, self._admission = 0, pool.side, admission
-        self._transport, self._clock, self._lease = transport, clock, lease
-        self._leases = Leases(lease, self.limits.requests)
+        self._lease, self._leases = lease, Leases(lease, self.limits.requests)
         self._spans = RequestSpans("kvplan hold", {"worker": worker})
-        self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._addresses = tuple[str, ...]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No plan has a decode worker that would ever tell this worker that it is done.
@@ -86,11 +85,9 @@ class PrefillWorker:
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
-        self._wakeup = Wakeup(f"kvplan-wakeup-prefill-{worker}", self._look, self.poll)
         wakers = (self._server.fileno(),)
-        self._thread = (
-            PollingThread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s)) if start else None
-        )
+        if start:
+            self._thread = PollingThread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s))
 
     def announce(self, addresses: Iterable[str]) -> None:
         """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
@@ -176,16 +173,10 @@ class PrefillWorker:
             if not self._inbox.drop(engine, dead):
                 raise HandshakeError(f"decode engine {engine!r} is not connected")
 
-    def unhealthy(self) -> tuple[str, ...]:
-        """Why this worker should be made anew, empty where nothing is wrong. Never waits."""
-        fault = self._thread.fault if self._thread else ""
-        return reasons(f"prefill worker {self.worker}", {"is closed": self._closed, fault: fault != ""})
-
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
         unmet = {"has not been told where its engine's workers answer": not self._addresses}
-        states = {"is suspended": self._asleep, "drains": self._drain.begun, **unmet}
-        return self.unhealthy() + reasons(f"prefill worker {self.worker}", states)
+        return super().unready() + reasons(self._name, unmet)
 
     def released(self) -> list[Released]:
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
@@ -210,25 +201,6 @@ class PrefillWorker:
         finally:
             self._wakeup.polled()
 
-    def fileno(self) -> int:
-        """A descriptor that is readable while there may be something to `poll` for, until `close` or `attach`.
-
-        It is for select, epoll or an event loop of one's own; nothing is to be read from it.
-        """
-        with self._lock:
-            self._check_closed()
-        return self._wakeup.fileno()
-
-    def attach(self) -> None:
-        """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
-        with self._lock:
-            self._check_closed()
-        self._wakeup.attach()
-
-    def detach(self) -> None:
-        """Have no event loop poll any more; what `fileno` returned is closed."""
-        self._wakeup.close()
-
     def _look(self) -> tuple[list[int], float]:
         """What a wakeup waits for, and for how many seconds at most: less while anybody claims what is held."""
         with self._lock:
@@ -239,19 +211,19 @@ class PrefillWorker:
 
     def _poll(self) -> bool:
         with self._lock:
-            self._check_closed()
+            self._check_not_closed()
             waiting = [] if self._asleep else self._inbox.waiting()
         completed = ask_events(waiting)
         self._spans.tell()
         with self._lock:
-            self._check_closed()
+            self._check_not_closed()
             now, face = self._clock(), self._face()
             messages = self._server.receive()
             for identity, message in messages:
                 self._hear(identity, message, face, now)
             if not self._asleep:
                 self._round(now, completed)
-            self._leases.expire(now)
+            self._expire(now)
             for request in list(self._inbox.sources) if self._drain.past_deadline(now) else ():
                 self._give_up(request, now)
             self._report_released()
@@ -262,7 +234,7 @@ class PrefillWorker:
         with self._lock:
             self._check_open()
             if held := self._leases.held():
-                raise HandleError(f"prefill worker {self.worker} holds {held} requests: withdraw them, or wait")
+                raise HandleError(f"{self._name} holds {held} requests: withdraw them, or wait")
             self._inbox.close()
             self._asleep = True
             self._transport.deregister()
@@ -270,9 +242,9 @@ class PrefillWorker:
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Decode workers meet it anew."""
         with self._lock:
-            self._check_closed()
+            self._check_not_closed()
             if not self._asleep:
-                raise HandleError(f"prefill worker {self.worker} is not suspended: call suspend first")
+                raise HandleError(f"{self._name} is not suspended: call suspend first")
             self.generation += 1
             self._register(pool)
 
@@ -296,36 +268,37 @@ class PrefillWorker:
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: nobody is met."""
         if pool.worker != self.worker or pool.side.digest != self._side.digest:
-            raise RegisterError(f"the pool is not that of prefill worker {self.worker} of this side: call views again")
+            raise RegisterError(f"the pool is not that of {self._name} of this side: call views again")
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
-        context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
-        self._inbox = PrefillInbox(pool, context, self._server, self._leases, self._lease, self.limits, self.counters)
-        self._asleep, self._drain = False, Drain(f"prefill worker {self.worker}")
+        self._context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
+        self._inbox = PrefillInbox(
+            pool, self._context, self._server, self._leases, self._lease, self.limits, self.counters
+        )
+        self._asleep, self._drain = False, Drain(self._name)
+        self._all_heard = self._clock()
+
+    def _expire(self, now: float) -> None:
+        """End leases that nobody renewed, unless what is still unheard may renew them: not for longer than a lease."""
+        if not self._server.pending():
+            self._all_heard = now
+        elif now - self._all_heard <= self._lease:
+            return
+        self._leases.expire(now)
 
     def _hear(self, identity: bytes, message: object, face: PrefillFace, now: float) -> None:
         if self._asleep and isinstance(message, Hello):
-            text = f"prefill worker {self.worker} is suspended"
+            text = f"{self._name} is suspended"
             self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
             return
         self._inbox.hear(identity, message, face, now)
 
     def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""
-        self._progress()
-        for slice_ in self._slices.admit(self.limits.slice_bytes):
-            slice_.executor.admitted(slice_)
+        if stray := self._progress():
+            self._inbox.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
+        self._context.begin()
         self._inbox.step(now, completed)
-
-    def _progress(self) -> None:
-        try:
-            stray = self._transport.progress()
-        except TransportError as error:
-            logs.event(logs.WARNING, "progress failed", prefill_worker=self.worker, error=error)
-            return
-        if stray:
-            text = f"{stray} messages came through the transport"
-            self._inbox.note(LeaseEvent(MessageKind.STRAY, text=text), stray)
 
     def _hold(
         self, request: str, tokens: tuple[int, int] | None, after: ComputeEvent | None, tables: Tables | None = None
@@ -377,14 +350,3 @@ class PrefillWorker:
             metadata=self._metadata,
             fabrics=self._transport.fabrics,
         )
-
-    def _check_closed(self) -> None:
-        if self._closed:
-            raise HandleError(f"prefill worker {self.worker} is closed: make a new one")
-
-    def _check_open(self) -> None:
-        self._check_closed()
-        if self._thread is not None and self._thread.dead:
-            raise HandleError(f"the thread that polls prefill worker {self.worker} has ended: close it, make a new one")
-        if self._asleep:
-            raise HandleError(f"prefill worker {self.worker} is suspended: resume it")

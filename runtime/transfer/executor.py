@@ -7,6 +7,7 @@ when every handle of it is. After a failure nothing more is posted.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -26,10 +27,11 @@ from kvplan.runtime.transport.base import TransferHandle, Transport
 
 
 class SliceStage(Enum):
-    """What a slice waits for: the limits, the peer's permit, or its handles."""
+    """What a slice waits for: the limits, the peer's permit, its turn to be posted, or its handles."""
 
     LIMITED = auto()
     ASKED = auto()
+    PERMITTED = auto()
     POSTED = auto()
 
 
@@ -53,13 +55,26 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart."""
+    """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart.
+
+    `permitted` are the slices that a peer permitted, until they are posted or their executor is stopped.
+    """
 
     transport: Transport
     admission: AdmissionQueue[Slice]
     scratch: IndexScratch
     slice_bytes: int
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    permitted: deque[Slice] = field(default_factory=deque)
+
+    def begin(self) -> None:
+        """Begin slices that may be: of `slice_bytes` bytes in all, or one, since a post may copy before it returns."""
+        for slice_ in self.admission.admit(self.slice_bytes):
+            slice_.executor.admitted(slice_)
+        posted = 0
+        while self.permitted and (posted == 0 or posted + self.permitted[0].size <= self.slice_bytes):
+            slice_ = self.permitted.popleft()
+            posted += slice_.size if slice_.executor.post(slice_) else 0
 
 
 class TransferExecutor:
@@ -118,6 +133,14 @@ class TransferExecutor:
             self._give_back(number)
         if slice_ is None or slice_.stage is not SliceStage.ASKED:
             return False
+        slice_.stage = SliceStage.PERMITTED
+        self._context.permitted.append(slice_)
+        return True
+
+    def post(self, slice_: Slice) -> bool:
+        """Post a slice that was permitted; False where it was given up meanwhile."""
+        if self._slices.get(slice_.number) is not slice_:
+            return False
         self._post(slice_)
         return True
 
@@ -143,7 +166,7 @@ class TransferExecutor:
     def close(self, slice_: Slice) -> None:
         """A slice is over: its bytes are in flight no more, and its permit goes back."""
         self._context.admission.done(slice_)
-        if slice_.stage is SliceStage.POSTED:
+        if slice_.stage in (SliceStage.PERMITTED, SliceStage.POSTED):
             self._give_back(slice_.number)
 
     def _ask(self, permits: ControlClient, slice_: Slice) -> None:

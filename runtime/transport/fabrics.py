@@ -14,15 +14,15 @@ from pathlib import Path
 RDMA_DEVICES, VERBS = Path("/sys/class/infiniband"), Path("/dev/infiniband")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACES = ("ipc", "pid")
-# The words of UCX_TLS, as UCX 1.23 has them, with the transports that read others' memory one-sided; what a name stands
-# for besides does not: posix, sysv and mm share what was allocated to be shared, and copies of a device are local.
+# The words of UCX_TLS, as UCX 1.23 has them, with the transports that read others' host memory one-sided. What a name
+# stands for besides does not: posix, sysv and mm share what was allocated to be shared, cuda_ipc and the like read a
+# device's memory alone: with these a cache in host memory would be read with the owner's help.
 RC, DC, UD = ({f"{name}_verbs", f"{name}_mlx5"} for name in ("rc", "dc", "ud"))
 RDMA = RC | DC | UD | {"srd", "gga_mlx5"}
-SHARED = {"cma", "knem", "xpmem", "cuda_ipc", "rocm_ipc", "ze_ipc"}
 HOST = {"cma", "knem", "xpmem"}
 ALIASES: dict[str, set[str]] = {
-    **{word: {word} for word in RDMA | SHARED},
-    "all": RDMA | SHARED,
+    **{word: {word} for word in RDMA | HOST},
+    "all": RDMA | HOST,
     "ib": RC | DC | UD,
     "rc": RC,
     "dc": DC,
@@ -32,9 +32,6 @@ ALIASES: dict[str, set[str]] = {
     "gga": {"gga_mlx5"},
     "shm": HOST,
     "sm": HOST,
-    "cuda": {"cuda_ipc"},
-    "rocm": {"rocm_ipc"},
-    "ze": {"ze_ipc"},
 }
 
 
@@ -43,7 +40,6 @@ def fabrics() -> frozenset[str]:
     found, allowed = set[str](), _allowed()
     if allowed & RDMA and _device():
         found.add("rdma")
-    # Of host memory: with a device's transports alone a cache in it would be read with the owner's help.
     if allowed & HOST and BOOT.is_file():
         found.add(" ".join(["host", BOOT.read_text().strip(), *(_namespace(name) for name in NAMESPACES)]))
     return frozenset(found)

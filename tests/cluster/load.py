@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.cluster.cluster import Cluster, Job
+from tests.slowness import slowness
 
 # Two cores and a dozen processes: a deadline is met when the process gets to run.
 ALLOWANCE, BURST = 5.0, 4
@@ -61,7 +62,7 @@ class Load:
         return [
             f"{job.name} was to end {now - job.asked - job.timeout:.1f} s ago: {job.outcomes}"
             for job in self.cluster.jobs.values()
-            if job.asked and not self.cluster.ended(job) and now > job.asked + job.timeout + ALLOWANCE
+            if job.asked and not self.cluster.ended(job) and now > job.asked + job.timeout + ALLOWANCE * slowness()
         ]
 
     def _again(self, begin: bool) -> None:

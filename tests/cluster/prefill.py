@@ -52,7 +52,10 @@ class Prefill(Actor):
         self.say(event="up", address=self.worker.address)
 
     def poll(self) -> None:
-        if not (self.setting.start or self.deaf):
+        if self.deaf:
+            # The bytes of a first transfer come only if both sides let NIXL move: deaf to messages is not dead to it.
+            self.transport.progress()
+        elif not self.setting.start:
             self.worker.poll()
         for released in self.worker.released():
             self._free(released.request, released.why)
@@ -64,7 +67,7 @@ class Prefill(Actor):
         self.worker.announce(addresses)
 
     def do_deaf(self, deaf: bool) -> None:
-        """Stop polling the worker, which is not dead then, but answers nobody; only where it has no thread."""
+        """Stop polling the worker, which answers nobody then, though bytes move; only where it has no thread."""
         assert not self.setting.start
         self.deaf = deaf
 

@@ -6,6 +6,7 @@ import time
 
 from tests.cluster.cluster import Cluster, Job
 from tests.cluster.engine import Engine
+from tests.slowness import slowness
 
 END = 45
 WAIT = 10.0
@@ -25,7 +26,7 @@ def read(cluster: Cluster, timeout: float) -> Job:
     job, mover = prepared(cluster, timeout), _mover(cluster)
     mover.every("odds", stuck=1)
     cluster.ask(job)
-    assert cluster.until(lambda: _moving(cluster, job, mover), WAIT), job.outcomes
+    assert cluster.until(lambda: _moving(cluster, job, mover), WAIT * slowness()), job.outcomes
     return job
 
 
@@ -35,7 +36,7 @@ def done(cluster: Cluster, timeout: float) -> Job:
     job = read(cluster, timeout)
     cluster.prefill.every("deaf", deaf=True)
     cluster.decode[job.decode].every("odds")
-    assert cluster.until(lambda: _arrived(cluster, job), WAIT), job.outcomes
+    assert cluster.until(lambda: _arrived(cluster, job), WAIT * slowness()), job.outcomes
     _stays(cluster, job, 0.05)
     return job
 
@@ -87,5 +88,5 @@ def _arrived(cluster: Cluster, job: Job) -> bool:
 def _stays(cluster: Cluster, job: Job, seconds: float) -> None:
     """It has not ended, and does not."""
     until = time.monotonic() + seconds
-    cluster.until(lambda: time.monotonic() > until, WAIT)
+    cluster.until(lambda: time.monotonic() > until, WAIT * slowness())
     assert not job.outcomes, job.outcomes

@@ -20,6 +20,7 @@ from tests.cluster.engine import Engine
 from tests.cluster.leaks import leaks, looks
 from tests.cluster.setting import Setting, pairs
 from tests.runtime.helpers.plans import Shape
+from tests.slowness import slowness
 
 from kvplan.runtime import errors
 from kvplan.runtime.transport.nixl import api
@@ -29,8 +30,6 @@ try:
 except errors.NixlMissingError:
     pytest.skip("NIXL is not installed", allow_module_level=True)
 
-# One worker makes what they share, once.
-pytestmark = pytest.mark.xdist_group("processes")
 STATES = ("done", "failed", "expired", "died")
 POSSIBLE = {
     "kill prefill": ("failed", "expired"),
@@ -51,7 +50,8 @@ def running(
     random, made, keys = Random(1), list[Engine](), pairs(secure)
     try:
         for role, place in zip(("prefill", "decode"), places or (None, None), strict=True):
-            made.append(Engine(replace(setting, role=role, name=role, keys=keys[role]), random, host=place))
+            own = replace(setting, role=role, name=role, keys=keys[role], lease=setting.lease * slowness())
+            made.append(Engine(own, random, host=place))
         cluster = Cluster(made[0], made[1:], random, mode)
         assert all(word["ok"] for word in cluster.connect(30))
         yield cluster
@@ -75,7 +75,7 @@ def push() -> Iterator[Cluster]:
 def strike(cluster: Cluster, step: str, kind: str) -> Job:
     """A request that has ended after a fault at a step of its way."""
     try:
-        job = steps.STEPS[step](cluster, TIMEOUT)
+        job = steps.STEPS[step](cluster, TIMEOUT * slowness())
     except AssertionError:
         steps.go_on(cluster)
         raise
@@ -96,13 +96,13 @@ def well(cluster: Cluster) -> None:
     """Nothing went wrong, and the next requests are done: whole, with checksums, fed, and fed layer by layer."""
     for kind in ({}, {"checksum": True}, {"fed": True}, {"fed": True, "layered": True}):
         fed = "fed" in kind
-        job = cluster.begin((3, 50), 10, **kind)
+        job = cluster.begin((3, 50), 10 * slowness(), **kind)
         assert job is not None
         if fed:
             for end in (8, 24, 50):
                 cluster.feed(job, end, late=end)
         assert cluster.finish(job) == "done", job.outcomes
-    assert cluster.settle(15) == []
+    assert cluster.settle(15 * slowness()) == []
     assert cluster.tally.wrong == cluster.audit() == []
     assert cluster.prefill.blocks.used() == cluster.decode[0].blocks.used() == {"kv": 0, "state": 0}
 
@@ -141,7 +141,7 @@ def test_faults_where_prefill_writes(push: Cluster, step: str, kind: str) -> Non
 
 def retried(cluster: Cluster, step: str) -> None:
     """The same request under the same id, into the same blocks, after it was cancelled at a step of its way."""
-    job = steps.STEPS[step](cluster, TIMEOUT)
+    job = steps.STEPS[step](cluster, TIMEOUT * slowness())
     job.again, blocks = True, job.ours
     cluster.cancel(job)
     steps.go_on(cluster)

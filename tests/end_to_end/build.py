@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from tests.end_to_end.dimensions import BLOCKS, MESHES, NEEDS, Case
 from tests.end_to_end.storages import STATES, lay
@@ -20,11 +21,13 @@ TILES = {"prefill": 4, "decode": 8}
 CUTS = {"prefill": 2, "decode": 1}
 
 
+@lru_cache(maxsize=64)
 def sides(case: Case) -> tuple[BoundSide, BoundSide]:
     """Both sides of a case."""
     return side(case, "prefill"), side(case, "decode")
 
 
+@lru_cache(maxsize=64)
 def compiled(case: Case) -> Plan:
     """The plan of a case, as its emitted text says it."""
     return compile_bound(*sides(case), {"elect": case["elect"]}).plan

@@ -4,6 +4,8 @@ sides. Run as a program it prints them."""
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import product
 
 from tests.layouts.sweep import legal, library
 from tests.paths import ROOT
@@ -15,29 +17,33 @@ from kvplan.compiler.bound import BoundSide
 FILE = ROOT / "examples/digests.txt"
 HEAD = "# model, prefill tp, then for each decode tp the beginning of the plan's digest; `make goldens` writes this\n"
 SHORT = 12
+Pair = tuple[str, str]
 
 
 def lines(model: str) -> list[str]:
     """One line for every prefill side of a model."""
-    found = library().model(model)
-    sides = {side: bind(library(), found, side) for side in legal(model, library().default_engine)}
-    return [
-        " ".join([model, _tp(one), *(f"{_tp(other)}:{_digest(prefill, sides[other], found.title)}" for other in sides)])
-        for one, prefill in sides.items()
-    ]
+    sides = running(model)
+    found = computed(model, list(product(sides, sides)))
+    return [" ".join([model, one, *(f"{other}:{found[one, other]}" for other in sides)]) for one in sides]
 
 
-def _digest(prefill: BoundSide, decode: BoundSide, title: str) -> str:
-    return compile_bound(prefill, decode, title=title).plan.digest[:SHORT]
+@cache
+def running(model: str) -> dict[str, BoundSide]:
+    """Every side of a model that runs, by its tensor parallelism."""
+    found, names = library().model(model), legal(model, library().default_engine)
+    return {side.removeprefix("tp=").partition(",")[0]: bind(library(), found, side) for side in names}
 
 
-def _tp(side: str) -> str:
-    return side.removeprefix("tp=").partition(",")[0]
+def computed(model: str, pairs: list[Pair]) -> dict[Pair, str]:
+    """The digest of the plan of each pair, which has one only if it was proved."""
+    sides, title = running(model), library().model(model).title
+    return {(p, d): compile_bound(sides[p], sides[d], title=title).plan.digest[:SHORT] for p, d in pairs}
 
 
-def written(model: str) -> list[str]:
-    """The lines that the file has for a model."""
-    return [line for line in FILE.read_text().splitlines() if line.startswith(f"{model} ")]
+def written(model: str) -> dict[Pair, str]:
+    """What the file has for a model."""
+    rows = [line.split()[1:] for line in FILE.read_text().splitlines() if line.startswith(f"{model} ")]
+    return {(one, tp): text for one, *others in rows for tp, text in (word.split(":") for word in others)}
 
 
 if __name__ == "__main__":

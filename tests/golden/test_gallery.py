@@ -37,8 +37,6 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model
 from kvplan.plan.types import Planes, View
 
-# One worker makes what they share, once.
-pytestmark = pytest.mark.xdist_group("gallery")
 KINDS = sorted(load().kinds)
 LINK = re.compile(r"\]\(([^)#]+)\)")
 BAR = re.compile(r"(?<!\\)\|")

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.cluster.cluster import Tally
+from tests.slowness import slowness
 
 LONGEST_OVERRUN = 5.0
 
@@ -43,7 +44,7 @@ class Figures:
     def bad(self) -> bool:
         missing = self.injected - self.survived
         known = self.lost or self.wrong or self.leaked or self.broken or self.harmed or missing
-        return bool(known) or self.overrun > LONGEST_OVERRUN or self.begun.total() != self.ended.total()
+        return bool(known) or self.overrun > LONGEST_OVERRUN * slowness() or self.begun.total() != self.ended.total()
 
     def lines(self) -> list[str]:
         """Problems first, the figures last."""

@@ -26,8 +26,6 @@ from kvplan.dsl.model import Cache, Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.yaml_reader import YamlScalar, read_text
 
-# One worker makes what they share, once.
-pytestmark = pytest.mark.xdist_group("new")
 FOLDER = FIXTURES / "configs"
 CONFIGS = sorted(FOLDER.glob("*.json"))
 SIDE = "engine=custom,tp=1,block=256"

@@ -44,7 +44,7 @@ def ready(made: Compiled) -> tuple[RequestShare, DemoMemory, DemoMemory]:
 
 
 def moved(made: Compiled, folder: Path, transport: str = "memory", seconds: float = SECONDS) -> list[FetchReport]:
-    """What the demo's decode workers report. Raises CrewError where one holds a wrong byte."""
+    """What the demo's decode workers report. Raises ProcessError where one holds a wrong byte."""
     path = folder / "plan.py"
     path.write_text(made.text)
     said: list[str] = []

@@ -154,7 +154,7 @@ def test_rows_of_several_tokens_are_not_probed(library: Library) -> None:
         ("tiny-f16", "tp=1", "caches of f16 were not probed"),
         ("tiny-f32", "order=BLHNC", "LBHNC alone"),
         ("tiny-f32", "block=64,kernel_block=16", "multiple of 32 tokens"),
-        ("deepseek-v3", "isa=VEC,kv_dtype=bf16", "was not probed"),
+        ("deepseek-v3.2", "isa=VEC,kv_dtype=bf16", "was not probed"),
     ],
 )
 def test_what_was_not_probed_is_refused(library: Library, model: str, side: str, said: str) -> None:

@@ -58,6 +58,18 @@ def mutants(name: str) -> Iterator[tuple[str, Plan]]:
             yield damage, found
 
 
+# Of the damages of a pair, every third, from another one on from pair to pair; the others in `make test-all`.
+TURN = 3
+REST = pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.full)], ids=["third", "rest"])
+
+
+def share(name: str, rest: bool) -> list[tuple[str, Plan]]:
+    """The mutants of a pair whose turn it is, or the rest of them."""
+    found, turn = list(mutants(name)), list(PAIRS).index(name) % TURN
+    assert len(found) >= 30
+    return [mutant for number, mutant in enumerate(found) if (number % TURN != turn) == rest]
+
+
 def proved(plan: Plan, name: str) -> bool:
     _, prefill, decode, _ = whole(name)
     try:
@@ -79,18 +91,18 @@ def test_a_right_plan_is_proved_and_seems_right(name: str) -> None:
     assert seems_right(plan, name, moves)
 
 
+@REST
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_proof_refuses_every_damage(name: str) -> None:
-    found = list(mutants(name))
-    assert len(found) >= 30
-    assert [damage for damage, plan in found if proved(plan, name)] == []
+def test_the_proof_refuses_every_damage(name: str, rest: bool) -> None:
+    assert [damage for damage, plan in share(name, rest) if proved(plan, name)] == []
 
 
+@REST
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_simulator_sees_every_damage_that_changes_a_copy(name: str) -> None:
-    found = [(damage, plan, traced(plan, whole(name)[3])) for damage, plan in mutants(name) if not by_tokens(plan)]
+def test_the_simulator_sees_every_damage_that_changes_a_copy(name: str, rest: bool) -> None:
+    found = [(damage, plan, traced(plan, whole(name)[3])) for damage, plan in share(name, rest) if not by_tokens(plan)]
     unlike = [(damage, plan, moves) for damage, plan, moves in found if moves is not None and moves != right(name)]
-    assert len(unlike) >= 20
+    assert len(unlike) >= 5
     assert [damage for damage, plan, moves in unlike if seems_right(plan, name, moves)] == []
 
 

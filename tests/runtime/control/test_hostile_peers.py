@@ -39,6 +39,7 @@ from kvplan.runtime.control.messages import (
     WriteRequest,
 )
 from kvplan.runtime.control.sockets import ENOUGH
+from kvplan.runtime.ops.metrics import MessageKind
 
 __all__ = ["caller", "clock", "worker"]
 
@@ -159,6 +160,61 @@ def test_one_message_that_asks_for_too_much_ends_its_sender_alone(worker: Any, c
     caller.hello(name="evil", run="evil")
     caller.line.send(Claim(1, tuple(f"x{number}" for number in range(200_000))))
     time.sleep(0.3)
+    answered(good)
+    assert worker.released() == []
+
+
+def test_who_takes_no_more_is_told_when_it_does(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, full = [f"late {number}" for number in range(50)], True
+    caller.hello(name="slow", run="slow")
+    caller.ask(Claim(1, tuple(names), tuple(names)))
+    monkeypatch.setattr(worker._server, "behind", lambda identity: full)
+    for name in names:
+        worker.hold(name)
+    assert caller.hear() is None
+    full = False
+    heard = [caller.hear() for _ in range(2 * len(names))]
+    answers = [answer for said in heard if isinstance(said, ClaimAnswers) for answer in said.answers]
+    assert sorted(answer.request for answer in answers) == sorted(names)
+
+
+def test_who_is_dropped_is_told_nothing_more(worker: Any, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, told = [f"late {number}" for number in range(50)], list[object]()
+    caller.hello(name="slow", run="slow")
+    caller.ask(Claim(1, tuple(names), tuple(names)))
+
+    def full(identity: bytes, message: object) -> bool:
+        told.append(message)
+        return False
+
+    monkeypatch.setattr(worker._server, "send", full)
+    for name in names:
+        worker.hold(name)
+    worker.poll()
+    assert (len(told), len(worker._inbox.clients)) == (1, 0)
+
+
+@pytest.mark.parametrize("first", EDGES[2:])
+def test_blocks_where_no_context_reaches_end_in_a_refusal(
+    worker: Any, caller: Caller, good: Caller, first: int
+) -> None:
+    caller.hello(name="evil", run="evil")
+    told = {"r": {"kv": WireTable("blocks", first, np.array([0, 1], "<i8").tobytes())}}
+    sent(caller, Claim(1, ("r",), (), told))
+    answered(good)
+    assert worker.released() == []
+
+
+def test_a_number_that_nothing_foresaw_ends_its_sender_alone(
+    worker: Any, caller: Caller, good: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unforeseen(*_: object) -> MessageKind:
+        return 1 // 0  # type: ignore[return-value]
+
+    caller.hello(name="evil", run="evil")
+    monkeypatch.setitem(worker._inbox._acts, Leave, unforeseen)
+    sent(caller, Leave("r"))
+    spin(worker, lambda: len(worker._inbox.clients) == 1)
     answered(good)
     assert worker.released() == []
 

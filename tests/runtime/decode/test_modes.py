@@ -47,6 +47,8 @@ def test_who_says_so_decides(caplog: pytest.LogCaptureFixture) -> None:
     assert met(made, "push") == "push"
     made.prefill[0]._transport.fabrics = frozenset()
     assert met(made, "pull") == "pull"
+    assert met(made) == "pull", "what is connected, and has not changed, stays as it is"
+    made.decode[0].drop("prefill")
     with caplog.at_level(logging.INFO, "kvplan"):
         assert met(made) == "push"
     assert [record.getMessage() for record in caplog.records if "push chosen" in record.getMessage()]

@@ -12,6 +12,7 @@ import pytest
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, clear, filled, move
 from tests.runtime.helpers.worlds import World, world
+from tests.slowness import slowness
 
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
@@ -146,7 +147,7 @@ def submitted(made: World, request: Request, timeout: float = 20) -> Transfer:
 
 
 def until(true: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * slowness()
     while not true():
         assert time.monotonic() < end, "it did not come true in time"
         time.sleep(0.001)

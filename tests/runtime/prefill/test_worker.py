@@ -173,6 +173,22 @@ def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Call
     assert problem == Failed("r", errors.LeaseError.code, problem.message, 1)
 
 
+def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
+    worker: PrefillWorker, caller: Caller, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as there is more to hear, but not for longer than a lease: floods pin nothing."""
+    caller.hello()
+    worker.hold("r")
+    pin(caller, "r")
+    monkeypatch.setattr(worker._server, "pending", lambda: True)
+    clock.time += 10
+    worker.poll()
+    assert worker.released() == []
+    clock.time += 1
+    worker.poll()
+    assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
+
+
 def test_a_hold_of_another_number_is_not_the_same(worker: PrefillWorker, caller: Caller) -> None:
     caller.hello()
     worker.hold("r")

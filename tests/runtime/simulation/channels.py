@@ -107,6 +107,10 @@ class Desk:
         line, data = self.guests.get(identity), seal(message)
         return not self.closed and line is not None and not line.gone and line.answers.put(data)
 
+    def pending(self) -> bool:
+        """Never: `receive` takes all that came."""
+        return False
+
     def behind(self, identity: bytes) -> bool:
         return len(self.guests[identity].answers) > 0
 

@@ -62,10 +62,10 @@ class Rig:
         monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [runs])
         monkeypatch.setattr("kvplan.runtime.transfer.slices.size", lambda link, runs: 10)
         self.transport, self.queue = Transport(), AdmissionQueue[Any](Limits(20, 20, 10))
-        context = ExecutorContext(self.transport, self.queue, IndexScratch(), 10)  # type: ignore[arg-type]
+        self.context = ExecutorContext(self.transport, self.queue, IndexScratch(), 10)  # type: ignore[arg-type]
         self.failures, self.said = list[Exception](), list[object]()
         peer: Any = SimpleNamespace(say=self.said.append, send=self.said.append) if permits else None
-        self.executor = TransferExecutor("r", "p", context, self.failures.append, peer)
+        self.executor = TransferExecutor("r", "p", self.context, self.failures.append, peer)
 
     def add(self, count: int = 1) -> None:
         runs: dict[str, Runs] = {}
@@ -185,9 +185,21 @@ def test_nothing_is_read_before_it_is_permitted(monkeypatch: pytest.MonkeyPatch)
     assert rig.said.pop() == ReturnPermit("r", slice_.number + 1)
     assert rig.executor.permitted(slice_.number)
     assert not rig.executor.permitted(slice_.number)
+    assert rig.transport.handles == []
+    rig.context.begin()
     assert len(rig.transport.handles) == 2
     rig.end(0, 1)
     assert rig.said[1:] == [ReturnPermit("r", slice_.number)]
+
+
+def test_what_is_given_up_after_it_was_permitted_is_not_posted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, permits=True)
+    rig.add()
+    (slice_,) = rig.admit()
+    assert rig.executor.permitted(slice_.number)
+    assert (rig.executor.stop(), rig.said[1:]) == ([], [ReturnPermit("r", slice_.number)])
+    rig.context.begin()
+    assert (rig.transport.handles, rig.queue.in_flight()) == ([], 0)
 
 
 def test_who_fails_before_it_is_permitted_gives_the_permit_back_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:

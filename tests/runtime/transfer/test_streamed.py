@@ -12,6 +12,7 @@ import pytest
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, check, clear, fed, filled
 from tests.runtime.helpers.worlds import World, world
+from tests.slowness import slowness
 
 from kvplan.plan.block_tables import Tables
 from kvplan.runtime import Request, Sample, Transfer, errors
@@ -33,7 +34,7 @@ class Flag:
 
 
 def until(true: Callable[[], bool], made: World, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * slowness()
     while not true():
         assert time.monotonic() < end, "it did not come true in time"
         for worker in made.decode:
