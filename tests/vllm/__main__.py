@@ -19,6 +19,7 @@ from tests.vllm.pair import Pair
 from tests.vllm.process import EngineLost, Launcher
 from tests.vllm.requests import meet
 
+STOPPED = {EngineLost: "did not start", TimeoutError: "hung"}
 CONNECTORS = {"kvplan": [Connector.KVPLAN], "nixl": [Connector.NIXL], "both": list(Connector)}
 
 
@@ -80,8 +81,8 @@ def run_setup(launcher: Launcher, cases: Sequence[Case], connector: Connector) -
                 continue
             try:
                 pair = pair or started(launcher, case.setup, connector)
-            except EngineLost as error:
-                yield case, Outcome(stopped=f"did not start: {last_line(error)}")
+            except (EngineLost, TimeoutError) as error:
+                yield case, Outcome(stopped=f"{STOPPED[type(error)]}: {last_line(error)}")
                 continue
             outcome = play.run(pair, case)
             if outcome.stopped or outcome.leaked:
@@ -94,9 +95,13 @@ def run_setup(launcher: Launcher, cases: Sequence[Case], connector: Connector) -
 
 
 def started(launcher: Launcher, setup: Setup, connector: Connector) -> Pair:
-    """Engines that have met. Raises EngineLost."""
+    """Engines that have met. Raises EngineLost, TimeoutError."""
     pair = Pair(launcher, setup, connector)
-    meet(pair)
+    try:
+        meet(pair)
+    except BaseException:
+        pair.close()
+        raise
     return pair
 
 

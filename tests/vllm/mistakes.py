@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,9 @@ def run(launcher: Launcher, case: Case, connector: Connector) -> Outcome:
         return Outcome(stopped=f"hung: {error}")
     finally:
         pair.close()
-    return Outcome(
-        [refused(mistake, logged) if answer.verdict is Verdict.REFUSED else Answer(answer.verdict, REFUSED_ONLY)]
-    )
+    if answer.verdict is not Verdict.REFUSED:
+        return Outcome([replace(answer, allowed=REFUSED_ONLY)])
+    return Outcome([refused(mistake, logged)])
 
 
 def refused(mistake: Wrong, text: str) -> Answer:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from tests.vllm.judge import Answer, compare, judge
 from tests.vllm.pair import Pair
-from tests.vllm.process import EngineLost, Word
+from tests.vllm.process import Word
 
 Prompt = list[int]
 REMOTE_DECODE = {
@@ -103,6 +102,8 @@ def name() -> str:
 
 
 def meet(pair: Pair) -> None:
-    """A first request, which no case counts: both sides may compile their plan for longer than a lease lasts."""
-    with suppress(EngineLost, TimeoutError):
-        Asker(pair, "meeting").transfer([7, 8, 9], reads=False)
+    """A first request, which no case counts: both sides may compile their plan for longer than a lease lasts.
+
+    Raises EngineLost, TimeoutError.
+    """
+    Asker(pair, "meeting").transfer([7, 8, 9], reads=False)
