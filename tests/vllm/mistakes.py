@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tests.vllm.cases import Case, Connector, Mistake
 from tests.vllm.judge import REFUSED_ONLY, Answer, Outcome, Verdict
@@ -65,25 +64,36 @@ def unknown_key(folder: Path, model: Path) -> Settings:
 
 
 def plan_missing(folder: Path, model: Path) -> Settings:
+    """The model is known to both sides; of plans there is an empty folder."""
     none = folder / "no-plans"
     none.mkdir()
-    settings: Mapping[str, Any] = {"plans": str(none), "jit": False}
+    settings = {"plans": str(none), "jit": False, "layout": str(layout(folder / "known", model))}
     return Settings(settings, settings)
 
 
 def layout_differs(folder: Path, model: Path) -> Settings:
-    text = kvplan("new", str(model / "config.json"))
+    """Prefill's file says twice the KV heads that the model has."""
+    path = layout(folder / "differs", model)
+    text = path.read_text()
     heads = re.search(r"heads: (\d+)  # num_key_value_heads", text)
     assert heads
-    path = folder / "one-more-head.yaml"
-    path.write_text(text.replace(heads[0], f"heads: {2 * int(heads[1])}").replace("-new", "-other"))
+    path.write_text(text.replace(heads[0], f"heads: {2 * int(heads[1])}"))
     return Settings({"layout": str(path)}, {})
+
+
+def layout(folder: Path, model: Path) -> Path:
+    """The model's layout file in `folder`."""
+    folder.mkdir()
+    text = kvplan("new", str(model / "config.json"))
+    path = folder / f"{text.split('model: ')[1].split()[0]}.yaml"
+    path.write_text(text)
+    return path
 
 
 MISTAKES: Mapping[Mistake, Wrong] = {
     Mistake.UNKNOWN_KEY: Wrong(unknown_key, "does not let ours in"),
     Mistake.PLAN_MISSING: Wrong(plan_missing, "kvplan compile"),
-    Mistake.LAYOUT_DIFFERS: Wrong(layout_differs, "K006"),
+    Mistake.LAYOUT_DIFFERS: Wrong(layout_differs, "I005"),
 }
 
 

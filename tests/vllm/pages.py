@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+CPUINFO = Path("/proc/cpuinfo")
 Content = dict[str, Any]  # a layer: {"from": first position, "rows": digests by position}, a state: {"state": digest}
 
 
@@ -60,7 +63,7 @@ def by_token(spec: Any, page: Any) -> np.ndarray:
         return items.reshape(spec.block_size, -1)
     heads, tokens, width = items.shape
     pair = items.reshape(heads, 2, tokens * width // 2)
-    order = tiled if items.itemsize == 2 else transposed
+    order = tiled if items.itemsize == 2 and has_amx() else transposed
     keys, values = order(pair, tokens, width // 2)
     return np.ascontiguousarray(np.concatenate([keys, values], 2).transpose(1, 0, 2)).reshape(tokens, -1)
 
@@ -77,6 +80,12 @@ def tiled(pair: np.ndarray, tokens: int, dim: int) -> tuple[np.ndarray, np.ndarr
     keys = pair[:, 0].reshape(heads, tokens // 16, dim // 2, 16, 2).transpose(0, 1, 3, 2, 4)
     values = pair[:, 1].reshape(heads, dim // 16, tokens // 2, 16, 2).transpose(0, 2, 4, 1, 3)
     return keys.reshape(heads, tokens, dim), values.reshape(heads, tokens, dim)
+
+
+@cache
+def has_amx() -> bool:
+    """Whether kernels for bf16 are those of matrix instructions."""
+    return "amx_tile" in CPUINFO.read_text()
 
 
 def words(tensor: Any) -> np.ndarray:
