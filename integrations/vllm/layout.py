@@ -36,6 +36,8 @@ from kvplan.runtime.memory.arrays import Memory, describe
 FOUND = "layouts"
 SHOWN = 5
 DTYPES = ("dtype", "torch_dtype")
+# A word of ours: what recurrent states are kept in.
+STATES = "state_dtype"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +108,21 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
         return layouts, new.same[0]
     if not config.jit:
         raise _unknown(new, facts)
-    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts.dtype)
+    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
     new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1), None)
     write(config.plans / FOUND, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
     return load((), (*own, config.plans / FOUND)), new.name
 
 
-def served(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
-    """A checkpoint's configuration as it is served: with another element type than it was stored in."""
-    inner = {key: served(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
+def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:
+    """A checkpoint's configuration as it is served: engines may keep a model, and its states, in other elements."""
+    states = {STATES: facts.state_dtype} if facts.state_dtype else {}
+    return {**_elements(config, facts.dtype), **states}
+
+
+def _elements(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
+    """A configuration, and those inside it, with this element type where they have one."""
+    inner = {key: _elements(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
     return {**config, **inner, **{key: dtype for key in DTYPES if key in config}}
 
 

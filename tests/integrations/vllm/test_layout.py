@@ -193,10 +193,8 @@ def test_an_engine_that_no_file_is_for(change: dict[str, Any], engine: FakeEngin
     assert caught.value.code == "I003"
 
 
-def test_a_configuration_as_it_is_served() -> None:
+def test_a_configuration_as_it_is_served(engine: FakeEngine) -> None:
     given = {"dtype": "bfloat16", "text_config": {"torch_dtype": "bfloat16", "layers": 2}, "layers": 3}
-    assert served(given, "float32") == {
-        "dtype": "float32",
-        "text_config": {"torch_dtype": "float32", "layers": 2},
-        "layers": 3,
-    }
+    wanted = {"dtype": "float32", "text_config": {"torch_dtype": "float32", "layers": 2}, "layers": 3}
+    assert served(given, engine.facts) == wanted
+    assert served(given, replace(engine.facts, state_dtype="float32")) == {**wanted, "state_dtype": "float32"}
