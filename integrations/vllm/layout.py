@@ -24,6 +24,7 @@ from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine
 from kvplan.dsl.text.source import SourceSpan
+from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts, dumped
 from kvplan.integrations.vllm.errors import ConnectorError
@@ -50,6 +51,7 @@ class WorkerLayout:
     worker: int
     memory: Mapping[str, Memory]
     groups: tuple[GroupName, ...]
+    clearing: BlockClearing | None
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
@@ -69,7 +71,9 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     worker = worker_of(dump, bound)
     pairs = matched(dump, pieces(bound, worker))
     memory = memory_of(planes(side.workers[worker.number]), pairs, tensors)
-    return WorkerLayout(side, bound.model, digest, worker.number, memory, _groups(side, caches, pairs))
+    groups = _groups(side, caches, pairs)
+    clearing = _clearing(side, caches, groups, tensors) if caches.needs_kv_cache_zeroing else None
+    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing)
 
 
 def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
@@ -180,3 +184,11 @@ def _groups(side: Side, caches: Any, pairs: Sequence[tuple[DumpedLayer, Expected
     names = {dumped.name: GroupName(piece.group, stores[piece.group]) for dumped, piece in pairs}
     groups = (caches.kv_cache_groups[number] for number in caches.transfer_group_ids)
     return tuple(next((names[name] for name in group.layer_names if name in names), GroupName()) for group in groups)
+
+
+def _clearing(side: Side, caches: Any, groups: Sequence[GroupName], tensors: Mapping[str, Any]) -> BlockClearing:
+    spans = {group.name: group.tokens * group.shards for group in side.groups}
+    paged = {number: spans[group.name] for number, group in enumerate(groups) if group.name and group.store == "tokens"}
+    layers = [caches.kv_cache_groups[number].layer_names for number in caches.transfer_group_ids]
+    here = {number: [tensors[name] for name in layers[number] if name in tensors] for number in paged}
+    return BlockClearing(paged, here, caches.num_blocks)

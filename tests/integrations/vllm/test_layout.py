@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.integrations.vllm.requests import held
 from tests.paths import FIXTURES
 
 from kvplan.compiler.api import compile_pair, side_of
@@ -21,7 +22,7 @@ from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import engine_layout, memory_of, served, worker_layout
-from kvplan.integrations.vllm.metadata import GroupName
+from kvplan.integrations.vllm.metadata import GroupName, LoadOrder
 from kvplan.plan.planes import planes
 from kvplan.runtime import Memory, views
 
@@ -91,6 +92,7 @@ class FakeCaches:
     kv_cache_groups: list[FakeGroup]
     transfer_group_ids: tuple[int, ...] = (0,)
     kv_cache_layout: str = "LBHNC"
+    needs_kv_cache_zeroing: bool = False
 
 
 @dataclass
@@ -147,6 +149,18 @@ def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
     addresses = [tensor.data_ptr() for tensor in registered.values()]
     assert [layout.memory[f"attention.{layer}"].base for layer in range(4)] == addresses
     assert views(layout.side, 0, layout.memory).blocks == {"attention": 6}
+
+
+def test_what_a_load_leaves_of_its_last_block_is_zeroed_where_the_engine_relies_on_it(engine: FakeEngine) -> None:
+    caches, registered = engine.registered()
+    caches.needs_kv_cache_zeroing = True
+    for tensor in registered.values():
+        tensor.fill_(1)
+    clearing = worker_layout(config(engine, jit=True), engine.facts, caches, registered).clearing
+    assert clearing is not None
+    clearing.clear(LoadOrder("r", (32, 70), ((5, 4, 2, 3, 0),), held(70)))
+    for tensor in registered.values():
+        assert [bool(tensor[block].any()) for block in range(6)] == [True, True, False, False, True, True]
 
 
 def test_the_side_is_the_one_that_plans_have(engine: FakeEngine) -> None:
