@@ -22,7 +22,7 @@ LIMITS = {"window": "sliding_window", "chunk": "attention_chunk_size"}
 class EngineFacts:
     """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
 
-    `mesh` and `rank` are sizes and this worker's place by axis; `groups` the numbers of those that are moved.
+    `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in.
     """
 
     name: str
@@ -33,6 +33,7 @@ class EngineFacts:
     mesh: Mapping[str, int]
     rank: Mapping[str, int]
     options: Mapping[str, str]
+    state_dtype: str = ""
 
 
 def dumped(

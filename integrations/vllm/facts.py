@@ -44,6 +44,7 @@ def engine_facts(config: Any, caches: Any) -> EngineFacts:
         },
         rank={axis: group.rank_in_group for axis, group in places.items()},
         options=_options(config, caches),
+        state_dtype=_state_dtype(caches),
     )
 
 
@@ -61,6 +62,12 @@ def _options(config: Any, caches: Any) -> dict[str, str]:
         "draft_tokens": drafts.num_speculative_tokens if drafts else None,
     }
     return {name: str(value) for name, value in said.items() if value is not None}
+
+
+def _state_dtype(caches: Any) -> str:
+    """The element type of recurrent states, which are the last of a layer's; empty where there are none."""
+    specs = (first_spec(caches.kv_cache_groups[number]) for number in caches.transfer_group_ids)
+    return next((plain_word(spec.dtypes[-1]) for spec in specs if is_state(spec)), "")
 
 
 def _kernel_sizes(config: Any, caches: Any) -> str | None:

@@ -24,6 +24,7 @@ from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine
 from kvplan.dsl.text.source import SourceSpan
+from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts, dumped
 from kvplan.integrations.vllm.errors import ConnectorError
@@ -36,6 +37,8 @@ from kvplan.runtime.memory.arrays import Memory, describe
 FOUND = "layouts"
 SHOWN = 5
 DTYPES = ("dtype", "torch_dtype")
+# A word of ours: what recurrent states are kept in.
+STATES = "state_dtype"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class WorkerLayout:
     worker: int
     memory: Mapping[str, Memory]
     groups: tuple[GroupName, ...]
+    clearing: BlockClearing | None
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
@@ -67,7 +71,9 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     worker = worker_of(dump, bound)
     pairs = matched(dump, pieces(bound, worker))
     memory = memory_of(planes(side.workers[worker.number]), pairs, tensors)
-    return WorkerLayout(side, bound.model, digest, worker.number, memory, _groups(side, caches, pairs))
+    groups = _groups(side, caches, pairs)
+    clearing = _clearing(side, caches, groups, tensors) if caches.needs_kv_cache_zeroing else None
+    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing)
 
 
 def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
@@ -106,15 +112,21 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
         return layouts, new.same[0]
     if not config.jit:
         raise _unknown(new, facts)
-    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts.dtype)
+    config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
     new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1), None)
     write(config.plans / FOUND, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
     return load((), (*own, config.plans / FOUND)), new.name
 
 
-def served(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
-    """A checkpoint's configuration as it is served: with another element type than it was stored in."""
-    inner = {key: served(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
+def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:
+    """A checkpoint's configuration as it is served: engines may keep a model, and its states, in other elements."""
+    states = {STATES: facts.state_dtype} if facts.state_dtype else {}
+    return {**_elements(config, facts.dtype), **states}
+
+
+def _elements(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
+    """A configuration, and those inside it, with this element type where they have one."""
+    inner = {key: _elements(value, dtype) for key, value in config.items() if isinstance(value, Mapping)}
     return {**config, **inner, **{key: dtype for key in DTYPES if key in config}}
 
 
@@ -172,3 +184,11 @@ def _groups(side: Side, caches: Any, pairs: Sequence[tuple[DumpedLayer, Expected
     names = {dumped.name: GroupName(piece.group, stores[piece.group]) for dumped, piece in pairs}
     groups = (caches.kv_cache_groups[number] for number in caches.transfer_group_ids)
     return tuple(next((names[name] for name in group.layer_names if name in names), GroupName()) for group in groups)
+
+
+def _clearing(side: Side, caches: Any, groups: Sequence[GroupName], tensors: Mapping[str, Any]) -> BlockClearing:
+    spans = {group.name: group.tokens * group.shards for group in side.groups}
+    paged = {number: spans[group.name] for number, group in enumerate(groups) if group.name and group.store == "tokens"}
+    layers = [caches.kv_cache_groups[number].layer_names for number in caches.transfer_group_ids]
+    here = {number: [tensors[name] for name in layers[number] if name in tensors] for number in paged}
+    return BlockClearing(paged, here, caches.num_blocks)

@@ -71,7 +71,7 @@ def connector_worker(
         )
         decoder.start()
         times = LoadTimes(config.timeout_s, min(config.timeout_s, config.lease_s), config.connect)
-        decode = DecodeSide(decoder, tables, times, config.mode)
+        decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing)
     key = secrets.public.decode() if isinstance(secrets, Keys) else ""
     return ConnectorWorker(prefill, decode), WorkerFacts(layout.worker, address, layout.groups, key)
 

@@ -12,6 +12,7 @@ from threading import Event
 
 import numpy as np
 
+from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
 from kvplan.integrations.vllm.metadata import (
     NULL_BLOCK,
@@ -140,8 +141,16 @@ class PrefillSide:
 class DecodeSide:
     """What this worker loads from others: transfers end on the thread that polls, and are kept until asked for."""
 
-    def __init__(self, worker: DecodeWorker, tables: BlockTables, times: LoadTimes, mode: str) -> None:
+    def __init__(
+        self,
+        worker: DecodeWorker,
+        tables: BlockTables,
+        times: LoadTimes,
+        mode: str,
+        clearing: BlockClearing | None = None,
+    ) -> None:
         self._worker, self._tables, self._times, self._mode = worker, tables, times, mode
+        self._clearing = clearing
         self._keys = worker.keys
         self._meetings: dict[tuple[str, str], Future[Peer]] = {}
         self._loads: dict[str, Transfer] = {}
@@ -200,6 +209,8 @@ class DecodeSide:
         if not order.blocks:
             self._let_go(order)
             return
+        if self._clearing is not None:
+            self._clearing.clear(order)
         try:
             transfer = self._submit(order, self._request(order))
         except KvplanError as error:

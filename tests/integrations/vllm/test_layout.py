@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.integrations.vllm.requests import held
 from tests.paths import FIXTURES
 
 from kvplan.compiler.api import compile_pair, side_of
@@ -21,7 +22,7 @@ from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import engine_layout, memory_of, served, worker_layout
-from kvplan.integrations.vllm.metadata import GroupName
+from kvplan.integrations.vllm.metadata import GroupName, LoadOrder
 from kvplan.plan.planes import planes
 from kvplan.runtime import Memory, views
 
@@ -91,6 +92,7 @@ class FakeCaches:
     kv_cache_groups: list[FakeGroup]
     transfer_group_ids: tuple[int, ...] = (0,)
     kv_cache_layout: str = "LBHNC"
+    needs_kv_cache_zeroing: bool = False
 
 
 @dataclass
@@ -149,6 +151,18 @@ def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
     assert views(layout.side, 0, layout.memory).blocks == {"attention": 6}
 
 
+def test_what_a_load_leaves_of_its_last_block_is_zeroed_where_the_engine_relies_on_it(engine: FakeEngine) -> None:
+    caches, registered = engine.registered()
+    caches.needs_kv_cache_zeroing = True
+    for tensor in registered.values():
+        tensor.fill_(1)
+    clearing = worker_layout(config(engine, jit=True), engine.facts, caches, registered).clearing
+    assert clearing is not None
+    clearing.clear(LoadOrder("r", (32, 70), ((5, 4, 2, 3, 0),), held(70)))
+    for tensor in registered.values():
+        assert [bool(tensor[block].any()) for block in range(6)] == [True, True, False, False, True, True]
+
+
 def test_the_side_is_the_one_that_plans_have(engine: FakeEngine) -> None:
     caches, registered = engine.registered()
     layout = worker_layout(config(engine, jit=True), engine.facts, caches, registered)
@@ -193,10 +207,8 @@ def test_an_engine_that_no_file_is_for(change: dict[str, Any], engine: FakeEngin
     assert caught.value.code == "I003"
 
 
-def test_a_configuration_as_it_is_served() -> None:
+def test_a_configuration_as_it_is_served(engine: FakeEngine) -> None:
     given = {"dtype": "bfloat16", "text_config": {"torch_dtype": "bfloat16", "layers": 2}, "layers": 3}
-    assert served(given, "float32") == {
-        "dtype": "float32",
-        "text_config": {"torch_dtype": "float32", "layers": 2},
-        "layers": 3,
-    }
+    wanted = {"dtype": "float32", "text_config": {"torch_dtype": "float32", "layers": 2}, "layers": 3}
+    assert served(given, engine.facts) == wanted
+    assert served(given, replace(engine.facts, state_dtype="float32")) == {**wanted, "state_dtype": "float32"}

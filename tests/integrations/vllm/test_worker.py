@@ -168,15 +168,16 @@ def test_an_order_that_no_plan_fits_fails_alone(pair: Pair) -> None:
 
 
 def test_an_engine_that_is_not_there_fails_its_own_loads(pair: Pair) -> None:
-    request = ask(pair.made, TOKENS_ASKED)
-    lost = order(pair.made, request)
+    request, there = ask(pair.made, TOKENS_ASKED), pair.decode
+    order_ = order(pair.made, request)
     side = DecodeSide(pair.made.decode[0], tables(pair.made.plan.decode), LoadTimes(10, 5, 0.2), pair.made.mode)
     pair.decode = ConnectorWorker(None, side)
-    pair.load(replace(lost, remote=replace(lost.remote, engine="gone", port=1)))
+    pair.load(replace(order_, remote=replace(order_.remote, engine="gone", port=1)))
     assert pair.loaded().failed == {"r-here"}
+    pair.decode = there
     filled(pair.made, request)
     pair.hold(request)
-    pair.load(lost)
+    pair.load(order_)
     assert pair.loaded() == StepResults(received={"r-here"})
 
 

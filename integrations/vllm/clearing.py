@@ -1,0 +1,52 @@
+"""Zeroes where a load writes nothing, in blocks that the engine believes will be written whole.
+
+Where blocks are handed from states to tokens, vLLM zeroes them first, since what was left there may be no number in
+another element type; not those that a connector loads into. A load writes the tokens that were asked for and no byte
+beside them, so that the rest of the last block has to be zeroed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from kvplan.integrations.vllm.metadata import NULL_BLOCK, LoadOrder
+
+
+class BlockClearing:
+    """What is to be zeroed before a load, on one worker.
+
+    `spans` are the tokens of a block by number of the engine's group, of groups of tokens alone; `tensors` the layers
+    of each as they are registered, `blocks` the blocks of the pool.
+    """
+
+    def __init__(self, spans: Mapping[int, int], tensors: Mapping[int, Sequence[Any]], blocks: int) -> None:
+        self._spans, self._tensors, self._blocks = spans, tensors, blocks
+        self._stream: Any = None
+
+    def clear(self, order: LoadOrder) -> None:
+        """Zero the blocks that hold the end of a load, or lie behind it. They are zero when this returns."""
+        ends = {group: order.blocks[group][order.tokens[1] // span :] for group, span in self._spans.items()}
+        with self._beside_the_model():
+            for group, ids in ends.items():
+                for block in (block for block in ids if block != NULL_BLOCK):
+                    self._zero(group, block)
+        if self._stream is not None:
+            self._stream.synchronize()
+
+    def _zero(self, group: int, block: int) -> None:
+        for tensor in self._tensors[group]:
+            ratio = tensor.shape[0] // self._blocks
+            tensor[block * ratio : (block + 1) * ratio].zero_()
+
+    def _beside_the_model(self) -> AbstractContextManager[Any]:
+        """A stream of one's own on an accelerator: the model's has a step to compute, which nobody is to wait for."""
+        tensor = next((tensors[0] for tensors in self._tensors.values() if tensors), None)
+        if tensor is None or tensor.device.type == "cpu":
+            return nullcontext()
+        import torch
+
+        self._stream = self._stream or torch.cuda.Stream(tensor.device)
+        stream: AbstractContextManager[Any] = torch.cuda.stream(self._stream)
+        return stream
