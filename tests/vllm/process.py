@@ -149,7 +149,7 @@ class Engine:
                 return self._answers.pop(number)
         if self._ended:
             raise EngineLost(f"{self.name} ended: {tail(self.log)}")
-        raise TimeoutError(f"{self.name}: no answer in {seconds:.0f} s")
+        raise TimeoutError(f"no answer in {seconds:.0f} s")
 
     def call(self, op: str, seconds: float = ANSWER_S, **word: Any) -> Word:
         return self.answer(self.ask(op, **word), seconds)
