@@ -39,7 +39,7 @@ def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
         text = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
-        help = "give the path of a checkpoint's config.json, or - for stdin"
+        help = "give the path of a checkpoint's config.json"
         raise DslError(Diagnostic("F001", f"the file cannot be read: {reason}", place, (), help)) from None
     return described(library, parse_foreign(text, place.path), place, out)
 
