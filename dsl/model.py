@@ -302,6 +302,8 @@ class Setting:
 class Serve:
     """How an engine is started with a connector: the `flag` that takes its configuration, which is `connector`, the
     word of `roles` for its part under the key `role`, and what is the connector's own under the key `extra`.
+
+    `settings` are those of options and mesh axes; `interleave` says how tokens are shared out, where they are.
     """
 
     flag: str
@@ -310,6 +312,7 @@ class Serve:
     roles: Mapping[str, str]
     extra: str
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    interleave: Setting = Setting()
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def describe_examined(side: ExaminedSide, part: str) -> Plain:
         "groups": [_group(kept, group) for group in kept.groups],
         "unprobed": list(side.bound.unprobed),
         "notes": list(side.bound.notes),
-        "start": _start(side, side.engine.serve, part, kept.digest) if side.engine.serve else None,
+        "start": _start(side, side.engine.serve, part, side.bound) if side.engine.serve else None,
     }
 
 
@@ -95,9 +95,11 @@ def _group(side: Side, group: Group) -> Plain:
     return {"group": group.name, "store": group.store, "tokens": group.tokens, "ratio": group.ratio, "pages": pages}
 
 
-def _start(side: ExaminedSide, serve: Serve, part: str, digest: str) -> Plain:
+def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Plain:
     """Flags and variables, what no setting says, and the connector's configuration less what is the connector's own."""
-    given, told = parse_side(side.text), _told(side, serve, digest)
+    given, told = parse_side(side.text), _told(side, serve, side_of(bound)[0].digest)
+    if bound.token_shards > 1:
+        told += [(serve.interleave, str(bound.interleave_tokens))]
     known = {"engine", *serve.settings, *side.engine.mesh.workers, *side.engine.mesh.derived}
     return {
         "variables": {setting.variable: word for setting, word in told if setting.variable},

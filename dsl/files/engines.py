@@ -173,6 +173,7 @@ def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
         _texts(keys.roles),
         keys.extra,
         {name.text: _setting(setting) for name, setting in keys.settings.items()},
+        _setting(keys.interleave),
     )
 
 

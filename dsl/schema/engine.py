@@ -178,6 +178,10 @@ class ServeKeys(FormKeys):
     settings: dict[YamlScalar, SettingKeys] = key(
         MapShape(SETTING), "mesh axis or option of a side → how the engine is told; others are told to the connector"
     )
+    interleave: SettingKeys = key(
+        SETTING,
+        "how it is told the interleave, where workers take turns of tokens; by itself it may have another",
+    )
 
 
 PROBED = Form("a probe", ProbedKeys)

@@ -75,6 +75,12 @@ def test_the_engine_is_told_in_its_own_words_and_the_connector_the_rest() -> Non
     assert (side["unprobed"], peer["unprobed"]) == ([], [])
 
 
+@pytest.mark.parametrize(("options", "interleave"), [("dcp=2", "16"), ("dcp=2,interleave=1", "1"), ("", None)])
+def test_an_interleave_is_told_where_tokens_are_shared_out(options: str, interleave: str | None) -> None:
+    flags = answer("llama-3.1-8b.json", "--tp", "16", "--options", options)["sides"]["side"]["start"]["flags"]
+    assert flags.get("--cp-kv-cache-interleave-size") == interleave
+
+
 @pytest.mark.parametrize(
     ("direction", "roles", "ways"),
     [
