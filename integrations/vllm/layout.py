@@ -59,7 +59,8 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     """
     layouts, name = model_layout(config, facts)
     engine = engine_layout(layouts, config.engine, facts)
-    options = {word: value for word, value in facts.options.items() if word in engine.options} | dict(config.options)
+    known = {*engine.options, *engine.derive}
+    options = {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
     model = layouts.model(name)
     dump = dumped(facts, options, caches, tensors, model.layers + model.drafts)
     bound = bind(layouts, model, side_text(dump, engine, ""))
