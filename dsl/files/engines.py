@@ -162,10 +162,13 @@ def _probed(sink: Sink, keys: ProbedKeys, around: EngineContext) -> Probed:
 
 
 def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
-    for name in keys.settings:
+    for name, setting in keys.settings.items():
         if name.text not in known:
             message = f"'{name.text}' is neither a mesh axis nor an option"
             sink.add("K008", message, name.span, help=nearest(name.text, known))
+        if not setting.flag and not setting.variable:
+            help = "add flag: … or variable: …"
+            sink.add("K002", f"setting '{name.text}' has neither flag nor variable", name.span, help=help)
     return Serve(
         keys.flag,
         _texts(keys.connector),
