@@ -15,6 +15,7 @@ VERBS = {
     "check": "Report every error in layout files.",
     "compile": "Compile plans, one for each pair of sides.",
     "explain": "Explain a model, a pair, an engine, a kind, a plan or an error.",
+    "doctor": "Say whether two engines can work together, and what to set.",
     "diff": "Compare two plans by what they do.",
     "trace": "List every copy of one request.",
     "simulate": "Run plans on numpy buffers, compare each byte.",

@@ -286,10 +286,40 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """How an engine is told an option of a side: by a `flag` or a `variable`, in its own `words`.
+
+    `unset` is what it takes where nobody says anything, empty where that is the option's default.
+    """
+
+    flag: str = ""
+    variable: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    unset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """How an engine is started with a connector: the `flag` that takes its configuration, which is `connector`, the
+    word of `roles` for its part under the key `role`, and what is the connector's own under the key `extra`.
+
+    `settings` are those of options and mesh axes; `interleave` says how tokens are shared out, where they are.
+    """
+
+    flag: str
+    connector: Mapping[str, str]
+    role: str
+    roles: Mapping[str, str]
+    extra: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    interleave: Setting = Setting()
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
     `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are. `package`
-    is the engine's in Python, `platforms` are those on which it is so.
+    is the engine's in Python, `platforms` are those on which it is so. `serve` None: there is no connector for it.
     """
 
     name: str
@@ -312,6 +342,7 @@ class Engine:
     probed: Probed = Probed()
     package: str = ""
     platforms: tuple[str, ...] = ()
+    serve: Serve | None = None
 
 
 @dataclass(frozen=True, slots=True)

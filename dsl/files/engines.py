@@ -9,7 +9,7 @@ from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
-from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Probed, Requirement, ValueDoc
+from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Probed, Requirement, Serve, Setting, ValueDoc
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import (
     DERIVED,
@@ -22,6 +22,8 @@ from kvplan.dsl.schema.engine import (
     EngineKeys,
     ProbedKeys,
     RequireKeys,
+    ServeKeys,
+    SettingKeys,
 )
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE
@@ -83,6 +85,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         doc=keys.doc,
         legend={letters.text: text for letters, text in keys.legend.items()},
         probed=_probed(sink, keys.probed, around),
+        serve=_serve(sink, keys.serve, (*axes, *options)) if keys.serve.tree is not None else None,
     )
 
 
@@ -156,6 +159,33 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], around: EngineContext) -
 def _probed(sink: Sink, keys: ProbedKeys, around: EngineContext) -> Probed:
     kinds = tuple(name.text for name in keys.kinds if _kind(sink, name, around))
     return Probed(kinds, keys.version, keys.date, keys.how)
+
+
+def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
+    for name, setting in keys.settings.items():
+        if name.text not in known:
+            message = f"'{name.text}' is neither a mesh axis nor an option"
+            sink.add("K008", message, name.span, help=nearest(name.text, known))
+        if not setting.flag and not setting.variable:
+            help = "add flag: … or variable: …"
+            sink.add("K002", f"setting '{name.text}' has neither flag nor variable", name.span, help=help)
+    return Serve(
+        keys.flag,
+        _texts(keys.connector),
+        keys.role,
+        _texts(keys.roles),
+        keys.extra,
+        {name.text: _setting(setting) for name, setting in keys.settings.items()},
+        _setting(keys.interleave),
+    )
+
+
+def _setting(keys: SettingKeys) -> Setting:
+    return Setting(keys.flag, keys.variable, _texts(keys.words), keys.unset.text if keys.unset else "")
+
+
+def _texts(given: Mapping[YamlScalar, str]) -> dict[str, str]:
+    return {name.text: text for name, text in given.items()}
 
 
 def _dump(sink: Sink, keys: DumpKeys, around: EngineContext) -> DumpRules:

@@ -151,7 +151,41 @@ class ProbedKeys(FormKeys):
     how: str = key(TEXT, "with which function, on what, for which sizes", required=True)
 
 
+@dataclass(frozen=True, slots=True)
+class SettingKeys(FormKeys):
+    flag: str = key(TEXT, "the flag that sets it, as `--block-size`")
+    variable: str = key(TEXT, "or the variable of the environment that does")
+    words: dict[YamlScalar, str] = key(
+        MapShape(TEXT), "the engine's words for values, by those of a side, where they differ"
+    )
+    unset: YamlScalar | None = key(
+        ScalarShape("value"), "what the engine takes where nobody sets it, if that is not the default here"
+    )
+
+
+SETTING = Form("a setting", SettingKeys)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeKeys(FormKeys):
+    flag: str = key(TEXT, "the flag that takes the connector's configuration, as JSON", required=True)
+    connector: dict[YamlScalar, str] = key(MapShape(TEXT), "what that JSON has to say in any case", required=True)
+    role: str = key(TEXT, "its key for the part that an engine plays", required=True)
+    roles: dict[YamlScalar, str] = key(
+        MapShape(TEXT, must=("prefill", "decode", "both")), "the words there for each part", required=True
+    )
+    extra: str = key(TEXT, "its key for what is the connector's own", required=True)
+    settings: dict[YamlScalar, SettingKeys] = key(
+        MapShape(SETTING), "mesh axis or option of a side → how the engine is told; others are told to the connector"
+    )
+    interleave: SettingKeys = key(
+        SETTING,
+        "how it is told the interleave, where workers take turns of tokens; by itself it may have another",
+    )
+
+
 PROBED = Form("a probe", ProbedKeys)
+SERVE = Form("serve", ServeKeys)
 REQUIRE = Form("a requirement", RequireKeys)
 DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
@@ -201,6 +235,9 @@ class EngineKeys(DocumentKeys):
         PROBED,
         "that the engine's own write function was seen to put tokens where the file says (`kvplan from-cache --probe`);"
         " not inherited",
+    )
+    serve: ServeKeys = key(
+        SERVE, "how the engine is started with a connector of kvplan's, for `kvplan doctor`; nothing where it has none"
     )
     dump: DumpKeys = key(
         DUMP,

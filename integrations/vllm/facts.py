@@ -59,6 +59,7 @@ def _options(config: Any, caches: Any) -> dict[str, str]:
         "conv": envs.VLLM_SSM_CONV_STATE_LAYOUT or CONV_DEFAULT,
         "kernel_sizes": _kernel_sizes(config, caches),
         "isa": _isa(config, caches),
+        "interleave": _interleave(config.parallel_config),
         "draft_tokens": drafts.num_speculative_tokens if drafts else None,
     }
     return {name: str(value) for name, value in said.items() if value is not None}
@@ -68,6 +69,15 @@ def _state_dtype(caches: Any) -> str:
     """The element type of recurrent states, which are the last of a layer's; empty where there are none."""
     specs = (first_spec(caches.kv_cache_groups[number]) for number in caches.transfer_group_ids)
     return next((plain_word(spec.dtypes[-1]) for spec in specs if is_state(spec)), "")
+
+
+def _interleave(parallel: Any) -> int | None:
+    """How many tokens a worker has before the next one's begin, where they take turns.
+
+    vLLM makes it a block for its own connector; with any other it is what the user gave, 1 unless it was.
+    """
+    shared = max(parallel.decode_context_parallel_size, parallel.prefill_context_parallel_size) > 1
+    return parallel.cp_kv_cache_interleave_size if shared else None
 
 
 def _kernel_sizes(config: Any, caches: Any) -> str | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from kvplan.cli.commands.new import NewModel, described, made
 from kvplan.cli.files import write
 from kvplan.cli.options import is_path, library
 from kvplan.compiler.api import side_of
@@ -20,6 +19,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.dumps.compare import Difference, compare, matched, side_text, worker_of
 from kvplan.compiler.dumps.dump import DumpedLayer
 from kvplan.compiler.dumps.expected import ExpectedLayer, pieces
+from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine
@@ -61,7 +61,8 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     """
     layouts, name = model_layout(config, facts)
     engine = engine_layout(layouts, config.engine, facts)
-    options = {word: value for word, value in facts.options.items() if word in engine.options} | dict(config.options)
+    known = {*engine.options, *engine.derive}
+    options = {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
     model = layouts.model(name)
     dump = dumped(facts, options, caches, tensors, model.layers + model.drafts)
     bound = bind(layouts, model, side_text(dump, engine, ""))
@@ -107,13 +108,13 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
             write(config.plans / FOUND, {path.name: path.read_text(encoding="utf-8")}, [path.name])
         return library(config.layout, own)
     layouts, path = load((), own), Path(facts.config)
-    new = made(layouts, path, None)
+    new = made(layouts, path)
     if new.same:
         return layouts, new.same[0]
     if not config.jit:
         raise _unknown(new, facts)
     config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
-    new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1), None)
+    new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1))
     write(config.plans / FOUND, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
     return load((), (*own, config.plans / FOUND)), new.name
 

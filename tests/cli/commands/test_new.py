@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.paths import FIXTURES
 
-from kvplan.cli.commands.new import made
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
+from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.write_model import periodic, quoted
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Cache, Model

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 from tests.paths import FIXTURES
 
-from kvplan.cli.commands.new import NewModel, made
 from kvplan.cli.main import main
+from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import load

@@ -163,6 +163,17 @@ def test_what_a_load_leaves_of_its_last_block_is_zeroed_where_the_engine_relies_
         assert [bool(tensor[block].any()) for block in range(6)] == [True, True, False, False, True, True]
 
 
+@pytest.mark.parametrize(("said", "chunk"), [({}, 32), ({"interleave": "1"}, 1), ({"interleave": "16"}, 16)])
+def test_tokens_are_shared_out_as_the_engine_says(engine: FakeEngine, said: dict[str, str], chunk: int) -> None:
+    """Nothing in the memory's shape tells: the engine's own interleave has to count."""
+    engine.heads = 1
+    caches, registered = engine.registered()
+    mesh = {**engine.facts.mesh, "tp": 8, "dcp": 2}
+    facts = replace(engine.facts, platform="cuda", mesh=mesh, options=engine.options | said)
+    side = worker_layout(config(engine, jit=True), facts, caches, registered).side
+    assert [(group.shards, group.chunk) for group in side.groups] == [(2, chunk)]
+
+
 def test_the_side_is_the_one_that_plans_have(engine: FakeEngine) -> None:
     caches, registered = engine.registered()
     layout = worker_layout(config(engine, jit=True), engine.facts, caches, registered)

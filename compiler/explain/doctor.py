@@ -1,0 +1,135 @@
+"""Two engines before anything is started: what each keeps, whether plans can be made, what each has to be told.
+
+In plain values, as `kvplan doctor` says them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kvplan.compiler.api import compile_bound, path, side_of
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bind.key import show
+from kvplan.compiler.bind.mesh import mesh_sizes
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.side.options import split_options
+from kvplan.compiler.side.text import parse_side
+from kvplan.dsl.model import Engine, Model, Serve, Setting
+from kvplan.plan.types import Group, Side
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+Plain = dict[str, Any]
+MOVED = ("workers", "pair", "store", "requests", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedSide:
+    """A side as it was asked for, `text`: bound, or why it cannot be."""
+
+    library: Library
+    model: Model
+    engine: Engine
+    text: str
+    bound: BoundSide | None
+    refusal: Refused | None
+
+
+def examined(library: Library, model: Model, text: str) -> ExaminedSide:
+    """The side `text` of `model`. Raises BadInput (S…), DslError."""
+    engine = library.engine(parse_side(text).get("engine", library.default_engine))
+    try:
+        return ExaminedSide(library, model, engine, text, bind(library, model, text), None)
+    except Refused as error:
+        return ExaminedSide(library, model, engine, text, None, error)
+
+
+def describe_examined(side: ExaminedSide, part: str) -> Plain:
+    """A side with its groups, or its refusal, and how its engine is told; None where there is no connector for it.
+
+    `part` is what the engine plays: prefill, decode or both.
+    """
+    head = {"part": part, "engine": side.engine.name, "versions": side.engine.versions}
+    if side.bound is None:
+        return {**head, "side": side.text, "error": refusal(side.refusal)}
+    kept, _ = side_of(side.bound)
+    return {
+        **head,
+        "side": kept.key,
+        "digest": kept.digest,
+        "groups": [_group(kept, group) for group in kept.groups],
+        "unprobed": list(side.bound.unprobed),
+        "notes": list(side.bound.notes),
+        "start": _start(side, side.engine.serve, part, side.bound) if side.engine.serve else None,
+    }
+
+
+def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
+    """What one way between two sides takes: the plan and its cost, or the refusal.
+
+    Requests and bytes are per 1024 tokens, or per request for a state. Raises BadInput, DslError.
+    """
+    if prefill.bound is None or decode.bound is None:
+        return {"works": False, "error": refusal(prefill.refusal or decode.refusal)}
+    try:
+        compiled = compile_bound(prefill.bound, decode.bound, title=prefill.model.title)
+    except Refused as error:
+        return {"works": False, "error": refusal(error)}
+    plan = compiled.plan
+    moves = [{name: getattr(move, name) for name in MOVED} for move in compiled.facts.moves]
+    sides = {"prefill": plan.prefill.key, "decode": plan.decode.key}
+    return {"works": True, **sides, "plan": plan.digest, "path": path(plan), "moves": moves}
+
+
+def refusal(error: Refused | None) -> Plain:
+    return {} if error is None else {"code": error.code, "message": error.message, "help": error.help}
+
+
+def _group(side: Side, group: Group) -> Plain:
+    """Tokens of a block, and the bytes that a page has; several where workers or caches have unlike ones."""
+    entries = (entry for worker in side.workers for entry in worker.planes if entry.group == group.name)
+    pages = sorted({entry.page for entry in entries})
+    return {"group": group.name, "store": group.store, "tokens": group.tokens, "ratio": group.ratio, "pages": pages}
+
+
+def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Plain:
+    """Flags and variables, what no setting says, and the connector's configuration less what is the connector's own."""
+    given, told = parse_side(side.text), _told(side, serve, side_of(bound)[0].digest)
+    if bound.token_shards > 1:
+        told += [(serve.interleave, str(bound.interleave_tokens))]
+    known = {"engine", *serve.settings, *side.engine.mesh.workers, *side.engine.mesh.derived}
+    return {
+        "variables": {setting.variable: word for setting, word in told if setting.variable},
+        "flags": {setting.flag: word for setting, word in told if setting.flag},
+        "options": {name: value for name, value in given.items() if name not in known},
+        "connector_flag": serve.flag,
+        "connector": {**serve.connector, serve.role: serve.roles[part], serve.extra: {}},
+        "extra": serve.extra,
+    }
+
+
+def _told(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, str]]:
+    """What the engine is told, in its own words: what the side's text says, and what it would not do by itself."""
+    given = parse_side(side.text)
+    given.pop("engine", None)
+    sizes = mesh_sizes(side.engine, given)
+    env = split_options(side.engine.options, given, {**side.model.values, **sizes})
+    said = [name for name in serve.settings if name in given and sizes.get(name) != 1]
+    said += [
+        name
+        for name, setting in serve.settings.items()
+        if name not in given and setting.unset and _differs(side, f"{name}={setting.unset}", digest)
+    ]
+    words = {name: show(env[name]) for name in said}
+    return [(serve.settings[name], serve.settings[name].words.get(word, word)) for name, word in words.items()]
+
+
+def _differs(side: ExaminedSide, unset: str, digest: str) -> bool:
+    """Whether the side would be another one with what the engine takes where nobody says anything."""
+    try:
+        return side_of(bind(side.library, side.model, f"{side.text},{unset}"))[0].digest != digest
+    except Refused:
+        return True

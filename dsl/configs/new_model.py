@@ -1,0 +1,64 @@
+"""A model file from a checkpoint's configuration: its text, its doubts, and the models that store the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvplan.dsl.configs.families import nested, reading_of, spoken
+from kvplan.dsl.configs.naming import free_name, last, name_of
+from kvplan.dsl.configs.recognise import recognise
+from kvplan.dsl.configs.same_model import parsed, twins
+from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
+from kvplan.dsl.lang.foreign_json import parse_foreign
+from kvplan.dsl.model import ConfigRules
+from kvplan.dsl.rules.answers import ForeignValues
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.source import SourceSpan, shown
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+
+@dataclass(frozen=True, slots=True)
+class NewModel:
+    """A new model: its name, the text of its file, what is not sure, and the models that store the same."""
+
+    name: str
+    text: str
+    notes: tuple[str, ...]
+    same: tuple[str, ...]
+
+
+def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
+    """The model that the configuration at `path` describes, to be written to `out`. Raises DslError (F…)."""
+    place = SourceSpan(shown(path), 1, 1, 1)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        help = "give the path of a checkpoint's config.json"
+        raise DslError(Diagnostic("F001", f"the file cannot be read: {reason}", place, (), help)) from None
+    return described(library, parse_foreign(text, place.path), place, out)
+
+
+def described(library: Library, config: Mapping[str, object], place: SourceSpan, out: Path | None = None) -> NewModel:
+    """The model that a configuration describes, which stands at `place`. Raises DslError (F…)."""
+    reading, model = reading_of(library, config)
+    found = recognise(config, reading, library.kinds, place, model)
+    head = _head(library, found.facts, reading, config, out)
+    text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
+    same = sorted(twins(library, parsed(library, text, head.name, place)), key=lambda name: name != model)
+    return NewModel(head.name, text, tuple(doubts(found)), tuple(same))
+
+
+def _head(
+    library: Library, facts: ForeignValues, reading: ConfigRules, config: Mapping[str, object], out: Path | None
+) -> ModelHead:
+    chain = nested(config, reading.inside)
+    match = {key: next((words for m in chain if (words := spoken(m.get(key)))), ()) for key in reading.match}
+    title, called = (last(facts.values.get(word)) for word in ("title", "name"))
+    name = name_of(library, out) if out else free_name(library, called)
+    return ModelHead(name, title or name, match)

@@ -1,0 +1,175 @@
+"""`kvplan doctor` as a user runs it: the layout found, both sides, the way between them, what to set, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.paths import FIXTURES
+
+from kvplan.cli.main import main
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.library import load
+from kvplan.integrations.vllm.config import read_config
+
+CONFIGS = FIXTURES / "configs"
+
+
+def run(config: str | Path, *words: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", str(CONFIGS / config), *words])
+
+
+def answer(config: str | Path, *words: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(run(config, *words, "--format", "json").stdout)
+    return told
+
+
+def extra(side: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = side["start"]["connector"]["kv_connector_extra_config"]
+    return told
+
+
+def test_a_pair_that_works_has_its_plan_and_all_that_is_to_be_done() -> None:
+    said = run("llama-3.1-8b.json", "--tp", "4", "--peer-tp", "2")
+    plan = compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2").plan
+    assert said.exit_code == 0
+    assert "layout: layouts/models/llama-3.yaml" in said.stdout
+    assert f"THIS SIDE -> THE PEER: works\n  plan {plan.digest}, llama_3_1_8b/p_tp4__d_tp2.py\n" in said.stdout
+    assert "    kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2 -o plans\n" in said.stdout
+    assert [said.stdout.count(f"--tensor-parallel-size {n}\n") for n in (4, 2)] == [1, 1]
+
+
+def test_what_it_says_is_what_the_compiler_says() -> None:
+    told = answer("llama-3.1-8b.json", "--tp", "4", "--peer-tp", "2", "--peer-options", "block=32")
+    compiled = compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2,block=32")
+    (way,), side, peer = told["ways"], told["sides"]["side"], told["sides"]["peer"]
+    assert (way["plan"], way["prefill"], way["decode"]) == (compiled.plan.digest, "tp=4", "tp=2,block=32")
+    assert [(move["requests"], move["bytes"]) for move in way["moves"]] == [
+        (move.requests, move.bytes) for move in compiled.facts.moves
+    ]
+    assert (side["digest"], peer["digest"]) == (compiled.plan.prefill.digest, compiled.plan.decode.digest)
+    pages = {plane.page for worker in compiled.plan.decode.workers for plane in worker.planes}
+    assert peer["groups"] == [
+        {"group": "attention", "store": "tokens", "tokens": 32, "ratio": 1, "pages": sorted(pages)}
+    ]
+
+
+def test_states_ask_for_their_layout_and_models_without_any_do_not() -> None:
+    states, plain = (answer(f"{name}.json", "--tp", "1") for name in ("falcon-h1-34b", "llama-3.1-8b"))
+    assert states["sides"]["side"]["start"]["variables"] == {"VLLM_SSM_CONV_STATE_LAYOUT": "DS"}
+    assert plain["sides"]["side"]["start"]["variables"] == {}
+    assert plain["sides"]["side"]["start"]["flags"] == {}
+
+
+def test_the_engine_is_told_in_its_own_words_and_the_connector_the_rest() -> None:
+    words = ("--engine", "vllm-cpu", "--options", "kv_dtype=f32,block=32", "--peer-options", "kv_dtype=bf16,isa=AMX")
+    told = answer("llama-3.1-8b.json", *words)
+    side, peer = told["sides"]["side"], told["sides"]["peer"]
+    assert side["start"]["flags"] == {"--block-size": "32", "--dtype": "float32"}
+    assert peer["start"]["flags"] == {"--dtype": "bfloat16"}
+    assert extra(peer)["options"] == {"isa": "AMX"}
+    assert "options" not in extra(side)
+    assert (side["unprobed"], peer["unprobed"]) == ([], [])
+
+
+@pytest.mark.parametrize(("options", "interleave"), [("dcp=2", "16"), ("dcp=2,interleave=1", "1"), ("", None)])
+def test_an_interleave_is_told_where_tokens_are_shared_out(options: str, interleave: str | None) -> None:
+    flags = answer("llama-3.1-8b.json", "--tp", "16", "--options", options)["sides"]["side"]["start"]["flags"]
+    assert flags.get("--cp-kv-cache-interleave-size") == interleave
+
+
+@pytest.mark.parametrize(
+    ("direction", "roles", "ways"),
+    [
+        ("to-peer", ["kv_producer", "kv_consumer"], [("side", "peer")]),
+        ("from-peer", ["kv_consumer", "kv_producer"], [("peer", "side")]),
+        ("both", ["kv_both", "kv_both"], [("side", "peer"), ("peer", "side")]),
+    ],
+)
+def test_directions(direction: str, roles: list[str], ways: list[tuple[str, str]]) -> None:
+    told = answer("llama-3.1-8b.json", "--tp", "2", "--peer-tp", "1", "--direction", direction)
+    assert [side["start"]["connector"]["kv_role"] for side in told["sides"].values()] == roles
+    assert [(way["from"], way["to"]) for way in told["ways"]] == ways
+    keys = {"side": "tp=2", "peer": "tp=1"}
+    assert [(way["prefill"], way["decode"]) for way in told["ways"]] == [(keys[a], keys[b]) for a, b in ways]
+
+
+def test_what_it_prints_the_connector_takes() -> None:
+    told = answer("falcon-h1-34b.json", "--options", "state_step=2", "--layouts", str(FIXTURES / "dumps"))
+    for side in told["sides"].values():
+        config = read_config(extra(side))
+        assert (config.plans, config.keys, config.options) == (Path("plans"), "keys", {"state_step": "2"})
+        assert config.layouts == FIXTURES / "dumps"
+
+
+def test_the_peer_is_like_this_side_where_nothing_is_said() -> None:
+    told = answer("llama-3.1-8b.json", "--tp", "2", "--options", "block=32")
+    assert {side["side"] for side in told["sides"].values()} == {"tp=2,block=32"}
+
+
+def test_an_engine_without_a_connector_gets_no_flags() -> None:
+    said = run("llama-3.1-8b.json", "--options", "block=32", "--peer-engine", "sglang")
+    assert said.exit_code == 0
+    assert "the peer: there is no connector for sglang" in said.stdout
+    assert said.stdout.count("--kv-transfer-config") == 1
+
+
+def test_a_refused_pair_ends_with_code_and_help() -> None:
+    words = ("--peer-options", "kv_dtype=fp8")
+    said, told = run("llama-3.1-8b.json", *words), answer("llama-3.1-8b.json", *words)
+    assert said.exit_code == 3
+    assert "THIS SIDE -> THE PEER: refused\n  error[C134]: " in said.stdout
+    assert "\n   = kvplan moves bytes, it does not convert" in said.stdout
+    assert "TO DO" not in said.stdout
+    assert [way["error"]["code"] for way in told["ways"]] == ["C134"]
+
+
+def test_a_refused_side_is_said_once() -> None:
+    said = run("falcon-h1-34b.json", "--tp", "4", "--peer-tp", "2")
+    assert said.exit_code == 3
+    assert said.stdout.count("error[C110]") == 1
+    assert said.stdout.endswith("THIS SIDE -> THE PEER: refused with that side\n")
+    assert "attention  1,040 tokens" in said.stdout
+
+
+def test_a_model_that_no_file_has_is_described_and_named(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "num_hidden_layers": 7}))
+    said, told = run(path), answer(path)
+    name = told["model"]["name"]
+    assert said.exit_code == 0
+    assert told["model"]["file"] is None
+    assert f"`kvplan new CONFIG.JSON -o {name}.yaml`" in said.stdout
+    assert told["ways"][0]["command"].startswith(f"kvplan compile {name}.yaml ")
+    assert extra(told["sides"]["side"])["layout"] == f"{name}.yaml"
+    made = CliRunner().invoke(main, ["new", str(path), "-o", str(tmp_path / f"{name}.yaml")])
+    assert made.exit_code == 0
+    same = answer(path, "--layout", str(tmp_path / f"{name}.yaml"))
+    assert same["ways"][0]["plan"] == told["ways"][0]["plan"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--tp", "0"), "S004"),
+        (("--peer-tp", "0"), "S004"),
+        (("--options", "blok=32"), "S005"),
+        (("--options", "tp=2"), "S002"),
+        (("--layout", "lama"), "K008"),
+        (("--engine", "vlm"), "K008"),
+        (("--direction", "up"), "S023"),
+    ],
+)
+def test_bad_input(words: tuple[str, ...], code: str) -> None:
+    said = run("llama-3.1-8b.json", *words, "--format", "json")
+    assert said.exit_code == 2
+    assert json.loads(said.stdout)["error"]["code"] == code
+
+
+def test_no_configuration(tmp_path: Path) -> None:
+    said = run(tmp_path / "config.json", "--format", "json")
+    assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "F001")

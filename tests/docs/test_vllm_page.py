@@ -1,0 +1,85 @@
+"""docs/vllm.md: it has every key of the connector, what routers see and the metrics; its configurations are taken."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+from tests.paths import DOCS, ROOT
+
+from kvplan.cli.codes import all_codes
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.library import load
+from kvplan.integrations.vllm.config import ConnectorConfig, read_config
+from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, transfer_params
+
+PAGE = (DOCS / "vllm.md").read_text()
+# What has no value of its own is found, or there is none; one has to be given.
+WORDS: Mapping[str, Any] = {"found": "", "none": None, "required": MISSING}
+
+
+def section(name: str) -> str:
+    return PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+def default(name: str) -> Any:
+    (field,) = [each for each in fields(ConnectorConfig) if each.name == name]
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def test_every_key_is_told_with_its_default() -> None:
+    told = {key.strip("`"): value for key, value, _ in rows(section("Configuration"))}
+    assert list(told) == [each.name for each in fields(ConnectorConfig)]
+    for name, value in told.items():
+        said = WORDS[value] if value in WORDS else json.loads(value.strip("`"))
+        assert (said or None) == (default(name) or None), name
+
+
+def test_what_routers_see_is_what_is_sent() -> None:
+    held = RemotePrefill("engine", "request", "host", 1, 2, (GroupName("full"),), ((1,),))
+    told = {name for keys, _ in rows(section("What routers see")) for name in re.findall(r"`(\w+)`", keys)}
+    assert told == set(transfer_params(held, 1))
+
+
+def test_metrics_are_those_of_the_connector() -> None:
+    source = (ROOT / "integrations/vllm/stats.py").read_text()
+    assert set(re.findall(r"vllm:kvplan_\w+", PAGE)) == set(re.findall(r"vllm:kvplan_\w+", source))
+
+
+def configurations() -> list[Any]:
+    return [json.loads(text) for text in re.findall(r"--kv-transfer-config '(\{.*?\})'\n", PAGE, re.DOTALL)]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_its_configurations_are_taken(number: int) -> None:
+    said = configurations()
+    assert len(said) == 3
+    wanted = load().engine("vllm").serve
+    assert wanted is not None
+    assert dict(wanted.connector).items() <= said[number].items()
+    assert said[number]["kv_role"] in wanted.roles.values()
+    read_config(said[number][wanted.extra])
+
+
+def test_its_plan_can_be_made() -> None:
+    ((model, prefill, decode),) = re.findall(r"kvplan compile (\S+) --prefill (\S+) --decode (\S+) -o plans\n", PAGE)
+    assert compile_pair(load(), model, prefill, decode).plan.decode.key == decode
+
+
+def test_codes_and_links_are_there() -> None:
+    assert set(re.findall(r"\b[A-Z]\d{3}\b", PAGE)) <= set(all_codes())
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE)
+    assert links
+    assert not [link for link in links if not (DOCS / link).exists()]
+    readme, architecture = (ROOT / "README.md").read_text(), (DOCS / "architecture.md").read_text()
+    assert "(docs/vllm.md)" in readme
+    assert "(vllm.md)" in architecture
