@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
-from kvplan.dsl.text.source import inline
+from kvplan.dsl.text.source import inline, shown
 from kvplan.dsl.text.yaml_reader import YamlDocument, YamlEntry, YamlScalar, read_cached
 
 FILE_TYPES = ("kind", "engine", "model", "deployment", "config")
@@ -20,8 +20,8 @@ def open_document(path: Path) -> YamlDocument:
     try:
         state = path.stat()
     except OSError:
-        return read_cached(path, 0, 0)
-    return read_cached(path, state.st_mtime_ns, state.st_size)
+        return read_cached(path, shown(path), 0, 0)
+    return read_cached(path, shown(path), state.st_mtime_ns, state.st_size)
 
 
 def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:

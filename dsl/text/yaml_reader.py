@@ -118,8 +118,8 @@ STARTS = "it begins with 'kvplan: 1'"
 
 
 @cache
-def read_cached(path: Path, changed: int, size: int) -> YamlDocument:
-    """`read`, once per state of a file: pass its time of change and size."""
+def read_cached(path: Path, name: str, changed: int, size: int) -> YamlDocument:
+    """`read`, once per state of a file: pass its time of change and size, and how messages name it from here."""
     return read(path)
 
 

@@ -81,3 +81,15 @@ def test_words() -> None:
     assert nearest("zzz", ["b", "a"]) == "expected a or b"
     assert nearest("zzz", [f"name{n}" for n in range(20)]) == ""
     assert listed(["a", "b", "c"]) == "a, b or c"
+
+
+def test_a_file_is_named_from_where_one_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it was read before, from elsewhere, and has not changed since."""
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("kvplan: 2\n")
+    names = []
+    for place in (tmp_path, folder):
+        monkeypatch.chdir(place)
+        names.append({found.span.path for found in check([folder / "a.yaml"])})
+    assert names == [{"inner/a.yaml"}, {"a.yaml"}]
