@@ -142,7 +142,7 @@ CASES: tuple[Case, ...] = (
     Case("64 → 32, prompts of 1 to 65 tokens", OTHER_WAY, SHORT),
     Case("32 → 64, chunked prefill", CHUNKED, Prompts((200, 37, 128, 900))),
     Case("32 → 64, chunked prefill, aborted on prefill", replace(CHUNKED, lease_s=8),
-         Aborts("prefill", (0, 1, 2, 4), 900)),
+         Aborts("prefill", (0, 1, 2, 4), length=900)),
     Case("32 → 64, preempted on decode", replace(UNLIKE, decode=Side(64, blocks=20)),
          Prompts((400, 380, 360, 340), tokens=200, at_once=True, preempts=True)),
     Case("push, 32 → 64", PUSH, PLAIN),
