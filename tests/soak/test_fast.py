@@ -38,5 +38,5 @@ def test_figures_show_what_is_wrong() -> None:
         assert figures.bad
         assert f"{kind}: r1" in figures.lines()
         getattr(figures, kind).clear()
-    figures.overrun = 6.0
+    figures.overrun = 1000.0
     assert figures.bad
