@@ -52,7 +52,8 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._idle = False
         tables = tuple(group_table(kv_cache_config, number) for number in kv_cache_config.transfer_group_ids)
         recomputed = max(1, getattr(vllm_config, "num_prefill_lookahead_tokens", 0) - 1)
-        self._scheduler = ConnectorScheduler(vllm_config.kv_transfer_config.engine_id, tables, recomputed)
+        transfer = vllm_config.kv_transfer_config
+        self._scheduler = ConnectorScheduler(transfer.engine_id, tables, recomputed, transfer.is_kv_consumer)
 
     # The worker's half
 

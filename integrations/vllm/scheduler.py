@@ -62,12 +62,14 @@ class ConnectorScheduler:
     """What is to be told to workers in the next step. `tables` are the groups that are moved, in the engine's order.
 
     `recomputed` tokens at the end of a prompt are computed on decode whatever prefill has: the last one, from which the
-    next is sampled, and with drafts of several modules those that they look ahead to.
+    next is sampled, and with drafts of several modules those that they look ahead to. One that does not decode loads
+    nothing, whatever a request says.
     """
 
     engine: str
     tables: tuple[GroupTable, ...]
     recomputed: int = 1
+    decodes: bool = True
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
     _announce: bool = False
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
@@ -148,8 +150,10 @@ class ConnectorScheduler:
 
     def _read(self, request: EngineRequest, params: Mapping[str, object]) -> None:
         remote = remote_prefill(params)
-        if remote is None:
-            logs.event(logs.WARNING, "parameters refused", request=request.request_id, why="they name no held request")
+        if not self.decodes:
+            _refused(request, "this engine does not decode")
+        elif remote is None:
+            _refused(request, "they name no held request")
         else:
             self._remote[request.request_id] = remote
 
@@ -175,3 +179,8 @@ class ConnectorScheduler:
         groups = tuple(next((group for group in each if group.name), GroupName()) for each in names)
         tokens = request.num_computed_tokens
         return RemotePrefill(self.engine, request.request_id, host, int(port), tokens, groups, blocks, first.key)
+
+
+def _refused(request: EngineRequest, why: str) -> None:
+    """The request is computed here, as if it named nobody."""
+    logs.event(logs.WARNING, "parameters refused", request=request.request_id, why=why)

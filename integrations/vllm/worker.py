@@ -272,6 +272,7 @@ class ConnectorWorker:
 
     def __init__(self, prefill: PrefillSide | None, decode: DecodeSide | None) -> None:
         self._prefill, self._decode = prefill, decode
+        self._sideless: set[str] = set()
 
     def begin(self, orders: StepOrders) -> None:
         """Begin what the scheduler ordered in this step."""
@@ -279,12 +280,16 @@ class ConnectorWorker:
             self._prefill.begin(orders)
         if self._decode is not None:
             self._decode.begin(orders)
+        else:
+            # The engine waits for whatever was ordered.
+            self._sideless |= {order.request for order in orders.loads if order.blocks}
 
     def ended(self, *, idle: bool) -> StepResults:
         """What has ended since the last call, each request once. An idle step rests, so that others may run."""
         if idle:
             self._rest()
-        results = StepResults()
+        results = StepResults(received=set(self._sideless), failed=set(self._sideless))
+        self._sideless.clear()
         if self._prefill is not None:
             results.sent = self._prefill.sent()
         if self._decode is not None:

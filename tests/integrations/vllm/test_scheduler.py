@@ -118,6 +118,15 @@ def test_parameters_that_cannot_be_read_are_no_load(change: dict[str, Any], capl
     assert "parameters refused" in caplog.text
 
 
+def test_an_engine_that_only_prefills_loads_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    made, request = ConnectorScheduler("e", (FULL,), decodes=False), to_decode("d", 40, held(40))
+    made.arrived(request)
+    assert made.matched(request, 0) == 0
+    made.allocated(request, [[5, 6, 7]], 0)
+    assert told(made) == StepOrders()
+    assert "does not decode" in caplog.text
+
+
 # Prefill
 
 

@@ -115,6 +115,14 @@ def test_a_held_request_is_loaded_and_reported_once_on_each_side(pair: Pair) -> 
     assert [worker.ended(idle=False) for worker in pair.prefill] == [StepResults()] * 2
 
 
+def test_a_load_where_nothing_decodes_fails(pair: Pair) -> None:
+    wanted = order(pair.made, ask(pair.made, TOKENS_ASKED))
+    worker = pair.prefill[0]
+    worker.begin(StepOrders(loads=(wanted, replace(wanted, request="free", blocks=()))))
+    assert worker.ended(idle=False) == StepResults(received={"r-here"}, failed={"r-here"})
+    assert worker.ended(idle=False) == StepResults()
+
+
 def test_a_load_may_be_ordered_before_prefill_hears_of_the_request(pair: Pair) -> None:
     request = ask(pair.made, TOKENS_ASKED)
     filled(pair.made, request)
