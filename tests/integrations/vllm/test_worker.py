@@ -14,6 +14,7 @@ from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import World, world
 
+from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
 from kvplan.integrations.vllm.metadata import BlockIds, GroupName, HoldOrder, LoadOrder, RemotePrefill, StepOrders
 from kvplan.integrations.vllm.worker import (
@@ -173,6 +174,45 @@ def test_an_order_that_no_plan_fits_fails_alone(pair: Pair) -> None:
     bad = replace(good, request="bad", remote=replace(good.remote, groups=(TOKENS, GroupName("strange"))))
     pair.load(bad)
     assert pair.loaded().failed == {"bad"}
+
+
+def test_a_load_that_is_refused_is_reported_once(pair: Pair) -> None:
+    pair.made.decode[0].drain(5)
+    pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    assert pair.decode.ended(idle=False) == StepResults(received={"r-here"}, failed={"r-here"})
+    assert pair.decode.ended(idle=False) == StepResults()
+
+
+def test_blocks_are_cleared_before_anything_is_loaded_into_them(pair: Pair) -> None:
+    cleared: list[LoadOrder] = []
+
+    class Clearing(BlockClearing):
+        def clear(self, order: LoadOrder) -> None:
+            assert not pair.made.decode[0].running()
+            cleared.append(order)
+
+    worker, clearing = pair.made.decode[0], Clearing({}, {}, 1)
+    side = DecodeSide(worker, tables(pair.made.plan.decode), LoadTimes(10, 5, 5), pair.made.mode, clearing)
+    pair.decode = ConnectorWorker(None, side)
+    request = ask(pair.made, TOKENS_ASKED)
+    wanted = order(pair.made, request)
+    filled(pair.made, request)
+    pair.hold(request)
+    pair.load(wanted)
+    assert pair.loaded() == StepResults(received={"r-here"})
+    pair.load(replace(wanted, request="free", blocks=()))
+    assert cleared == [wanted]
+
+
+def test_an_engine_that_was_lost_is_met_again(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    for turn in range(2):
+        named = replace(request, id=f"r{turn}")
+        filled(pair.made, named)
+        pair.hold(named)
+        pair.load(order(pair.made, named))
+        assert pair.loaded() == StepResults(received={f"r{turn}-here"})
+        pair.made.decode[0].drop("prefill")
 
 
 def test_an_engine_that_is_not_there_fails_its_own_loads(pair: Pair) -> None:
