@@ -127,6 +127,7 @@ def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
 def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > 4096:
         raise ValueError(value)
+    value.encode()  # UnicodeEncodeError, a ValueError, where half a character is in it
     return value
 
 

@@ -24,7 +24,6 @@ from kvplan.integrations.vllm.metadata import (
     StepOrders,
 )
 from kvplan.plan.block_tables import Ring, Slot, Table
-from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Side
 from kvplan.runtime.clock import now
@@ -133,7 +132,7 @@ class PrefillSide:
         try:
             self._worker.hold(order.request, self._tables.of(order.blocks, order.tokens))
             self._held.add(order.request)
-        except KvplanError as error:
+        except Exception as error:  # What another engine or a client said must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
             self._refused.add(order.request)
 
@@ -209,11 +208,11 @@ class DecodeSide:
         if not order.blocks:
             self._let_go(order)
             return
-        if self._clearing is not None:
-            self._clearing.clear(order)
         try:
+            if self._clearing is not None:
+                self._clearing.clear(order)
             transfer = self._submit(order, self._request(order))
-        except KvplanError as error:
+        except Exception as error:  # As in `_hold`.
             logs.event(logs.WARNING, "load refused", request=order.request, error=error)
             self._refused.append(order.request)
             return
@@ -233,7 +232,7 @@ class DecodeSide:
         """Have prefill free its blocks: nothing of the request moves. Where that fails, a lease ends it."""
         try:
             self._submit(order, Request(order.remote.request, (0, 0), {}, {}))
-        except KvplanError as error:
+        except Exception as error:  # As in `_hold`.
             logs.event(logs.INFO, "prefill not told", request=order.remote.request, error=error)
 
     def _end(self, order: LoadOrder, transfer: Transfer) -> None:

@@ -11,12 +11,14 @@ from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
-from kvplan.runtime.errors import DeadlineError, HandshakeError
+from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError
 
 # A prefill engine's name, the meeting that will tell it, or None for the only one.
 WantedPeer = str | Future[Peer] | None
 # Meets an engine, and gives up when what it is given says so.
 Meet = Callable[[Callable[[], bool]], Peer]
+# Whoever names an engine has it met: how many at once, each on a thread.
+MEETINGS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,15 +55,20 @@ class Meetings:
         return len(self._waiting)
 
     def begin(self, what: Hashable, meet: Meet) -> Future[Peer]:
-        """Have `meet` called on a thread; where `what` is being met already, that meeting."""
-        self._threads = {key: one for key, one in self._threads.items() if not one[0].done()}
+        """Have `meet` called on a thread; where `what` is being met already, that meeting. Raises LimitedError."""
+        self._threads = {key: pair for key, pair in self._threads.items() if not pair[0].done()}
         if what not in self._threads:
-            meeting = Future[Peer]()
-            meeting.set_running_or_notify_cancel()
-            thread = threading.Thread(target=self._meet, args=(meeting, meet), name="kvplan-meeting", daemon=True)
-            self._threads[what] = meeting, thread
-            thread.start()
+            self._threads[what] = self._started(meet)
         return self._threads[what][0]
+
+    def _started(self, meet: Meet) -> tuple[Future[Peer], threading.Thread]:
+        if len(self._threads) >= MEETINGS:
+            raise LimitedError(f"{MEETINGS} prefill engines are being met: wait for some")
+        meeting = Future[Peer]()
+        meeting.set_running_or_notify_cancel()
+        thread = threading.Thread(target=self._meet, args=(meeting, meet), name="kvplan-meeting", daemon=True)
+        thread.start()
+        return meeting, thread
 
     def under_way(self) -> tuple[Future[Peer], ...]:
         return tuple(meeting for meeting, _ in self._threads.values() if not meeting.done())

@@ -103,6 +103,7 @@ class DecodeWorker(PolledWorker):
 
         The future has the peer, or the error that `connect` would raise. Requests that are asked for meanwhile wait
         for it: those that name the future as their `peer`, or the engine, or, while none is connected, nobody.
+        Raises HandshakeError or DrainingError, and LimitedError where too many are being met.
         """
         deadline = self._deadline(timeout, mode)
         with self._lock:

@@ -48,6 +48,7 @@ def test_names_are_those_of_the_engine_s_own_connector() -> None:
         {"remote_groups": [["kv"], ["state", "state", "x"]]},
         {"remote_groups": "kv"},
         {"remote_key": 5},
+        {"remote_key": "\ud800"},
     ],
 )
 def test_what_is_not_whole_is_none(change: dict[str, Any]) -> None:

@@ -183,6 +183,21 @@ def test_a_load_that_is_refused_is_reported_once(pair: Pair) -> None:
     assert pair.decode.ended(idle=False) == StepResults()
 
 
+def test_an_order_that_nobody_foresaw_ends_no_engine(pair: Pair) -> None:
+    good = order(pair.made, ask(pair.made, TOKENS_ASKED))
+    foreign = replace(good.remote, key="\ud800")
+    pair.load(replace(good, request="key", remote=foreign))
+    pair.load(replace(good, request="free", remote=foreign, blocks=()))
+    pair.load(replace(good, request="groups", blocks=((1,),)))
+    assert pair.decode.ended(idle=False) == StepResults(received={"key", "groups"}, failed={"key", "groups"})
+
+
+def test_a_hold_that_nobody_foresaw_frees_its_blocks(pair: Pair) -> None:
+    worker = pair.prefill[0]
+    worker.begin(StepOrders(holds=(HoldOrder("r", 45, ((1,),)),)))
+    assert worker.ended(idle=False).sent == {"r"}
+
+
 def test_blocks_are_cleared_before_anything_is_loaded_into_them(pair: Pair) -> None:
     cleared: list[LoadOrder] = []
 

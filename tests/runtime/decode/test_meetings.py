@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,6 +14,7 @@ from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import DecodeWorker, Limits, Peer, Transfer, errors
+from kvplan.runtime.decode.meetings import MEETINGS, Meetings
 
 SECONDS = 20
 
@@ -142,3 +143,32 @@ def test_draining_ends_what_waits_at_its_deadline(apart: World, silent: str) -> 
     assert worker.drained()
     with pytest.raises(errors.DrainingError, match="takes nothing new"):
         worker.connect_soon(silent, SECONDS)
+
+
+def test_no_more_engines_are_met_at_once_than_there_are_threads_for() -> None:
+    meetings, over = Meetings(), threading.Event()
+
+    def meet(given_up: Callable[[], bool]) -> Peer:
+        over.wait(SECONDS)
+        raise errors.HandshakeError("nobody")
+
+    begun = [meetings.begin(number, meet) for number in range(MEETINGS)]
+    with pytest.raises(errors.LimitedError, match="64 prefill engines are being met"):
+        meetings.begin(MEETINGS, meet)
+    assert meetings.begin(0, meet) is begun[0]
+    over.set()
+    assert all(meeting.exception(SECONDS) for meeting in begun)
+    meetings.begin(MEETINGS, meet)
+
+
+def test_a_meeting_whose_thread_does_not_start_is_none(apart: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, address = apart.decode[0], apart.prefill[0].address
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RuntimeError, match="new thread"):
+            worker.connect_soon(address, SECONDS)
+    assert worker.connect_soon(address, SECONDS).result(SECONDS).name == "prefill"
