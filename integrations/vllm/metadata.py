@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from kvplan.plan.types import Interval
 
@@ -27,7 +30,8 @@ class GroupName:
 class RemotePrefill:
     """A request as a prefill engine holds it: who holds it, where it answers, and its blocks, computed for `tokens`.
 
-    `groups` are those of `blocks`; `key` is the engine's public key, empty without keys.
+    `groups` are those of `blocks`; `key` is the engine's public key, empty without keys. `prompt` is the digest of what
+    was prefilled, empty where nobody said it.
     """
 
     engine: str
@@ -38,6 +42,7 @@ class RemotePrefill:
     groups: tuple[GroupName, ...]
     blocks: BlockIds
     key: str = ""
+    prompt: str = ""
 
     @property
     def address(self) -> str:
@@ -95,13 +100,14 @@ def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
     """What `kv_transfer_params` say of a prefilled request, None where they are not whole: anybody can send them."""
     try:
         engine, request, host, key = (_text(params[name]) for name in TEXTS)
+        prompt = _text(params.get("remote_prompt", ""))
         port, tokens = (_whole(params[name]) for name in ("remote_port", "remote_num_tokens"))
         groups = tuple(GroupName(*map(_text, _list(pair))) for pair in _list(params["remote_groups"]))
         blocks = tuple(tuple(_whole(block) for block in _list(ids)) for ids in _list(params["remote_block_ids"]))
     except (KeyError, TypeError, ValueError):
         return None
     usable = engine and request and host and 0 < port < 65536 and len(groups) == len(blocks)
-    return RemotePrefill(engine, request, host, port, tokens, groups, blocks, key) if usable else None
+    return RemotePrefill(engine, request, host, port, tokens, groups, blocks, key, prompt) if usable else None
 
 
 TEXTS = ("remote_engine_id", "remote_request_id", "remote_host", "remote_key")
@@ -118,10 +124,19 @@ def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
         "remote_port": remote.port,
         "remote_block_ids": [list(ids) for ids in remote.blocks],
         "remote_num_tokens": remote.tokens,
+        "remote_prompt": remote.prompt,
         "remote_groups": [[group.name, group.store] for group in remote.groups],
         "remote_key": remote.key,
         "tp_size": workers,
     }
+
+
+def prompt_digest(tokens: Sequence[int], shown: Sequence[str] = ()) -> str:
+    """The SHA-256 of a prompt, 32 hex digits: its token ids, and the names of images and sounds that stand in it."""
+    digest = hashlib.sha256(np.array(tokens, "<i8").tobytes())
+    for name in shown:
+        digest.update(hashlib.sha256(name.encode()).digest())
+    return digest.hexdigest()[:32]
 
 
 def _text(value: object) -> str:

@@ -17,6 +17,7 @@ from kvplan.integrations.vllm.metadata import (
     RemotePrefill,
     StepOrders,
     WorkerFacts,
+    prompt_digest,
     remote_prefill,
     transfer_params,
 )
@@ -132,7 +133,7 @@ class ConnectorScheduler:
             # It ended before it was scheduled: prefill still has its blocks.
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         asked, blocks = (request.kv_transfer_params or {}).get("do_remote_decode"), self._ids(tables)
-        if not asked or not self._prefills or state not in SERVED or not any(blocks):
+        if not asked or not self._prefills or state not in SERVED or not any(blocks) or not _has_ids(request):
             return False, None
         self._holds.append(HoldOrder(request.request_id, request.num_computed_tokens, blocks))
         return True, transfer_params(self._held(request, blocks), len(self.workers))
@@ -154,14 +155,19 @@ class ConnectorScheduler:
             _refused(request, "this engine does not decode")
         elif remote is None:
             _refused(request, "they name no held request")
+        elif not remote.prompt or remote.prompt != _digest(request, remote.tokens):
+            # Its bytes would be right for another text, and would be found by all whose prompt begins like this one.
+            _refused(request, "another prompt was prefilled")
+            self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         else:
             self._remote[request.request_id] = remote
 
     def _stop_short(self, request: EngineRequest, params: dict[str, Any]) -> None:
         """Prefill no further than where decode goes on, so that states and windows end there."""
         count = self.recomputed
-        if not self.forgets or request.prompt_token_ids is None or request.num_prompt_tokens <= count:
+        if not self.forgets or not _has_ids(request) or request.num_prompt_tokens <= count:
             return
+        assert request.prompt_token_ids is not None
         del request.prompt_token_ids[-count:]
         del request._all_token_ids[-count:]  # type: ignore[attr-defined]
         request.num_prompt_tokens -= count
@@ -178,7 +184,25 @@ class ConnectorScheduler:
         names = zip(*(worker.groups for worker in self.workers.values()), strict=True)
         groups = tuple(next((group for group in each if group.name), GroupName()) for each in names)
         tokens = request.num_computed_tokens
-        return RemotePrefill(self.engine, request.request_id, host, int(port), tokens, groups, blocks, first.key)
+        prompt = _digest(request, tokens)
+        return RemotePrefill(
+            self.engine, request.request_id, host, int(port), tokens, groups, blocks, first.key, prompt
+        )
+
+
+def _has_ids(request: EngineRequest) -> bool:
+    """Whether a prompt is its token ids: one that has embeddings cannot be told from another."""
+    return request.prompt_token_ids is not None and getattr(request, "prompt_embeds", None) is None
+
+
+def _digest(request: EngineRequest, tokens: int) -> str:
+    """The digest of the prompt as far as `tokens` tokens; empty where it has no ids. It takes a millisecond or more."""
+    if not _has_ids(request):
+        return ""
+    count = min(tokens, request.num_prompt_tokens)
+    features = getattr(request, "mm_features", None) or ()
+    shown = [feature.identifier for feature in features if feature.mm_position.offset < count]
+    return prompt_digest((request.prompt_token_ids or [])[:count], shown)
 
 
 def _refused(request: EngineRequest, why: str) -> None:

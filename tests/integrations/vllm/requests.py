@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, WorkerFacts, transfer_params
+from kvplan.integrations.vllm.metadata import GroupName, RemotePrefill, WorkerFacts, prompt_digest, transfer_params
 
 TOKENS = GroupName("kv", "tokens")
 STATE = GroupName("state", "state")
@@ -22,6 +22,8 @@ class FakeRequest:
     max_tokens: int = 16
     prompt_token_ids: list[int] | None = field(default_factory=list)
     _all_token_ids: list[int] = field(default_factory=list)
+    prompt_embeds: object = None
+    mm_features: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.prompt_token_ids = list(range(self.num_prompt_tokens))
@@ -37,7 +39,8 @@ def to_decode(name: str, tokens: int, remote: RemotePrefill) -> FakeRequest:
 
 
 def held(tokens: int, *blocks: tuple[int, ...], groups: tuple[GroupName, ...] = (TOKENS,)) -> RemotePrefill:
-    return RemotePrefill("p", "r-1", "127.0.0.1", 7600, tokens, groups, blocks or ((1, 2, 3),))
+    prompt = prompt_digest(range(tokens))
+    return RemotePrefill("p", "r-1", "127.0.0.1", 7600, tokens, groups, blocks or ((1, 2, 3),), prompt=prompt)
 
 
 def facts(number: int = 0, groups: tuple[GroupName, ...] = (TOKENS,), key: str = "") -> WorkerFacts:

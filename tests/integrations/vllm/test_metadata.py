@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
+import struct
 from typing import Any
 
 import pytest
 from tests.integrations.vllm.requests import STATE, TOKENS, held
 
-from kvplan.integrations.vllm.metadata import HoldOrder, LoadOrder, StepOrders, remote_prefill, transfer_params
+from kvplan.integrations.vllm.metadata import (
+    HoldOrder,
+    LoadOrder,
+    StepOrders,
+    prompt_digest,
+    remote_prefill,
+    transfer_params,
+)
 
 HELD = held(40, (3, 9, 4), (7,), groups=(TOKENS, STATE))
+
+# Without a digest the parameters are read, and the prompt computed here.
+NOT_NEEDED = {"do_remote_prefill", "do_remote_decode", "remote_prompt", "tp_size"}
 
 
 def params() -> dict[str, Any]:
@@ -49,15 +61,29 @@ def test_names_are_those_of_the_engine_s_own_connector() -> None:
         {"remote_groups": "kv"},
         {"remote_key": 5},
         {"remote_key": "\ud800"},
+        {"remote_prompt": 5},
     ],
 )
 def test_what_is_not_whole_is_none(change: dict[str, Any]) -> None:
     assert remote_prefill({**params(), **change}) is None
 
 
-@pytest.mark.parametrize("name", [name for name in transfer_params(HELD, 2) if name.startswith("remote_")])
+@pytest.mark.parametrize("name", sorted({*transfer_params(HELD, 2)} - NOT_NEEDED))
 def test_what_lacks_is_none(name: str) -> None:
     assert remote_prefill({key: value for key, value in params().items() if key != name}) is None
+
+
+def test_a_digest_is_that_of_the_prompt() -> None:
+    digests = [
+        prompt_digest([1, 2]),
+        prompt_digest([2, 1]),
+        prompt_digest([1, 2, 0]),
+        prompt_digest([1, 2], ["x"]),
+        prompt_digest([1, 2], ["x", "y"]),
+        prompt_digest([1, 2], ["xy"]),
+    ]
+    assert len(set(digests)) == len(digests)
+    assert prompt_digest([1, 2]) == hashlib.sha256(struct.pack("<2q", 1, 2)).hexdigest()[:32]
 
 
 def test_orders_travel_between_processes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kvplan.integrations.vllm.metadata import (
     RemotePrefill,
     StepOrders,
     WorkerFacts,
+    prompt_digest,
     remote_prefill,
 )
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
@@ -127,6 +129,62 @@ def test_an_engine_that_only_prefills_loads_nothing(caplog: pytest.LogCaptureFix
     assert "does not decode" in caplog.text
 
 
+def read_on_decode(request: FakeRequest, held_as: FakeRequest) -> tuple[int, StepOrders]:
+    """How many tokens come from prefill, which computed `held_as`, and what is ordered."""
+    prefill, decode = scheduler(), scheduler()
+    prefill.arrived(held_as)
+    held_as.num_computed_tokens = held_as.num_prompt_tokens
+    _, request.kv_transfer_params = prefill.finished(held_as, [[3, 9, 4]], SERVED)
+    decode.arrived(request)
+    external = decode.matched(request, 0)
+    decode.allocated(request, [[5, 6, 7]], external)
+    return external, told(decode)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An image that stands in a prompt from token `offset` on."""
+
+    identifier: str
+    offset: int = 4
+
+    @property
+    def mm_position(self) -> Shown:
+        return self
+
+
+def test_a_prompt_that_was_not_prefilled_is_computed_here(caplog: pytest.LogCaptureFixture) -> None:
+    request = FakeRequest("d", 40)
+    assert request.prompt_token_ids is not None
+    request.prompt_token_ids[7] = 99
+    external, orders = read_on_decode(request, to_prefill("r", 40))
+    assert (external, [(order.tokens, order.blocks) for order in orders.loads]) == (0, [((0, 0), ())])
+    assert "another prompt was prefilled" in caplog.text
+
+
+@pytest.mark.parametrize(("tokens", "external"), [(40, 39), (41, 40), (50, 40), (39, 0)])
+def test_a_prompt_may_go_on_behind_what_was_prefilled(tokens: int, external: int) -> None:
+    assert read_on_decode(FakeRequest("d", tokens), to_prefill("r", 40))[0] == external
+
+
+@pytest.mark.parametrize(
+    ("images", "external"), [([Shown("a")], 39), ([Shown("b")], 0), ([], 0), ([Shown("a"), Shown("b", 60)], 39)]
+)
+def test_images_are_part_of_a_prompt(images: list[Shown], external: int) -> None:
+    prefilled = to_prefill("r", 40)
+    prefilled.mm_features = [Shown("a")]
+    request = FakeRequest("d", 40, mm_features=images)
+    assert read_on_decode(request, prefilled)[0] == external
+
+
+def test_without_a_digest_nothing_is_loaded() -> None:
+    made, remote = scheduler(), replace(held(40), prompt="")
+    for request in (to_decode("d", 40, remote), to_decode("e", 40, remote)):
+        request.prompt_embeds = "some" if request.request_id == "e" else None
+        made.arrived(request)
+        assert made.matched(request, 0) == 0
+
+
 # Prefill
 
 
@@ -138,7 +196,9 @@ def test_a_prefilled_request_is_held_and_its_client_told() -> None:
     kept, params = made.finished(request, [[3, 9, 4]], SERVED)
     assert kept
     assert params is not None
-    assert remote_prefill(params) == RemotePrefill("e", "r", "127.0.0.1", 7600, 40, (TOKENS,), ((3, 9, 4),))
+    prompt = prompt_digest(range(40))
+    wanted = RemotePrefill("e", "r", "127.0.0.1", 7600, 40, (TOKENS,), ((3, 9, 4),), prompt=prompt)
+    assert remote_prefill(params) == wanted
     assert told(made) == StepOrders(holds=(HoldOrder("r", 40, ((3, 9, 4),)),))
 
 
@@ -195,6 +255,15 @@ def test_groups_that_are_not_moved_are_not_told() -> None:
     made.arrived(request)
     made.finished(request, [[1], [2], [3, 4]], SERVED)
     assert told(made).holds[0].blocks == ((3, 4),)
+
+
+def test_a_prompt_of_embeddings_is_left_to_decode() -> None:
+    made, request = scheduler(SLOTS), to_prefill("r", 40)
+    request.prompt_embeds = "some"
+    made.arrived(request)
+    assert request.num_prompt_tokens == 40
+    assert made.finished(request, [[1], [2]], SERVED) == (False, None)
+    assert told(made) == StepOrders()
 
 
 def test_stages_of_a_pipeline_say_their_groups_together_and_all_are_announced_once() -> None:
