@@ -74,6 +74,7 @@ class ConnectorScheduler:
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
     _announce: bool = False
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
+    _taken: dict[str, tuple[str, str]] = field(default_factory=dict)
     _local: dict[str, int] = field(default_factory=dict)
     _loading: set[str] = field(default_factory=set)
     _holds: list[HoldOrder] = field(default_factory=list)
@@ -127,6 +128,7 @@ class ConnectorScheduler:
     ) -> tuple[bool, dict[str, object] | None]:
         """Whether blocks are kept for decode though the request has ended in `state`, and what its client is told."""
         self._local.pop(request.request_id, None)
+        self._taken.pop(request.request_id, None)
         if request.request_id in self._loading:
             self._cancels.append(request.request_id)
         if (remote := self._remote.pop(request.request_id, None)) is not None:
@@ -155,12 +157,15 @@ class ConnectorScheduler:
             _refused(request, "this engine does not decode")
         elif remote is None:
             _refused(request, "they name no held request")
+        elif (remote.engine, remote.request) in self._taken.values():
+            _refused(request, "another request has what they name")
         elif not remote.prompt or remote.prompt != _digest(request, remote.tokens):
             # Its bytes would be right for another text, and would be found by all whose prompt begins like this one.
             _refused(request, "another prompt was prefilled")
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         else:
             self._remote[request.request_id] = remote
+            self._taken[request.request_id] = remote.engine, remote.request
 
     def _stop_short(self, request: EngineRequest, params: dict[str, Any]) -> None:
         """Prefill no further than where decode goes on, so that states and windows end there."""

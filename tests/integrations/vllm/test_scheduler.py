@@ -177,6 +177,26 @@ def test_images_are_part_of_a_prompt(images: list[Shown], external: int) -> None
     assert read_on_decode(request, prefilled)[0] == external
 
 
+def test_what_one_request_loads_no_other_does(caplog: pytest.LogCaptureFixture) -> None:
+    """Prefill holds it once: of several answers to one prompt, and of a retry, the first one loads it."""
+    made, remote = scheduler(), held(40)
+    first, second, other = (to_decode(name, 40, remote) for name in ("first", "second", "other"))
+    for request in (first, second):
+        made.arrived(request)
+    assert (made.matched(first, 0), made.matched(second, 0)) == (39, 0)
+    assert "another request has what they name" in caplog.text
+    assert told(made) == StepOrders()
+    made.allocated(first, [[5, 6, 7]], 39)
+    made.finished(second, [[8, 9, 10]], SERVED)
+    third = to_decode("third", 40, replace(remote, request="r-2"))
+    made.arrived(third)
+    made.arrived(other)
+    assert (made.matched(third, 0), made.matched(other, 0)) == (39, 0)
+    made.finished(first, [[5, 6, 7]], SERVED)
+    made.arrived(other)
+    assert made.matched(other, 0) == 39
+
+
 def test_without_a_digest_nothing_is_loaded() -> None:
     made, remote = scheduler(), replace(held(40), prompt="")
     for request in (to_decode("d", 40, remote), to_decode("e", 40, remote)):
