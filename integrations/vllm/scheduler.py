@@ -141,8 +141,10 @@ class ConnectorScheduler:
         return True, transfer_params(self._held(request, blocks), len(self.workers))
 
     def loaded(self, requests: Iterable[str]) -> None:
-        """All workers have these, or have given them up."""
-        self._loading.difference_update(requests)
+        """All workers have these, or have given them up: a cancel would hit the next request of the name."""
+        over = set(requests)
+        self._loading -= over
+        self._cancels = [request for request in self._cancels if request not in over]
 
     def orders(self, *, idle: bool) -> StepOrders:
         """What workers are to begin in this step, each order once."""

@@ -193,11 +193,17 @@ class DecodeSide:
         self._worker.close()
 
     def _settle(self, results: StepResults) -> None:
-        settled = [(order, transfer) for order, transfer in self._failed if self._worker.settled(transfer)]
-        self._failed = [pair for pair in self._failed if pair not in settled]
-        for order, _ in settled:
+        waiting: list[tuple[LoadOrder, Transfer]] = []
+        settled: list[LoadOrder] = []
+        for order, transfer in self._failed:
+            if self._worker.settled(transfer):
+                settled.append(order)
+            else:
+                waiting.append((order, transfer))
+        self._failed = waiting
+        for order in settled:
             self._let_go(order)
-        lost = {*self._refused, *(order.request for order, _ in settled)}
+        lost = {*self._refused, *(order.request for order in settled)}
         self._refused = []
         self.measures[FAILED].extend([1.0] * len(lost))
         results.received |= lost

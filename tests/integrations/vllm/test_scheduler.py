@@ -108,6 +108,19 @@ def test_one_that_ends_while_it_is_loaded_is_cancelled_and_one_that_is_there_is_
         assert told(made).cancels == (() if name == "there" else (name,))
 
 
+def test_a_load_that_is_over_cancels_none_of_the_same_name() -> None:
+    made = scheduler()
+    for _ in range(2):
+        request = to_decode("d", 40, held(40))
+        made.arrived(request)
+        made.allocated(request, [[5, 6, 7]], made.matched(request, 0))
+        orders = told(made)
+        assert (len(orders.loads), orders.cancels) == (1, ())
+        # As vLLM ends one whose load failed.
+        made.finished(request, [[5, 6, 7]], "FINISHED_ERROR")
+        made.loaded(["d"])
+
+
 @pytest.mark.parametrize("change", [{"remote_port": None}, {"remote_block_ids": "x"}, {"remote_groups": []}])
 def test_parameters_that_cannot_be_read_are_no_load(change: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     made, request = scheduler(), to_decode("d", 40, held(40))

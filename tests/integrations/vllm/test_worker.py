@@ -255,6 +255,24 @@ def test_blocks_are_not_reported_while_they_may_be_written(pair: Pair, monkeypat
     assert pair.loaded().failed == {"r-here"}
 
 
+def test_loads_that_fail_together_are_not_compared_with_each_other(pair: Pair) -> None:
+    """An engine that is gone fails all its loads at once, while a step waits: each is looked at once."""
+
+    class Order(LoadOrder):
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError("compared")
+
+    good = order(pair.made, ask(pair.made, TOKENS_ASKED))
+    orders = tuple(
+        Order(name, good.tokens, good.blocks, replace(good.remote, request=f"{name}-there")) for name in "abc"
+    )
+    pair.decode.begin(StepOrders(loads=orders))
+    pair.decode.begin(StepOrders(cancels=("a", "b", "c")))
+    failed: set[str] = set()
+    while failed != {"a", "b", "c"}:
+        failed |= pair.loaded().failed
+
+
 def test_what_nobody_fetches_is_freed_by_its_lease(caplog: pytest.LogCaptureFixture) -> None:
     made = world(Shape(2), Shape(1), lease=0.1)
     pair = Pair(made, LoadTimes(10, 5, 5))
