@@ -74,17 +74,18 @@ class Quarantine:
 
     def __init__(self, ledger: BlockLedger, lost: Callable[[str], bool]) -> None:
         self.ledger, self._lost = ledger, lost
-        self._transfers: list[Transfer] = []
+        # Transfers in order; a worker may ask for each of thousands whether it is among them.
+        self._transfers: dict[Transfer, None] = {}
         self._probed = float("-inf")
 
     def add(self, transfer: Transfer) -> None:
         """Take the blocks of a transfer that has just failed into quarantine."""
         self.ledger.quarantine(transfer.written)
-        self._transfers.append(transfer)
+        self._transfers[transfer] = None
 
     def keeps(self, transfer: Transfer) -> bool:
         """Whether anything of a failed transfer may still be written."""
-        return any(kept is transfer for kept in self._transfers)
+        return transfer in self._transfers
 
     def writes(self, request: str) -> bool:
         """Whether a worker that was asked to write a request of this id has not said that it stopped."""
@@ -126,13 +127,13 @@ class Quarantine:
                 _settle(transfer, part)
         for transfer in [transfer for transfer in self._transfers if _left(transfer)]:
             self.ledger.free(transfer.written)
-            self._transfers.remove(transfer)
+            del self._transfers[transfer]
 
     def abandon(self) -> None:
         """After the transport is closed: nothing is under way any more."""
         for transfer in self._transfers:
             self.ledger.free(transfer.written)
-        self._transfers = []
+        self._transfers = {}
 
     def _probe(self, now: float) -> None:
         """Look, now and then, for writers that the transport has lost."""

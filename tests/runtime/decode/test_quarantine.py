@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,11 +58,20 @@ def connection(worker: int) -> Any:
     return SimpleNamespace(worker=worker, peer=f"p{worker}", control=Control())
 
 
+@dataclass(eq=False)
+class LeftTransfer:
+    """As much of a transfer as quarantine looks at; like one, it is itself alone."""
+
+    request: SimpleNamespace
+    parts: tuple[PeerProgress, ...]
+    written: dict[str, Any]
+
+
 def left(name: str, block: int, *connections: Any) -> Any:
     """A transfer that has failed while these prefill workers were writing it."""
     parts = tuple(PeerProgress(one, 0, Phase.LEAVING, writes=True) for one in connections)
     written = {"a": np.array([block])}
-    return SimpleNamespace(request=SimpleNamespace(id=name), parts=parts, written=written)
+    return LeftTransfer(SimpleNamespace(id=name), parts, written)
 
 
 def quarantine(*transfers: Any, lost: set[str] | None = None) -> Quarantine:
