@@ -20,7 +20,8 @@ class ConnectorConfig:
     `plans` is the plans directory. `layout` is a model's layout, by name or path, `layouts` a directory of one's own,
     `engine` an engine's layout: without them they are found. `options` are those of the side's key that nothing tells.
     `keys` is a secret certificate or a folder with one, and without them `insecure` has to be true. Prefill workers
-    answer at `host` and at `port` plus their number. A request is held for `lease_s`, has arrived within `timeout_s`;
+    answer at `host` and at `port` plus their number. `peers` are the hosts that a request may name as its prefill
+    engine's, none for any. A request is held for `lease_s`, has arrived within `timeout_s`;
     `connect` is how long meeting a prefill engine may take. With `jit` plans that are missing are compiled.
     """
 
@@ -35,6 +36,7 @@ class ConnectorConfig:
     insecure: bool = False
     host: str = "127.0.0.1"
     port: int = 7600
+    peers: tuple[str, ...] = ()
     lease_s: float = 120.0
     timeout_s: float = 120.0
     connect: float = 20.0
@@ -89,6 +91,12 @@ def _port(name: str, value: object) -> int:
     raise _unlike(name, value, "a port, 1 to 65535")
 
 
+def _hosts(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, list | tuple) and value and all(isinstance(host, str) and host for host in value):
+        return tuple(value)
+    raise _unlike(name, value, "a list of hosts")
+
+
 def _seconds(name: str, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6:
         return float(value)
@@ -122,6 +130,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "insecure": _truth,
     "host": _text,
     "port": _port,
+    "peers": _hosts,
     "lease_s": _seconds,
     "timeout_s": _seconds,
     "connect": _seconds,

@@ -53,7 +53,8 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         tables = tuple(group_table(kv_cache_config, number) for number in kv_cache_config.transfer_group_ids)
         recomputed = max(1, getattr(vllm_config, "num_prefill_lookahead_tokens", 0) - 1)
         transfer = vllm_config.kv_transfer_config
-        self._scheduler = ConnectorScheduler(transfer.engine_id, tables, recomputed, transfer.is_kv_consumer)
+        decodes, peers = transfer.is_kv_consumer, self._config.peers
+        self._scheduler = ConnectorScheduler(transfer.engine_id, tables, recomputed, decodes, peers)
 
     # The worker's half
 

@@ -64,13 +64,14 @@ class ConnectorScheduler:
 
     `recomputed` tokens at the end of a prompt are computed on decode whatever prefill has: the last one, from which the
     next is sampled, and with drafts of several modules those that they look ahead to. One that does not decode loads
-    nothing, whatever a request says.
+    nothing, whatever a request says; `peers` are the hosts that a request may name, none for any.
     """
 
     engine: str
     tables: tuple[GroupTable, ...]
     recomputed: int = 1
     decodes: bool = True
+    peers: tuple[str, ...] = ()
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
     _announce: bool = False
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
@@ -159,6 +160,8 @@ class ConnectorScheduler:
             _refused(request, "this engine does not decode")
         elif remote is None:
             _refused(request, "they name no held request")
+        elif self.peers and remote.host not in self.peers:
+            _refused(request, f"host {remote.host!r} is none of peers")
         elif (remote.engine, remote.request) in self._taken.values():
             _refused(request, "another request has what they name")
         elif not remote.prompt or remote.prompt != _digest(request, remote.tokens):

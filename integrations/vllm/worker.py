@@ -254,7 +254,8 @@ class DecodeSide:
         meeting = self._meetings.get(name)
         if meeting is None or not self._holds(meeting):
             self._meetings = {name: kept for name, kept in self._meetings.items() if self._holds(kept)}
-            meeting = self._worker.connect_soon(remote.address, self._times.connect, self._key(remote), self._mode)
+            key, mode = self._key(remote), self._mode
+            meeting = self._worker.connect_soon(remote.address, self._times.connect, key, mode, remote.engine)
             self._meetings[name] = meeting
         return meeting
 

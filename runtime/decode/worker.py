@@ -98,8 +98,12 @@ class DecodeWorker(PolledWorker):
         self._check_taking()
         return self._connect(address, deadline, key, mode, lambda: False)
 
-    def connect_soon(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Future[Peer]:
+    def connect_soon(
+        self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto", name: str | None = None
+    ) -> Future[Peer]:
         """`connect` on a thread of its own; several engines may be met at once, each address once.
+
+        With a `name` the engine that answers has to have it, or is not connected.
 
         The future has the peer, or the error that `connect` would raise. Requests that are asked for meanwhile wait
         for it: those that name the future as their `peer`, or the engine, or, while none is connected, nobody.
@@ -108,8 +112,8 @@ class DecodeWorker(PolledWorker):
         deadline = self._deadline(timeout, mode)
         with self._lock:
             self._check_taking()
-            connect = partial(self._connect, address, deadline, key, mode)
-            return self._meetings.begin((address, key, mode), connect)
+            connect = partial(self._connect, address, deadline, key, mode, name=name)
+            return self._meetings.begin((address, key, mode, name), connect)
 
     def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:
@@ -117,10 +121,21 @@ class DecodeWorker(PolledWorker):
         return self._clock() + seconds(timeout, HandshakeError)
 
     def _connect(
-        self, address: str, deadline: float, key: bytes | None, mode: str, given_up: Callable[[], bool]
+        self,
+        address: str,
+        deadline: float,
+        key: bytes | None,
+        mode: str,
+        given_up: Callable[[], bool],
+        name: str | None = None,
     ) -> Peer:
         began, pool, push = self._clock(), self._pool, mode == "push"
         met = meet(self._caller(pool, key, push, deadline, given_up), address)
+        if name is not None and met.engine.name != name:
+            met.close()
+            raise HandshakeError(
+                f"engine {met.engine.name!r} answers at {address}, not {name!r}: ask where that one does"
+            )
         if mode == "auto" and (known := self._unchanged(met)) is not None:
             push = known.push
         elif mode == "auto" and (helping := self._helping(met)):

@@ -39,11 +39,13 @@ def test_every_key_is_read() -> None:
         "jit": True,
         "host": "10.0.0.1",
         "port": 7000,
+        "peers": ["10.0.0.2", "prefill"],
         "lease_s": 3,
         "timeout_s": 4.5,
         "connect": 1,
     }
     config = read_config(given)
+    assert config.peers == ("10.0.0.2", "prefill")
     assert config.options == {"isa": "AMX", "block": "16", "flag": "true"}
     assert (config.layouts, config.lease_s, config.timeout_s, config.connect) == (Path("own"), 3.0, 4.5, 1.0)
 
@@ -64,6 +66,9 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
         {"keys": "k"},
         {"mode": "shove"},
         {"port": 0},
+        {"peers": "10.0.0.2"},
+        {"peers": []},
+        {"peers": [""]},
         {"port": True},
         {"lease_s": 0},
         {"timeout_s": "10"},

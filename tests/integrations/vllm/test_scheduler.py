@@ -210,6 +210,13 @@ def test_what_one_request_loads_no_other_does(caplog: pytest.LogCaptureFixture) 
     assert made.matched(other, 0) == 39
 
 
+@pytest.mark.parametrize(("peers", "external"), [(("127.0.0.1",), 39), (("10.0.0.2",), 0), ((), 39)])
+def test_only_peers_are_met_where_they_are_named(peers: tuple[str, ...], external: int) -> None:
+    made, request = ConnectorScheduler("e", (FULL,), peers=peers), to_decode("d", 40, held(40))
+    made.arrived(request)
+    assert made.matched(request, 0) == external
+
+
 def test_without_a_digest_nothing_is_loaded() -> None:
     made, remote = scheduler(), replace(held(40), prompt="")
     for request in (to_decode("d", 40, remote), to_decode("e", 40, remote)):

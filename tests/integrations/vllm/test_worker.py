@@ -307,6 +307,16 @@ def test_a_hold_that_is_refused_frees_its_blocks(pair: Pair, caplog: pytest.LogC
     assert "R051" in caplog.text or "drains" in caplog.text
 
 
+def test_an_engine_of_another_name_fails_the_load(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    pair.hold(request)
+    wanted = order(pair.made, request)
+    pair.load(replace(wanted, request="other", remote=replace(wanted.remote, engine="other")))
+    assert pair.loaded() == StepResults(received={"other"}, failed={"other"})
+    assert "not 'other'" in caplog.text
+
+
 def test_a_key_that_a_request_names_must_be_a_peer_s(
     pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

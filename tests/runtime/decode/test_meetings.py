@@ -145,6 +145,14 @@ def test_draining_ends_what_waits_at_its_deadline(apart: World, silent: str) -> 
         worker.connect_soon(silent, SECONDS)
 
 
+def test_an_engine_of_another_name_is_not_connected(apart: World) -> None:
+    worker, address = apart.decode[0], apart.prefill[0].address
+    with pytest.raises(errors.HandshakeError, match=r"engine 'prefill' answers at .*, not 'other'"):
+        worker.connect_soon(address, SECONDS, name="other").result(SECONDS)
+    assert worker.peers() == ()
+    assert worker.connect_soon(address, SECONDS, name="prefill").result(SECONDS).name == "prefill"
+
+
 def test_no_more_engines_are_met_at_once_than_there_are_threads_for() -> None:
     meetings, over = Meetings(), threading.Event()
 
