@@ -136,7 +136,7 @@ class ConnectorScheduler:
             # It ended before it was scheduled: prefill still has its blocks.
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         asked, blocks = (request.kv_transfer_params or {}).get("do_remote_decode"), self._ids(tables)
-        if not asked or not self._prefills or state not in SERVED or not any(blocks) or not _has_ids(request):
+        if not asked or not self._answers(request) or state not in SERVED or not any(blocks):
             return False, None
         self._holds.append(HoldOrder(request.request_id, request.num_computed_tokens, blocks))
         return True, transfer_params(self._held(request, blocks), len(self.workers))
@@ -175,13 +175,17 @@ class ConnectorScheduler:
     def _stop_short(self, request: EngineRequest, params: dict[str, Any]) -> None:
         """Prefill no further than where decode goes on, so that states and windows end there."""
         count = self.recomputed
-        if not self.forgets or not _has_ids(request) or request.num_prompt_tokens <= count:
+        if not self._answers(request) or not self.forgets or request.num_prompt_tokens <= count:
             return
         assert request.prompt_token_ids is not None
         del request.prompt_token_ids[-count:]
         del request._all_token_ids[-count:]  # type: ignore[attr-defined]
         request.num_prompt_tokens -= count
         request.max_tokens = 1
+
+    def _answers(self, request: EngineRequest) -> bool:
+        """Whether decode loads a request that is prefilled here: not where it needs logprobs of the whole prompt."""
+        return self._prefills and _has_ids(request) and not getattr(request, "skip_reading_prefix_cache", False)
 
     def _ids(self, tables: Sequence[Sequence[int]]) -> BlockIds:
         return tuple(table.of(tables) for table in self.tables)

@@ -23,6 +23,7 @@ class FakeRequest:
     prompt_token_ids: list[int] | None = field(default_factory=list)
     _all_token_ids: list[int] = field(default_factory=list)
     prompt_embeds: object = None
+    skip_reading_prefix_cache: bool | None = None
     mm_features: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:

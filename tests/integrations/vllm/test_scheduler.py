@@ -275,6 +275,7 @@ def test_prefill_stops_before_the_last_token_where_what_lies_behind_is_forgotten
 
 def test_tokens_that_drafts_look_ahead_to_are_decode_s() -> None:
     made, ahead = ConnectorScheduler("e", (FULL,), 3), to_prefill("r", 40)
+    made.registered([facts()])
     made.arrived(ahead)
     assert (ahead.num_prompt_tokens, ahead.prompt_token_ids) == (37, list(range(37)))
     request = to_decode("d", 40, held(37))
@@ -306,6 +307,16 @@ def test_a_prompt_of_embeddings_is_left_to_decode() -> None:
     assert told(made) == StepOrders()
 
 
+def test_a_prompt_that_decode_computes_as_a_whole_is_left_as_it_is() -> None:
+    """Its logprobs are wanted: vLLM loads nothing then."""
+    made, request = scheduler(SLOTS), to_prefill("r", 40)
+    request.skip_reading_prefix_cache = True
+    made.arrived(request)
+    assert (request.num_prompt_tokens, request.max_tokens) == (40, 16)
+    assert made.finished(request, [[1], [2]], SERVED) == (False, None)
+    assert told(made) == StepOrders()
+
+
 def test_stages_of_a_pipeline_say_their_groups_together_and_all_are_announced_once() -> None:
     made = ConnectorScheduler("e", (FULL, SLOTS))
     made.registered([facts(1, (TOKENS, GroupName())), facts(0, (GroupName(), STATE), "key")])
@@ -325,6 +336,8 @@ def test_workers_that_only_decode_announce_nothing() -> None:
 
 
 def test_an_engine_that_only_decodes_holds_nothing() -> None:
-    made = ConnectorScheduler("e", (FULL,))
+    made, request = ConnectorScheduler("e", (SLOTS,)), to_prefill("r", 40)
     made.registered([WorkerFacts(0, "", (TOKENS,), "")])
-    assert made.finished(to_prefill("r", 40), [[1, 2]], SERVED) == (False, None)
+    made.arrived(request)
+    assert (request.num_prompt_tokens, request.max_tokens) == (40, 16)
+    assert made.finished(request, [[1], [2]], SERVED) == (False, None)
