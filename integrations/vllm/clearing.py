@@ -2,12 +2,13 @@
 
 Where blocks are handed from states to tokens, vLLM zeroes them first, since what was left there may be no number in
 another element type; not those that a connector loads into. A load writes the tokens that were asked for and no byte
-beside them, so that the rest of the last block has to be zeroed here.
+beside them, so that the rest of the last block has to be zeroed here, and of a window the front of its first block:
+tokens before it are not loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,25 +18,41 @@ from kvplan.integrations.vllm.metadata import NULL_BLOCK, LoadOrder
 class BlockClearing:
     """What is to be zeroed before a load, on one worker.
 
-    `spans` are the tokens of a block by number of the engine's group, of groups of tokens alone; `tensors` the layers
-    of each as they are registered, `blocks` the blocks of the pool.
+    `spans` are the tokens of a block by the group's position among those that are moved, of groups of tokens alone;
+    `tensors` the layers of each as they are registered, `blocks` the blocks of the pool. `windows` are the groups of
+    which only the last tokens are loaded.
     """
 
-    def __init__(self, spans: Mapping[int, int], tensors: Mapping[int, Sequence[Any]], blocks: int) -> None:
-        self._spans, self._tensors, self._blocks = spans, tensors, blocks
+    def __init__(
+        self,
+        spans: Mapping[int, int],
+        tensors: Mapping[int, Sequence[Any]],
+        blocks: int,
+        windows: Collection[int] = (),
+    ) -> None:
+        self._spans, self._tensors, self._blocks, self._windows = spans, tensors, blocks, windows
         self._stream: Any = None
 
     def clear(self, order: LoadOrder) -> None:
-        """Zero the blocks that hold the end of a load, or lie behind it. They are zero when this returns."""
-        ends = {group: order.blocks[group][order.tokens[1] // span :] for group, span in self._spans.items()}
+        """Zero the blocks that a load does not fill, or may not. They are zero when this returns."""
         with self._beside_the_model():
-            for group, ids in ends.items():
-                for block in (block for block in ids if block != NULL_BLOCK):
+            for group in self._spans:
+                for block in order.blocks[group][self._first(group, order) :]:
                     self._zero(group, block)
         if self._stream is not None:
             self._stream.synchronize()
 
+    def _first(self, group: int, order: LoadOrder) -> int:
+        """The position of the first block to be zeroed: the load's last one; of a window, of few blocks, its first one.
+
+        A block in which local tokens end stays as it is: it was computed here.
+        """
+        span, (first, end) = self._spans[group], order.tokens
+        return -(-first // span) if group in self._windows else end // span
+
     def _zero(self, group: int, block: int) -> None:
+        if block == NULL_BLOCK:
+            return
         for tensor in self._tensors[group]:
             ratio = tensor.shape[0] // self._blocks
             tensor[block * ratio : (block + 1) * ratio].zero_()

@@ -16,7 +16,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from kvplan.integrations.vllm.config import read_config
-from kvplan.integrations.vllm.dump import LIMITS, first_spec, is_state
+from kvplan.integrations.vllm.dump import first_spec, is_state, limited
 from kvplan.integrations.vllm.facts import engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
 from kvplan.integrations.vllm.measures import empty
@@ -160,4 +160,4 @@ def group_table(caches: Any, number: int) -> GroupTable:
     spec = first_spec(caches.kv_cache_groups[number])
     if is_state(spec):
         return GroupTable(number, spec.num_speculative_blocks, forgets=True)
-    return GroupTable(number, forgets=any(getattr(spec, limit, None) for limit in LIMITS.values()))
+    return GroupTable(number, forgets=limited(spec))

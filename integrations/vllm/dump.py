@@ -90,6 +90,11 @@ def _group(group: Any, names: Sequence[str], blocks: int, tensor: Any) -> dict[s
     return {"store": "tokens", "tokens": tokens, "kernel_tokens": tokens // ratio, **limits, "layers": list(names)}
 
 
+def limited(spec: Any) -> bool:
+    """Whether a cache keeps a window or a chunk of its tokens, and not all."""
+    return any(getattr(spec, field, None) for field in LIMITS.values())
+
+
 def is_state(spec: Any) -> bool:
     """Whether a cache has one value a sequence: what has heads is of tokens."""
     return not hasattr(spec, "num_kv_heads")

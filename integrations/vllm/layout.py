@@ -26,7 +26,7 @@ from kvplan.dsl.model import Engine
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.config import ConnectorConfig
-from kvplan.integrations.vllm.dump import EngineFacts, dumped
+from kvplan.integrations.vllm.dump import EngineFacts, dumped, first_spec, limited
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import GroupName
 from kvplan.plan.planes import Plane, planes
@@ -190,6 +190,7 @@ def _groups(side: Side, caches: Any, pairs: Sequence[tuple[DumpedLayer, Expected
 def _clearing(side: Side, caches: Any, groups: Sequence[GroupName], tensors: Mapping[str, Any]) -> BlockClearing:
     spans = {group.name: group.tokens * group.shards for group in side.groups}
     paged = {number: spans[group.name] for number, group in enumerate(groups) if group.name and group.store == "tokens"}
-    layers = [caches.kv_cache_groups[number].layer_names for number in caches.transfer_group_ids]
-    here = {number: [tensors[name] for name in layers[number] if name in tensors] for number in paged}
-    return BlockClearing(paged, here, caches.num_blocks)
+    moved = [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
+    here = {number: [tensors[name] for name in moved[number].layer_names if name in tensors] for number in paged}
+    windows = [number for number in paged if limited(first_spec(moved[number]))]
+    return BlockClearing(paged, here, caches.num_blocks, windows)

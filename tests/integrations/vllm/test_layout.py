@@ -21,7 +21,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts
 from kvplan.integrations.vllm.errors import ConnectorError
-from kvplan.integrations.vllm.layout import engine_layout, memory_of, served, worker_layout
+from kvplan.integrations.vllm.layout import _clearing, engine_layout, memory_of, served, worker_layout
 from kvplan.integrations.vllm.metadata import GroupName, LoadOrder
 from kvplan.plan.planes import planes
 from kvplan.runtime import Memory, views
@@ -161,6 +161,28 @@ def test_what_a_load_leaves_of_its_last_block_is_zeroed_where_the_engine_relies_
     clearing.clear(LoadOrder("r", (32, 70), ((5, 4, 2, 3, 0),), held(70)))
     for tensor in registered.values():
         assert [bool(tensor[block].any()) for block in range(6)] == [True, True, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("window", "tokens", "left"),
+    [
+        (None, (0, 150), {1, 2, 3}),  # the last block has an end that is not written, and one lies behind it
+        (48, (0, 150), {1}),  # of a window the first block has a front, too
+        (48, (96, 150), {1, 2}),  # what is here stays
+        (48, (100, 150), {1, 2, 3}),
+    ],
+)
+def test_what_a_load_leaves_of_a_window_s_blocks_is_zeroed(
+    engine: FakeEngine, window: int | None, tokens: tuple[int, int], left: set[int]
+) -> None:
+    caches, registered = engine.registered()
+    caches.kv_cache_groups[0].kv_cache_spec.sliding_window = window
+    layout = worker_layout(config(engine, jit=True), engine.facts, *engine.registered())
+    tensor = registered["model.layers.0.self_attn.attn"]
+    tensor.fill_(1)
+    clearing = _clearing(layout.side, caches, layout.groups, registered)
+    clearing.clear(LoadOrder("r", tokens, ((0, 0, 2, 3, 4, 5),), held(150)))
+    assert {block for block in range(6) if tensor[block].any()} - {0} == left
 
 
 @pytest.mark.parametrize(("said", "chunk"), [({}, 32), ({"interleave": "1"}, 1), ({"interleave": "16"}, 16)])
