@@ -59,7 +59,11 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # The worker's half
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Compare what was allocated with the layout, register it, begin to answer. Raises what stops the engine."""
+        """Compare what was allocated with the layout, register it, begin to answer. Raises what stops the engine.
+
+        What was registered before is given back first: it may be gone, and its workers have the ports.
+        """
+        self.shutdown()
         transfer = self._vllm_config.kv_transfer_config
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
@@ -113,8 +117,9 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return KvplanPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def shutdown(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
+        worker, self._worker, self._facts = self._worker, None, None
+        if worker is not None:
+            worker.close()
 
     # The scheduler's half
 

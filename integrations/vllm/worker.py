@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
@@ -319,6 +320,8 @@ class ConnectorWorker:
             time.sleep(REST)
 
     def close(self) -> None:
-        for side in (self._decode, self._prefill):
-            if side is not None:
-                side.close()
+        """Both sides, the second one whatever the first one raises."""
+        with ExitStack() as sides:
+            for side in (self._prefill, self._decode):
+                if side is not None:
+                    sides.callback(side.close)

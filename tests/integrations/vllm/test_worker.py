@@ -333,6 +333,22 @@ def test_a_key_that_a_request_names_must_be_a_peer_s(
     assert "none of a peer's" in caplog.text
 
 
+def test_both_sides_are_closed_though_one_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, closed = world(Shape(1), Shape(1)), []
+
+    def broken() -> None:
+        raise RuntimeError("cannot join thread")
+
+    prefill = PrefillSide(made.prefill[0], tables(made.plan.prefill))
+    decode = DecodeSide(made.decode[0], tables(made.plan.decode), LoadTimes(10, 5, 5), made.mode)
+    monkeypatch.setattr(decode, "close", broken)
+    monkeypatch.setattr(prefill, "close", lambda: closed.append("prefill"))
+    with pytest.raises(RuntimeError, match="cannot join"):
+        ConnectorWorker(prefill, decode).close()
+    assert closed == ["prefill"]
+    made.close()
+
+
 def test_addresses_are_announced() -> None:
     made = world(Shape(2), Shape(1))
     pair = Pair(made, LoadTimes(10, 5, 5))
