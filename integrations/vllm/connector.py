@@ -17,6 +17,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 from kvplan.integrations.vllm.config import read_config
 from kvplan.integrations.vllm.dump import first_spec, is_state, limited
+from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.facts import engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
 from kvplan.integrations.vllm.measures import empty
@@ -64,6 +65,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         What was registered before is given back first: it may be gone, and its workers have the ports.
         """
         self.shutdown()
+        if self._vllm_config.model_config.enable_sleep_mode:
+            # It unmaps the pool without a word to connectors, and what is registered would be other memory.
+            help = "leave --enable-sleep-mode out"
+            raise ConnectorError("I007", "an engine that sleeps gives away memory that others read and write", help)
         transfer = self._vllm_config.kv_transfer_config
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)

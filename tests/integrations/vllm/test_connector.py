@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tests.integrations.vllm.requests import facts
 
+from kvplan.integrations.vllm.errors import ConnectorError
+
 NAME = "kvplan.integrations.vllm.connector"
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
 TAKEN = (
@@ -72,13 +74,14 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     del sys.modules[NAME]
 
 
-def engine(connector: ModuleType, *, decodes: bool = True, **more: Any) -> Any:
+def engine(connector: ModuleType, *, decodes: bool = True, sleeps: bool = False, **more: Any) -> Any:
     extra = {"plans": "plans", "insecure": True, **more}
     transfer = SimpleNamespace(
         kv_connector_extra_config=extra, engine_id="e", is_kv_producer=True, is_kv_consumer=decodes
     )
     parallel = SimpleNamespace(data_parallel_index=0, world_size=1)
-    config = SimpleNamespace(kv_transfer_config=transfer, instance_id="i", parallel_config=parallel)
+    model = SimpleNamespace(enable_sleep_mode=sleeps)
+    config = SimpleNamespace(kv_transfer_config=transfer, instance_id="i", parallel_config=parallel, model_config=model)
     caches = SimpleNamespace(kv_cache_groups=[], transfer_group_ids=())
     return connector.KvplanConnector(config, None, caches)
 
@@ -103,6 +106,13 @@ def test_workers_are_closed_once(connector: ModuleType, workers: FakeWorkers) ->
     made.shutdown()
     assert workers.said == ["made 0", "closed 0"]
     assert made.get_handshake_metadata() is None
+
+
+def test_an_engine_that_sleeps_is_refused(connector: ModuleType, workers: FakeWorkers) -> None:
+    """Its memory would be others' while peers still have it registered."""
+    with pytest.raises(ConnectorError, match="I007"):
+        engine(connector, sleeps=True).register_kv_caches({})
+    assert workers.said == []
 
 
 @pytest.mark.parametrize("decodes", [True, False])
