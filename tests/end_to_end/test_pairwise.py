@@ -12,6 +12,7 @@ from tests.end_to_end.hardest import HARDEST
 from tests.end_to_end.memory import EMPTY, allocate
 from tests.end_to_end.pairwise import pairs
 from tests.end_to_end.worlds import move, world
+from tests.shares import with_rest
 
 from kvplan.compiler.check.request import check
 from kvplan.plan.request import Request
@@ -37,7 +38,7 @@ def moved(case: Case, asked: dict[str, Request]) -> None:
         assert made.finished() == {tuple(sorted(asked))}, str(case)
 
 
-@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.full)], ids=["one", "the rest"])
+@with_rest("one")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.number))
 def test_every_byte(case: Case, rest: bool) -> None:
     """One request of each case, of another sort from case to case; the others in `make test-all`."""

@@ -7,13 +7,14 @@ from random import Random
 import pytest
 from tests.end_to_end.worlds import move, world
 from tests.random_sides.draw import case
+from tests.shares import later
 
 from kvplan.compiler.api import compile_bound
 
 SEEDS = range(1000, 1060)
 
 
-@pytest.mark.parametrize("seed", [*SEEDS[:30], *(pytest.param(seed, marks=pytest.mark.full) for seed in SEEDS[30:])])
+@pytest.mark.parametrize("seed", [*SEEDS[:30], *later(SEEDS[30:])])
 def test_every_byte(seed: int) -> None:
     drawn = case(Random(seed), seed)
     both = drawn.prefill, drawn.decode

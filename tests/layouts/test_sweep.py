@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from tests.golden.digests import Pair, computed, running, written
 from tests.layouts.sweep import chain, legal, library, outcome, small
+from tests.shares import share, with_rest
 
 MODELS = sorted(library().models)
 DEFAULT = library().default_engine
@@ -23,23 +24,23 @@ def turns(model: str) -> list[list[Pair]]:
     return [list(zip(sides, (*sides[shift:], *sides[:shift]), strict=True)) for shift in shifts]
 
 
-@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.full)], ids=["one turn", "the rest"])
+@with_rest("one turn")
 @pytest.mark.parametrize("model", MODELS)
 def test_legal_pairs_are_proved(model: str, rest: bool) -> None:
     """A plan has a digest only if it was proved; which it is, is written down."""
     every, known = turns(model), written(model)
     assert every, "no tensor parallelism from 1 to 16 runs"
     assert sorted(pair for turn in every for pair in turn) == sorted(known), "make goldens"
-    pairs = [pair for turn in (every[1:] if rest else every[:1]) for pair in turn]
+    pairs = [pair for turn in share(every, 0, len(every), rest) for pair in turn]
     assert computed(model, pairs) == {pair: known[pair] for pair in pairs}, "make goldens, and read the diff"
 
 
 @pytest.mark.xdist_group(DEFAULT)
-@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.full)], ids=["half", "rest"])
+@with_rest("half")
 @pytest.mark.parametrize("model", MODELS)
 def test_a_small_one_simulates(model: str, rest: bool) -> None:
     """Every second pair of a chain, another one first from model to model; the others in `make test-all`."""
-    pairs = chain(legal(model, DEFAULT))[(MODELS.index(model) + rest) % 2 :: 2]
+    pairs = share(chain(legal(model, DEFAULT)), MODELS.index(model), 2, rest)
     found = {pair: outcome(*(small(model, side) for side in pair)) for pair in pairs}
     assert {pair: text for pair, text in found.items() if text} == {}
 

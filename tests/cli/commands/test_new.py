@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.paths import FIXTURES
+from tests.shares import later
 
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
@@ -238,7 +239,7 @@ def changed(config: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(15, 30))])
+@pytest.mark.parametrize("seed", [*range(15), *later(range(15, 30))])
 def test_every_other_configuration_is_a_file_that_holds_or_a_named_error(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     for config in rng.sample(CONFIGS, 4):

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from tests.shares import share, with_rest
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
@@ -73,19 +74,19 @@ def test_every_shipped_engine_is_here(library: Library) -> None:
     assert {*SIDES} == {*library.engines}
 
 
-@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.full)], ids=["half", "rest"])
+@with_rest("half")
 @pytest.mark.parametrize(("engine", "side", "model"), CASES)
 def test_what_is_given_moves_something_or_is_refused(
     library: Library, engine: str, side: str, model: str, rest: bool
 ) -> None:
     """Every second value, the others in `make test-all`."""
-    text, begin = f"engine={engine},{side}", CASES.index((engine, side, model)) + rest
+    text, begin = f"engine={engine},{side}", CASES.index((engine, side, model))
     plain = bound(library, model, text)
     if isinstance(plain, Refused):
         assert plain.code in ("C110", "C121", "C118")
         return
     where = laid_out(plain)
-    for name, value in product(library.engine(engine).derive, VALUES[begin % 2 :: 2]):
+    for name, value in product(library.engine(engine).derive, share(VALUES, begin, 2, rest)):
         given = bound(library, model, f"{text},{name}={value}")
         if isinstance(given, Refused):
             assert given.code in ("C104", "C107", "C110", "C113", "C114", "C116", "C118", "C138", "C139"), (name, value)

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 from tests.paths import TESTS
+from tests.shares import later
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
@@ -65,10 +66,9 @@ def library() -> Library:
 
 # `make test` has every pair of engines, for every second model that both can store; `make test-all` has all.
 NOW = [c for n, c in enumerate(CROSSINGS) if sum(c[1:] == before[1:] for before in CROSSINGS[:n]) % 2 == 0]
-SPLIT = [c if c in NOW else pytest.param(*c, marks=pytest.mark.full) for c in CROSSINGS]
 
 
-@pytest.mark.parametrize(("model", "prefill", "decode"), SPLIT)
+@pytest.mark.parametrize(("model", "prefill", "decode"), [*NOW, *later(c for c in CROSSINGS if c not in NOW)])
 def test_every_pair_of_engines(library: Library, model: str, prefill: str, decode: str) -> None:
     sides = MODELS[model]
     made = compile_pair(library, model, f"{sides[prefill]},tp=2", f"{sides[decode]},tp=4")

@@ -9,6 +9,7 @@ import pytest
 from tests.compiler.prove.mutants.copies import by_tokens, traced
 from tests.compiler.prove.mutants.pairs import PAIRS
 from tests.compiler.prove.mutants.plans import DAMAGES
+from tests.shares import share, with_rest
 
 from kvplan.compiler.api import Compiled, compile_bound
 from kvplan.compiler.check.audit.audit import Survey, unchecked_survey
@@ -59,15 +60,13 @@ def mutants(name: str) -> Iterator[tuple[str, Plan]]:
 
 
 # Of the damages of a pair, every third, from another one on from pair to pair; the others in `make test-all`.
-TURN = 3
-REST = pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.full)], ids=["third", "rest"])
+THIRD = with_rest("third")
 
 
-def share(name: str, rest: bool) -> list[tuple[str, Plan]]:
-    """The mutants of a pair whose turn it is, or the rest of them."""
-    found, turn = list(mutants(name)), list(PAIRS).index(name) % TURN
+def drawn(name: str, rest: bool) -> list[tuple[str, Plan]]:
+    found = list(mutants(name))
     assert len(found) >= 30
-    return [mutant for number, mutant in enumerate(found) if (number % TURN != turn) == rest]
+    return share(found, list(PAIRS).index(name), 3, rest)
 
 
 def proved(plan: Plan, name: str) -> bool:
@@ -91,16 +90,16 @@ def test_a_right_plan_is_proved_and_seems_right(name: str) -> None:
     assert seems_right(plan, name, moves)
 
 
-@REST
+@THIRD
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_proof_refuses_every_damage(name: str, rest: bool) -> None:
-    assert [damage for damage, plan in share(name, rest) if proved(plan, name)] == []
+    assert [damage for damage, plan in drawn(name, rest) if proved(plan, name)] == []
 
 
-@REST
+@THIRD
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_simulator_sees_every_damage_that_changes_a_copy(name: str, rest: bool) -> None:
-    found = [(damage, plan, traced(plan, whole(name)[3])) for damage, plan in share(name, rest) if not by_tokens(plan)]
+    found = [(damage, plan, traced(plan, whole(name)[3])) for damage, plan in drawn(name, rest) if not by_tokens(plan)]
     unlike = [(damage, plan, moves) for damage, plan, moves in found if moves is not None and moves != right(name)]
     assert len(unlike) >= 5
     assert [damage for damage, plan, moves in unlike if seems_right(plan, name, moves)] == []
