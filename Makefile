@@ -6,7 +6,7 @@ SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder -q
 
-.PHONY: help demo test test-all lint bench soak mutants faults vllm full goldens fmt install clean
+.PHONY: help demo test test-all lint site bench soak mutants faults vllm full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,12 +21,16 @@ test-all: lint  ## all of that and what takes longer: whole models, every engine
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	@$(MAKE) full faults soak
 
-lint: $(TEST_SETS)  ## linters and type checks only
+lint: $(TEST_SETS)  ## linters, type checks and the documentation only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	cd examples/plans && ../../$(BIN)/mypy --config-file ../../pyproject.toml .
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+site: $(VENV)/.dev  ## the documentation as a site, on port 8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as ratios
 	@$(BIN)/kvplan bench $(ARGS)
@@ -50,6 +54,7 @@ goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpt
 	$(BIN)/kvplan compile examples/gallery.yaml -o examples/plans
 	$(BIN)/python -m tests.golden.digests > examples/digests.txt
 	$(BIN)/python -m tests.golden.readme
+	$(BIN)/python -m tests.golden.compatibility
 	$(BIN)/python -m tests.golden.dsl_page
 	$(BIN)/python -m tests.golden.gallery.write
 	$(BIN)/python -m tests.runtime.page
