@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from importlib.metadata import version
 from typing import Any
 
@@ -44,6 +45,14 @@ class Verbs(click.Group):
         command: click.Command = importlib.import_module(f"kvplan.cli.commands.{cmd_name.replace('-', '_')}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            _check_once(click.Context(command, parent=ctx, info_name=name), rest)
+        return name, command, rest
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         room = formatter.width - 6 - max(map(len, VERBS))
         stubs = {verb: click.Command(verb, help=text) for verb, text in VERBS.items()}
@@ -62,6 +71,14 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         with usage_as_json(ctx.meta["words"]):
             return guarded(ctx, super().invoke)
+
+
+def _check_once(ctx: click.Context, args: list[str]) -> None:
+    """Of an option that has one value click takes the last one given, and says nothing."""
+    _, _, given = ctx.command.make_parser(ctx).parse_args(list(args))
+    for param, count in Counter(given).items():
+        if count > 1 and isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count):
+            raise click.BadOptionUsage(param.opts[0], f"{param.opts[0]} is given {count} times, and has one value", ctx)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

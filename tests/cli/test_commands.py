@@ -107,6 +107,13 @@ def test_an_empty_side_is_as_good_as_missing(command: str, which: str, side: str
     assert which in json.loads(said.stdout)["error"]["message"]
 
 
+def test_an_option_of_one_value_is_given_once() -> None:
+    words = ("matrix", "llama-3.1-8b", "--prefill", "tp=1", "--prefill", "tp=2", "--decode", "tp=1", "--format", "json")
+    said = run(*words)
+    assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "S023")
+    assert "--prefill is given 2 times" in json.loads(said.stdout)["error"]["message"]
+
+
 @pytest.mark.parametrize("what", ["C110", "plan.py"])
 @pytest.mark.parametrize("words", [["--prefill", "tp=2"], ["--decode", "tp=2"], ["--elect", "one"]])
 def test_a_plan_or_a_code_has_no_sides_of_the_command(what: str, words: list[str]) -> None:
