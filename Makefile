@@ -6,7 +6,10 @@ SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
 PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder -q
 
-.PHONY: help demo test test-all lint site bench soak mutants faults vllm full goldens fmt install clean
+# Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench soak mutants faults vllm full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -22,12 +25,25 @@ test-all: lint  ## all of that and what takes longer: whole models, every engine
 	@$(MAKE) full faults soak
 
 lint: $(TEST_SETS)  ## linters, type checks and the documentation only
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types ruff imports pages collected
+
+types:
 	$(BIN)/mypy
 	cd examples/plans && ../../$(BIN)/mypy --config-file ../../pyproject.toml .
+
+ruff:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+imports:
+	$(BIN)/lint-imports
+
+pages:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+# Once, before three workers would do it at the same time: pytest compiles what it collects.
+collected:
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null
 
 site: $(VENV)/.dev  ## the documentation as a site, on port 8000
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
