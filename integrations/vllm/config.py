@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,9 +21,10 @@ class ConnectorConfig:
     `plans` is the plans directory. `layout` is a model's layout, by name or path, `layouts` a directory of one's own,
     `engine` an engine's layout: without them they are found. `options` are those of the side's key that nothing tells.
     `keys` is a secret certificate or a folder with one, and without them `insecure` has to be true. Prefill workers
-    answer at `host` and at `port` plus their number. `peers` are the hosts that a request may name as its prefill
-    engine's, none for any. A request is held for `lease_s`, has arrived within `timeout_s`;
-    `connect` is how long meeting a prefill engine may take. With `jit` plans that are missing are compiled.
+    answer at `host` and at `port` plus their number. `peers` are the hosts and networks that a request may name as its
+    prefill engine's, none for any. A request is held for `lease_s`, and has arrived within `timeout_s`; `hold_s` is how
+    long decode waits for a prefill engine that it has met to hold it, and `connect` how long meeting one may take. With
+    `jit` plans that are missing are compiled.
     """
 
     plans: Path
@@ -39,6 +41,7 @@ class ConnectorConfig:
     peers: tuple[str, ...] = ()
     lease_s: float = 120.0
     timeout_s: float = 120.0
+    hold_s: float = 10.0
     connect: float = 20.0
 
     def secrets(self) -> Keys | Plain:
@@ -91,10 +94,32 @@ def _port(name: str, value: object) -> int:
     raise _unlike(name, value, "a port, 1 to 65535")
 
 
+def allows(peers: tuple[str, ...], host: str) -> bool:
+    """Whether `peers` have a host, by its word or as an address of one of their networks; none of them have any."""
+    if not peers or host in peers:
+        return True
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return any(address in network for network in map(_network, peers) if network is not None)
+
+
+def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """The network that is written `10.0.0.0/8`, None for a name."""
+    try:
+        return ipaddress.ip_network(word)
+    except ValueError:
+        return None
+
+
 def _hosts(name: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, list | tuple) and value and all(isinstance(host, str) and host for host in value):
-        return tuple(value)
-    raise _unlike(name, value, "a list of hosts")
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(host, str) and host for host in value):
+        raise _unlike(name, value, "a list of hosts, addresses and networks")
+    for host in value:
+        if "/" in host and _network(host) is None:
+            raise _unlike(name, host, "a network without bits behind its prefix, as 10.0.0.0/8")
+    return tuple(value)
 
 
 def _seconds(name: str, value: object) -> float:
@@ -133,5 +158,6 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "peers": _hosts,
     "lease_s": _seconds,
     "timeout_s": _seconds,
+    "hold_s": _seconds,
     "connect": _seconds,
 }

@@ -65,10 +65,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         What was registered before is given back first: it may be gone, and its workers have the ports.
         """
         self.shutdown()
-        if self._vllm_config.model_config.enable_sleep_mode:
+        if self._vllm_config.model_config.enable_sleep_mode and not hasattr(KVConnectorBase_V1, "restore_kv_caches"):
             # It unmaps the pool without a word to connectors, and what is registered would be other memory.
-            help = "leave --enable-sleep-mode out"
-            raise ConnectorError("I007", "an engine that sleeps gives away memory that others read and write", help)
+            help = "leave --enable-sleep-mode out, or take a release of vLLM whose connectors are told: 0.33 or later"
+            raise ConnectorError("I007", "this release of vLLM does not tell connectors when it sleeps", help)
         transfer = self._vllm_config.kv_transfer_config
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
@@ -77,6 +77,16 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         kinds = transfer.is_kv_producer, transfer.is_kv_consumer
         roles = EngineRoles(transfer.engine_id, run, *kinds, self._first_port())
         self._worker, self._facts = connector_worker(self._config, layout, roles)
+
+    def unregister_kv_caches(self) -> None:
+        """The engine goes to sleep: its memory is nobody's. Raises HandleError where it is still read or written."""
+        if self._worker is not None:
+            self._worker.suspend()
+
+    def restore_kv_caches(self) -> None:
+        """The engine is awake: the same memory is there again, with nothing in it."""
+        if self._worker is not None:
+            self._worker.resume()
 
     def get_handshake_metadata(self) -> FactsMetadata | None:
         return None if self._facts is None else FactsMetadata(self._facts)
@@ -110,6 +120,11 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def get_kv_connector_stats(self) -> KvplanStats | None:
         measures = self._worker.measures() if self._worker is not None else None
         return None if measures is None or empty(measures) else KvplanStats(measures)
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
+        """The order of axes that `options` name, which the engine takes where its kernels can; otherwise its own."""
+        return read_config(vllm_config.kv_transfer_config.kv_connector_extra_config).options.get("order")
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KvplanStats:

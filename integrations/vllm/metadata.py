@@ -31,7 +31,7 @@ class RemotePrefill:
     """A request as a prefill engine holds it: who holds it, where it answers, and its blocks, computed for `tokens`.
 
     `groups` are those of `blocks`; `key` is the engine's public key, empty without keys. `prompt` is the digest of what
-    was prefilled, empty where nobody said it.
+    was prefilled, empty where nobody said it. Workers know the request by `held_name`.
     """
 
     engine: str
@@ -48,14 +48,26 @@ class RemotePrefill:
     def address(self) -> str:
         return f"tcp://{self.host}:{self.port}"
 
+    @property
+    def held_name(self) -> str:
+        return held_name(self.request, self.prompt)
+
 
 @dataclass(frozen=True, slots=True)
 class HoldOrder:
-    """Keep the blocks of a request that was prefilled, `tokens` of it, until decode has them."""
+    """Keep the blocks of a request that was prefilled, `tokens` of it, until decode has them.
+
+    `prompt` is the digest of these tokens.
+    """
 
     request: str
     tokens: int
     blocks: BlockIds
+    prompt: str = ""
+
+    @property
+    def held_name(self) -> str:
+        return held_name(self.request, self.prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,14 @@ class WorkerFacts:
     key: str
 
 
+def held_name(request: str, prompt: str) -> str:
+    """By what name the workers of both engines know a held request.
+
+    The digest is part of it: who names a request without its prompt names one that nobody holds.
+    """
+    return f"{request}#{prompt}"
+
+
 def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
     """What `kv_transfer_params` say of a prefilled request, None where they are not whole: anybody can send them."""
     try:
@@ -103,13 +123,17 @@ def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
         prompt = _text(params.get("remote_prompt", ""))
         port, tokens = (_whole(params[name]) for name in ("remote_port", "remote_num_tokens"))
         groups = tuple(GroupName(*map(_text, _list(pair))) for pair in _list(params["remote_groups"]))
-        blocks = tuple(tuple(_whole(block) for block in _list(ids)) for ids in _list(params["remote_block_ids"]))
+        tables = [_list(ids, tokens + SPARE_BLOCKS) for ids in _list(params["remote_block_ids"])]
+        blocks = tuple(tuple(_whole(block) for block in ids) for ids in tables)
     except (KeyError, TypeError, ValueError):
         return None
     usable = engine and request and host and 0 < port < 65536 and len(groups) == len(blocks)
     return RemotePrefill(engine, request, host, port, tokens, groups, blocks, key, prompt) if usable else None
 
 
+# Blocks of a group that may follow those of its tokens: drafts look ahead. A block holds a token at least.
+SPARE_BLOCKS = 64
+MOST_GROUPS = 4096
 TEXTS = ("remote_engine_id", "remote_request_id", "remote_host", "remote_key")
 
 
@@ -131,10 +155,10 @@ def transfer_params(remote: RemotePrefill, workers: int) -> dict[str, object]:
     }
 
 
-def prompt_digest(tokens: Sequence[int], shown: Sequence[str] = ()) -> str:
-    """The SHA-256 of a prompt, 32 hex digits: its token ids, and the names of images and sounds that stand in it."""
+def prompt_digest(tokens: Sequence[int], also: Sequence[str] = ()) -> str:
+    """The SHA-256 of a prompt, 32 hex digits: its token ids, and the names of what else its caches depend on."""
     digest = hashlib.sha256(np.array(tokens, "<i8").tobytes())
-    for name in shown:
+    for name in also:
         digest.update(hashlib.sha256(name.encode()).digest())
     return digest.hexdigest()[:32]
 
@@ -152,7 +176,7 @@ def _whole(value: object) -> int:
     return value
 
 
-def _list(value: object) -> list[object] | tuple[object, ...]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(value)
+def _list(value: object, most: int = MOST_GROUPS) -> list[object] | tuple[object, ...]:
+    if not isinstance(value, list | tuple) or len(value) > most:
+        raise ValueError(type(value))
     return value

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from kvplan.integrations.vllm.config import allows
+from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
     BlockIds,
     GroupName,
@@ -93,7 +95,11 @@ class ConnectorScheduler:
         return bool(self.workers) and all(worker.address for worker in self.workers.values())
 
     def registered(self, workers: Sequence[WorkerFacts]) -> None:
-        """What all workers said when their memory was registered."""
+        """What all workers said when their memory was registered. Raises ConnectorError (I008), at start-up."""
+        numbers = sorted(worker.worker for worker in workers)
+        if numbers != list(range(len(numbers))):
+            help = "report it with the engine's parallel sizes: the side numbers them otherwise than vLLM"
+            raise ConnectorError("I008", f"the engine's workers are {numbers} in the layout, not each one once", help)
         self.workers = {worker.worker: worker for worker in workers}
         self._announce = self._prefills
 
@@ -138,8 +144,9 @@ class ConnectorScheduler:
         asked, blocks = (request.kv_transfer_params or {}).get("do_remote_decode"), self._ids(tables)
         if not asked or not self._answers(request) or state not in SERVED or not any(blocks):
             return False, None
-        self._holds.append(HoldOrder(request.request_id, request.num_computed_tokens, blocks))
-        return True, transfer_params(self._held(request, blocks), len(self.workers))
+        held = self._held(request, blocks)
+        self._holds.append(HoldOrder(held.request, held.tokens, held.blocks, held.prompt))
+        return True, transfer_params(held, len(self.workers))
 
     def loaded(self, requests: Iterable[str]) -> None:
         """All workers have these, or have given them up: a cancel would hit the next request of the name."""
@@ -160,7 +167,7 @@ class ConnectorScheduler:
             _refused(request, "this engine does not decode")
         elif remote is None:
             _refused(request, "they name no held request")
-        elif self.peers and remote.host not in self.peers:
+        elif not allows(self.peers, remote.host):
             _refused(request, f"host {remote.host!r} is none of peers")
         elif (remote.engine, remote.request) in self._taken.values():
             _refused(request, "another request has what they name")
@@ -210,13 +217,20 @@ def _has_ids(request: EngineRequest) -> bool:
 
 
 def _digest(request: EngineRequest, tokens: int) -> str:
-    """The digest of the prompt as far as `tokens` tokens; empty where it has no ids. It takes a millisecond or more."""
+    """The digest of the prompt as far as `tokens` tokens; empty where it has no ids. It takes a millisecond or more.
+
+    Requests of another LoRA compute other caches; those of another salt are to share none.
+    """
     if not _has_ids(request):
         return ""
     count = min(tokens, request.num_prompt_tokens)
     features = getattr(request, "mm_features", None) or ()
-    shown = [feature.identifier for feature in features if feature.mm_position.offset < count]
-    return prompt_digest((request.prompt_token_ids or [])[:count], shown)
+    also = [f"shown {feature.identifier}" for feature in features if feature.mm_position.offset < count]
+    if lora := getattr(request, "lora_request", None):
+        also.append(f"lora {lora.lora_name}")
+    if salt := getattr(request, "cache_salt", None):
+        also.append(f"salt {salt}")
+    return prompt_digest((request.prompt_token_ids or [])[:count], also)
 
 
 def _refused(request: EngineRequest, why: str) -> None:

@@ -70,10 +70,10 @@ def connector_worker(
             keys=secrets,
         )
         decoder.start()
-        times = LoadTimes(config.timeout_s, min(config.timeout_s, config.lease_s), config.connect)
+        times = LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
         decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing)
     key = secrets.public.decode() if isinstance(secrets, Keys) else ""
-    return ConnectorWorker(prefill, decode), WorkerFacts(layout.worker, address, layout.groups, key)
+    return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key)
 
 
 def plans(config: ConnectorConfig) -> Catalog:

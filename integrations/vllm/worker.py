@@ -33,6 +33,7 @@ from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.errors import KeysError
+from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.worker import PrefillWorker
 
@@ -98,13 +99,19 @@ class PrefillSide:
 
     def __init__(self, worker: PrefillWorker, tables: BlockTables) -> None:
         self._worker, self._tables = worker, tables
-        self._held: set[str] = set()
+        self._held: dict[str, str] = {}
         self._refused: set[str] = set()
         self.expired = 0
 
     @property
     def busy(self) -> bool:
         return bool(self._held)
+
+    def suspend(self) -> None:
+        self._worker.suspend()
+
+    def resume(self, pool: Pool) -> None:
+        self._worker.resume(pool)
 
     def begin(self, orders: StepOrders) -> None:
         if orders.addresses:
@@ -121,9 +128,7 @@ class PrefillSide:
         for lease in (lease for lease in released if lease.why != "finished"):
             logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
             self.expired += 1
-        ended = {lease.request for lease in released}
-        self._held -= ended
-        return free | ended
+        return free | {self._held.pop(lease.request) for lease in released if lease.request in self._held}
 
     def close(self) -> None:
         self._worker.close()
@@ -131,8 +136,8 @@ class PrefillSide:
     def _hold(self, order: HoldOrder) -> None:
         """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
         try:
-            self._worker.hold(order.request, self._tables.of(order.blocks, order.tokens))
-            self._held.add(order.request)
+            self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens))
+            self._held[order.held_name] = order.request
         except Exception as error:  # What another engine or a client said must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
             self._refused.add(order.request)
@@ -163,6 +168,12 @@ class DecodeSide:
     @property
     def busy(self) -> bool:
         return bool(self._loads or self._failed or self._refused)
+
+    def suspend(self) -> None:
+        self._worker.suspend()
+
+    def resume(self, pool: Pool) -> None:
+        self._worker.resume(pool)
 
     def wait(self, seconds: float) -> None:
         """Until a load ends, and no longer than `seconds`."""
@@ -230,7 +241,7 @@ class DecodeSide:
         remote, (first, end) = order.remote, order.tokens
         held = stored(remote.groups, remote.blocks)
         prefill = {group.name: table(group.store, ids, remote.tokens) for group, ids in held}
-        return Request(remote.request, order.tokens, prefill, self._tables.of(order.blocks, end, first))
+        return Request(remote.held_name, order.tokens, prefill, self._tables.of(order.blocks, end, first))
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
         return self._worker.submit(request, self._times.load, self._meeting(order.remote), wait=self._times.hold)
@@ -238,7 +249,7 @@ class DecodeSide:
     def _let_go(self, order: LoadOrder) -> None:
         """Have prefill free its blocks: nothing of the request moves. Where that fails, a lease ends it."""
         try:
-            self._submit(order, Request(order.remote.request, (0, 0), {}, {}))
+            self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))
         except Exception as error:  # As in `_hold`.
             logs.event(logs.INFO, "prefill not told", request=order.remote.request, error=error)
 
@@ -275,11 +286,35 @@ class DecodeSide:
 
 
 class ConnectorWorker:
-    """Both sides of one worker, of which an engine may have either alone."""
+    """Both sides of one worker, of which an engine may have either alone, and the memory of both."""
 
-    def __init__(self, prefill: PrefillSide | None, decode: DecodeSide | None) -> None:
-        self._prefill, self._decode = prefill, decode
+    def __init__(self, prefill: PrefillSide | None, decode: DecodeSide | None, pool: Pool | None = None) -> None:
+        self._prefill, self._decode, self._pool = prefill, decode, pool
+        self._sides = [side for side in (prefill, decode) if side is not None]
         self._sideless: set[str] = set()
+        self._asleep = False
+
+    def suspend(self) -> None:
+        """Give the memory back, for both sides or, raising HandleError where either is in use, for neither."""
+        if self._asleep:
+            return
+        with ExitStack() as undo:
+            for side in self._sides:
+                side.suspend()
+                undo.callback(side.resume, self._memory())
+            undo.pop_all()
+        self._asleep = True
+
+    def resume(self) -> None:
+        """Register the memory again; what is not suspended is left alone."""
+        if self._asleep:
+            for side in self._sides:
+                side.resume(self._memory())
+            self._asleep = False
+
+    def _memory(self) -> Pool:
+        assert self._pool is not None
+        return self._pool
 
     def begin(self, orders: StepOrders) -> None:
         """Begin what the scheduler ordered in this step."""
@@ -322,6 +357,5 @@ class ConnectorWorker:
     def close(self) -> None:
         """Both sides, the second one whatever the first one raises."""
         with ExitStack() as sides:
-            for side in (self._prefill, self._decode):
-                if side is not None:
-                    sides.callback(side.close)
+            for side in self._sides:
+                sides.callback(side.close)

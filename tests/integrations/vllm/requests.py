@@ -25,6 +25,8 @@ class FakeRequest:
     prompt_embeds: object = None
     skip_reading_prefix_cache: bool | None = None
     mm_features: list[Any] = field(default_factory=list)
+    cache_salt: str | None = None
+    lora_request: Any = None
 
     def __post_init__(self) -> None:
         self.prompt_token_ids = list(range(self.num_prompt_tokens))

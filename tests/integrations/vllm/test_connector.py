@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -50,7 +51,9 @@ class FakeWorkers:
             raise ValueError("no memory")
         number = sum(word.startswith("made") for word in self.said)
         self.said.append(f"made {number}")
-        return SimpleNamespace(close=lambda: self.said.append(f"closed {number}")), facts(number)
+        words = {"close": "closed", "suspend": "suspended", "resume": "resumed"}
+        says = {name: partial(self.said.append, f"{word} {number}") for name, word in words.items()}
+        return SimpleNamespace(**says), facts(number)
 
 
 @pytest.fixture
@@ -108,11 +111,29 @@ def test_workers_are_closed_once(connector: ModuleType, workers: FakeWorkers) ->
     assert made.get_handshake_metadata() is None
 
 
-def test_an_engine_that_sleeps_is_refused(connector: ModuleType, workers: FakeWorkers) -> None:
+def test_an_engine_that_tells_nobody_when_it_sleeps_is_refused(connector: ModuleType, workers: FakeWorkers) -> None:
     """Its memory would be others' while peers still have it registered."""
     with pytest.raises(ConnectorError, match="I007"):
         engine(connector, sleeps=True).register_kv_caches({})
     assert workers.said == []
+
+
+def test_workers_are_suspended_while_the_engine_sleeps(
+    connector: ModuleType, workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeBase, "restore_kv_caches", None, raising=False)
+    made = engine(connector, sleeps=True)
+    made.unregister_kv_caches()
+    made.register_kv_caches({})
+    made.unregister_kv_caches()
+    made.restore_kv_caches()
+    assert workers.said == ["made 0", "suspended 0", "resumed 0"]
+
+
+@pytest.mark.parametrize("order", ["LBNHC", None])
+def test_an_order_that_is_said_is_asked_for(connector: ModuleType, order: str | None) -> None:
+    config = engine(connector, options={"order": order} if order else {})._vllm_config
+    assert connector.KvplanConnector.get_required_kvcache_layout(config) == order
 
 
 @pytest.mark.parametrize("decodes", [True, False])

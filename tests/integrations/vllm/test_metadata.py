@@ -57,6 +57,8 @@ def test_names_are_those_of_the_engine_s_own_connector() -> None:
         {"remote_block_ids": [[1]]},
         {"remote_block_ids": [[1], ["2"]]},
         {"remote_block_ids": [[1], [1 << 70]]},
+        {"remote_block_ids": [[1] * 105, [7]]},
+        {"remote_groups": [["kv", "tokens"]] * 5000, "remote_block_ids": [[1]] * 5000},
         {"remote_groups": [["kv"], ["state", "state", "x"]]},
         {"remote_groups": "kv"},
         {"remote_key": 5},
@@ -66,6 +68,10 @@ def test_names_are_those_of_the_engine_s_own_connector() -> None:
 )
 def test_what_is_not_whole_is_none(change: dict[str, Any]) -> None:
     assert remote_prefill({**params(), **change}) is None
+
+
+def test_drafts_may_have_blocks_behind_the_tokens() -> None:
+    assert remote_prefill({**params(), "remote_block_ids": [[1] * 104, [7]]}) is not None
 
 
 @pytest.mark.parametrize("name", sorted({*transfer_params(HELD, 2)} - NOT_NEEDED))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest, facts, held, to_decode, to_prefill
 
+from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
     GroupName,
     HoldOrder,
@@ -190,6 +192,15 @@ def test_images_are_part_of_a_prompt(images: list[Shown], external: int) -> None
     assert read_on_decode(request, prefilled)[0] == external
 
 
+@pytest.mark.parametrize(
+    ("salt", "lora", "external"), [(None, None, 39), ("a", None, 0), (None, "b", 0), ("a", "b", 0), ("b", "a", 0)]
+)
+def test_a_salt_and_a_lora_are_part_of_a_prompt(salt: str | None, lora: str | None, external: int) -> None:
+    request = FakeRequest("d", 40)
+    request.cache_salt, request.lora_request = salt, SimpleNamespace(lora_name=lora) if lora else None
+    assert read_on_decode(request, to_prefill("r", 40))[0] == external
+
+
 def test_what_one_request_loads_no_other_does(caplog: pytest.LogCaptureFixture) -> None:
     """Prefill holds it once: of several answers to one prompt, and of a retry, the first one loads it."""
     made, remote = scheduler(), held(40)
@@ -210,7 +221,14 @@ def test_what_one_request_loads_no_other_does(caplog: pytest.LogCaptureFixture) 
     assert made.matched(other, 0) == 39
 
 
-@pytest.mark.parametrize(("peers", "external"), [(("127.0.0.1",), 39), (("10.0.0.2",), 0), ((), 39)])
+@pytest.mark.parametrize(("peers", "external"), [
+    (("127.0.0.1",), 39),
+    (("10.0.0.2",), 0),
+    ((), 39),
+    (("10.0.0.0/8", "127.0.0.0/8"), 39),
+    (("10.0.0.0/8", "::1/128"), 0),
+    (("prefill",), 0),
+])  # fmt: skip
 def test_only_peers_are_met_where_they_are_named(peers: tuple[str, ...], external: int) -> None:
     made, request = ConnectorScheduler("e", (FULL,), peers=peers), to_decode("d", 40, held(40))
     made.arrived(request)
@@ -239,7 +257,13 @@ def test_a_prefilled_request_is_held_and_its_client_told() -> None:
     prompt = prompt_digest(range(40))
     wanted = RemotePrefill("e", "r", "127.0.0.1", 7600, 40, (TOKENS,), ((3, 9, 4),), prompt=prompt)
     assert remote_prefill(params) == wanted
-    assert told(made) == StepOrders(holds=(HoldOrder("r", 40, ((3, 9, 4),)),))
+    assert told(made) == StepOrders(holds=(HoldOrder("r", 40, ((3, 9, 4),), prompt),))
+
+
+@pytest.mark.parametrize("numbers", [(0, 0), (0, 2), (1,)])
+def test_workers_that_are_not_each_one_once_stop_the_engine(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(ConnectorError, match="I008"):
+        ConnectorScheduler("e", (FULL,)).registered([facts(number) for number in numbers])
 
 
 @pytest.mark.parametrize("state", ["FINISHED_ABORTED", "FINISHED_IGNORED", "FINISHED_ERROR"])

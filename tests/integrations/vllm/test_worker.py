@@ -31,6 +31,7 @@ from kvplan.plan.block_tables import Ring, Slot, blocks
 from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Side
 from kvplan.runtime import Keys
+from kvplan.runtime.errors import HandleError
 
 GROUPS = (TOKENS, STATE)
 TOKENS_ASKED = (0, 45)
@@ -157,6 +158,25 @@ def test_what_nobody_holds_fails_and_is_reported_as_received_too(pair: Pair) -> 
     pair.decode = ConnectorWorker(None, side)
     pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
     assert pair.loaded() == StepResults(received={"r-here"}, failed={"r-here"})
+
+
+def test_who_does_not_know_the_prompt_loads_nothing(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """Anybody can name a request that is held."""
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    held = HoldOrder(request.id, request.tokens[1], ids(request.prefill), "digest")
+    for worker in pair.prefill:
+        worker.begin(StepOrders(holds=(held,)))
+    wanted = order(pair.made, request)
+    side = DecodeSide(pair.made.decode[0], tables(pair.made.plan.decode), LoadTimes(10, 0.05, 5), pair.made.mode)
+    pair.decode = ConnectorWorker(None, side)
+    for prompt in ("", "another"):
+        pair.load(replace(wanted, remote=replace(wanted.remote, prompt=prompt)))
+        assert pair.loaded() == StepResults(received={"r-here"}, failed={"r-here"})
+    assert "is not held by prefill workers [0, 1]" in caplog.text
+    pair.load(replace(wanted, remote=replace(wanted.remote, prompt="digest")))
+    assert pair.loaded() == StepResults(received={"r-here"})
+    assert pair.sent() == [{"r"}, {"r"}]
 
 
 def test_a_cancelled_load_is_reported_and_prefill_told(pair: Pair) -> None:
@@ -331,6 +351,41 @@ def test_a_key_that_a_request_names_must_be_a_peer_s(
     pair.load(replace(wanted, remote=replace(wanted.remote, key=strange)))
     assert pair.loaded().failed == {"r-here"}
     assert "none of a peer's" in caplog.text
+
+
+def test_memory_is_given_back_while_the_engine_sleeps(pair: Pair) -> None:
+    request, made = ask(pair.made, TOKENS_ASKED), pair.made
+    workers = [
+        *(
+            ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), None, worker._pool)
+            for worker in made.prefill
+        ),
+        ConnectorWorker(None, pair.decode._decode, made.decode[0]._pool),
+    ]
+    pair.prefill, pair.decode = workers[:-1], workers[-1]
+    for turn in ("before", "after"):
+        named = replace(request, id=turn)
+        filled(made, named)
+        pair.hold(named)
+        pair.load(order(made, named))
+        assert pair.loaded() == StepResults(received={f"{turn}-here"})
+        assert pair.sent() == [{turn}, {turn}]
+        for worker in workers * 2:
+            worker.suspend()
+        with pytest.raises(HandleError, match="suspended"):
+            made.prefill[0].hold("x")
+        for worker in workers * 2:
+            worker.resume()
+
+
+def test_memory_of_a_side_in_use_is_kept_by_both(pair: Pair) -> None:
+    request, made = ask(pair.made, TOKENS_ASKED), pair.made
+    worker = made.prefill[0]
+    both = ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), pair.decode._decode, worker._pool)
+    pair.load(order(made, request))
+    with pytest.raises(HandleError, match=r"requests (are under way|wait)"):
+        both.suspend()
+    worker.hold("still awake")
 
 
 def test_both_sides_are_closed_though_one_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
