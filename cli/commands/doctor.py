@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import click
 from kvplan.cli.errors import REFUSED
 from kvplan.cli.options import DIRECTORY, format_option, library
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
+from kvplan.compiler.side.engine_file import engine_for
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.same_model import parsed
@@ -49,11 +51,15 @@ class FoundLayout:
 
 @click.command("doctor")
 @click.argument("config", metavar="CONFIG.JSON", type=click.Path(path_type=Path))
-@click.option("--engine", metavar="ENGINE", help="This side's engine; the default one of `kvplan list` if not given.")
+@click.option("--engine", metavar="ENGINE", help="This side's engine; if not given that for release and platform.")
+@click.option("--release", metavar="VERSION", help="The release that this side runs; the one installed here, if any.")
+@click.option("--platform", metavar="NAME", help="What this side runs on, as cuda or cpu; as installed here, if it is.")
 @click.option("--tp", type=int, metavar="N", default=1, show_default=True, help="Workers that share heads out.")
 @click.option("--pp", type=int, metavar="N", default=1, show_default=True, help="Stages of the pipeline.")
 @click.option("--options", metavar="SIDE", default="", help="What else this side has, as block=32,kv_dtype=fp8.")
 @click.option("--peer-engine", metavar="ENGINE", help="The peer's engine; this side's if not given.")
+@click.option("--peer-release", metavar="VERSION", help="This side's if not given.")
+@click.option("--peer-platform", metavar="NAME", help="This side's if not given.")
 @click.option("--peer-tp", type=int, metavar="N", help="This side's if not given.")
 @click.option("--peer-pp", type=int, metavar="N", help="This side's if not given.")
 @click.option("--peer-options", metavar="SIDE", help="This side's if not given, where both have one engine.")
@@ -63,7 +69,8 @@ class FoundLayout:
 @click.option("--layouts", type=DIRECTORY, help="A directory with more layout files.")
 @format_option("text", "json")
 def command(
-    config: Path, engine: str | None, tp: int, pp: int, options: str, peer_engine: str | None, peer_tp: int | None,
+    config: Path, engine: str | None, release: str | None, platform: str | None, tp: int, pp: int, options: str,
+    peer_engine: str | None, peer_release: str | None, peer_platform: str | None, peer_tp: int | None,
     peer_pp: int | None, peer_options: str | None, direction: str, layout: str | None, layouts: Path | None, form: str,
 ) -> None:  # fmt: skip
     """Say whether two engines can work together, and what to set.
@@ -72,6 +79,9 @@ def command(
     what is said here with the memory that they have allocated, and stops one that differs.
     """
     found = _found(config, layout, layouts)
+    engine = engine or _engine(found.library, release, platform)
+    if peer_release or peer_platform:
+        peer_engine = peer_engine or _engine(found.library, peer_release or release, peer_platform or platform)
     if peer_options is None:
         peer_options = options if peer_engine in (None, engine) else ""
     peer_tp, peer_pp = (tp if peer_tp is None else peer_tp), (pp if peer_pp is None else peer_pp)
@@ -80,6 +90,27 @@ def command(
     answer = _answer(found, sides, direction, _own(found, layout, layouts), layouts)
     click.echo(json.dumps(answer, indent=2) if form == "json" else "\n".join(_lines(answer)))
     sys.exit(0 if all(way["works"] for way in answer["ways"]) else REFUSED)
+
+
+def _engine(known: Library, release: str | None, platform: str | None) -> str | None:
+    """The engine for a release and a platform, as its connector chooses it; None for the default one.
+
+    What is not told is as the default engine's package is installed here. Raises BadInput (I003).
+    """
+    default = known.engine(known.default_engine)
+    here = _installed(default.package)
+    if not (release or platform or here):
+        return None
+    platforms = sorted({name for each in known.engines for name in known.engine(each).platforms})
+    guessed = next((name for name in platforms if name in here), default.platforms[0])
+    own = version(here.partition(" ")[0]) if here else ""
+    return engine_for(known, default.package, release or own, platform or guessed).name
+
+
+def _installed(package: str) -> str:
+    """The distribution of a Python package that is installed here, and its version; empty where none is."""
+    names = packages_distributions().get(package, [])
+    return f"{names[0]} {version(names[0])}" if names else ""
 
 
 def _text(engine: str | None, tp: int, pp: int, options: str) -> str:

