@@ -11,11 +11,14 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from kvplan.runtime.errors import HandleError
 from kvplan.runtime.ops import logs
 
 SHORTEST, LONGEST = 20e-6, 1e-3
 # Seconds after which a round that has not ended is taken for one that never will.
 STUCK = 30.0
+# Seconds that a round has to end in when its thread is told to.
+STOP = 10.0
 # Seconds after which who waits looks again whether anybody polls.
 LOOK = 0.5
 
@@ -77,11 +80,15 @@ class PollingThread:
         return f"is polled by a thread that has been stuck for {seconds:.0f} s" if stuck else ""
 
     def stop(self) -> None:
-        """End it, and wait until it has; from within it, only tell it to."""
+        """End it, and wait until it has; from within it, only tell it to. Raises HandleError where it does not end."""
         self._stop.set()
         atexit.unregister(self._stop.set)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join(STOP)
+        if self._thread.is_alive():
+            # What it is in may still use the memory and the transport: they are left to it, and end with the process.
+            raise HandleError(f"{self._thread.name} is stuck in a poll for more than {STOP:g} s: end the process")
 
     def _loop(self) -> None:
         pause = SHORTEST

@@ -343,10 +343,13 @@ class DecodeWorker(PolledWorker):
             self._register(pool)
 
     def close(self) -> None:
-        """Drop every peer and end the transport; running transfers fail. Once more does nothing."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
+        """Drop every peer and end the transport; running transfers fail. Once more does nothing.
+
+        Raises HandleError where its thread is stuck, and then nothing is given back.
+        """
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
         self._wakeup.close()
         with self._settled():
             if self._closed:

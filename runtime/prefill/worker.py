@@ -249,7 +249,10 @@ class PrefillWorker(PolledWorker):
             self._register(pool)
 
     def close(self) -> None:
-        """Stop answering and end the transport: readers lose this worker. Once more does nothing."""
+        """Stop answering and end the transport: readers lose this worker. Once more does nothing.
+
+        Raises HandleError where its thread is stuck, and then nothing is given back.
+        """
         if self._thread is not None:
             self._thread.stop()
         self._wakeup.close()

@@ -1,0 +1,58 @@
+"""Who polls: a thread that does not end when it is told to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.worlds import world
+
+from kvplan.runtime import polling
+from kvplan.runtime.errors import HandleError
+from kvplan.runtime.polling import PollingThread
+
+
+class StuckPoll:
+    """A poll that does not return until it is `freed`."""
+
+    def __init__(self) -> None:
+        self.began, self.freed = threading.Event(), threading.Event()
+
+    def __call__(self) -> bool:
+        self.began.set()
+        self.freed.wait()
+        return False
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckPoll]:
+    monkeypatch.setattr(polling, "STOP", 0.01)
+    poll = StuckPoll()
+    yield poll
+    poll.freed.set()
+
+
+def test_a_thread_that_is_stuck_is_not_waited_for_for_ever(stuck: StuckPoll) -> None:
+    thread = PollingThread(stuck, "stuck")
+    stuck.began.wait()
+    with pytest.raises(HandleError, match="stuck is stuck in a poll"):
+        thread.stop()
+
+
+def test_a_worker_gives_nothing_back_while_its_thread_is_stuck(
+    stuck: StuckPoll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the thread is in may be reading or writing the memory."""
+    made = world(Shape(1), Shape(1))
+    worker = made.decode[0]
+    worker._thread = PollingThread(stuck, "stuck")
+    stuck.began.wait()
+    for _ in range(2):
+        with pytest.raises(HandleError, match="stuck"):
+            worker.close()
+        assert not worker._closed
+    stuck.freed.set()
+    monkeypatch.setattr(polling, "STOP", 10.0)
+    made.close()
