@@ -1,0 +1,44 @@
+"""What stops a worker before its memory is registered: a plans directory without its side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kvplan.cli.main import main
+from kvplan.compiler.api import side_of
+from kvplan.compiler.bind.bind import bind
+from kvplan.dsl.library import load
+from kvplan.integrations.vllm.config import read_config
+from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.vllm.layout import WorkerLayout
+from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
+
+MODEL = "nemotron-h-8b"
+ROLES = EngineRoles("e", "e.1", prefills=True, decodes=True, port=7600)
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As doctor has them made: states in DS."""
+    folder = tmp_path_factory.mktemp("plans")
+    words = ["compile", MODEL, "--prefill", "tp=1", "--decode", "tp=1", "-o", str(folder)]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    return folder
+
+
+def layout(side: str) -> WorkerLayout:
+    bound, digest = side_of(bind(load(), load().model(MODEL), side))
+    return WorkerLayout(bound, MODEL, digest, 0, {}, (), None)
+
+
+@pytest.mark.parametrize("side", ["tp=1,conv=SD", "tp=1,order=LBNHC"])
+def test_an_engine_that_was_started_otherwise_is_refused_with_the_command(side: str, plans: Path) -> None:
+    """The engine's default of `conv` is SD, which it changes by itself only for connectors of its own."""
+    config = read_config({"plans": str(plans), "insecure": True})
+    with pytest.raises(ConnectorError, match=rf"has prefill or decode side {side} of {MODEL}") as error:
+        connector_worker(config, layout(side), ROLES)
+    assert error.value.code == "I006"
+    assert f"kvplan compile {MODEL} --prefill {side} --decode {side}" in error.value.help
