@@ -16,6 +16,7 @@ VERBS = {
     "check": "Report every error in layout files.",
     "compile": "Compile plans, one for each pair of sides.",
     "explain": "Explain a model, a pair, an engine, a kind, a plan or an error.",
+    "show": "Show a plan, or what all pairs of sides cost, as a page.",
     "doctor": "Say whether two engines can work together, and what to set.",
     "diff": "Compare two plans by what they do.",
     "trace": "List every copy of one request.",

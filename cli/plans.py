@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from kvplan.compiler.emit.cost import PlanCost, plan_cost
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.prove.parse import parse
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan
+
+# A sentence of a plan's header about one side, which may take several lines.
+NOTE = re.compile(r"^(Prefill|Decode): (.*?)\.$(?=\n(?:Prefill: |Decode: |Proved))", re.MULTILINE | re.DOTALL)
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
@@ -52,6 +58,15 @@ def parsed(text: str, name: str) -> Plan:
         return parse(text, name)
     except PlanFormatError as error:
         raise error if name in str(error) else PlanFormatError(f"{name}: {error}") from None
+
+
+def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
+    """The plan of a text, and its costs with what its header says was proved and noted. Raises PlanFormatError."""
+    plan = parsed(text, name)
+    header = ast.get_docstring(ast.parse(text)) or ""
+    proved = re.search(r"^Proved.*?(?=\n\n|\Z)", header, re.MULTILINE | re.DOTALL)
+    notes = (f"{side.lower()}: {' '.join(note.split())}" for side, note in NOTE.findall(header))
+    return plan, plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
 
 
 def _listed(revision: str, path: str) -> Mapping[str, str]:

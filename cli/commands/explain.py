@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 CODE = re.compile(r"[A-Za-z]\d{3}")
-# A sentence of a plan's header about one side, which may take several lines.
-NOTE = re.compile(r"^(Prefill|Decode): (.*?)\.$(?=\n(?:Prefill: |Decode: |Proved))", re.MULTILINE | re.DOTALL)
 
 
 @click.command("explain")
@@ -127,21 +125,13 @@ def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
 
 def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
     """A plan as it lies on disk. What was proved, and notes, are what its header says, as when it was compiled."""
-    import ast
-
-    from kvplan.compiler.emit.cost import plan_cost
     from kvplan.compiler.errors import BadInput
     from kvplan.compiler.explain.describe import describe_plan
 
     if not path.is_file():
         raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    plan = plans.parsed(text, str(path))
-    header = ast.get_docstring(ast.parse(text)) or ""
-    proved = re.search(r"^Proved.*?(?=\n\n|\Z)", header, re.MULTILINE | re.DOTALL)
-    sentences = (f"{side.lower()}: {' '.join(said.split())}" for side, said in NOTE.findall(header))
-    about = plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=sentences)
-    return {"path": str(path), **describe_plan(plan, about, worker)}
+    plan, facts = plans.costed(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    return {"path": str(path), **describe_plan(plan, facts, worker)}
 
 
 def explain_code(code: str) -> dict[str, Any]:

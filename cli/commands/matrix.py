@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from kvplan.cli import jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 from kvplan.compiler.api import settled
 from kvplan.compiler.emit.cost import TOKENS
@@ -56,14 +57,14 @@ def command(
     an answer: the exit code is 0.
     """
     found, name = library(model, layouts)
-    cells = matrix(found, name, sides(prefill), sides(decode), options)
+    cells = matrix(found, name, sides(prefill), sides(decode), options, jobs.watched)
     if form == "json":
-        click.echo(json.dumps(_answer(name, options, cells), indent=2))
+        click.echo(json.dumps(answer(name, options, cells), indent=2))
         return
     click.echo(_csv(name, cells) if form == "csv" else text(name, cells), nl=form == "text")
 
 
-def _answer(model: str, options: Mapping[str, str], cells: tuple[MatrixCell, ...]) -> dict[str, object]:
+def answer(model: str, options: Mapping[str, str], cells: tuple[MatrixCell, ...]) -> dict[str, object]:
     return {
         "model": model,
         "options": settled(options),

@@ -135,6 +135,12 @@ def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int, in
     return _count(read.table, ends)
 
 
+def read_cost(plan: Plan, worker: int, read: Read) -> tuple[int, int]:
+    """(requests, bytes) of one read of decode worker `worker`, per 1024 tokens, or per request for a state."""
+    requests, size, _ = _cost(plan, worker, spans.pair_named(plan, read.pair), read)
+    return requests, size
+
+
 @lru_cache(maxsize=1024)
 def _reach(table: Table) -> Place:
     """How many planes from its first one a table reaches, on either side."""

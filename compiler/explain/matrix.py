@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from kvplan.compiler.errors import Refused
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.dsl.model import Model
+
+Watched = Callable[[Sequence[tuple[str, str]]], Iterable[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,17 @@ def matrix(
     prefills: Sequence[str],
     decodes: Sequence[str],
     options: Mapping[str, str] | None = None,
+    watched: Watched = iter,
 ) -> tuple[MatrixCell, ...]:
     """A cell for every pair, prefill sides outermost, in the order given; each plan is proved.
 
-    A refused pair is a cell. Raises DslError, BadInput and ProofFailed; the first two before a pair is compiled.
+    A refused pair is a cell. `watched` hands on each pair, (prefill, decode), as it is begun. Raises DslError, BadInput
+    and ProofFailed; the first two before a pair is compiled.
     """
     chosen, found = settled(options or {}), library.model(model)
     sides = {text: _bound(library, found, text) for text in (*prefills, *decodes)}
-    return tuple(MatrixCell(p, d, _outcome(sides[p], sides[d], chosen)) for p in prefills for d in decodes)
+    pairs = watched([(p, d) for p in prefills for d in decodes])
+    return tuple(MatrixCell(p, d, _outcome(sides[p], sides[d], chosen)) for p, d in pairs)
 
 
 def _bound(library: Library, model: Model, text: str) -> BoundSide | RefusalReason:

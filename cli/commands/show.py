@@ -1,0 +1,138 @@
+"""kvplan show: a plan, or all pairs of a model, as one page to look at, or as a figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvplan.cli import jobs, plans
+from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+from kvplan.cli.page.assemble import page
+from kvplan.compiler.errors import BadInput
+
+if TYPE_CHECKING:
+    from kvplan.compiler.emit.cost import PlanCost
+    from kvplan.plan.types import Plan
+
+# What a model is shown on where no sides are asked for.
+SIDES = "tp=1/2/4/8"
+FILE = click.Path(path_type=Path, dir_okay=False)
+Plain = dict[str, Any]
+
+
+@click.command("show")
+@click.argument("what", metavar="PLAN|MODEL")
+@side_options(required=False)
+@compile_options
+@click.option("--before", metavar="PLAN|REVISION", help="Show a change: the plan before, or the revision that has it.")
+@click.option("--worker", type=int, default=0, metavar="N", help="Of an SVG: the decode worker; 0 by default.")
+@click.option("--svg", is_flag=True, help="A figure for a text, without tables; so is a FILE that ends with .svg.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("page.html"), show_default=True
+)
+@layouts_option
+@format_option("text", "json")
+def command(
+    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None, worker: int,
+    svg: bool, out: Path, layouts: tuple[Path, ...], form: str,
+) -> None:  # fmt: skip
+    """Show a plan, or what all pairs of sides cost, as a page.
+
+    A PLAN on disk, or a MODEL with --prefill and --decode: both sides' pages to scale, what lands where, who reads
+    whom. A MODEL with several pairs, or without sides: what each pair costs. The page is one file that loads nothing.
+    """
+    if svg or out.suffix == ".svg":
+        from kvplan.compiler.explain.picture.figure import figure
+
+        _write(figure(_plan(what, prefill, decode, options, layouts)[0], worker), _named(out), form)
+        return
+    title, data = _data(what, prefill, decode, options, before, layouts)
+    _write(page(title, data), out, form)
+
+
+def _named(out: Path) -> Path:
+    return out.with_suffix(".svg") if out == Path("page.html") else out
+
+
+def _write(text: str, out: Path, form: str) -> None:
+    out.write_text(text, encoding="utf-8")
+    size = len(text.encode())
+    click.echo(json.dumps({"path": str(out), "bytes": size}) if form == "json" else f"wrote {out}, {size:,} B")
+
+
+def _data(
+    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None,
+    layouts: Sequence[Path],
+) -> tuple[str, Plain]:  # fmt: skip
+    """The page's title, and all that it shows."""
+    from kvplan.compiler.explain.picture.describe_picture import picture
+    from kvplan.compiler.side.text import sides
+
+    command = " ".join(_words(what, prefill, decode, options, before))
+    several = not what.endswith(".py") and (not (prefill and decode) or len(sides(prefill)) * len(sides(decode)) > 1)
+    if several:
+        if before:
+            raise click.UsageError(
+                "--before is for one plan: give one --prefill and one --decode, or the path of a plan"
+            )
+        costs = _matrix(what, prefill or SIDES, decode or SIDES, options, layouts)
+        return str(costs["model"]), {"command": command, "matrix": costs}
+    plan, facts = _plan(what, prefill, decode, options, layouts)
+    data = {"command": command, "plan": picture(plan, facts)}
+    return f"{plan.title}: {plan.prefill.key} to {plan.decode.key}", data | (
+        _change(before, what, plan) if before else {}
+    )
+
+
+def _words(
+    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None
+) -> list[str]:
+    given = {"prefill": prefill, "decode": decode, **options, "before": before}
+    return ["kvplan show", what, *(f"--{name} {value}" for name, value in given.items() if value)]
+
+
+def _plan(
+    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: Sequence[Path]
+) -> tuple[Plan, PlanCost]:
+    from kvplan.compiler.api import compile_pair
+
+    if what.endswith(".py"):
+        if prefill or decode or options:
+            raise click.UsageError("a plan has its own sides and options")
+        return _on_disk(what, None)
+    if not prefill or not decode:
+        raise click.UsageError("give --prefill SIDE and --decode SIDE, or the path of a plan")
+    found, name = library(what, layouts)
+    compiled = compile_pair(found, name, prefill, decode, options)
+    return compiled.plan, compiled.facts
+
+
+def _on_disk(what: str, like: str | None) -> tuple[Plan, PlanCost]:
+    texts = plans.read(what, like)
+    if len(texts) != 1:
+        raise BadInput("S021", f"{what!r} has {len(texts)} plans, and one is shown", "give the path of one plan")
+    return plans.costed(next(iter(texts.values())), what)
+
+
+def _change(before: str, what: str, after: Plan) -> Plain:
+    """The plan before as a picture, and what is unlike, in words."""
+    from kvplan.compiler.explain.diff import diff
+    from kvplan.compiler.explain.picture.describe_picture import picture
+
+    old, facts = _on_disk(before, what if what.endswith(".py") else None)
+    changes = [[change.about, change.where, change.before, change.after] for change in diff(old, after)]
+    return {"before": picture(old, facts), "changes": changes}
+
+
+def _matrix(what: str, prefill: str, decode: str, options: Mapping[str, str], layouts: Sequence[Path]) -> Plain:
+    from kvplan.cli.commands.matrix import answer
+    from kvplan.compiler.explain.matrix import matrix
+    from kvplan.compiler.side.text import sides
+
+    found, name = library(what, layouts)
+    cells = matrix(found, name, sides(prefill), sides(decode), options, jobs.watched)
+    return {**answer(name, options, cells), "title": found.model(name).title}

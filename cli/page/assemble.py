@@ -1,0 +1,28 @@
+"""One HTML file of style, scripts and data: nothing in it is loaded from anywhere."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+# In this order: what a script uses stands in one before it.
+SCRIPTS = ("dom", "cells", "spans", "change", "map", "pages", "reads", "tables", "matrix", "main")
+
+
+def page(title: str, data: Mapping[str, Any]) -> str:
+    """The page that shows `data`."""
+    said = json.dumps(data, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    script = "\n".join(_file(f"{name}.js") for name in SCRIPTS)
+    parts = {"{title}": html.escape(title), "{style}": _file("style.css"), "{data}": said, "{script}": script}
+    text = _file("page.html")
+    for name, part in parts.items():
+        before, _, after = text.partition(name)
+        text = before + part + after
+    return text
+
+
+def _file(name: str) -> str:
+    return files("kvplan.cli.page").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,247 @@
+// Both sides' pages beside each other: what lies where, and where each piece comes from.
+
+const MOST_MAPS = 48;
+
+/** The section of a plan's pages. Where there is an `other` plan, what differs from it is marked. Returns {node, show(reader)}. */
+function pagesSection(plan, { title, other = null }) {
+  const stage = el("div", { class: "stage" });
+  const readout = el("div", { class: "readout", role: "status", "aria-live": "polite" });
+  const legend = el("div", { class: "legend" });
+  const bar = el("div", { class: "bar" });
+  const state = { pair: plan.pairs[0]?.pair, reader: 0, layer: null };
+  const view = { plan, other, state, stage, readout, maps: [], pinned: false, at: null };
+  const node = el("section", {},
+    el("h2", {}, title),
+    el("p", { class: "quiet" }, "One page of one plane on either side, bytes to one scale, in order from left to right and row by row. ",
+      "Point at a piece, or go through a page with the arrow keys, to see its coordinate and where it comes from; Enter keeps it, Escape lets it go."),
+    bar, legend, readout, stage);
+  const set = (name, value) => {
+    state[name] = value;
+    bar.replaceChildren(...controls(view, set));
+    drawStage(view);
+    legend.replaceChildren(...legendOf(plan, view));
+    if (name === "reader") node.dispatchEvent(new CustomEvent("reader", { detail: value }));
+  };
+  set("reader", 0);
+  return { node, show: (reader) => set("reader", reader) };
+}
+
+/** Which group, decode worker and layer are shown. */
+function controls({ plan, state }, set) {
+  const pairs = plan.pairs.map((pair) => el("option", { value: pair.pair, selected: pair.pair === state.pair }, pair.pair));
+  const layers = layersOf(plan, state);
+  if (!layers.includes(state.layer)) state.layer = layers[0] ?? null;
+  const numbers = layers.map((n) => el("option", { value: n, selected: n === state.layer }, String(n)));
+  const last = plan.reads.length - 1;
+  const reader = el("input", { name: "reader", type: "number", min: 0, max: last, value: state.reader,
+    onchange: (event) => set("reader", Math.min(last, Math.max(0, Number(event.target.value) || 0))) });
+  const found = [
+    el("label", {}, "group", el("select", { name: "pair", onchange: (event) => set("pair", event.target.value) }, pairs)),
+    el("label", {}, `decode worker, 0–${last}`, reader),
+  ];
+  return layers.length ? [...found, el("label", {}, "layer", el("select", { name: "layer", onchange: (event) => set("layer", Number(event.target.value)) }, numbers))] : found;
+}
+
+/** The layers that a decode worker has planes of their own for. */
+function layersOf(plan, state) {
+  const found = groupPlanes(plan, state).map(({ plane }) => plane.layer).filter((layer) => layer !== null);
+  return [...new Set(found)].sort((a, b) => a - b);
+}
+
+/** The planes of the decode worker that the pair writes, by number. */
+function groupPlanes(plan, state) {
+  const pair = plan.pairs.find((each) => each.pair === state.pair);
+  const worker = plan.sides[DECODE].workers[state.reader];
+  const planes = plan.sides[DECODE].plane_lists[worker.planes].map((plane, number) => ({ plane, number }));
+  const caches = new Set(plan.reads[state.reader].filter((read) => read.pair === state.pair).map((read) => read.cache));
+  return planes.filter(({ plane }) => plane.group === pair?.decode && (!caches.size || caches.has(plan.sides[DECODE].pages[plane.page].cache)));
+}
+
+function drawStage(view) {
+  const { plan, state } = view;
+  const targets = groupPlanes(plan, state).filter(({ plane }) => plane.layer === null || plane.layer === state.layer);
+  const decode = targets.map(({ number }) => planeOf(plan, DECODE, state.reader, number)).slice(0, MOST_MAPS);
+  const every = sources(plan, decode);
+  const prefill = every.slice(0, MOST_MAPS);
+  const most = Math.max(1, ...[...decode, ...prefill].map((place) => place.page.bytes));
+  view.maps = [...prefill, ...decode].map((place) => mapOf(view, place, heightOf(place.page.bytes, most)));
+  view.links = svg("svg", { class: "links", "aria-hidden": "true" });
+  const small = view.maps.some((map) => map.drawn.height > (MAP.most * map.place.page.bytes) / most + 1);
+  const column = (side, total) => el("div", { class: "side" },
+    el("h3", {}, `${ROLES[side]}  `, el("span", { class: "quiet mono" }, plan.sides[side].side)),
+    view.maps.filter((map) => map.place.side === side).map((map) => map.figure),
+    total > MOST_MAPS ? el("p", { class: "quiet" }, `… and ${many(total - MOST_MAPS, "page")} more`) : null,
+    side === PREFILL && !prefill.length ? el("p", { class: "quiet" }, "Nothing is read for these pages by this worker.") : null,
+    small && side === DECODE ? el("p", { class: "quiet" }, "The smallest pages are drawn higher than to scale.") : null);
+  view.stage.replaceChildren(column(PREFILL, every.length), column(DECODE, targets.length), view.links);
+  leave(view);
+}
+
+function heightOf(bytes, most) {
+  return Math.max(MAP.least, Math.round((MAP.most * bytes) / most));
+}
+
+/** The prefill pages that the decode pages come from, in the order of workers and planes. */
+function sources(plan, decode) {
+  const found = new Map();
+  for (const place of decode) {
+    for (const placed of placedIn(plan, place.worker, DECODE, place.worker, place.number)) {
+      found.set(`${placed.read.worker}.${placed.there[0]}`, [placed.read.worker, placed.there[0]]);
+    }
+  }
+  const order = [...found.values()].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  return order.map(([worker, number]) => planeOf(plan, PREFILL, worker, number));
+}
+
+function mapOf(view, place, height) {
+  const moved = view.other ? movedCells(view.other, place) : [];
+  const map = drawMap(place, height, moved, {
+    point: (cell, byte) => { if (!view.pinned) point(view, map, cell, byte); },
+    leave: () => { if (!view.pinned && document.activeElement !== map.node) leave(view); },
+    choose: () => { view.pinned = !view.pinned; map.node.focus({ preventScroll: true }); },
+  });
+  const apart = place.page.stride === place.page.bytes ? "" : `, blocks ${number(place.page.stride)} B apart`;
+  const row = Math.ceil(place.page.bytes / place.page.row) > 1 ? `, a row is ${number(place.page.row)} B` : "";
+  const bytes = moved.reduce((sum, [lo, hi]) => sum + hi - lo, 0);
+  const change = view.other ? `, ${bytes ? `${number(bytes)} B differ` : "as in the other plan"}` : "";
+  const said = ` · ${place.plane.name} · ${number(place.page.bytes)} B${apart}${row}${change}`;
+  map.figure = el("figure", {}, el("figcaption", {}, el("strong", {}, `worker ${place.worker}`), said), map.node);
+  map.node.addEventListener("focus", () => { if (view.at?.map !== map) point(view, map, 0); });
+  map.node.addEventListener("keydown", (event) => keys(view, map, event));
+  return map;
+}
+
+function keys(view, map, event) {
+  const cells = cellsOf(map.place.page);
+  const at = view.at?.map === map ? view.at.cell : 0;
+  const down = (rows) => cellAt(map.place.page, Math.min(map.place.page.bytes - 1, Math.max(0, cells[at].lo + rows * map.place.page.row)));
+  const moves = {
+    ArrowRight: () => Math.min(cells.length - 1, at + 1), ArrowLeft: () => Math.max(0, at - 1),
+    ArrowDown: () => Math.max(at, down(1)), ArrowUp: () => Math.min(at, down(-1)),
+    Home: () => 0, End: () => cells.length - 1,
+  };
+  if (event.key === "Enter" || event.key === " ") view.pinned = !view.pinned;
+  else if (event.key === "Escape") { view.pinned = false; leave(view); }
+  else if (moves[event.key]) point(view, map, moves[event.key]());
+  else return;
+  event.preventDefault();
+}
+
+/** Light up a cell and what it comes from or goes to. */
+function point(view, map, cell, byte = cellsOf(map.place.page)[cell].lo) {
+  const known = view.at?.map === map && view.at.cell === cell;
+  view.at = { map, cell, byte };
+  if (known) return sayByte(view, map, byte);
+  const { lo, hi, sort } = cellsOf(map.place.page)[cell];
+  const spans = sort < 0 ? [] : partners(view.plan, view.state.reader, map.place, lo, hi);
+  const whole = joined(spans);
+  const key = sort < 0 ? "padding" : colour(map.place, cellsOf(map.place.page)[cell]).join();
+  for (const other of view.maps) {
+    const there = whole.filter((each) => other.place.side !== map.place.side && each.worker === other.place.worker && each.number === other.place.number);
+    other.light(other === map ? [[lo, hi]] : there.map((each) => [each.lo, each.hi]), key);
+  }
+  view.stage.classList.add("dim");
+  link(view, map, whole);
+  say(view, map, cellsOf(map.place.page)[cell], spans, whole);
+  sayByte(view, map, byte);
+}
+
+function leave(view) {
+  view.at = null;
+  view.pinned = false;
+  view.maps.forEach((map) => map.light([]));
+  view.stage.classList.remove("dim");
+  view.links.replaceChildren();
+  view.readout.replaceChildren(el("div", { class: "quiet" }, "prefill"), el("div", { class: "quiet" }, "decode"));
+}
+
+/** A line from the piece to each of the first pages that it meets. */
+function link(view, map, whole) {
+  const box = view.stage.getBoundingClientRect();
+  const middle = (node, right) => {
+    const at = node.getBoundingClientRect();
+    return [(right ? at.right : at.left) - box.left, (at.top + at.bottom) / 2 - box.top];
+  };
+  const met = view.maps.filter((other) => other !== map && whole.some((each) => other.place.side !== map.place.side && each.worker === other.place.worker && each.number === other.place.number));
+  view.links.replaceChildren(...met.slice(0, 8).map((other) => {
+    const [left, right] = map.place.side === PREFILL ? [map, other] : [other, map];
+    const [x1, y1] = middle(left.lit, true);
+    const [x2, y2] = middle(right.lit, false);
+    const bend = Math.max(30, (x2 - x1) / 2);
+    return svg("path", { d: `M${r2(x1)} ${r2(y1)}C${r2(x1 + bend)} ${r2(y1)} ${r2(x2 - bend)} ${r2(y2)} ${r2(x2)} ${r2(y2)}` });
+  }));
+}
+
+/** The piece and its partners in words, prefill to the left. */
+function say(view, map, cell, spans, whole) {
+  const own = el("div", {}, el("strong", {}, words(map.place, cell)), el("br"),
+    el("span", { class: "quiet" }, `worker ${map.place.worker} · ${map.place.plane.name} · bytes ${span(cell.lo, cell.hi - 1)}, ${number(cell.hi - cell.lo)} B`));
+  const other = el("div", {}, ...partnerWords(view, map, cell, spans, whole));
+  view.readout.replaceChildren(...(map.place.side === PREFILL ? [own, other] : [other, own]));
+}
+
+/** The one byte that is pointed at, on both sides. */
+function sayByte(view, map, byte) {
+  const { side } = map.place;
+  const partner = partners(view.plan, view.state.reader, map.place, byte, byte + 1)[0];
+  const other = partner && planeOf(view.plan, 1 - side, partner.worker, partner.number);
+  const text = [byteWords(map.place, byte), partner ? byteWords(other, partner.lo, partner.block) : ""];
+  [...view.readout.children].forEach((node, n) => {
+    node.querySelector(".byte")?.remove();
+    node.append(el("div", { class: "byte quiet" }, text[n === side ? 0 : 1]));
+  });
+}
+
+function byteWords(place, byte, block = 0) {
+  const at = coordinate(place, byte, block);
+  if (!at) return `byte ${number(byte)}: padding`;
+  const axes = Object.entries(at).filter(([name]) => name !== "cache" && name !== "tensor");
+  return `byte ${number(byte)}: ${at.tensor} ${axes.map(([name, index]) => `${name} ${number(index)}`).join(" ")}`;
+}
+
+function partnerWords(view, map, cell, spans, whole) {
+  if (cell.sort < 0) return [el("span", { class: "quiet" }, "padding is not read")];
+  if (!whole.length) return [el("span", { class: "quiet" }, unread(view, map, cell))];
+  const side = 1 - map.place.side;
+  const where = whole[0];
+  const place = planeOf(view.plan, side, where.worker, where.number);
+  const more = whole.length > 1 ? ` and ${many(whole.length - 1, "more place")}` : "";
+  const block = where.block ? `, the request's kernel block ${where.block}` : "";
+  const inSpans = spans.length > 1 ? `, in ${many(spans.length, "span")}` : "";
+  const head = words(place, { lo: where.lo, hi: where.hi, sort: cellsOf(place.page)[cellAt(place.page, where.lo)].sort }, where.block);
+  return [el("strong", {}, head), el("br"), el("span", { class: "quiet" },
+    `worker ${where.worker} · ${place.plane.name} · bytes ${span(where.lo, where.hi - 1)}${more}${inSpans}${block}`)];
+}
+
+/** Why a piece has no partner: who else reads it, or that it is read with other tokens. */
+function unread(view, map, cell) {
+  const { plan, state } = view;
+  if (map.place.side === DECODE) return "not written by this plan";
+  const readers = plan.reads.map((_, reader) => reader).filter((reader) => reader !== state.reader && partners(plan, reader, map.place, cell.lo, cell.hi).length);
+  return readers.length ? `decode worker ${state.reader} does not read this; ${readers.length > 1 ? "workers" : "worker"} ${ranges(readers)} do${readers.length > 1 ? "" : "es"}` : "no decode worker reads this";
+}
+
+/** A swatch for each part of the split axes, for each tensor, and for padding where there is any. */
+function legendOf(plan, view) {
+  const caches = new Set(view.maps.map((map) => map.place.page.cache));
+  const pages = plan.sides.flatMap((side) => side.pages).filter((page) => caches.has(page.cache));
+  const tensors = new Map(pages.flatMap((page) => page.cells.map((cells) => [cells.tensors.join("+"), cells.colour])));
+  const axes = new Map([...tensors.values()].filter((each) => each.axis).map((each) => [each.axis, each]));
+  const parts = new Map();
+  for (const [axis, { extent, hues }] of axes) {
+    for (let n = 0; n < hues; n++) {
+      const [low, high] = [Math.ceil((n * extent) / hues), Math.ceil(((n + 1) * extent) / hues) - 1];
+      parts.set(n, [...(parts.get(n) ?? []), `${axis} ${span(low, high)}`]);
+    }
+  }
+  const hues = [...parts].map(([n, names]) => swatch(n, 1, names.join(", ")));
+  const shades = [...tensors].map(([name, { axis, hue, strength }]) => (axis ? swatch("shade", strength, name) : swatch(hue, 1, name)));
+  const holes = pages.some((page) => cellsOf(page).some((cell) => cell.sort < 0));
+  return [...hues, ...(hues.length && tensors.size < 2 ? [] : shades), ...(holes ? [swatch("padding", 1, "padding")] : [])];
+}
+
+function swatch(hue, strength, text) {
+  const look = { padding: { fill: "url(#hatched)" }, shade: { style: "fill: var(--text)", "fill-opacity": strength * 0.75 } };
+  const box = svg("rect", { width: 12, height: 12, rx: 2, ...(look[hue] ?? fill(`${hue},${strength}`)) });
+  return el("span", {}, svg("svg", { width: 12, height: 12 }, box), text);
+}

@@ -1,0 +1,150 @@
+"""A plan as the data of its page: what `explain` says, every page as a map, and all reads, span by span."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from kvplan.compiler.emit.cost import TOKENS, PlanCost, read_cost
+from kvplan.compiler.explain.describe import describe_plan
+from kvplan.compiler.explain.picture.colours import cache_colours, split_axes
+from kvplan.compiler.explain.picture.page_map import page_map
+from kvplan.dsl.lang.dtypes import size
+from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.planes import entries, planes
+from kvplan.plan.types import Group, Nest, Plan, Planes, Read, Side, Worker
+
+Plain = dict[str, Any]
+# A plane: its name, group, layer, index on other axes outside `block`, and the number of its page.
+ListedPlane = tuple[str, str, int | None, tuple[tuple[str, int], ...], int]
+PageKey = tuple[object, ...]
+Known = TypeVar("Known", bound=Hashable)
+# Said by `explain` of one decode worker, or drawn by it in text: a page has all workers, and draws.
+LEFT_OUT = ("worker", "landing", "landing_drawing", "reads", "prefill", "decode")
+
+
+def picture(plan: Plan, facts: PlanCost) -> Plain:
+    """All that a page shows of a plan. Bytes and requests are per `tokens` tokens, or per request for a state.
+
+    `tables` have the spans of reads, each once; a read names its table by index. A side's `plane_lists` are by worker
+    kind, its `pages` by index.
+    """
+    said = {name: value for name, value in describe_plan(plan, facts).items() if name not in LEFT_OUT}
+    tables: dict[tuple[Nest, ...], int] = {}
+    reads = [[_read(plan, number, read, tables) for read in every] for number, every in enumerate(plan.reads)]
+    return {
+        **said,
+        "tokens": TOKENS,
+        "sides": [_side(plan, plan.prefill), _side(plan, plan.decode)],
+        "reads": reads,
+        "tells": [list(told) for told in plan.notify],
+        "tables": [[_nest(nest) for nest in nests] for nests in tables],
+    }
+
+
+def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], int]) -> Plain:
+    alike = [other for other in plan.reads[reader] if (other.pair, other.cache) == (read.pair, read.cache)]
+    nests = read.table.page if all(other.table.page for other in alike) else read.table.token
+    requests, moved = read_cost(plan, reader, read)
+    return {
+        "worker": read.worker,
+        "pair": read.pair,
+        "cache": read.cache,
+        "layers": ranges(read.layers),
+        "holds": {axis: list(where) for axis, where in read.holds},
+        "first": list(read.first),
+        "table": _index(tables, nests),
+        "requests": requests,
+        "bytes": moved,
+    }
+
+
+def _nest(nest: Nest) -> Plain:
+    return {
+        "tensors": list(nest.tensors),
+        "at": [list(nest.prefill), list(nest.decode)],
+        "bytes": nest.bytes,
+        "loops": [[loop.axis, loop.count, list(loop.prefill), list(loop.decode)] for loop in nest.loops],
+        "token": list(nest.token) if nest.token else None,
+        "hops": [list(hop) for hop in nest.hops],
+    }
+
+
+def _side(plan: Plan, side: Side) -> Plain:
+    pages: dict[PageKey, tuple[int, Planes]] = {}
+    lists: dict[tuple[ListedPlane, ...], int] = {}
+    workers = [_worker(worker, pages, lists) for worker in side.workers]
+    return {
+        "side": side.key,
+        "digest": side.digest,
+        "groups": [_group(side, group) for group in side.groups],
+        "workers": workers,
+        "plane_lists": [[_plane(plane) for plane in every] for every in lists],
+        "pages": [_page(plan, side, entry) for _, entry in pages.values()],
+    }
+
+
+def _group(side: Side, group: Group) -> Plain:
+    overlays = [other.name for other in side.groups if other.overlays(group)]
+    return {key: value for key, value in asdict(group).items() if key not in ("arena", "table")} | {
+        "overlays": overlays
+    }
+
+
+def _worker(
+    worker: Worker,
+    pages: dict[PageKey, tuple[int, Planes]],
+    lists: dict[tuple[ListedPlane, ...], int],
+) -> Plain:
+    found = []
+    for plane, entry in zip(planes(worker), entries(worker), strict=True):
+        key = (entry.cache, entry.part, entry.page, entry.stride, entry.views, entry.layers)
+        number, _ = pages.setdefault(key, (len(pages), entry))
+        found.append((plane.name, plane.group, plane.layer, plane.at, number))
+    holds: dict[str, dict[str, list[int]]] = {}
+    for cache, axis, held in worker.holds:
+        holds.setdefault(cache, {})[axis] = list(held)
+    return {"holds": holds, "shard": worker.shard, "planes": _index(lists, tuple(found))}
+
+
+def _plane(plane: ListedPlane) -> Plain:
+    name, group, layer, at, page = plane
+    return {"name": name, "group": group, "layer": layer, "at": dict(at), "page": page}
+
+
+def _page(plan: Plan, side: Side, entry: Planes) -> Plain:
+    drawn, colours = page_map(entry, split_axes(side, entry.cache)), cache_colours(plan, entry.cache)
+    return {
+        "cache": entry.cache,
+        "part": entry.part,
+        "bytes": entry.page,
+        "stride": entry.stride,
+        "layers": list(entry.layers),
+        "row": drawn.row,
+        "views": [
+            {
+                "tensor": view.tensor,
+                "dtype": view.dtype,
+                "size": size(view.dtype),
+                "offset": view.offset,
+                "axes": [list(axis) for axis in view.axes],
+            }
+            for view in entry.views
+        ],
+        "cells": [
+            {
+                "tensors": list(cells.tensors),
+                "offset": cells.offset,
+                "bytes": cells.bytes,
+                "loops": [[loop.axis, loop.count, loop.step, loop.each] for loop in cells.loops],
+                "colour": asdict(colours[cells.tensors[0]]),
+            }
+            for cells in drawn.cells
+        ],
+    }
+
+
+def _index(known: dict[Known, int], value: Known) -> int:
+    """The number of a value among those that differ."""
+    return known.setdefault(value, len(known))
