@@ -112,13 +112,15 @@ function headLabels(place, drawn) {
     if (parts.at(-1)?.name === name) parts.at(-1).hi = Math.min(cell.hi, page.row);
     else parts.push({ name, lo: cell.lo, hi: Math.min(cell.hi, page.row) });
   }
-  const axis = parts[0].name.includes(" ") ? parts[0].name.split(" ")[0] : null;
-  const short = axis && parts.some((part) => part.name.length * 6 >= drawn.x(part.hi) - drawn.x(part.lo));
-  const left = short ? [svg("text", { x: MAP.left - 6, y: MAP.top - 5, "text-anchor": "end" }, axis)] : [];
-  return left.concat(parts.map((part) => {
-    const wide = drawn.x(part.hi) - drawn.x(part.lo);
-    const text = (short ? [part.name.split(" ").at(-1)] : [part.name]).find((each) => each.length * 6 < wide);
-    return text ? svg("text", { x: r2((drawn.x(part.lo) + drawn.x(part.hi)) / 2), y: MAP.top - 5, "text-anchor": "middle" }, text) : null;
+  const wide = drawn.x(parts[0].hi) - drawn.x(parts[0].lo);
+  const axis = parts.length > 1 && parts[0].name.includes(" ") && parts.some((part) => part.name.length * 6.2 > wide) ? parts[0].name.split(" ")[0] : null;
+  const texts = parts.map((part) => (axis ? part.name.split(" ").at(-1) : part.name));
+  const skip = axis ? Math.ceil((Math.max(...texts.map((text) => text.length)) * 6.2 + 4) / wide) : 1;
+  const left = axis ? [svg("text", { x: MAP.left - 6, y: MAP.top - 5, "text-anchor": "end" }, axis)] : [];
+  return left.concat(parts.map((part, n) => {
+    const room = (drawn.x(part.hi) - drawn.x(part.lo)) * skip;
+    if (n % skip || texts[n].length * 6 > room) return null;
+    return svg("text", { x: r2((drawn.x(part.lo) + drawn.x(part.hi)) / 2), y: MAP.top - 5, "text-anchor": "middle" }, texts[n]);
   }));
 }
 

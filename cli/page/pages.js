@@ -1,6 +1,7 @@
 // Both sides' pages beside each other: what lies where, and where each piece comes from.
 
-const MOST_MAPS = 48;
+const MOST_MAPS = 6; // on a side; where there are more the last one follows what is pointed at
+const MOST_HEIGHT = 640; // of a side, in pixels
 
 /** The section of a plan's pages. Where there is an `other` plan, what differs from it is marked. Returns {node, show(reader)}. */
 function pagesSection(plan, { title, other = null }) {
@@ -12,7 +13,7 @@ function pagesSection(plan, { title, other = null }) {
   const view = { plan, other, state, stage, readout, maps: [], pinned: false, at: null };
   const node = el("section", {},
     el("h2", {}, title),
-    el("p", { class: "quiet" }, "One page of one plane on either side, bytes to one scale, in order from left to right and row by row. ",
+    el("p", { class: "quiet" }, "One page of one plane on either side, the first kernel block of a request, bytes to one scale, in order from left to right and row by row. ",
       "Point at a piece, or go through a page with the arrow keys, to see its coordinate and where it comes from; Enter keeps it, Escape lets it go."),
     bar, legend, readout, stage);
   const set = (name, value) => {
@@ -60,25 +61,47 @@ function groupPlanes(plan, state) {
 function drawStage(view) {
   const { plan, state } = view;
   const targets = groupPlanes(plan, state).filter(({ plane }) => plane.layer === null || plane.layer === state.layer);
-  const decode = targets.map(({ number }) => planeOf(plan, DECODE, state.reader, number)).slice(0, MOST_MAPS);
-  const every = sources(plan, decode);
-  const prefill = every.slice(0, MOST_MAPS);
-  const most = Math.max(1, ...[...decode, ...prefill].map((place) => place.page.bytes));
-  view.maps = [...prefill, ...decode].map((place) => mapOf(view, place, heightOf(place.page.bytes, most)));
+  const decode = targets.map(({ number }) => planeOf(plan, DECODE, state.reader, number));
+  const every = [sources(plan, decode), decode];
+  const shown = every.map((places) => places.slice(0, MOST_MAPS));
+  view.scale = scaleOf(shown);
+  view.maps = shown.flat().map((place) => mapOf(view, place));
+  view.follow = every.map((places, side) => (places.length > MOST_MAPS ? view.maps.filter((map) => map.place.side === side).at(-1) : null));
   view.links = svg("svg", { class: "links", "aria-hidden": "true" });
-  const small = view.maps.some((map) => map.drawn.height > (MAP.most * map.place.page.bytes) / most + 1);
-  const column = (side, total) => el("div", { class: "side" },
-    el("h3", {}, `${ROLES[side]}  `, el("span", { class: "quiet mono" }, plan.sides[side].side)),
-    view.maps.filter((map) => map.place.side === side).map((map) => map.figure),
-    total > MOST_MAPS ? el("p", { class: "quiet" }, `… and ${many(total - MOST_MAPS, "page")} more`) : null,
-    side === PREFILL && !prefill.length ? el("p", { class: "quiet" }, "Nothing is read for these pages by this worker.") : null,
-    small && side === DECODE ? el("p", { class: "quiet" }, "The smallest pages are drawn higher than to scale.") : null);
-  view.stage.replaceChildren(column(PREFILL, every.length), column(DECODE, targets.length), view.links);
+  view.stage.replaceChildren(column(view, PREFILL, every[PREFILL].length), column(view, DECODE, every[DECODE].length), view.links);
   leave(view);
 }
 
-function heightOf(bytes, most) {
-  return Math.max(MAP.least, Math.round((MAP.most * bytes) / most));
+/** One side: its maps, and what is not drawn to scale or not at all. */
+function column(view, side, total) {
+  const maps = view.maps.filter((map) => map.place.side === side);
+  const small = maps.some((map) => map.place.page.bytes * view.scale < MAP.least);
+  const notes = [
+    total > MOST_MAPS ? `${many(total, "page")}; ${MOST_MAPS} are drawn, the last one follows what is pointed at.` : null,
+    small ? "The smallest pages are drawn higher than to scale." : null,
+    total ? null : "Nothing is read for these pages by this worker.",
+  ];
+  return el("div", { class: "side" },
+    el("h3", {}, `${ROLES[side]}  `, el("span", { class: "quiet mono" }, view.plan.sides[side].side)),
+    maps.map((map) => map.figure), notes.filter(Boolean).map((note) => el("p", { class: "quiet" }, note)));
+}
+
+/** Pixels of a map's height for a byte, on both sides. */
+function scaleOf(shown) {
+  const most = Math.max(1, ...shown.flat().map((place) => place.page.bytes));
+  const sums = shown.map((places) => places.reduce((sum, place) => sum + place.page.bytes, 0));
+  return Math.min(MAP.most / most, MOST_HEIGHT / Math.max(1, ...sums));
+}
+
+/** Draw the page that a piece comes from in the place of the last one, where it is not drawn. */
+function follow(view, side, partner) {
+  const drawn = view.maps.some((map) => map.place.side === side && map.place.worker === partner.worker && map.place.number === partner.number);
+  const last = view.follow[side];
+  if (drawn || !last) return;
+  const map = mapOf(view, planeOf(view.plan, side, partner.worker, partner.number));
+  last.figure.replaceWith(map.figure);
+  view.maps[view.maps.indexOf(last)] = map;
+  view.follow[side] = map;
 }
 
 /** The prefill pages that the decode pages come from, in the order of workers and planes. */
@@ -86,6 +109,7 @@ function sources(plan, decode) {
   const found = new Map();
   for (const place of decode) {
     for (const placed of placedIn(plan, place.worker, DECODE, place.worker, place.number)) {
+      if (!tokenTurns(plan, placed, place, placed.read.worker).length) continue;
       found.set(`${placed.read.worker}.${placed.there[0]}`, [placed.read.worker, placed.there[0]]);
     }
   }
@@ -93,7 +117,8 @@ function sources(plan, decode) {
   return order.map(([worker, number]) => planeOf(plan, PREFILL, worker, number));
 }
 
-function mapOf(view, place, height) {
+function mapOf(view, place) {
+  const height = Math.max(MAP.least, Math.round(place.page.bytes * view.scale));
   const moved = view.other ? movedCells(view.other, place) : [];
   const map = drawMap(place, height, moved, {
     point: (cell, byte) => { if (!view.pinned) point(view, map, cell, byte); },
@@ -135,6 +160,7 @@ function point(view, map, cell, byte = cellsOf(map.place.page)[cell].lo) {
   const { lo, hi, sort } = cellsOf(map.place.page)[cell];
   const spans = sort < 0 ? [] : partners(view.plan, view.state.reader, map.place, lo, hi);
   const whole = joined(spans);
+  if (whole.length) follow(view, 1 - map.place.side, whole[0]);
   const key = sort < 0 ? "padding" : colour(map.place, cellsOf(map.place.page)[cell]).join();
   for (const other of view.maps) {
     const there = whole.filter((each) => other.place.side !== map.place.side && each.worker === other.place.worker && each.number === other.place.number);

@@ -72,20 +72,22 @@ function reach(loops, bytes) {
   return loops.reduce((sum, [count, step]) => sum + (count - 1) * step, bytes);
 }
 
-/** The rows of tokens of a page as offsets on both sides, with the kernel block on the other one; one for a table of pages. */
+/**
+ * The rows of tokens of a page, in kernel block 0 of a request, as offsets on both sides, with the kernel block on the
+ * other one; one turn for a table of pages and for a state. Rows whose tokens another worker has are left out.
+ */
 function tokenTurns(plan, placed, place, worker) {
   const pair = plan.pairs.find((each) => each.pair === placed.read.pair);
   const other = plan.sides[1 - place.side];
   const group = other.groups.find((each) => each.name === pair[ROLES[1 - place.side]]);
-  const shard = other.workers[worker].shard;
+  if (!group.kernel) return [{ here: 0, there: 0, block: 0 }];
   const rows = placed.nest.token ? Math.max(1, place.group.kernel / pair.rows) : 1;
   const found = [];
   for (let row = 0; row < rows; row++) {
-    const local = localOf(group, shard, tokenOf(place.group, place.owner.shard, row * pair.rows));
-    if (local === null && placed.nest.token) continue;
-    const block = group.kernel && local !== null ? Math.floor(local / group.kernel) : 0;
-    const their = group.kernel && local !== null ? Math.floor((local % group.kernel) / pair.rows) : 0;
-    found.push({ here: rowAt(placed.nest, place.side, row), there: rowAt(placed.nest, 1 - place.side, placed.nest.token ? their : 0), block });
+    const local = localOf(group, other.workers[worker].shard, tokenOf(place.group, place.owner.shard, row * pair.rows));
+    if (local === null) continue;
+    const there = Math.floor((local % group.kernel) / pair.rows);
+    found.push({ here: rowAt(placed.nest, place.side, row), there: rowAt(placed.nest, 1 - place.side, there), block: Math.floor(local / group.kernel) });
   }
   return found;
 }

@@ -57,7 +57,7 @@ function holders(side, role) {
 /** The spans of one decode worker, a row for each nest. */
 function spansSection(plan, reader) {
   const rows = plan.reads[reader].flatMap((read) => plan.tables[read.table].map((nest) => [
-    `prefill ${read.worker}`, read.pair, `layers ${read.layers}`, takes(read), nest.tensors.join("+"),
+    `prefill ${read.worker}`, read.pair, layersOfRead(read), takes(read), nest.tensors.join("+"),
     number(nest.at[PREFILL][1]), number(nest.at[DECODE][1]), number(nest.bytes),
     nest.loops.map(([axis, count]) => `× ${many(count, axis)}`).join(" ") + (nest.token ? " × each token" : ""),
   ]));
@@ -65,6 +65,12 @@ function spansSection(plan, reader) {
   return el("section", {}, el("h2", {}, `Spans of decode worker ${reader}`),
     el("details", rows.length < 40 ? { open: "" } : {}, el("summary", {}, many(rows.length, "row")), table(head, rows.slice(0, 400)),
       rows.length > 400 ? el("p", { class: "quiet" }, `… and ${many(rows.length - 400, "row")} more: kvplan explain --worker ${reader}`) : null));
+}
+
+/** `0–31`, or how many where they do not follow each other. */
+function layersOfRead(read) {
+  const parts = read.layers.split(", ");
+  return parts.length < 5 ? read.layers.replaceAll("-", "–") : `${parts[0].split("-")[0]} … ${parts.at(-1).split("-").at(-1)}`;
 }
 
 function takes(read) {

@@ -20,7 +20,6 @@ from kvplan.plan.types import Plan, Planes, Side, Worker
 
 MAP, GAP, LEFT, TOP, MOST, LEAST, LEGEND = 340, 96, 66, 58, 256, 26, 22  # pixels
 MOST_PAGES = 8  # on a side
-MOST_LABELS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +181,22 @@ def _rows(page: FigurePage, x: int, y: int, each: float, rows: int) -> Iterator[
 
 
 def _heads(page: FigurePage, x: int, y: int) -> Iterator[str]:
-    """Above the first row: the turns of a loop inside it, or the tensors."""
+    """Above the first row: the turns of a loop inside it, as many as there is room for, or the tensors."""
     first = page.map.cells[0]
-    inner = [loop for loop in first.loops if loop.step < page.map.row and page.map.row % loop.step == 0]
-    if not inner or inner[0].count > MOST_LABELS:
+    inner = next((loop for loop in first.loops if loop.step < page.map.row and page.map.row % loop.step == 0), None)
+    if inner is None:
         shown = [cells for cells in page.map.cells if cells.offset < page.map.row]
         spots = [("+".join(cells.tensors), cells.offset + min(cells.bytes, page.map.row) / 2) for cells in shown]
-    else:
-        axis, known = inner[0].axis.partition("/")[0], page.starts.get(inner[0].axis, 0)
-        name = "{}" if inner[0].count * 44 > MAP else f"{axis} {{}}"
-        spots = [
-            (name.format(known + turn * inner[0].each), (turn + 0.5) * inner[0].step) for turn in range(inner[0].count)
-        ]
-        yield from [_text(x - 6, y - 5, axis, "end")] if name == "{}" else []
-    for text, middle in spots:
-        yield _text(x + MAP * middle / page.map.row, y - 5, text, "mid")
+        yield from (_text(x + MAP * middle / page.map.row, y - 5, text, "mid") for text, middle in spots)
+        return
+    axis = inner.axis.partition("/")[0]
+    numbers = [str(page.starts.get(axis, 0) + turn * inner.each) for turn in range(inner.count)]
+    wide, alone = MAP * inner.step / page.map.row, len(axis) + 2 + len(numbers[-1])
+    skip = max(1, -(-(len(numbers[-1]) * 6 + 4) // max(1, int(wide))))
+    yield from [] if alone * 6 < wide else [_text(x - 6, y - 5, axis, "end")]
+    for turn in range(0, inner.count, skip):
+        text = f"{axis} {numbers[turn]}" if alone * 6 < wide else numbers[turn]
+        yield _text(x + (turn + 0.5) * wide, y - 5, text, "mid")
 
 
 def _ways(sources: list[float], targets: list[float]) -> Iterator[str]:
