@@ -11,6 +11,8 @@ from itertools import pairwise
 
 import click
 
+from kvplan.cli.terminal import painted
+
 WRONG, BAD_INPUT, REFUSED = 1, 2, 3
 
 
@@ -72,7 +74,7 @@ def refusal(what: object, error: Exception) -> str:
     """A refused pair in words."""
     told = as_dict(error)
     help = f"\n   = {told['help']}" if told["help"] else ""
-    return f"refused {what}\n   error[{told['code']}]: {told['message']}{help}"
+    return painted(f"refused {what}\n   error[{told['code']}]: {told['message']}{help}")
 
 
 def _report(error: Exception, form: str) -> None:
@@ -83,8 +85,9 @@ def _report(error: Exception, form: str) -> None:
         return
     told = as_dict(error)
     if isinstance(error, DslError) and error.diagnostics[0].span.path != "<argument>":
-        click.echo(render(error.diagnostics, "github" if form == "github" else "text"), err=True)
+        text = render(error.diagnostics, "github" if form == "github" else "text")
+        click.echo(text if form == "github" else painted(text), err=True)
         return
-    click.echo(f"error[{told['code']}]: {told['message']}", err=True)
+    click.echo(painted(f"error[{told['code']}]: {told['message']}"), err=True)
     if told["help"]:
-        click.echo(f"   = {told['help']}", err=True)
+        click.echo(painted(f"   = {told['help']}"), err=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvplan.cli.options import libraries, names_of
 from kvplan.compiler.api import Compiled, compile_pair, settled
@@ -18,6 +20,7 @@ from kvplan.dsl.library import Library
 from kvplan.dsl.model import Deployment
 
 T = TypeVar("T")
+PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,12 @@ def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
 
 
 def each(
-    jobs: Sequence[PairJob], result: Callable[[PairJob], T]
+    jobs: Sequence[PairJob], result: Callable[[PairJob], T], bar: Progress | None = None
 ) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, Exception]]]:
     """The jobs with what `result` gives for them, and those that it refuses, which do not stop the others."""
     done: list[tuple[PairJob, T]] = []
     refused: list[tuple[PairJob, Exception]] = []
-    for job in watched(jobs):
+    for job in stepped(bar, jobs) if bar else watched(jobs):
         try:
             done.append((job, result(job)))
         except Refused as error:
@@ -100,16 +103,39 @@ def each(
     return done, refused
 
 
-def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterable[T]:
-    """Each item, with a progress bar on a terminal's stderr where there are several."""
+def watched(items: Sequence[T], say: Callable[[T], str] = str) -> Iterator[T]:
+    """Each item, with a progress bar."""
+    with progress() as bar:
+        yield from stepped(bar, items, say)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A progress bar on a terminal's stderr, shown once a command has taken longer than one waits in silence."""
     console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=len(items) < 2 or not console.is_terminal) as bar:
-        task = bar.add_task("", total=len(items))
-        for item in items:
-            bar.update(task, description=say(item))
-            yield item
-            bar.advance(task)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    shown = Timer(PATIENCE_S, bar.start)
+    shown.daemon = True
+    if console.is_terminal:
+        shown.start()
+    try:
+        yield bar
+    finally:
+        shown.cancel()
+        if console.is_terminal:
+            shown.join()
+        bar.stop()
+
+
+def stepped(bar: Progress, items: Sequence[T], say: Callable[[T], str] = str) -> Iterator[T]:
+    """Each item as a step of a line of its own in a progress bar, as long as there are any."""
+    task = bar.add_task("", total=len(items))
+    for item in items:
+        bar.update(task, description=say(item))
+        yield item
+        bar.advance(task)
+    bar.remove_task(task)
 
 
 def _path(taken: Mapping[str, Compiled], compiled: Compiled) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from kvplan.cli import terminal
 from kvplan.cli.errors import guarded, usage_as_json
 
 # What help says of each, so that it need not load them: the first sentence of its own help.
@@ -67,6 +68,7 @@ class Verbs(click.Group):
         with usage_as_json(words):
             context = super().make_context(info_name, args, parent, **extra)
         context.meta["words"] = words
+        context.color = terminal.wanted(context.params.get("color"))
         return context
 
     def invoke(self, ctx: click.Context) -> object:
@@ -84,7 +86,8 @@ def _check_once(ctx: click.Context, args: list[str]) -> None:
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version("kvplan"), prog_name="kvplan")
-def main() -> None:
+@click.option("--color/--no-color", default=None, help="Colours in text; by default on a terminal without NO_COLOR.")
+def main(color: bool | None) -> None:
     """Compile cache layouts into reviewable transfer plans.
 
     A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides.

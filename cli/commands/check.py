@@ -12,6 +12,7 @@ import click
 
 from kvplan.cli.errors import BAD_INPUT
 from kvplan.cli.options import format_option, is_path, layouts_option, names_of
+from kvplan.cli.terminal import painted
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
@@ -36,7 +37,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     files = [file for path in paths for file in (sorted(path.rglob("*.yaml")) if path.is_dir() else [path])]
     found = [*check(files, layouts), *check_deployments(files, layouts)]
     if found or form != "text":
-        click.echo(render(found, form))
+        click.echo(painted(render(found, form)) if form == "text" else render(found, form))
     else:
         click.echo(f"{len(files)} {'file' if len(files) == 1 else 'files'}: no errors")
     sys.exit(BAD_INPUT if found else 0)

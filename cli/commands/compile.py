@@ -12,6 +12,7 @@ import click
 from kvplan.cli import errors as failure
 from kvplan.cli import files, jobs, plan_index
 from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, libraries, side_options
+from kvplan.cli.terminal import painted_diff
 from kvplan.dsl.library import Library
 from kvplan.plan.index import NAME
 
@@ -71,7 +72,7 @@ def _say(
         if states.get(path) == "missing":
             click.echo(f"missing: {out / path}")
         elif check:
-            click.echo(files.unified(out, path, texts[path]).rstrip("\n"))
+            click.echo(painted_diff(files.unified(out, path, texts[path]).rstrip("\n")))
         elif path in outcome.plans:
             click.echo(f"wrote {out / path}")
     for path in left:

@@ -16,6 +16,7 @@ import click
 from kvplan.cli import plans
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+from kvplan.cli.terminal import painted
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -46,7 +47,7 @@ def command(
 
         raise BadInput("S024", f"--worker {worker} needs a pair", "give --prefill and --decode, or the path of a plan")
     show = explain_text.text(said)
-    click.echo(json.dumps(said, indent=2) if form == "json" else show)
+    click.echo(json.dumps(said, indent=2) if form == "json" else painted(show))
 
 
 def _alone(why: str, prefill: str | None, decode: str | None, options: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kvplan.cli.terminal import width
 from kvplan.compiler.words import columns
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from kvplan.dsl.model import Engine, Kind, Param, Probed, TensorSpec
 
 Plain = Mapping[str, Any]
-WIDTH = 116
 TYPES = {"int": "a whole number", "dtype": "an element type", "name": "a word", "sizes": "a set of sizes"}
 STORES = {"tokens": "of every token", "ring": "of the last tokens, in a ring", "state": "once, a state of the request"}
 
@@ -195,4 +195,5 @@ def _read(said: Plain, general: str) -> list[str]:
 
 def _wrapped(text: str, indent: int, more: int | None = None) -> list[str]:
     inner = " " * (indent if more is None else more)
-    return textwrap.wrap(text, WIDTH, initial_indent=" " * indent, subsequent_indent=inner, break_on_hyphens=False)
+    lead = " " * indent
+    return textwrap.wrap(text, width() - 4, initial_indent=lead, subsequent_indent=inner, break_on_hyphens=False)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
+from kvplan.cli.terminal import width
 from kvplan.compiler.words import columns
 from kvplan.dsl.text.diagnostics import ranges
 
@@ -65,7 +66,7 @@ def _reach(cache: Plain) -> list[str]:
 
 
 def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, 116, initial_indent="  ", subsequent_indent="    ")
+    return textwrap.wrap(line, width() - 4, initial_indent="  ", subsequent_indent="    ")
 
 
 def _one_side(said: Plain) -> str:
@@ -84,7 +85,7 @@ def _pair(said: Plain) -> str:
     lines += ["", f"WHAT LANDS WHERE, DECODE WORKER {said['worker']}", "", *said["landing_drawing"], ""]
     lines += [f"note: {note}" for note in said["notes"]]
     lines += [f"skipped, one side lacks it: {name}" for name in said["skipped"]]
-    return "\n".join([*lines, f"strategy: {said['strategy']}", *textwrap.wrap(said["proof"], 118)])
+    return "\n".join([*lines, f"strategy: {said['strategy']}", *textwrap.wrap(said["proof"], width() - 2)])
 
 
 def side_lines(side: Plain) -> list[str]:

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from kvplan.cli import jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+from kvplan.cli.terminal import width
 from kvplan.compiler.api import settled
 from kvplan.compiler.emit.cost import TOKENS
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, matrix
@@ -26,7 +27,6 @@ from kvplan.compiler.side.text import sides
 
 COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason", "help")
 Labels = Mapping[RefusalReason, str]
-WIDTH = 120
 LEGEND = (
     "requests are posted, where no two logical blocks are neighbours; bytes are written;",
     "shortest is the shortest span, before spans that follow each other are joined into one request",
@@ -140,7 +140,7 @@ def _named(which: str, sides: tuple[str, ...]) -> tuple[dict[str, str], str]:
 
 def _table(cells: Sequence[MatrixCell], labels: Labels, prefills: dict[str, str], decodes: dict[str, str]) -> list[str]:
     grid = _grid({(cell.prefill, cell.decode): cell for cell in cells}, prefills, decodes, labels)
-    return grid if max(map(len, grid)) <= WIDTH else _list(cells, prefills, decodes, labels)
+    return grid if max(map(len, grid)) <= width() else _list(cells, prefills, decodes, labels)
 
 
 def _grid(

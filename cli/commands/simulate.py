@@ -6,10 +6,12 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 import click
+from rich.progress import Progress
 
 from kvplan.cli import errors as failure
 from kvplan.cli import jobs
@@ -51,7 +53,8 @@ def command(
     found, names = libraries(models, layouts)
     text = request.read() if request else None
     wanted = {str(job): job for job in jobs.product(names, prefill, decode, options)}
-    done, refused = jobs.each([*wanted.values()], lambda job: _simulate(found, job, text, tokens, seed))
+    with jobs.progress() as bar:
+        done, refused = jobs.each([*wanted.values()], lambda job: _simulate(found, job, text, tokens, seed, bar), bar)
     if form == "json":
         click.echo(json.dumps(_answer(done, refused), indent=2))
     else:
@@ -73,7 +76,9 @@ def _answer(
     return {**next(iter(errors.values()), {}), **pairs, **errors}
 
 
-def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int) -> Simulated:
+def _simulate(
+    library: Library, job: jobs.PairJob, text: str | None, tokens: str | None, seed: int, bar: Progress
+) -> Simulated:
     compiled = compile_pair(library, job.model, job.prefill, job.decode, job.options)
     sides = compiled.prefill, compiled.decode
     if text is not None:
@@ -81,7 +86,8 @@ def _simulate(library: Library, job: jobs.PairJob, text: str | None, tokens: str
     else:
         request = sample_request(*sides, _range(tokens) if tokens else sample_range(*sides), seed)
     check(request, *sides)
-    return request.tokens, simulate(compiled.plan, *sides, copies(compiled.plan, request), request)
+    watched = partial(jobs.stepped, bar, say=lambda plane: f"{plane[1][1]} of decode worker {plane[1][0]}")
+    return request.tokens, simulate(compiled.plan, *sides, copies(compiled.plan, request), request, watched)
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorker
-from kvplan.compiler.check.audit.audit import Survey, judged, unchecked_survey
+from kvplan.compiler.check.audit.audit import Survey, Watched, judged, unchecked_survey
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.oracle import Ints, held
 from kvplan.compiler.check.request import Copy
@@ -17,18 +17,20 @@ FINDINGS = 5
 Holding = tuple[object, ...]
 
 
-def simulate(plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable[Copy], request: Request) -> Verdict:
+def simulate(
+    plan: Plan, prefill: BoundSide, decode: BoundSide, copies: Iterable[Copy], request: Request, watched: Watched = iter
+) -> Verdict:
     """Execute `copies` for `request` and compare every byte that the request needs on every decode worker.
 
     A needed byte has to be written exactly once, from its own coordinate; nothing else may be written, but padding
     inside a page from padding, and no copy may begin or end there. Readers have to be even over holders of the same.
     """
-    return simulated(plan, unchecked_survey(prefill, decode, request), copies)
+    return simulated(plan, unchecked_survey(prefill, decode, request), copies, watched)
 
 
-def simulated(plan: Plan, survey: Survey, copies: Iterable[Copy]) -> Verdict:
+def simulated(plan: Plan, survey: Survey, copies: Iterable[Copy], watched: Watched = iter) -> Verdict:
     """As `simulate`, of a request that was surveyed."""
-    verdict = judged(survey, tuple(copies), FINDINGS, strict=True)
+    verdict = judged(survey, tuple(copies), FINDINGS, strict=True, watched=watched)
     return replace(verdict, crowded=tuple(uneven(plan, *survey.sides)))
 
 

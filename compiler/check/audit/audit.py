@@ -6,7 +6,7 @@ compares; `audit` is all three, a few pages at a time. A label says which byte o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +34,8 @@ from kvplan.plan.request import Request
 BATCH = 1 << 21
 NONE = np.zeros((0, 2), np.int64)
 NO_PLANE: Key = (-1, "")
+ReadPlane = tuple[int, Key, PlanePages]
+Watched = Callable[[Sequence[ReadPlane]], Iterable[ReadPlane]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Survey:
     regions: Atlas
     lacking: frozenset[str]
 
-    def planes(self) -> Iterator[tuple[int, Key, PlanePages]]:
+    def planes(self) -> Iterator[ReadPlane]:
         """The decode planes that the other side has, too, in order: number, key, blocks."""
         kept = (item for item in self.decode.items() if item[1].plane.cache not in self.lacking)
         return ((number, key, target) for number, (key, target) in enumerate(kept))
@@ -93,11 +95,13 @@ def audit(prefill: BoundSide, decode: BoundSide, request: Request, copies: Itera
     return judged(every, made, limit)
 
 
-def judged(every: Survey, copies: tuple[Copy, ...], limit: int, strict: bool = False) -> Verdict:
+def judged(
+    every: Survey, copies: tuple[Copy, ...], limit: int, strict: bool = False, watched: Watched = iter
+) -> Verdict:
     """What copies come to. If `strict`, they are a plan's: each lies in one page on either side, and what another
-    connector may write beside what is needed is a fault."""
+    connector may write beside what is needed is a fault. `watched` hands on each decode plane as it is begun."""
     moves, judge = by_plane(copies), Judge(every.regions, limit, strict, len(copies))
-    for number, key, target in every.planes():
+    for number, key, target in watched(tuple(every.planes())):
         mine, strays = _in_pages(every, target, moves.get(key, {})) if strict else (moves.get(key, {}), NONE)
         ready = _prepared(every, target, mine)
         judge.plane(number, key, np.concatenate([ready.outside, strays]), ready.padding)

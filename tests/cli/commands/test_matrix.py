@@ -9,8 +9,9 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from kvplan.cli.commands.matrix import WIDTH, size, text
+from kvplan.cli.commands.matrix import size, text
 from kvplan.cli.main import main
+from kvplan.cli.terminal import PAGE
 from kvplan.compiler.explain.matrix import MatrixCell, RefusalReason
 
 FIVE = "tp=1/2/4/8/16"
@@ -25,7 +26,7 @@ def test_five_by_five_fits_and_every_row_has_its_three_numbers() -> None:
     said = run("--prefill", FIVE, "--decode", FIVE)
     lines = said.stdout.splitlines()
     assert said.exit_code == 0
-    assert max(map(len, lines)) <= WIDTH
+    assert max(map(len, lines)) <= PAGE
     assert lines[2].split() == ["prefill", "\\", "decode", *(f"tp={n}" for n in (1, 2, 4, 8, 16))]
     table = lines[
         3 : lines.index("requests are posted, where no two logical blocks are neighbours; bytes are written;")
