@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
@@ -16,12 +17,8 @@ def page(title: str, data: Mapping[str, Any]) -> str:
     """The page that shows `data`."""
     said = json.dumps(data, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
     script = "\n".join(_file(f"{name}.js") for name in SCRIPTS)
-    parts = {"{title}": html.escape(title), "{style}": _file("style.css"), "{data}": said, "{script}": script}
-    text = _file("page.html")
-    for name, part in parts.items():
-        before, _, after = text.partition(name)
-        text = before + part + after
-    return text
+    parts = {"title": html.escape(title), "style": _file("style.css"), "data": said, "script": script}
+    return re.sub(r"\{(title|style|data|script)\}", lambda place: parts[place[1]], _file("page.html"))
 
 
 def _file(name: str) -> str:
