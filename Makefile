@@ -77,6 +77,7 @@ goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpt
 	$(BIN)/python -m tests.golden.compatibility
 	$(BIN)/python -m tests.golden.dsl_page
 	$(BIN)/python -m tests.golden.gallery.write
+	$(BIN)/python -m tests.golden.figures
 	$(BIN)/python -m tests.runtime.page
 	$(BIN)/python -m tests.docs.glossary
 	git status --short examples README.md docs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from click.testing import CliRunner
 from tests.golden.digests import FILE
+from tests.golden.figures import PICTURES, figures
 from tests.golden.readme import fresh
 from tests.layouts.sweep import library
 from tests.paths import ROOT
@@ -35,6 +36,11 @@ def test_digests_are_of_the_shipped_models() -> None:
     """That they are fresh is found where every pair is compiled, in tests/layouts."""
     named = {line.split()[0] for line in FILE.read_text().splitlines()[1:]}
     assert named == set(library().models)
+
+
+def test_pictures_are_fresh() -> None:
+    found = {path.name: path.read_text() for path in PICTURES.iterdir()}
+    assert found == figures(), "make goldens, and look at them"
 
 
 def test_readme_shows_files_as_they_are() -> None:
