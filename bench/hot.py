@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ def measure(pairs: int) -> list[Row]:
 
 
 def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
+    from kvplan.plan.match import rule_of
     from kvplan.plan.types import Blocks
     from kvplan.runtime.transfer.gather import IndexScratch, gather
 
@@ -35,7 +37,8 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
     lists = [random.permutation(2 * BLOCKS)[:BLOCKS].tolist() for _ in range(2)]
     ids = [np.array(one, np.int32) for one in lists]
     there, mine = (Blocks(0, one.astype(np.int64)) for one in ids)
-    runs: Mapping[str, Runs] = {pair.name: pair.match(0, BLOCKS * TOKENS, there, mine, 0, 0)}
+    match = partial(rule_of(plan, pair).runs, (0, BLOCKS * TOKENS), there, mine)
+    runs: Mapping[str, Runs] = {pair.name: match()}
     scratch, offsets = IndexScratch(), np.arange(LAYERS, dtype=np.int64) * 2 * BLOCKS
     wide = there.ids, mine.ids
 
@@ -48,8 +51,8 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
     row = faster(AREA, f"{name}, shuffled", interleave(ours, theirs, pairs), 4.0)
     row.details["requests"] = gather(link, runs, scratch).requests
     convert = min(clock(lambda: [np.array(one, np.int32) for one in lists]) for _ in range(pairs))
-    match = min(clock(lambda: pair.match(0, BLOCKS * TOKENS, there, mine, 0, 0)) for _ in range(pairs))
-    return [row, _beside(f"{name}: lists to int32", convert), _beside(f"{name}: pairing", match)]
+    paired = min(clock(match) for _ in range(pairs))
+    return [row, _beside(f"{name}: lists to int32", convert), _beside(f"{name}: pairing", paired)]
 
 
 def _beside(name: str, seconds: float) -> Row:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.emit.cost import PlanCost, plan_cost
-from kvplan.compiler.emit.emit import emit, functions
+from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import BadInput, ProofFailed
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
@@ -21,7 +21,6 @@ from kvplan.compiler.pair.sides import plan_side
 from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
-from kvplan.plan.match_functions import build
 from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def _plan(
     prefill: PlacedSide, decode: PlacedSide, options: Mapping[str, str], skipped: tuple[str, ...], title: str
 ) -> Plan:
     chosen = elections(prefill.side, decode.side, options["elect"])
-    sides_of = plan_side(prefill), plan_side(decode)
+    met = pair_groups(prefill.side, decode.side)
     plan = Plan(
         FORMAT,
         title,
@@ -147,25 +146,14 @@ def _plan(
         digest.model(decode.side),
         "",
         tuple(sorted(options.items())),
-        sides_of[0],
-        sides_of[1],
-        _pairs(prefill, decode, sides_of[0], sides_of[1]),
+        plan_side(prefill),
+        plan_side(decode),
+        tuple(Pair(m.name, m.prefill, m.decode, m.page, m.needs, m.rows) for m in met),
         reads(prefill, decode, chosen),
         notified(len(decode.side.workers), chosen),
         skipped,
     )
-    text = "".join(functions(plan).values())
-    return digest.sealed(replace(plan, functions=digest.functions(text)))
-
-
-def _pairs(prefill: PlacedSide, decode: PlacedSide, source: Side, target: Side) -> tuple[Pair, ...]:
-    """Every pair of groups with layers in common, by decode group, then prefill group."""
-    theirs, ours = ({group.name: group for group in side.groups} for side in (source, target))
-    return tuple(
-        Pair(m.name, m.prefill, m.decode, m.page, build(theirs[m.prefill], ours[m.decode], m.needs, m.rows), m.needs,
-             m.rows)
-        for m in pair_groups(prefill.side, decode.side)
-    )  # fmt: skip
+    return digest.sealed(plan)
 
 
 __all__ = ["OPTIONS", "Compiled", "command", "compile_bound", "compile_pair", "path", "settled", "side_of", "sides"]

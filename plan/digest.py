@@ -41,19 +41,8 @@ def plan(value: Plan) -> str:
             "reads": [alike[reads] for reads in value.reads],
             "notify": value.notify,
             "skipped": value.skipped,
-            "functions": value.functions,
         }
     )
-
-
-def functions(text: str) -> str:
-    """Digest of the functions that stand at the left margin of a module's text."""
-    found: list[str] = []
-    inside = False
-    for line in text.splitlines():
-        inside = line.startswith("def ") or (inside and line[:1] in ("", " "))
-        found += [line] if inside and line else []
-    return digest(found)
 
 
 def sealed(value: Plan) -> Plan:
@@ -87,4 +76,4 @@ def _object(value: object) -> dict[str, object]:
 @cache
 def _fields(cls: type) -> tuple[tuple[str, object], ...]:
     """The fields of a class that count, with their defaults."""
-    return tuple((field.name, field.default) for field in fields(cls) if field.name != "match")
+    return tuple((field.name, field.default) for field in fields(cls))

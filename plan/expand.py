@@ -50,10 +50,9 @@ def joined(page: Ints) -> Ints:
 
 
 def of_read(read: Read) -> tuple[Ints, tuple[TokenRows, ...]]:
-    """Both tables of a read, expanded, with the plane numbers of its two workers."""
-    first = np.array([read.first[0], 0, read.first[1], 0, 0, 0, 0], np.int64)
-    found = tuple(TokenRows(one.table + first, one.hops) for one in tokens(read.table.token))
-    return expand(read.table.page) + first[:P_TOKEN], found
+    """Both tables of a read, expanded, with the planes and bytes of its two workers."""
+    table = read.placed
+    return expand(table.page), tokens(table.token)
 
 
 def expand_tokens(nests: tuple[Nest, ...]) -> Ints:

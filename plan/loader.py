@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kvplan.plan import module
+from kvplan.plan import digest, module
 from kvplan.plan.errors import PlanLoadError, PlanMissingError
 from kvplan.plan.types import Plan
 
@@ -31,7 +31,7 @@ def loaded(data: bytes, name: str) -> Plan:
     except UnicodeDecodeError as error:
         raise PlanLoadError(f"{name} cannot be read: it is not UTF-8: {error}") from error
     plan = module.read(text, name)
-    module.check_sealed(plan, text)
+    digest.check(plan)
     return plan
 
 

@@ -1,8 +1,9 @@
 """Plan modules, read: the text of a plan is parsed into values, and nothing in it is executed.
 
-A module is a docstring, two imports, constants, and match functions. A constant is a number, a text, None, a tuple, an
-earlier constant, or a constructor of these. A function is compared with the one that its pair's groups need, and that
-one is called: all that a plan does follows from what its digest covers.
+A module is a docstring, an import, constants, and functions without arguments that return a value, so that what refers
+to constants may stand above them. A value is a number, a text, None, a tuple, a constant, a constructor of these, or
+what such a function returns; in a tuple, one value for each of some others. All that a plan does follows from its
+values, and its digest covers them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,13 @@ import ast
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache
 from threading import Lock
-from typing import cast
 
-from kvplan.plan import digest, types
+from kvplan.plan import types
 from kvplan.plan.errors import PlanFormatError
-from kvplan.plan.match_functions import HELPERS, build, names, render
 from kvplan.plan.shape import check_shape
-from kvplan.plan.spans import group_named
-from kvplan.plan.types import Pair, Plan
+from kvplan.plan.types import FORMAT, Plan
 
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 CONSTRUCTORS: dict[str, Callable[..., object]] = {
@@ -38,7 +35,11 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
     "View": types.View,
     "Worker": types.Worker,
 }
-IMPORTS = tuple(sorted({*CONSTRUCTORS, *HELPERS, "Blocks", "Runs"}, key=lambda word: (word.islower(), word)))
+IMPORTS = tuple(sorted(CONSTRUCTORS))
+# The functions that a plan may define, and what their text says that they return.
+FUNCTIONS = {"reads": "tuple[tuple[Read, ...], ...]", "prefill": "Side", "decode": "Side"}
+# The variables of what is written for several values at once.
+VARIABLES = (["name"], ["name", "layers", "plane"], ["name", "layers", "first"])
 RESERVED = {*IMPORTS, "tuple", "range"}
 # Python ends a line at a line feed, others do at these, too: what one reader takes for a line is one to all.
 ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x85\u2028\u2029]")
@@ -54,11 +55,6 @@ def read(text: str, name: str) -> Plan:
 
     Raises PlanFormatError for anything but a plan of this version, with the place.
     """
-    return read_with_functions(text, name)[0]
-
-
-def read_with_functions(text: str, name: str) -> tuple[Plan, list[ast.FunctionDef]]:
-    """What `read` reads, with the syntax trees of its match functions, one a pair. Raises as `read` does."""
     if odd := ODD.search(text):
         raise PlanFormatError(f"{name} has the character {odd[0]!a}, which no plan has: compile the plan again")
     try:
@@ -66,13 +62,6 @@ def read_with_functions(text: str, name: str) -> tuple[Plan, list[ast.FunctionDe
     except (SyntaxError, LookupError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
         why = f"{name} is not a plan of this version: {type(error).__name__}: {error}"
         raise PlanFormatError(f"{why}; compile it again") from error
-
-
-def check_sealed(plan: Plan, text: str) -> None:
-    """Raises PlanFormatError where a plan that was read is not what its digests were made of."""
-    digest.check(plan)
-    if plan.functions and plan.functions != digest.functions(text):
-        raise PlanFormatError("a match function of the plan was changed: compile the plan again")
 
 
 def _tree(text: str, name: str) -> ast.Module:
@@ -88,22 +77,34 @@ def _tree(text: str, name: str) -> ast.Module:
         return ast.parse(text, name)
 
 
-def _read(text: str, name: str) -> tuple[Plan, list[ast.FunctionDef]]:
-    reader = _Reader(name)
-    for number, statement in enumerate(_tree(text, name).body):
+def _read(text: str, name: str) -> Plan:
+    reader, statements = _Reader(name), _tree(text, name).body
+    _check_format(statements, name)
+    for number, statement in enumerate(statements):
         reader.take(statement, number)
     plan = reader.values.get("PLAN")
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, Plan) or reader.functions:
         raise PlanFormatError(f"{name} defines no PLAN: give a module that `kvplan compile` wrote")
     check_shape(plan)
-    return _with_functions(plan, reader.functions, name), reader.functions
+    return plan
+
+
+def _check_format(statements: list[ast.stmt], name: str) -> None:
+    """Raises PlanFormatError for a plan of another version, whatever else has changed in it."""
+    calls = [s.value for s in statements if isinstance(s, ast.Assign) and isinstance(s.value, ast.Call)]
+    for word in (word for call in calls if ast.unparse(call.func) == "Plan" for word in call.keywords):
+        found = word.value.value if isinstance(word.value, ast.Constant) else None
+        if word.arg == "format" and type(found) is int and found != FORMAT:
+            raise PlanFormatError(
+                f"{name} has plan format {found}, this version reads {FORMAT}: compile the plan again"
+            )
 
 
 class _Reader:
-    """What the statements so far define: `values` by name, match functions as their syntax trees."""
+    """What the statements so far define: `values` by name, functions as the expressions that they return."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.values, self.functions = name, dict[str, object](), list[ast.FunctionDef]()
+        self.name, self.values, self.functions = name, dict[str, object](), dict[str, ast.expr]()
         self._imported = frozenset[str]()
         # The values so far, those of a constant counted again wherever it is named, since a digest goes through them
         # each time; and how many each constant has.
@@ -113,19 +114,16 @@ class _Reader:
         match statement:
             case ast.Expr(value=ast.Constant(value=str())) if number == 0:
                 return
-            case ast.ImportFrom(module="__future__", names=[ast.alias(name="annotations", asname=None)]) if number == 1:
-                return
-            case ast.ImportFrom() if number == 2:
+            case ast.ImportFrom() if number == 1:
                 self._import(statement)
-            case ast.FunctionDef() if number > 2:
-                self._define(statement, statement.name, statement)
-                self.functions.append(statement)
-            case ast.Assign(targets=[ast.Name(id=target)], value=value) if number > 2:
-                self._constant(statement, target, value)
-            case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if number > 2:
+            case ast.FunctionDef(name=name, body=[ast.Return(value=ast.expr() as value)]) if number > 1:
+                self._check_function(statement)
+                self._define(statement, name)
+                self.functions[name] = value
+            case ast.Assign(targets=[ast.Name(id=target)], value=value) if number > 1:
                 self._constant(statement, target, value)
             case _:
-                raise refused(statement, self.name, "only tables and match functions belong into a plan")
+                raise refused(statement, self.name, "only tables belong into a plan")
 
     def _import(self, statement: ast.ImportFrom) -> None:
         names = {alias.name for alias in statement.names if alias.asname is None}
@@ -135,17 +133,22 @@ class _Reader:
             raise refused(statement, self.name, f"a plan does not need {', '.join(strange)}")
         self._imported = frozenset(names)
 
+    def _check_function(self, node: ast.FunctionDef) -> None:
+        """A function of a plan is nothing but a name for what it returns."""
+        if node.name not in FUNCTIONS or _head(node) != _head_of(node.name):
+            raise refused(node, self.name, "a function of a plan is reads, prefill or decode, and takes nothing")
+
     def _constant(self, statement: ast.stmt, target: str, value: ast.expr) -> None:
         if not CONSTANT.fullmatch(target):
             raise refused(statement, self.name, "only constants are assigned to")
         before = self._count
-        self._define(statement, target, self._value(value))
+        self._define(statement, target)
+        self.values[target] = self._value(value)
         self._sizes[target] = self._count - before
 
-    def _define(self, statement: ast.stmt, target: str, value: object) -> None:
-        if target in self.values or target in RESERVED:
+    def _define(self, statement: ast.stmt, target: str) -> None:
+        if target in self.values or target in self.functions or target in RESERVED:
             raise refused(statement, self.name, f"{target} is defined twice")
-        self.values[target] = value
 
     def _value(self, node: ast.expr) -> object:
         self._add(node, 1)
@@ -158,12 +161,39 @@ class _Reader:
                 self._add(node, self._sizes.get(word, 0))
                 return self.values[word]
             case ast.Tuple(elts=parts):
-                return tuple(map(self._value, parts))
+                return tuple(item for part in parts for item in self._items(part))
             case ast.Call(func=ast.Name(id="tuple"), args=[ast.Call(func=ast.Name(id="range")) as layers], keywords=[]):
                 return self._layers(layers)
+            case ast.Call(func=ast.Name(id=word), args=[], keywords=[]) if word in self.functions:
+                # Each is called once: a function that would call itself is not there any more.
+                return self._value(self.functions.pop(word))
             case ast.Call(func=ast.Name(id=word)) if word in CONSTRUCTORS and word in self._imported:
                 return self._made(node, CONSTRUCTORS[word])
         raise refused(node, self.name, "a value is a number, a text, a tuple or a constructor")
+
+    def _items(self, node: ast.expr) -> list[object]:
+        """What an item of a tuple stands for: itself, or `*(Group(name, …) for name in ("a", "b"))` each of them."""
+        match node:
+            case ast.Starred(
+                value=ast.GeneratorExp(elt=each, generators=[ast.comprehension(ifs=[], is_async=0) as loop])
+            ):
+                targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+                words = [target.id for target in targets if isinstance(target, ast.Name)]
+                rows = self._value(loop.iter)
+                if words not in VARIABLES or not isinstance(rows, tuple) or not self.values.keys().isdisjoint(words):
+                    raise refused(node, self.name, "values are written out")
+                return [self._each(each, words, row if len(words) > 1 else (row,)) for row in rows]
+        return [self._value(node)]
+
+    def _each(self, node: ast.expr, words: list[str], row: object) -> object:
+        """A value with the variables `words`, which have the values of `row`."""
+        if not isinstance(row, tuple):
+            raise refused(node, self.name, "values are written out")
+        self.values.update(zip(words, row, strict=True))
+        made = self._value(node)
+        for word in words:
+            del self.values[word]
+        return made
 
     def _add(self, node: ast.expr, values: int) -> None:
         self._count += values
@@ -192,35 +222,14 @@ class _Reader:
         return kind(*map(self._value, node.args), **named)
 
 
-def _with_functions(plan: Plan, functions: list[ast.FunctionDef], name: str) -> Plan:
-    """`plan` with the functions that its groups need, which those in the text must be, pair by pair."""
-    expected = names(plan.pairs)
-    if [node.name for node in functions] != [expected[pair.name] for pair in plan.pairs]:
-        have, need = [node.name for node in functions], list(expected.values())
-        raise PlanFormatError(f"{name} defines functions {have}, its pairs need {need}: compile the plan again")
-    return replace(plan, pairs=tuple(map(partial(_with_function, plan, name), plan.pairs, functions)))
+def _head(node: ast.stmt) -> str:
+    """All of a function but what it does, to compare: arguments, decorators, what it says that it returns."""
+    return ast.dump(ast.FunctionDef(**{**dict(ast.iter_fields(node)), "body": []}))
 
 
-def _with_function(plan: Plan, name: str, pair: Pair, node: ast.FunctionDef) -> Pair:
-    groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
-    if cast(object, pair.match) is not node:
-        raise PlanFormatError(f"{name}: pair {pair.name!r} uses another function than {node.name}")
-    if _code(node) != _canonical(render(node.name, *groups, pair.needs, pair.rows)):
-        raise refused(node, name, f"{node.name} is not what its groups need")
-    return replace(pair, match=build(*groups, pair.needs, pair.rows))
-
-
-@lru_cache(maxsize=1024)
-def _canonical(text: str) -> str:
-    """What `_code` says of a function's text, which many plans share."""
-    return _code(_tree(text, "<match>").body[0])
-
-
-def _code(node: ast.stmt) -> str:
-    """A function without its docstring, to compare."""
-    assert isinstance(node, ast.FunctionDef)
-    documented = ast.get_docstring(node) is not None
-    return ast.dump(ast.FunctionDef(**{**dict(ast.iter_fields(node)), "body": node.body[documented:]}))
+@cache
+def _head_of(name: str) -> str:
+    return _head(ast.parse(f"def {name}() -> {FUNCTIONS[name]}: ...").body[0])
 
 
 def refused(node: ast.stmt | ast.expr, name: str, why: str) -> PlanFormatError:

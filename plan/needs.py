@@ -1,7 +1,6 @@
 """Which tokens of a request a reader needs: the one rule, in whole rows of tokens, and what it asks of a ring.
 
-The match functions of a plan write the same rule out as arithmetic; the second opinion and the checksums
-have rules of their own, on purpose.
+The second opinion and the checksums have rules of their own, on purpose.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ class Needs:
         Rows of `rows` tokens are whole: one that is not full at `end` is nobody's, one with a sink is needed whole.
         """
         first, low, end = (token // rows * rows for token in (first, max(first, self.low(end)), end))
-        sink = min(-(-self.sink // rows) * rows, low, end)
-        return [(start, stop) for start, stop in ((first, sink), (low, end)) if start < stop]
+        sink = min(-(-self.sink // rows) * rows, end)
+        apart = [(first, end)] if low <= sink else [(first, sink), (low, end)]
+        return [(start, stop) for start, stop in apart if start < stop]
 
 
 ALL = Needs()

@@ -10,6 +10,7 @@ from typing import Protocol
 from kvplan.plan.block_tables import Ring, Slot, Table, Tables, blocks, check_covers, check_repeats, checked, whole
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
+from kvplan.plan.match import MatchRule
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Runs
 
@@ -126,7 +127,8 @@ def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int], toke
         for group, table, shard in zip((theirs, ours), tables, shards, strict=True):
             for needed in pair.needs.ranges(first, end, pair.rows) if group.tokens else ():
                 check_covers(group, table, needed, pair.rows, shard)
-        return pair.match(first, end, blocks(tables[0]), blocks(tables[1]), *shards)
+        rule = MatchRule(theirs, ours, pair.needs, pair.rows)
+        return rule.runs((first, end), blocks(tables[0]), blocks(tables[1]), shards)
     except BlockTableError as error:
         message = f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}"
         raise BadRequestError(message, error.fault) from error

@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from kvplan.plan.errors import PlanFormatError
-from kvplan.plan.types import Pair, Plan
+from kvplan.plan.types import Plan
 
 # Which objects were looked at as what: equal workers share their reads, and reads their tables.
 Seen = set[tuple[int, int]]
@@ -56,5 +56,4 @@ def _check_tuple(value: object, hint: Any, seen: Seen) -> None:
 @cache
 def _hints(kind: Any) -> tuple[tuple[str, Any], ...]:
     hints = get_type_hints(kind)
-    skipped = ("match",) if kind is Pair else ()
-    return tuple((field.name, hints[field.name]) for field in fields(kind) if field.name not in skipped)
+    return tuple((field.name, hints[field.name]) for field in fields(kind))

@@ -1,4 +1,4 @@
-"""The types a plan is made of. Plans import this module and numpy, nothing else of kvplan.
+"""The types a plan is made of. Plans import this module, nothing else of kvplan.
 
 Units: offsets, steps and sizes are bytes; a *step* or *origin* pair is (planes, bytes): how many planes of
 the worker to move on, and how many bytes inside the page.
@@ -6,10 +6,9 @@ the worker to move on, and how many bytes inside the page.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kvplan.plan.blocks import Blocks, Ints, Runs, both, cuts, slots, turns
+from kvplan.plan.blocks import Blocks, Ints, Runs
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.needs import ALL, Needs
 
@@ -22,7 +21,6 @@ __all__ = [
     "Interval",
     "Ints",
     "Loop",
-    "Match",
     "Needs",
     "Nest",
     "Pair",
@@ -35,13 +33,9 @@ __all__ = [
     "Table",
     "View",
     "Worker",
-    "both",
-    "cuts",
-    "slots",
-    "turns",
 ]  # fmt: skip
 
-FORMAT = 1
+FORMAT = 2
 CONTEXT = "context"
 
 Place = tuple[int, int]
@@ -54,8 +48,8 @@ class View:
 
     tensor: str
     dtype: str
-    offset: int
-    axes: tuple[tuple[str, int, int], ...]
+    offset: int = 0
+    axes: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +57,24 @@ class Planes:
     """The planes of one occurrence of `block` of one cache on one worker.
 
     `loops` are the loops outside `block`, outermost first: (axis, global indices, planes per step). Plane number
-    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart. `layers` are
-    the global layers that lie inside a page, none where each has planes of its own.
+    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart, one after the
+    other unless it is given. `layers` are the global layers that lie inside a page, none where each has planes of its
+    own. A group that is called as its cache may be left out.
     """
 
     cache: str
-    group: str
-    part: str | None
-    first: int
-    loops: tuple[tuple[str, tuple[int, ...], int], ...]
-    page: int
-    stride: int
-    views: tuple[View, ...]
+    group: str = ""
+    part: str | None = None
+    first: int = 0
+    loops: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    page: int = 0
+    stride: int = 0
+    views: tuple[View, ...] = ()
     layers: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", self.group or self.cache)
+        object.__setattr__(self, "stride", self.stride or self.page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,10 @@ class Group:
 
     name: str
     store: str
-    tokens: int
-    kernel: int
-    ratio: int
-    arena: int
+    tokens: int = 0
+    kernel: int = 0
+    ratio: int = 1
+    arena: int = 0
     shards: int = 1
     chunk: int = 1
     length: str = CONTEXT
@@ -151,9 +150,9 @@ class Nest:
     """
 
     tensors: tuple[str, ...]
-    prefill: Place
-    decode: Place
-    bytes: int
+    prefill: Place = (0, 0)
+    decode: Place = (0, 0)
+    bytes: int = 0
     loops: tuple[Loop, ...] = ()
     token: Place | None = None
     hops: tuple[tuple[int, int, int], ...] = ()
@@ -169,43 +168,66 @@ class Table:
     page: tuple[Nest, ...] = ()
     token: tuple[Nest, ...] = ()
 
+    def moved(self, prefill: Place, decode: Place) -> Table:
+        """The same spans, so many (planes, bytes) further on either side."""
+
+        def further(nest: Nest) -> Nest:
+            return replace(nest, prefill=_sum(nest.prefill, prefill), decode=_sum(nest.decode, decode))
+
+        return Table(tuple(map(further, self.page)), tuple(map(further, self.token)))
+
+
+def _sum(one: Place, other: Place) -> Place:
+    return one[0] + other[0], one[1] + other[1]
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """What one decode worker takes from prefill worker `worker` for the groups of `pair`.
 
-    `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers.
-    The table counts planes from `first`, (plane of the prefill worker, plane of the decode worker), so that groups
-    and workers that are alike share one.
+    `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers. A cache
+    that is called as its pair may be left out.
+    The table counts planes from `first` and bytes of a page from `offset`, (those of the prefill worker, those of the
+    decode worker), so that groups and workers that are alike share one.
     """
 
     worker: int
     pair: str
-    cache: str
-    layers: tuple[int, ...]
-    holds: tuple[tuple[str, Interval], ...]
-    table: Table
+    cache: str = ""
+    layers: tuple[int, ...] = ()
+    holds: tuple[tuple[str, Interval], ...] = ()
+    table: Table = Table()
     first: Place = (0, 0)
+    offset: Place = (0, 0)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cache", self.cache or self.pair)
 
-Match = Callable[[int, int, Blocks, Blocks, int, int], Runs]
+    @property
+    def placed(self) -> Table:
+        """The table with the planes and bytes of the two workers."""
+        return self.table.moved((self.first[0], self.offset[0]), (self.first[1], self.offset[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A prefill group and a decode group with layers in common. `match` pairs their blocks for a range of tokens.
+    """A prefill group and a decode group with layers in common, whose blocks `plan.match` pairs for a range of tokens.
 
     `page` is the number of rows in a page of both sides, 0 where they differ or there are none. A row is of `rows`
-    tokens, and moves with the last of them. `needs` says which tokens of the range are read.
+    tokens, and moves with the last of them. `needs` says which tokens of the range are read. Groups that are called as
+    the pair may be left out.
     """
 
     name: str
-    prefill: str
-    decode: str
-    page: int
-    match: Match
+    prefill: str = ""
+    decode: str = ""
+    page: int = 0
     needs: Needs = ALL
     rows: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefill", self.prefill or self.name)
+        object.__setattr__(self, "decode", self.decode or self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +235,7 @@ class Plan:
     """Everything for one pair of sides. `reads` and `notify` have one entry per decode worker.
 
     `notify` names the prefill workers that a decode worker only tells that it is done; it tells those it reads
-    from, too. `skipped` are optional caches that one side lacks. `functions` is the digest of the text of the match
-    functions.
+    from, too; left out, it is nobody. `skipped` are optional caches that one side lacks.
     """
 
     format: int
@@ -227,10 +248,10 @@ class Plan:
     decode: Side
     pairs: tuple[Pair, ...]
     reads: tuple[tuple[Read, ...], ...]
-    notify: tuple[tuple[int, ...], ...]
+    notify: tuple[tuple[int, ...], ...] = ()
     skipped: tuple[str, ...] = ()
-    functions: str = ""
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
-            raise PlanFormatError(f"plan format {self.format}, this runtime reads {FORMAT}: compile the plan again")
+            raise PlanFormatError(f"plan format {self.format}, this version reads {FORMAT}: compile the plan again")
+        object.__setattr__(self, "notify", self.notify or ((),) * len(self.reads))

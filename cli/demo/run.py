@@ -54,8 +54,8 @@ def head(lines: Sequence[str]) -> Sequence[str]:
 
 
 def reads(lines: Sequence[str]) -> Sequence[str]:
-    """The beginning of the table of reads."""
-    start = next((number for number, line in enumerate(lines) if line.startswith("READS")), len(lines))
+    """The beginning of who reads what."""
+    start = next((number for number, line in enumerate(lines) if line.startswith("def reads")), len(lines))
     return lines[start : start + READS]
 
 

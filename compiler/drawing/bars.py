@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from kvplan.compiler.drawing.pieces import Around, DrawnPadding, DrawnRows, DrawnSpan, Piece
 from kvplan.compiler.words import many
@@ -16,8 +17,8 @@ PADDING = "."
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`bytes` bytes of a bar, with its names, the longest first: the first that has room stands in it, or as much of
-    the last as there is. Without a name it is padding."""
+    """`bytes` bytes of a bar, with its names, the longest first: the first that has room stands in it, or none and a
+    `…`. Without a name it is padding."""
 
     bytes: int
     labels: tuple[str, ...] = ()
@@ -59,7 +60,8 @@ def bar(level: Level, width: int, hole: str = PADDING) -> str:
     wide = [max(1, round(width * _drawn(segment, level) / total) - 1) for segment in level.segments]
     for _ in range(sum(wide) + len(wide) - width):
         wide[wide.index(max(wide))] -= max(wide) > 1
-    return f"|{'|'.join(_cell(s, w, hole) for s, w in zip(level.segments, wide, strict=True))}|"
+    cells = [_cell(segment, room, hole) for segment, room in zip(level.segments, wide, strict=True)]
+    return f"|{'|'.join(_joined(cells))}|"
 
 
 def _segments(piece: Piece, around: Around) -> list[Segment]:
@@ -115,8 +117,16 @@ def _drawn(segment: Segment, level: Level) -> int:
 def _cell(segment: Segment, width: int, hole: str) -> str:
     if not segment.labels:
         return hole * width
-    label = next((label for label in segment.labels if len(label) <= width), segment.labels[-1])
-    return label[:width].center(width)
+    label = next((label for label in segment.labels if len(label) <= width), LEFT_OUT)
+    return label.center(width)
+
+
+def _joined(cells: list[str]) -> Iterator[str]:
+    """Cells without room for a name that lie side by side as one."""
+    for nameless, several in groupby(cells, key=lambda cell: cell.strip() == LEFT_OUT):
+        every = list(several)
+        room = sum(map(len, every)) + len(every) - 1
+        yield from [LEFT_OUT.center(room)] if nameless else every
 
 
 def legend(piece: Piece) -> str:

@@ -3,55 +3,134 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from itertools import groupby
 
-from kvplan.compiler.emit.pylit import ConstructorCall, NameRef, Value, flat
-from kvplan.plan.match_functions import WIDTH, identifier
-from kvplan.plan.types import Group, Nest, Plan, Planes, Read, Side, Table, Worker
+from kvplan.compiler.emit.names import Names, apart, constant, of_readers, of_sides, of_tables, of_workers, planes
+from kvplan.compiler.emit.pylit import ConstructorCall, ForEach, NameRef, Value, flat
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Table, View, Worker
 
-# How many fields of a constructor are written without their names; all of them for the classes not listed.
-BARE: Mapping[type, int] = {Group: 2, Worker: 1, Side: 0, Table: 0}
-LONG_LIST = 24
-Names = dict[object, str]
+# How many fields of a constructor are written without their names: what it is called, then numbers with names.
+BARE: Mapping[type, int] = {Group: 2, Loop: 1, Nest: 1, Pair: 1, Planes: 2, View: 2, Worker: 1}
+# Fields that are left out where they are the same as another one.
+ALIKE: Mapping[tuple[type, str], str] = {
+    (Pair, "decode"): "name",
+    (Pair, "prefill"): "name",
+    (Planes, "group"): "cache",
+    (Planes, "stride"): "page",
+    (Read, "cache"): "pair",
+}
+# Fields that are long, behind the others.
+LAST = ("views",)
+LONG_LIST = 14
+Rows = tuple[tuple[str, tuple[int, ...], object], ...]
+MANY_ALIKE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
     """Names by value: `fields` for the values of one field of a class, `ints` for lists of numbers anywhere, `readers`
-    for all reads of a decode worker where others have the same."""
+    for all reads of a decode worker where others have the same, `rows` for groups that are written together."""
 
     fields: dict[tuple[type, str], Names] = field(default_factory=dict)
     ints: Names = field(default_factory=dict)
     readers: Names = field(default_factory=dict)
+    rows: Names = field(default_factory=dict)
 
     def shown(self, value: object) -> Value:
         """`value` with every dataclass as a call and every hoisted value as its name."""
         if isinstance(value, tuple):
             if value and all(type(item) is int for item in value):
                 return NameRef(self.ints[value]) if value in self.ints else numbers(value)
-            return tuple(self.shown(item) for item in value)
+            return tuple(shown for same in _runs(value) for shown in self.folded(same))
         if is_dataclass(value) and not isinstance(value, type):
             return self.call(value)
         return value
 
     def call(self, value: object) -> ConstructorCall:
-        """The constructor call of a dataclass; fields that have their default are left out."""
+        """The constructor call of a dataclass; fields that have their default, or say the same again, are left out."""
         kind = type(value)
-        every = fields(value)  # type: ignore[arg-type]
-        items = [
-            (f.name, self._field(kind, f.name, getattr(value, f.name)))
-            for f in every
-            if getattr(value, f.name) != f.default
-        ]
-        aligned = takewhile(lambda both: both[0][0] == both[1].name, zip(items, every, strict=False))
-        bare = min(BARE.get(kind, len(every)), len(list(aligned)))
-        return ConstructorCall(kind.__name__, tuple(item for _, item in items[:bare]), tuple(items[bare:]))
+        items = [(f.name, getattr(value, f.name)) for f in fields(value)]  # type: ignore[arg-type]
+        defaults = {f.name: f.default for f in fields(value)}  # type: ignore[arg-type]
+        left_out = {name for name, item in items if item == defaults[name] or item == _alike(value, name)}
+        bare = [n for n, _ in items[: BARE.get(kind, 0)]]
+        bare = bare[: next((at for at, name in enumerate(bare) if name in left_out), len(bare))]
+        shown = {name: self._field(kind, name, item) for name, item in items if name not in left_out}
+        named = tuple(
+            sorted(((n, item) for n, item in shown.items() if n not in bare), key=lambda both: both[0] in LAST)
+        )
+        return ConstructorCall(kind.__name__, tuple(shown[name] for name in bare), named)
 
     def _field(self, kind: type, name: str, value: object) -> Value:
         names = self.fields.get((kind, name))
         return NameRef(names[value]) if names and value in names else self.shown(value)
+
+    def folded(self, same: Sequence[object]) -> Iterable[Value]:
+        """Values that follow each other and differ in little, written once for all of them where they are several."""
+        if len(same) < MANY_ALIKE or not isinstance(same[0], Group | Pair | Planes | Read):
+            return map(self.shown, same)
+        call = self.call(same[0])
+        if isinstance(same[0], Group | Pair):
+            names = tuple(value.name for value in same if isinstance(value, Group | Pair))
+            return [ForEach(replace(call, args=(NameRef("name"), *call.args[1:])), "name", names)]
+        rows = rows_of(same)
+        return [_with_variables(call, same[0], rows, self.rows[rows])]
+
+
+def _alike(value: object, name: str) -> object:
+    """The field that another one, which may be left out, is the same as; something that nothing equals if none is."""
+    other = ALIKE.get((type(value), name))
+    return getattr(value, other) if other else MISSING
+
+
+def _runs(values: Iterable[object]) -> Iterator[list[object]]:
+    """Values that follow each other, those together that can be folded."""
+    return (list(same) for _, same in groupby(values, key=_without_group))
+
+
+def _without_group(value: object) -> object:
+    """All of a value but what tells groups from each other: names, which layers, and where their planes begin."""
+    if isinstance(value, Group):
+        return replace(value, name="")
+    if isinstance(value, Pair) and value.name == value.prefill == value.decode:
+        return replace(value, name="", prefill="", decode="")
+    if isinstance(value, Read):
+        return replace(value, pair="", layers=(), first=(0, 0)), len(value.layers)
+    if isinstance(value, Planes) and [axis for axis, _, _ in value.loops] == ["layer"]:
+        ((_, layers, step),) = value.loops
+        return replace(value, group="", first=0, loops=()), len(layers), step
+    return value
+
+
+def rows_of(same: Sequence[object]) -> Rows:
+    """(group or pair, layers, first plane) of values that differ in nothing else; two planes where sides differ."""
+    found: list[tuple[str, tuple[int, ...], object]] = []
+    for value in same:
+        if isinstance(value, Read):
+            found.append((value.pair, value.layers, value.first))
+        elif isinstance(value, Planes):
+            found.append((value.group, value.loops[0][1], (value.first, value.first)))
+    if all(isinstance(first, tuple) and first[0] == first[1] for _, _, first in found):
+        found = [(name, layers, first[0]) for name, layers, first in found if isinstance(first, tuple)]
+    return tuple(found)
+
+
+def _with_variables(call: ConstructorCall, value: object, rows: Rows, name: str) -> ForEach:
+    """The call of a read, or of planes, with variables for what differs, for each of `rows`."""
+    both = any(isinstance(first, tuple) for _, _, first in rows)
+    given = {key: item for key, item in call.kwargs if key != "first"}
+    if isinstance(value, Read):
+        first: Value = NameRef("first") if both else (NameRef("plane"), NameRef("plane"))
+        given |= {"pair": NameRef("name"), "layers": NameRef("layers"), "first": first}
+        args = call.args
+    else:
+        assert isinstance(value, Planes)
+        ((axis, _, step),) = value.loops
+        given = {"first": NameRef("plane"), **given, "loops": ((axis, NameRef("layers"), step),)}
+        args = (value.cache, NameRef("name"))
+    words = f"name, layers, {'first' if both else 'plane'}"
+    return ForEach(replace(call, args=args, kwargs=tuple(given.items())), words, NameRef(name))
 
 
 def numbers(value: tuple[object, ...]) -> Value:
@@ -69,91 +148,69 @@ def numbers(value: tuple[object, ...]) -> Value:
 
 def hoisted(plan: Plan) -> Constants:
     """The names of everything that a plan writes once."""
-    found = Constants(ints=named(_lists(plan)))
-    found.fields[Nest, "loops"] = named(_loops(plan))
-    sides = (("PREFILL_", plan.prefill), ("DECODE_", plan.decode))
-    found.fields[Planes, "views"] = _per_side(
-        [(p, f"{constant(e.cache)}_VIEWS", e.views) for p, s in sides for e in planes(s)]
-    )
-    every = [entry for _, side in sides for entry in planes(side) if entry.loops]
-    found.fields[Planes, "loops"] = named((f"{constant(entry.cache)}_LOOPS", entry.loops) for entry in every)
-    found.fields[Worker, "planes"] = _per_side([(p, "PLANES", w.planes) for p, s in sides for w in s.workers])
-    reads = list(dict.fromkeys(read for worker in dict.fromkeys(plan.reads) for read in worker))
-    found.fields[Read, "table"] = named((f"{constant(read.cache)}_TABLE", read.table) for read in reads)
-    if any(len(flat(found.call(read))) + 10 > WIDTH for read in reads):
-        found.fields[Read, "holds"] = named((f"{constant(read.cache)}_HOLDS", read.holds) for read in reads)
-    found.readers.update(_readers(plan))
+    rows = _rows(plan)
+    found = Constants(ints=_lists(plan, rows), readers=of_readers(plan), rows=rows)
+    found.fields[Nest, "loops"] = _loops(plan)
+    found.fields[Planes, "views"] = _views(plan)
+    found.fields[Worker, "planes"] = of_workers(plan)
+    found.fields[Read, "table"] = of_tables(plan)
     return found
 
 
-def _readers(plan: Plan) -> Names:
-    """What several decode workers read alike, unless it is little."""
-    often = Counter(reads for reads in plan.reads if len(reads) > 1)
-    return named(("WORKER_READS", reads) for reads, count in often.items() if count > 1)
+def _rows(plan: Plan) -> Names:
+    """The groups that are written together, of either side's planes and of reads, by their caches."""
+    names = Names()
+    sides = (worker.planes for side in (plan.decode, plan.prefill) for worker in side.workers)
+    for value in (*dict.fromkeys(sides), *dict.fromkeys(plan.reads)):
+        for same in _runs(value):
+            first = same[0]
+            if len(same) >= MANY_ALIKE and isinstance(first, Planes | Read):
+                names.setdefault(rows_of(same), f"{constant(first.cache)}_GROUPS")
+    return apart(names, lambda rows: f"{names[rows]}_OF_{_layers_of(rows)}_LAYERS")
 
 
-def planes(side: Side) -> Iterator[Planes]:
-    """All entries of all distinct workers of a side."""
-    return (entry for every in dict.fromkeys(worker.planes for worker in side.workers) for entry in every)
+def _layers_of(rows: object) -> int:
+    assert isinstance(rows, tuple)
+    return len(rows[0][1])
 
 
-def named(values: Iterable[tuple[str, object]]) -> Names:
-    """A name for every distinct value: its stem, with a number where several values have the same stem."""
-    users: dict[object, dict[str, None]] = {}
-    for stem, value in values:
-        users.setdefault(value, {})[stem] = None
-    stems = {value: _common(list(names)) for value, names in users.items()}
-    groups: dict[str, list[object]] = {}
-    for value, stem in stems.items():
-        groups.setdefault(stem, []).append(value)
-    return {
-        value: stem if len(alike) == 1 else f"{stem}_{number}"
-        for stem, alike in groups.items()
-        for number, value in enumerate(alike)
-    }
+def _views(plan: Plan) -> Names:
+    """The views that several entries have."""
+    users = Counter[object](e.views for e in {entry for side in (plan.prefill, plan.decode) for entry in planes(side)})
+    names = of_sides(plan, lambda side: ((constant(entry.cache), entry.views) for entry in planes(side)), "VIEWS")
+    return {views: name for views, name in names.items() if users[views] > 1}
 
 
-def _common(names: list[str]) -> str:
-    """The one name, or the words that several begin and end with: `DECODE_VIEWS` of the views of two caches."""
-    if len(names) == 1:
-        return names[0]
-    words = [name.split("_") for name in names]
-    ends = [word[0] for word in _alike(map(reversed, words))]
-    begins = [word[0] for word in _alike(words)][: min(map(len, words)) - len(ends)]
-    return "_".join([*begins, *reversed(ends)]) or names[0]
-
-
-def _alike(words: Iterable[Iterable[str]]) -> Iterator[tuple[str, ...]]:
-    return takewhile(lambda each: len(set(each)) == 1, zip(*words, strict=False))
-
-
-def constant(name: str) -> str:
-    """`name` as an upper-case identifier."""
-    return identifier(name).upper().lstrip("_")
-
-
-def _per_side(values: list[tuple[str, str, object]]) -> Names:
-    """Names with the side's prefix, without one for what both sides have."""
-    users: dict[object, set[str]] = {}
-    for prefix, _, value in values:
-        users.setdefault(value, set()).add(prefix)
-    return named((stem if len(users[value]) > 1 else prefix + stem, value) for prefix, stem, value in values)
-
-
-def _lists(plan: Plan) -> Iterator[tuple[str, object]]:
-    """The lists of numbers that are too long to repeat."""
-    for entry in (entry for side in (plan.prefill, plan.decode) for entry in planes(side)):
-        yield from ((f"{constant(entry.cache)}_{constant(axis)}S", n) for axis, n, _ in entry.loops if _long(n))
+def _lists(plan: Plan, rows: Names) -> Names:
+    """The lists of numbers that are too long to repeat, by their groups, but for those that stand in rows of groups."""
+    names, in_rows = Names(), {row[1] for table in rows if isinstance(table, tuple) for row in table}
+    for entry in (entry for side in (plan.decode, plan.prefill) for entry in planes(side)):
+        for axis, indices in [*((axis, n) for axis, n, _ in entry.loops), ("layer", entry.layers)]:
+            if _long(indices):
+                names.setdefault(indices, f"{constant(entry.group)}_{constant(axis)}S")
     for read in (read for worker in plan.reads for read in worker):
         if _long(read.layers):
-            yield f"{constant(read.cache)}_LAYERS", read.layers
+            names.setdefault(read.layers, f"{constant(read.pair)}_LAYERS")
+    return apart({value: name for value, name in names.items() if value not in in_rows})
 
 
-def _loops(plan: Plan) -> Iterator[tuple[str, object]]:
-    """The loops of every nest, by what they repeat."""
-    tables = dict.fromkeys(read.table for worker in plan.reads for read in worker)
-    for nest in (nest for table in tables for nest in (*table.page, *table.token) if nest.loops):
-        yield "_".join(["EACH", *(f"{loop.count}_{constant(loop.axis)}S" for loop in nest.loops)]), nest.loops
+def _loops(plan: Plan) -> Names:
+    """The loops of nests by what they repeat, with their cache where that is not enough."""
+    caches: dict[object, str] = {}
+    names = Names()
+    for read in (read for worker in plan.reads for read in worker):
+        for loops in _of_table(read.table):
+            caches.setdefault(loops, constant(read.cache))
+            names[loops] = _each(loops)
+    return apart(names, lambda loops: f"{caches[loops]}_{names[loops]}")
+
+
+def _of_table(table: Table) -> Iterator[tuple[Loop, ...]]:
+    return (nest.loops for nest in (*table.page, *table.token) if nest.loops)
+
+
+def _each(loops: tuple[Loop, ...]) -> str:
+    return "_".join(["EACH", *(f"{loop.count}_{constant(loop.axis)}S" for loop in loops)])
 
 
 def _long(indices: tuple[int, ...]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from kvplan.plan import expand as rows
 from kvplan.plan import planes as names
 from kvplan.plan import spans
-from kvplan.plan.match_functions import build
+from kvplan.plan.match import MatchRule
 from kvplan.plan.types import (
     Blocks,
     Group,
@@ -174,8 +174,8 @@ def _runs(ends: _Ends) -> Runs:
     """The runs of 1024 tokens, or of one state, whose logical blocks lie two apart."""
     blocks = 1 if ends.decode.store == "state" else TOKENS
     table = Blocks(0, 2 * np.arange(blocks, dtype=np.int64))
-    match = build(ends.prefill, ends.decode, ends.needs, ends.rows)
-    return match(0, TOKENS, table, table, *ends.shards)
+    rule = MatchRule(ends.prefill, ends.decode, ends.needs, ends.rows)
+    return rule.runs((0, TOKENS), table, table, ends.shards)
 
 
 def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:

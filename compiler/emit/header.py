@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
 from kvplan.compiler.drawing import tensors
 from kvplan.compiler.drawing.bars import bar, legend, levels
-from kvplan.compiler.emit.constants import planes
 from kvplan.compiler.emit.cost import TOKENS, Moves, PlanCost
+from kvplan.compiler.emit.names import planes
+from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import many, readings
 from kvplan.dsl.text.diagnostics import ranges
-from kvplan.plan.match_functions import WIDTH
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side
 
 BAR = 64  # columns of the longest page
-BEYOND = (
-    "Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the "
-    "last one; a state is written whole."
-)
+BEYOND = "Exactly the tokens asked for are written, of those the needed ones; a state is written whole."
+BOTH = "both"
 
 
 def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
     """The docstring with its quotes."""
     title = f"{plan.title}: prefill {plan.prefill.key or 'defaults'} -> decode {plan.decode.key or 'defaults'}."
-    given = [f"{note[:1].upper()}{note[1:]}." for note in facts.notes]
+    given = [f"{note[:1].upper()}{note[1:]}." for note in _of_both(facts.notes)]
     absent = [f"Not moved, one side does not have it: {', '.join(plan.skipped)}."] if plan.skipped else []
-    lines = [f"Strategy: {facts.strategy}.", BEYOND, *readings(plan), *given, *absent, facts.proved]
+    lines = [f"Strategy: {facts.strategy}. {BEYOND}", *readings(plan), *given, *absent, facts.proved]
     blocks = [
         "\n".join(_wrapped(title)),
         "\n".join([f"Emitted by kvplan from {plan.model}, do not edit:", *_command(command)]),
-        *pages(plan),
+        "\n".join(pages(plan)),
         "\n".join(moved(facts)),
         "\n".join([part for line in lines for part in _wrapped(line)]),
     ]
@@ -47,7 +46,7 @@ def pages(plan: Plan) -> list[str]:
 def moved(facts: PlanCost) -> list[str]:
     """What moves per decode worker, and the requests that takes where no two blocks are neighbours."""
     lines = [
-        f"What moves, per decode worker; requests where no two logical blocks are neighbours, of {TOKENS:,} tokens:"
+        f"What moves of {TOKENS:,} tokens, per decode worker; requests where no two logical blocks are neighbours:"
     ]
     alike: dict[Moves, list[str]] = {}
     for move in facts.moves:
@@ -56,20 +55,37 @@ def moved(facts: PlanCost) -> list[str]:
     return lines + [line for text in said for line in _wrapped(text, "    ", "        ")]
 
 
+def _of_both(notes: tuple[str, ...]) -> list[str]:
+    """Notes of the two sides, those that are of either said once."""
+    of_decode = {note.removeprefix("decode: ") for note in notes if note.startswith("decode: ")}
+    twice = {note.removeprefix("prefill: ") for note in notes if note.startswith("prefill: ")} & of_decode
+    said = (f"both sides: {text}" if (text := note.partition(": ")[2]) in twice else note for note in notes)
+    return list(dict.fromkeys(said))
+
+
 def _drawing(plan: Plan, cache: str) -> str:
     sides = [("prefill", plan.prefill), ("decode", plan.decode)]
-    entries = [(name, side, entry) for name, side in sides for entry in _entries(side, cache)]
-    longest = max(entry.page for _, _, entry in entries)
-    lines = [f"{cache}, a page of the first worker that has one:"]
-    shown: list[str] = []
-    for name, side, entry in entries:
+    longest = max(entry.page for _, side in sides for entry in _entries(side, cache))
+    alike = [_pages_of(BOTH, side, cache, longest)[0] for _, side in sides]
+    prefill, shown = _pages_of("prefill", plan.prefill, cache, longest)
+    decode, _ = _pages_of("decode", plan.decode, cache, longest, shown)
+    lines = alike[0] if alike[0] == alike[1] else [*prefill, *decode]
+    return "\n".join([f"{cache}, a page of the first worker that has one:", *lines])
+
+
+def _pages_of(
+    name: str, side: Side, cache: str, longest: int, shown: Sequence[str] = ()
+) -> tuple[list[str], Sequence[str]]:
+    """The pages of a side to scale, and what the last one is made of, which is left out where it was `shown` before."""
+    lines: list[str] = []
+    for entry in _entries(side, cache):
         body = tensors.page(entry, group_named(side, entry.group))
         words = [legend(piece) for piece in body]
         drawn = bar(levels("", body, entry.page)[0], max(1, BAR * entry.page // longest))
         lines += _page(name, side, entry, drawn)
         lines += [] if words == shown else [line for text in words for line in _wrapped(text, " " * 13, " " * 15)]
         shown = words
-    return "\n".join(lines)
+    return lines, shown
 
 
 def _entries(side: Side, cache: str) -> list[Planes]:
@@ -113,8 +129,8 @@ def _block(side: Side, entry: Planes) -> str:
 def _move(move: Moves, pairs: str) -> str:
     unit = "slot" if move.store == "state" else "kernel block" if move.paged else "run of tokens"
     text = f"{workers(move.workers)}, {pairs}: {many(move.reads, 'read')}, {many(move.spans, 'span')} a {unit}; "
-    whole = "a request" if move.store == "state" else f"per {TOKENS:,} tokens"
-    return f"{text}{many(move.requests, 'request')} and {move.bytes:,} B {whole}"
+    whole = " whatever the tokens" if move.store == "state" else ""
+    return f"{text}{many(move.requests, 'request')} and {move.bytes:,} B{whole}"
 
 
 def workers(numbers: tuple[int, ...]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvplan.compiler.bound import BoundCache, BoundSide
-from kvplan.plan.digest import check, digest, functions, plan, sealed, side
+from kvplan.plan.digest import check, digest, plan, sealed, side
 from kvplan.plan.types import CONTEXT
 
-__all__ = ["check", "functions", "model", "plan", "sealed", "side"]
+__all__ = ["check", "model", "plan", "sealed", "side"]
 
 
 def model(bound: BoundSide) -> str:

@@ -51,11 +51,12 @@ Digits = tuple[AxisDigit, ...]
 
 @dataclass(frozen=True, slots=True)
 class CommonRange:
-    """A common range of one axis: local start on either side, number of items."""
+    """A common range of one axis: local start on either side, number of items, how far the next one is on either."""
 
     prefill: int
     decode: int
     count: int
+    steps: tuple[int, int] = (1, 1)
 
 
 def common(one: Interval, other: Interval) -> CommonRange:
@@ -65,16 +66,22 @@ def common(one: Interval, other: Interval) -> CommonRange:
 
 
 def runs(prefill: tuple[int, ...], decode: tuple[int, ...], layers: tuple[int, ...]) -> list[CommonRange]:
-    """The given global layers as ranges that are consecutive in both sides' lists."""
+    """The given global layers as ranges with a regular step in both sides' lists, as long as they go."""
     found: list[CommonRange] = []
     for layer in layers:
-        p, d = prefill.index(layer), decode.index(layer)
-        last = found[-1] if found else None
-        if last and (p, d) == (last.prefill + last.count, last.decode + last.count):
-            found[-1] = CommonRange(last.prefill, last.decode, last.count + 1)
-        else:
-            found.append(CommonRange(p, d, 1))
+        at = prefill.index(layer), decode.index(layer)
+        longer = _longer(found[-1], at) if found else None
+        found[-1 if longer else len(found) :] = [longer or CommonRange(*at, 1)]
     return found
+
+
+def _longer(before: CommonRange, at: tuple[int, int]) -> CommonRange | None:
+    """A range with one more item, None where that is no step further up in both lists."""
+    ahead = at[0] - before.prefill, at[1] - before.decode
+    steps = ahead if before.count == 1 else before.steps
+    if min(steps) < 1 or ahead != (steps[0] * before.count, steps[1] * before.count):
+        return None
+    return CommonRange(before.prefill, before.decode, before.count + 1, steps)
 
 
 def spans(
@@ -113,7 +120,11 @@ def pieces(p: Digits, d: Digits, r: CommonRange) -> Iterator[Piece]:
     if r.count < 1:
         return
     if len(p) == 1 and len(d) == 1:
-        yield r.prefill * p[0].step, r.decode * d[0].step, (AddressLoop(p[0].axis, r.count, p[0].step, d[0].step),)
+        steps = r.steps[0] * p[0].step, r.steps[1] * d[0].step
+        yield r.prefill * p[0].step, r.decode * d[0].step, (AddressLoop(p[0].axis, r.count, *steps),)
+    elif r.steps != (1, 1):
+        items = ((r.prefill + i * r.steps[0], r.decode + i * r.steps[1]) for i in range(r.count))
+        yield from (piece for item in items for piece in pieces(p, d, CommonRange(*item, 1)))
     elif len(p) > 1 and _one_tile(p[0], r.prefill, r.count):
         tile = r.prefill // p[0].weight
         inner = CommonRange(r.prefill % p[0].weight, r.decode, r.count)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.paging.paging import check_rows
@@ -15,7 +17,7 @@ from kvplan.compiler.pair.relative import relative, shape
 from kvplan.compiler.placement.place import place
 from kvplan.compiler.placement.shards import Interval, shard_intervals
 from kvplan.compiler.placement.tree import PLANE, SHIFT, PlacedCache, spots
-from kvplan.plan.types import Loop, Nest, Read, Table
+from kvplan.plan.types import Loop, Nest, Place, Read, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,34 @@ def reads(
     """The reads of every decode worker, by group pair and prefill worker."""
     memo: dict[object, Table] = {}
     every = _jobs(prefill, decode, chosen)
-    return tuple(
-        tuple(_read(prefill, decode, job, memo) for job in every[worker.number]) for worker in decode.side.workers
-    )
+    found = [[_read(prefill, decode, job, memo) for job in every[worker.number]] for worker in decode.side.workers]
+    shared = _shared_tables(read.table for each in found for read in each)
+    return tuple(tuple(replace(read, **_by(read, shared[read.table])) for read in each) for each in found)
+
+
+def _shared_tables(tables: Iterable[Table]) -> dict[Table, Table]:
+    """The table to write for each: planes are counted from the first one that it moves, and of several that differ
+    by an offset in the page the one that begins at byte 0 stands for all."""
+    first = {table: table.moved(*((-plane, 0) for plane, _ in _start(table))) for table in dict.fromkeys(tables)}
+    alike: dict[Table, list[Table]] = {}
+    for table in dict.fromkeys(first.values()):
+        alike.setdefault(table.moved(*((0, -byte) for _, byte in _start(table))), []).append(table)
+    shared = {table: start if len(same) > 1 else table for start, same in alike.items() for table in same}
+    return {table: shared[counted] for table, counted in first.items()}
+
+
+def _start(table: Table) -> tuple[Place, Place]:
+    """The least plane and the least byte of a table, on either side."""
+    nests = (*table.page, *table.token)
+    plane, byte = ([min(nest.prefill[i] for nest in nests), min(nest.decode[i] for nest in nests)] for i in (0, 1))
+    return (plane[0], byte[0]), (plane[1], byte[1])
+
+
+def _by(read: Read, table: Table) -> dict[str, Any]:
+    """What becomes of a read whose table is replaced by one that begins elsewhere."""
+    (p, d), (to_p, to_d) = _start(read.table), _start(table)
+    first = read.first[0] + p[0] - to_p[0], read.first[1] + d[0] - to_d[0]
+    return {"table": table, "first": first, "offset": (p[1] - to_p[1], d[1] - to_d[1])}
 
 
 def notified(count: int, chosen: Mapping[tuple[str, str], list[ReaderChoice]]) -> tuple[tuple[int, ...], ...]:
@@ -100,7 +127,7 @@ def notified(count: int, chosen: Mapping[tuple[str, str], list[ReaderChoice]]) -
 def _jobs(
     prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
 ) -> tuple[list[PlannedRead], ...]:
-    """The jobs of every decode worker, in the order of its planes."""
+    """The jobs of every decode worker, cache by cache in the order of its planes, and of a cache worker by worker."""
     met = {(m.prefill, m.decode, *tensor): m for m in pair_groups(prefill.side, decode.side) for tensor in m.tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
     jobs: tuple[dict[tuple[int, PlacedCache, PlacedCache, tuple[int, ...], str], PlannedRead], ...] = tuple(
@@ -112,11 +139,20 @@ def _jobs(
         mine = jobs[choice.reader]
         job = mine.get(key) or PlannedRead(meeting, cache, choice.holder, choice.reader, from_unit, to_unit, layers, ())
         mine[key] = replace(job, tensors=(*job.tensors, tensor))
-    return tuple(sorted(mine.values(), key=_order) for mine in jobs)
+    return tuple(sorted(mine.values(), key=partial(_order, _begins(mine.values()))) for mine in jobs)
 
 
-def _order(job: PlannedRead) -> tuple[object, ...]:
-    return job.to_unit.first, job.from_unit.first, job.prefill, job.layers, job.groups.name
+def _begins(jobs: Iterable[PlannedRead]) -> Mapping[str, int]:
+    """The first plane of every cache."""
+    begins: dict[str, int] = {}
+    for job in jobs:
+        begins[job.cache.name] = min(job.to_unit.first, begins.get(job.cache.name, job.to_unit.first))
+    return begins
+
+
+def _order(begins: Mapping[str, int], job: PlannedRead) -> tuple[object, ...]:
+    planes = job.to_unit.first, job.from_unit.first
+    return begins[job.cache.name], job.prefill, *planes, job.layers, job.groups.name
 
 
 def _matches(

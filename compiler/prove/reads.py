@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import ProofFailed
@@ -58,10 +58,12 @@ def read_regions(case: ProofContext, number: int, unit: PlacedCache, read: Read)
     _check_holds(case, number, read)
     shift = _shift(case, number, read)
     there, here = relative(source, unit)
-    key = (*shape(there, here), read.table, str(shift))
+    ahead = read.first[0] - source.first, read.first[1] - unit.first
+    key = (*shape(there, here), read.table, ahead, read.offset, str(shift))
     if key not in case.seen:
         tokens = {t.name: axis for t in case.cache(read.cache).tensors for axis, extent in t.axes if not extent}
-        found = regions(read.table, there, here, shift, tokens)
+        table = replace(read, first=ahead).placed
+        found = regions(table, there, here, shift, tokens)
         case.seen[key] = WrittenCoordinates(tuple(found["page"]), tuple(found["token"]))
     _check_layers(number, unit, read, case.seen[key])
     return case.seen[key]
@@ -81,8 +83,9 @@ def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> P
     source = next(units, None)
     if source is None:
         raise ProofFailed("P005", f"{who}, which has none of it")
-    if read.first != (source.first, unit.first):
-        raise ProofFailed("P005", f"{who} from planes {read.first}, not its own")
+    ahead = read.first[0] - source.first, read.first[1] - unit.first
+    if not (0 <= ahead[0] < source.planes and 0 <= ahead[1] < unit.planes) or min(read.offset) < 0:
+        raise ProofFailed("P005", f"{who} from planes {read.first} and bytes {read.offset}, not its own")
     return source
 
 

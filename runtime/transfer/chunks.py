@@ -111,7 +111,7 @@ def _touches(read: Read, chunk: Chunk) -> bool:
 def _runs(plan: Plan, pair: Pair, request: Request, chunk: Chunk, shards: tuple[int, int]) -> Runs:
     if _uncut(plan, pair):
         return requests.runs(plan, pair, request, shards) if final(request, chunk) else NO_RUNS
-    # A match function asked for these alone leaves none out: its own window, counted from an earlier end, begins
+    # A match asked for these alone leaves none out: its own window, counted from an earlier end, begins
     # no later.
     first, end = chunk.tokens
     needed = pair.needs.ranges(*request.tokens, pair.rows)

@@ -18,9 +18,9 @@ def fresh(readme: str) -> str:
 
 
 def excerpt(plan: str) -> str:
-    """A page of a plan: what its header says, and its tables of reads."""
-    header = plan[: plan.index("from __future__")].rstrip()
-    tables = plan[plan.index("# What is read for one block") : plan.index("PLAN = Plan(")].rstrip()
+    """A page of a plan: what its header says, who reads what, and by which tables."""
+    header = plan[: plan.index("# fmt: off")].rstrip()
+    tables = plan[plan.index("# Who reads what") : plan.index("# Where each side")].rstrip()
     return f"{header}{LEFT_OUT}{tables}{LEFT_OUT.rstrip()}"
 
 

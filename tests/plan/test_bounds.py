@@ -9,7 +9,7 @@ from kvplan.plan import module
 from kvplan.plan.errors import PlanFormatError
 
 PLAN = (ROOT / "examples/plans/llama_3_1_8b/p_tp4__d_tp2.py").read_text()
-HEAD, _, _ = PLAN.partition("# What is read for one block")
+HEAD, _, _ = PLAN.partition("\n# Who reads what")
 
 
 def doubled(times: int) -> str:

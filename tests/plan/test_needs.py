@@ -9,7 +9,7 @@ import pytest
 
 from kvplan.compiler.check.labels import NeededTokens
 from kvplan.plan.block_tables import positions
-from kvplan.plan.match_functions import build
+from kvplan.plan.match import MatchRule
 from kvplan.plan.needs import Needs
 from kvplan.plan.types import Blocks, Group
 from kvplan.runtime.checksum import rows as checksum
@@ -34,11 +34,11 @@ def test_four_statements_of_the_rule_agree(seed: int) -> None:
     if needs.keep is None and needs.chunk is None:
         needs = Needs()
     group = Group("a", "tokens", 8 * rows, 8 * rows, 1, 0)
-    match, table = build(group, group, needs, rows), Blocks(0, np.arange(MOST))
+    rule, table = MatchRule(group, group, needs, rows), Blocks(0, np.arange(MOST))
     for _ in range(30):
         first, end = sorted(random.choices(range(MOST), k=2))
         found = in_rows(needs, rows, first, end)
-        runs = match(first, end, table, table, 0, 0)
+        runs = rule.runs((first, end), table, table)
         matched = [8 * b + t + n for b, t, c in zip(*runs[:2], runs.count, strict=True) for n in range(c)]
         row = np.arange(first // rows, max(end // rows, first // rows))
         labelled = NeededTokens(needs, first, end).test(row * rows + rows - 1, rows)

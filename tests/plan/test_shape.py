@@ -103,5 +103,5 @@ def test_readers_that_read_alike_are_written_once() -> None:
     c = cache("layer { block { token { k[dim] } } }", tensor("k", 2, token=0, dim=4), kernel=8)
     made = compile_bound(side([c], tp=8, dcp=8, chunk=8), side([c], tp=6, dcp=6, chunk=3))
     assert len(set(made.plan.reads)) == 1
-    assert made.text.count("    WORKER_READS,\n") == 6
-    assert made.text.count("Read(7,") == 1
+    assert made.text.count("    READS_0_TO_5,  # decode worker") == 6
+    assert made.text.count("Read(worker=7,") == 1

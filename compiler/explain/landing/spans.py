@@ -41,7 +41,7 @@ def interval(worker: Worker, read: Read, nest: Nest, axis: str, held: Interval) 
     Read off the pages of the decode worker: the index under the first byte and under the last one. Where the axis
     lies in tiles it is `held`, what the whole read holds.
     """
-    first = read.first[1] + nest.decode[0]
+    first = nest.decode[0]
     last = first + sum((loop.count - 1) * loop.decode[0] for loop in nest.loops)
     end = nest.decode[1] + nest.bytes - 1 + sum((loop.count - 1) * loop.decode[1] for loop in nest.loops)
     if not _has(entry(worker, first), nest, axis):
@@ -79,6 +79,8 @@ def _digit(view: View, offset: int, axis: str) -> int | None:
 @dataclass(frozen=True, slots=True)
 class LandingSpan:
     """The spans of `nest`, from prefill worker `read.worker` to decode worker `reader`; pieces of a pair have letters.
+
+    Places are those of the two workers, not counted from where the read begins.
 
     `holds` are the global intervals on split axes of what it moves, `rows` the rows of a page of either side in a
     table of tokens, where one row is drawn after the other (0, 0 in a table of pages).
@@ -189,7 +191,7 @@ def laid(piece: LandingSpan, end: int) -> Iterator[tuple[int, PageSpan]]:
         plane, offset = (
             first[i] + sum(n * step(loop, end)[i] for n, loop in zip(point, over, strict=True)) for i in (0, 1)
         )
-        yield piece.read.first[end] + plane, PageSpan(offset, size, order, LetteredSpan(piece.letter, piece))
+        yield plane, PageSpan(offset, size, order, LetteredSpan(piece.letter, piece))
 
 
 def step(loop: Loop, end: int) -> Place:
@@ -230,7 +232,7 @@ def _first_shard(plan: Plan, there: Sequence[tuple[PageSpan, LandingSpan]]) -> l
 def _of_kind(plan: Plan, reader: int, kind: tuple[str, str]) -> list[LandingSpan]:
     reads = [read for read in plan.reads[reader] if (read.pair, read.cache) == kind]
     paged = all(read.table.page for read in reads)
-    nests = [(read, nest) for read in reads for nest in (read.table.page if paged else read.table.token)]
+    nests = [(read, nest) for read in reads for nest in (read.placed.page if paged else read.placed.token)]
     return [_piece(plan, reader, read, nest, _letter(number)) for number, (read, nest) in enumerate(nests)]
 
 
@@ -238,8 +240,7 @@ def _piece(plan: Plan, reader: int, read: Read, nest: Nest, letter: str) -> Land
     source, worker = plan.prefill.workers[read.worker], plan.decode.workers[reader]
     found = [(axis, interval(worker, read, nest, axis, held)) for axis, held in read.holds]
     holds = tuple((axis, where) for axis, where in found if where)
-    planes = read.first[0] + nest.prefill[0], read.first[1] + nest.decode[0]
-    rows = _rows(entry(source, planes[0]), nest), _rows(entry(worker, planes[1]), nest)
+    rows = _rows(entry(source, nest.prefill[0]), nest), _rows(entry(worker, nest.decode[0]), nest)
     return LandingSpan(letter, reader, read, nest, holds, rows if nest.token else (0, 0))
 
 

@@ -25,7 +25,7 @@ from kvplan.compiler.explain.landing.spans import (
 )
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.text.diagnostics import ranges
-from kvplan.plan.match_functions import build
+from kvplan.plan.match import MatchRule
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Blocks, Group, Pair, Plan
 
@@ -227,8 +227,7 @@ def _ends(pair: Pair, groups: tuple[Group, Group], shards: tuple[int, int]) -> l
     again = math.lcm(*sizes)
     end = min(again, MOST_RUNS * max(sizes))
     blocks = Blocks(0, np.arange(end, dtype=np.int64))
-    match = build(*groups, rows=pair.rows)
-    counts = match(0, end, blocks, blocks, *shards).count.tolist()
+    counts = MatchRule(*groups, rows=pair.rows).runs((0, end), blocks, blocks, shards).count.tolist()
     text = ", ".join(f"{count:,}" for count in counts[:MOST_RUNS])
     word = "tokens" if pair.rows == 1 else f"rows of {pair.rows} tokens"
     more = "and again" if len(counts) <= MOST_RUNS and end == again else LEFT_OUT

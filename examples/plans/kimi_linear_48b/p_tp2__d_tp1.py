@@ -10,7 +10,6 @@ attention, a page of the first worker that has one:
     decode   |  token 0  |  token 1   |  token 2   |     …      | token 1919 |   2,211,840 B
              1,920 tokens; a plane for each of 7 layers
              1,920 tokens, 1,152 B each: latent 1,024 B (512 dim x bf16) | rope 128 B (64 turn x bf16)
-
 delta, a page of the first worker that has one:
     prefill  |q|k|v|           ssm           |                                   1,085,440 B, next 1,179,648 B on
              one slot; a plane for each of 7 layers of delta.0, one of 3 groups
@@ -25,228 +24,140 @@ delta, a page of the first worker that has one:
              v 24,576 B (32 head x 128 hd x 3 tap x bf16)
              ssm 2,097,152 B (32 head x 128 row x 128 hd x f32)
 
-What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
-    decode worker 0, attention: 1 read, 7 spans a run of tokens; 7 requests and 8,257,536 B per 1,024 tokens
-    decode worker 0, delta.0, delta.1, each: 2 reads, 56 spans a slot; 56 requests and 15,196,160 B a request
-    decode worker 0, delta.2: 2 reads, 48 spans a slot; 48 requests and 13,025,280 B a request
+What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
+    decode worker 0, attention: 1 read, 7 spans a run of tokens; 7 requests and 8,257,536 B
+    decode worker 0, delta.0, delta.1, each: 2 reads, 56 spans a slot; 56 requests and 15,196,160 B whatever the
+        tokens
+    decode worker 0, delta.2: 2 reads, 48 spans a slot; 48 requests and 13,025,280 B whatever the tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
-one; a state is written whole.
-Prefill: not probed on vllm, whose file alone says how a page is filled: attention, delta.
-Decode: not probed on vllm, whose file alone says how a page is filled: attention, delta.
+Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
+the tokens asked for are written, of those the needed ones; a state is written whole.
+Both sides: not probed on vllm, whose file alone says how a page is filled: attention, delta.
 Proved for every decode worker, each byte written once. attention: 7 layers x 1,152 B a token, each from its own
 (layer, token, dim, turn); delta: 20 layers x 2,170,880 B a state, each from its own (layer, key_head, kd, tap,
 head, hd, row).
 """
 
-from __future__ import annotations
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
-from kvplan.plan.types import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-    slots,
-)
 
-MODEL_DIGEST = "a523c8405b895def2d25c9d8b38fa726"
-PREFILL_DIGEST = "4b0ee3e1fa9d968bea3188c2ab56447a"
-DECODE_DIGEST = "aa00af814142b2d2d8fbde55e354bb6f"
-PLAN_DIGEST = "f700bf36c07ceb79ac62ffeb320e3c5f"
-FUNCTIONS_DIGEST = "cfb2c7f8193bfffa237a49c6497b19ec"
+# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        (  # decode worker 0
+            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, table=ATTENTION),
+            Read(worker=0, pair="delta.0", cache="delta", layers=tuple(range(0, 25, 4)),
+                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_7_LAYERS_LOWER, first=(7, 7)),
+            Read(worker=0, pair="delta.1", cache="delta", layers=tuple(range(1, 26, 4)),
+                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_7_LAYERS_LOWER, first=(14, 14)),
+            Read(worker=0, pair="delta.2", cache="delta", layers=tuple(range(2, 23, 4)),
+                 holds=(("head", (0, 16)), ("key_head", (0, 16))), table=DELTA_6_LAYERS_LOWER, first=(21, 21)),
+            Read(worker=1, pair="delta.0", cache="delta", layers=tuple(range(0, 25, 4)),
+                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_7_LAYERS_UPPER, first=(7, 7)),
+            Read(worker=1, pair="delta.1", cache="delta", layers=tuple(range(1, 26, 4)),
+                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_7_LAYERS_UPPER, first=(14, 14)),
+            Read(worker=1, pair="delta.2", cache="delta", layers=tuple(range(2, 23, 4)),
+                 holds=(("head", (16, 32)), ("key_head", (16, 32))), table=DELTA_6_LAYERS_UPPER, first=(21, 21)),
+        ),
+    )
 
 # Layers, by their numbers in the whole model.
 ATTENTION_LAYERS = (3, 7, 11, 15, 19, 23, 26)
 
-# What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_ATTENTION_VIEWS = (
-    View("latent", "bf16", 0, (("token", 1024, 1152), ("dim", 512, 2))),
-    View("rope", "bf16", 1024, (("token", 1024, 1152), ("turn", 64, 2))),
-)
-PREFILL_DELTA_VIEWS = (
-    View("q", "bf16", 0, (("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
-    View("k", "bf16", 12_288, (("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
-    View("v", "bf16", 24_576, (("head", 16, 768), ("hd", 128, 6), ("tap", 3, 2))),
-    View("ssm", "f32", 36_864, (("head", 16, 65_536), ("row", 128, 512), ("hd", 128, 4))),
-)
-DECODE_ATTENTION_VIEWS = (
-    View("latent", "bf16", 0, (("token", 1920, 1152), ("dim", 512, 2))),
-    View("rope", "bf16", 1024, (("token", 1920, 1152), ("turn", 64, 2))),
-)
-DECODE_DELTA_VIEWS = (
-    View("q", "bf16", 0, (("key_head", 32, 768), ("kd", 128, 6), ("tap", 3, 2))),
-    View("k", "bf16", 24_576, (("key_head", 32, 768), ("kd", 128, 6), ("tap", 3, 2))),
-    View("v", "bf16", 49_152, (("head", 32, 768), ("hd", 128, 6), ("tap", 3, 2))),
-    View("ssm", "f32", 73_728, (("head", 32, 65_536), ("row", 128, 512), ("hd", 128, 4))),
-)
+# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+EACH_7_LAYERS = (Loop("layer", count=7, prefill=(1, 0), decode=(1, 0)),)
+EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
+ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_7_LAYERS, token=(1152, 1152)),))
+DELTA_7_LAYERS_LOWER = Table(page=(
+    Nest(("q",), bytes=12_288, loops=EACH_7_LAYERS),
+    Nest(("k",), prefill=(0, 12_288), decode=(0, 24_576), bytes=12_288, loops=EACH_7_LAYERS),
+    Nest(("v",), prefill=(0, 24_576), decode=(0, 49_152), bytes=12_288, loops=EACH_7_LAYERS),
+    Nest(("ssm",), prefill=(0, 36_864), decode=(0, 73_728), bytes=1_048_576, loops=EACH_7_LAYERS),
+))
+DELTA_6_LAYERS_LOWER = Table(page=(
+    Nest(("q",), bytes=12_288, loops=EACH_6_LAYERS),
+    Nest(("k",), prefill=(0, 12_288), decode=(0, 24_576), bytes=12_288, loops=EACH_6_LAYERS),
+    Nest(("v",), prefill=(0, 24_576), decode=(0, 49_152), bytes=12_288, loops=EACH_6_LAYERS),
+    Nest(("ssm",), prefill=(0, 36_864), decode=(0, 73_728), bytes=1_048_576, loops=EACH_6_LAYERS),
+))
+DELTA_7_LAYERS_UPPER = Table(page=(
+    Nest(("q",), decode=(0, 12_288), bytes=12_288, loops=EACH_7_LAYERS),
+    Nest(("k",), prefill=(0, 12_288), decode=(0, 36_864), bytes=12_288, loops=EACH_7_LAYERS),
+    Nest(("v",), prefill=(0, 24_576), decode=(0, 61_440), bytes=12_288, loops=EACH_7_LAYERS),
+    Nest(("ssm",), prefill=(0, 36_864), decode=(0, 1_122_304), bytes=1_048_576, loops=EACH_7_LAYERS),
+))
+DELTA_6_LAYERS_UPPER = Table(page=(
+    Nest(("q",), decode=(0, 12_288), bytes=12_288, loops=EACH_6_LAYERS),
+    Nest(("k",), prefill=(0, 12_288), decode=(0, 36_864), bytes=12_288, loops=EACH_6_LAYERS),
+    Nest(("v",), prefill=(0, 24_576), decode=(0, 61_440), bytes=12_288, loops=EACH_6_LAYERS),
+    Nest(("ssm",), prefill=(0, 36_864), decode=(0, 1_122_304), bytes=1_048_576, loops=EACH_6_LAYERS),
+))
 
-# The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
-# step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
-ATTENTION_LOOPS = (("layer", ATTENTION_LAYERS, 1),)
-DELTA_LOOPS_0 = (("layer", tuple(range(0, 25, 4)), 1),)
-DELTA_LOOPS_1 = (("layer", tuple(range(1, 26, 4)), 1),)
-DELTA_LOOPS_2 = (("layer", tuple(range(2, 23, 4)), 1),)
-PREFILL_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 1_179_648, 1_179_648, PREFILL_ATTENTION_VIEWS),
-    Planes("delta", "delta.0", None, 7, DELTA_LOOPS_0, 1_085_440, 1_179_648, PREFILL_DELTA_VIEWS),
-    Planes("delta", "delta.1", None, 14, DELTA_LOOPS_1, 1_085_440, 1_179_648, PREFILL_DELTA_VIEWS),
-    Planes("delta", "delta.2", None, 21, DELTA_LOOPS_2, 1_085_440, 1_179_648, PREFILL_DELTA_VIEWS),
-)
-DECODE_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 2_211_840, 2_211_840, DECODE_ATTENTION_VIEWS),
-    Planes("delta", "delta.0", None, 7, DELTA_LOOPS_0, 2_170_880, 2_211_840, DECODE_DELTA_VIEWS),
-    Planes("delta", "delta.1", None, 14, DELTA_LOOPS_1, 2_170_880, 2_211_840, DECODE_DELTA_VIEWS),
-    Planes("delta", "delta.2", None, 21, DELTA_LOOPS_2, 2_170_880, 2_211_840, DECODE_DELTA_VIEWS),
-)
+# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# attention: token t at t % 1024 of block t // 1024 of prefill, t % 1920 of block t // 1920 of decode; runs end at
+#   multiples of 1024 and 1920.
+# delta.0, delta.1, delta.2: the slot of a state on both sides.
+PAIRS = (*(Pair(name) for name in ("attention", "delta.0", "delta.1", "delta.2")),)
 
-# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
-# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
-PREFILL = Side(
-    key="tp=2",
-    digest=PREFILL_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=1024, kernel=1024, ratio=1, arena=0),
-        Group("delta.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(
+# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+def prefill() -> Side:
+    return Side(key="tp=2", digest="b6cda493b68ce32577a9bbd9f20854af", groups=(
+        Group("attention", "tokens", tokens=1024, kernel=1024),
+        *(Group(name, "state") for name in ("delta.0", "delta.1", "delta.2")),
+    ), workers=(
         Worker(PREFILL_PLANES, holds=(("delta", "head", (0, 16)), ("delta", "key_head", (0, 16)))),
         Worker(PREFILL_PLANES, holds=(("delta", "head", (16, 32)), ("delta", "key_head", (16, 32)))),
-    ),
+    ))
+
+def decode() -> Side:
+    return Side(key="tp=1", digest="0685325c343c72aa601d1fd480d68555", groups=(
+        Group("attention", "tokens", tokens=1920, kernel=1920),
+        *(Group(name, "state") for name in ("delta.0", "delta.1", "delta.2")),
+    ), workers=(Worker(DECODE_PLANES, holds=(("delta", "head", (0, 32)), ("delta", "key_head", (0, 32)))),))
+
+# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
+# (axis, global indices, planes per step), with pages `stride` bytes apart.
+PREFILL_DELTA_VIEWS = (
+    View("q", "bf16", axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
+    View("k", "bf16", offset=12_288, axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
+    View("v", "bf16", offset=24_576, axes=(("head", 16, 768), ("hd", 128, 6), ("tap", 3, 2))),
+    View("ssm", "f32", offset=36_864, axes=(("head", 16, 65_536), ("row", 128, 512), ("hd", 128, 4))),
+)
+DECODE_DELTA_VIEWS = (
+    View("q", "bf16", axes=(("key_head", 32, 768), ("kd", 128, 6), ("tap", 3, 2))),
+    View("k", "bf16", offset=24_576, axes=(("key_head", 32, 768), ("kd", 128, 6), ("tap", 3, 2))),
+    View("v", "bf16", offset=49_152, axes=(("head", 32, 768), ("hd", 128, 6), ("tap", 3, 2))),
+    View("ssm", "f32", offset=73_728, axes=(("head", 32, 65_536), ("row", 128, 512), ("hd", 128, 4))),
+)
+PREFILL_PLANES = (
+    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=1_179_648, views=(
+        View("latent", "bf16", axes=(("token", 1024, 1152), ("dim", 512, 2))),
+        View("rope", "bf16", offset=1024, axes=(("token", 1024, 1152), ("turn", 64, 2))),
+    )),
+    Planes("delta", "delta.0", first=7, loops=(("layer", tuple(range(0, 25, 4)), 1),), page=1_085_440,
+           stride=1_179_648, views=PREFILL_DELTA_VIEWS),
+    Planes("delta", "delta.1", first=14, loops=(("layer", tuple(range(1, 26, 4)), 1),), page=1_085_440,
+           stride=1_179_648, views=PREFILL_DELTA_VIEWS),
+    Planes("delta", "delta.2", first=21, loops=(("layer", tuple(range(2, 23, 4)), 1),), page=1_085_440,
+           stride=1_179_648, views=PREFILL_DELTA_VIEWS),
+)
+DECODE_PLANES = (
+    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=2_211_840, views=(
+        View("latent", "bf16", axes=(("token", 1920, 1152), ("dim", 512, 2))),
+        View("rope", "bf16", offset=1024, axes=(("token", 1920, 1152), ("turn", 64, 2))),
+    )),
+    Planes("delta", "delta.0", first=7, loops=(("layer", tuple(range(0, 25, 4)), 1),), page=2_170_880,
+           stride=2_211_840, views=DECODE_DELTA_VIEWS),
+    Planes("delta", "delta.1", first=14, loops=(("layer", tuple(range(1, 26, 4)), 1),), page=2_170_880,
+           stride=2_211_840, views=DECODE_DELTA_VIEWS),
+    Planes("delta", "delta.2", first=21, loops=(("layer", tuple(range(2, 23, 4)), 1),), page=2_170_880,
+           stride=2_211_840, views=DECODE_DELTA_VIEWS),
 )
 
-DECODE = Side(
-    key="tp=1",
-    digest=DECODE_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=1920, kernel=1920, ratio=1, arena=0),
-        Group("delta.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(Worker(DECODE_PLANES, holds=(("delta", "head", (0, 32)), ("delta", "key_head", (0, 32)))),),
-)
-
-# What is read for one block, or for one token of a run: Nest(tensors, prefill place, decode place, bytes of a span,
-# loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
-# step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
-EACH_7_LAYERS = (Loop("layer", 7, (1, 0), (1, 0)),)
-EACH_6_LAYERS = (Loop("layer", 6, (1, 0), (1, 0)),)
-ATTENTION_HOLDS = ()
-DELTA_HOLDS_0 = (("head", (0, 16)), ("key_head", (0, 16)))
-DELTA_HOLDS_1 = (("head", (16, 32)), ("key_head", (16, 32)))
-ATTENTION_TABLE = Table(token=(Nest(("latent", "rope"), (0, 0), (0, 0), 1152, EACH_7_LAYERS, (1152, 1152)),))
-DELTA_TABLE_0 = Table(
-    page=(
-        Nest(("q",), (0, 0), (0, 0), 12_288, EACH_7_LAYERS),
-        Nest(("k",), (0, 12_288), (0, 24_576), 12_288, EACH_7_LAYERS),
-        Nest(("v",), (0, 24_576), (0, 49_152), 12_288, EACH_7_LAYERS),
-        Nest(("ssm",), (0, 36_864), (0, 73_728), 1_048_576, EACH_7_LAYERS),
-    ),
-)
-DELTA_TABLE_1 = Table(
-    page=(
-        Nest(("q",), (0, 0), (0, 12_288), 12_288, EACH_7_LAYERS),
-        Nest(("k",), (0, 12_288), (0, 36_864), 12_288, EACH_7_LAYERS),
-        Nest(("v",), (0, 24_576), (0, 61_440), 12_288, EACH_7_LAYERS),
-        Nest(("ssm",), (0, 36_864), (0, 1_122_304), 1_048_576, EACH_7_LAYERS),
-    ),
-)
-DELTA_TABLE_2 = Table(
-    page=(
-        Nest(("q",), (0, 0), (0, 0), 12_288, EACH_6_LAYERS),
-        Nest(("k",), (0, 12_288), (0, 24_576), 12_288, EACH_6_LAYERS),
-        Nest(("v",), (0, 24_576), (0, 49_152), 12_288, EACH_6_LAYERS),
-        Nest(("ssm",), (0, 36_864), (0, 73_728), 1_048_576, EACH_6_LAYERS),
-    ),
-)
-DELTA_TABLE_3 = Table(
-    page=(
-        Nest(("q",), (0, 0), (0, 12_288), 12_288, EACH_6_LAYERS),
-        Nest(("k",), (0, 12_288), (0, 36_864), 12_288, EACH_6_LAYERS),
-        Nest(("v",), (0, 24_576), (0, 61_440), 12_288, EACH_6_LAYERS),
-        Nest(("ssm",), (0, 36_864), (0, 1_122_304), 1_048_576, EACH_6_LAYERS),
-    ),
-)
-
-
-# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
-def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A prefill block is one kernel block of 1024 tokens,
-    a decode block one kernel block of 1920 tokens.
-    """
-    token, count = cuts(first, end, 1024, 1920)
-    p_block, p_token = divmod(token, 1024)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 1920)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-def delta_0(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def delta_1(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def delta_2(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-# What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
-# first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
-READS: tuple[tuple[Read, ...], ...] = (
-    # decode worker 0
-    (
-        Read(0, "attention", "attention", ATTENTION_LAYERS, ATTENTION_HOLDS, ATTENTION_TABLE),
-        Read(0, "delta.0", "delta", tuple(range(0, 25, 4)), DELTA_HOLDS_0, DELTA_TABLE_0, (7, 7)),
-        Read(1, "delta.0", "delta", tuple(range(0, 25, 4)), DELTA_HOLDS_1, DELTA_TABLE_1, (7, 7)),
-        Read(0, "delta.1", "delta", tuple(range(1, 26, 4)), DELTA_HOLDS_0, DELTA_TABLE_0, (14, 14)),
-        Read(1, "delta.1", "delta", tuple(range(1, 26, 4)), DELTA_HOLDS_1, DELTA_TABLE_1, (14, 14)),
-        Read(0, "delta.2", "delta", tuple(range(2, 23, 4)), DELTA_HOLDS_0, DELTA_TABLE_2, (21, 21)),
-        Read(1, "delta.2", "delta", tuple(range(2, 23, 4)), DELTA_HOLDS_1, DELTA_TABLE_3, (21, 21)),
-    ),
-)
-
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
-NOTIFY: tuple[tuple[int, ...], ...] = ((),)
-
-# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
-PLAN = Plan(
-    format=1,
-    title="Kimi Linear 48B-A3B",
-    model="kimi-linear-48b",
-    model_digest=MODEL_DIGEST,
-    digest=PLAN_DIGEST,
-    options=(("elect", "one"), ("strategy", "direct")),
-    prefill=PREFILL,
-    decode=DECODE,
-    pairs=(
-        Pair("attention", "attention", "attention", 0, attention),
-        Pair("delta.0", "delta.0", "delta.0", 0, delta_0),
-        Pair("delta.1", "delta.1", "delta.1", 0, delta_1),
-        Pair("delta.2", "delta.2", "delta.2", 0, delta_2),
-    ),
-    reads=READS,
-    notify=NOTIFY,
-    functions=FUNCTIONS_DIGEST,
-)
+PLAN = Plan(format=2, title="Kimi Linear 48B-A3B", model="kimi-linear-48b",
+            model_digest="a523c8405b895def2d25c9d8b38fa726", digest="7c88269636e5e9c9fc65c8db703fb477",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
+            reads=reads())

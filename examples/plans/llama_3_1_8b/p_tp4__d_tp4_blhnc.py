@@ -12,125 +12,80 @@ attention, a page of the first worker that has one:
              32 layers, 16,384 B each: [2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v
                256 B (128 dim x bf16)]]
 
-What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
-    decode workers 0-3, attention: 1 read, 32 spans a kernel block; 2,048 requests and 33,554,432 B per 1,024 tokens
+What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
+    decode workers 0-3, attention: 1 read, 32 spans a kernel block; 2,048 requests and 33,554,432 B
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
-one; a state is written whole.
-Prefill: not probed on vllm, whose file alone says how a page is filled: attention.
-Decode: not probed on vllm, whose file alone says how a page is filled: attention.
+Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
+the tokens asked for are written, of those the needed ones; a state is written whole.
+Both sides: not probed on vllm, whose file alone says how a page is filled: attention.
 Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
 (layer, head, token, dim).
 """
 
-from __future__ import annotations
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
-from kvplan.plan.types import Blocks, Group, Loop, Nest, Pair, Plan, Planes, Read, Runs, Side, Table, View, Worker, cuts
 
-MODEL_DIGEST = "e82edc6ce7f867ee14dce2f0a8baed9e"
-PREFILL_DIGEST = "e5df5461f626cd85909b94f56dac18e1"
-DECODE_DIGEST = "b7aa16a33bded2cb4193c542150828dd"
-PLAN_DIGEST = "25ce71e0c760085d5656b4f42fa5db31"
-FUNCTIONS_DIGEST = "9d8ce52ad8986bac8812bebfb4c1a4d2"
+# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        # decode worker 0
+        (Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 2)),), table=ATTENTION),),
+        # decode worker 1
+        (Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),), table=ATTENTION),),
+        # decode worker 2
+        (Read(worker=2, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 6)),), table=ATTENTION),),
+        # decode worker 3
+        (Read(worker=3, pair="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),), table=ATTENTION),),
+    )
 
-# What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_ATTENTION_VIEWS = (
-    View("k", "bf16", 0, (("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
-    View("v", "bf16", 256, (("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
+# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+EACH_32_LAYERS = (Loop("layer", count=32, prefill=(1, 0), decode=(0, 16_384)),)
+EACH_32_LAYERS_2_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(0, 16_384)),
+                          Loop("head", count=2, prefill=(0, 8192), decode=(0, 8192)))
+ATTENTION = Table(
+    page=(Nest(("k", "v"), bytes=16_384, loops=EACH_32_LAYERS),),
+    token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_2_HEADS, token=(512, 512)),),
 )
-DECODE_ATTENTION_VIEWS = (
-    View("k", "bf16", 0, (("layer", 32, 16_384), ("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
-    View("v", "bf16", 256, (("layer", 32, 16_384), ("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
-)
 
-# The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
-# step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
-ATTENTION_LOOPS = (("layer", tuple(range(32)), 1),)
-PREFILL_PLANES = (Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 16_384, 16_384, PREFILL_ATTENTION_VIEWS),)
-DECODE_PLANES = (
-    Planes("attention", "attention", None, 0, (), 524_288, 524_288, DECODE_ATTENTION_VIEWS, tuple(range(32))),
-)
+# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
+PAIRS = (Pair("attention", page=16),)
 
-# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
-# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
-PREFILL = Side(
-    key="tp=4",
-    digest=PREFILL_DIGEST,
-    groups=(Group("attention", "tokens", tokens=16, kernel=16, ratio=1, arena=0),),
-    workers=(
+# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+def prefill() -> Side:
+    return Side(key="tp=4", digest="9aba382b15c7256f50f705fa85af2109", groups=(
+        Group("attention", "tokens", tokens=16, kernel=16),
+    ), workers=(
         Worker(PREFILL_PLANES, holds=(("attention", "head", (0, 2)),)),
         Worker(PREFILL_PLANES, holds=(("attention", "head", (2, 4)),)),
         Worker(PREFILL_PLANES, holds=(("attention", "head", (4, 6)),)),
         Worker(PREFILL_PLANES, holds=(("attention", "head", (6, 8)),)),
-    ),
-)
+    ))
 
-DECODE = Side(
-    key="tp=4,order=BLHNC",
-    digest=DECODE_DIGEST,
-    groups=(Group("attention", "tokens", tokens=16, kernel=16, ratio=1, arena=0),),
-    workers=(
+def decode() -> Side:
+    return Side(key="tp=4,order=BLHNC", digest="55c7ece6a78ddb23e395aeb8663f31d0", groups=(
+        Group("attention", "tokens", tokens=16, kernel=16),
+    ), workers=(
         Worker(DECODE_PLANES, holds=(("attention", "head", (0, 2)),)),
         Worker(DECODE_PLANES, holds=(("attention", "head", (2, 4)),)),
         Worker(DECODE_PLANES, holds=(("attention", "head", (4, 6)),)),
         Worker(DECODE_PLANES, holds=(("attention", "head", (6, 8)),)),
-    ),
-)
+    ))
 
-# What is read for one block, or for one token of a run: Nest(tensors, prefill place, decode place, bytes of a span,
-# loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
-# step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
-EACH_32_LAYERS = (Loop("layer", 32, (1, 0), (0, 16_384)),)
-EACH_32_LAYERS_2_HEADS = (Loop("layer", 32, (1, 0), (0, 16_384)), Loop("head", 2, (0, 8192), (0, 8192)))
-ATTENTION_TABLE = Table(
-    page=(Nest(("k", "v"), (0, 0), (0, 0), 16_384, EACH_32_LAYERS),),
-    token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_32_LAYERS_2_HEADS, (512, 512)),),
-)
+# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
+# (axis, global indices, planes per step), with pages `stride` bytes apart.
+PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
+    View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
+    View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
+)),)
+DECODE_PLANES = (Planes("attention", page=524_288, layers=tuple(range(32)), views=(
+    View("k", "bf16", axes=(("layer", 32, 16_384), ("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
+    View("v", "bf16", offset=256, axes=(("layer", 32, 16_384), ("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
+)),)
 
-
-# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
-def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A block is one kernel block of 16 tokens on both sides.
-    """
-    token, count = cuts(first, end, 16)
-    p_block, p_token = divmod(token, 16)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 16)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-# What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
-# first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
-READS: tuple[tuple[Read, ...], ...] = (
-    # decode worker 0
-    (Read(0, "attention", "attention", tuple(range(32)), (("head", (0, 2)),), ATTENTION_TABLE),),
-    # decode worker 1
-    (Read(1, "attention", "attention", tuple(range(32)), (("head", (2, 4)),), ATTENTION_TABLE),),
-    # decode worker 2
-    (Read(2, "attention", "attention", tuple(range(32)), (("head", (4, 6)),), ATTENTION_TABLE),),
-    # decode worker 3
-    (Read(3, "attention", "attention", tuple(range(32)), (("head", (6, 8)),), ATTENTION_TABLE),),
-)
-
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
-NOTIFY: tuple[tuple[int, ...], ...] = ((), (), (), ())
-
-# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
-PLAN = Plan(
-    format=1,
-    title="Llama 3.1 8B",
-    model="llama-3.1-8b",
-    model_digest=MODEL_DIGEST,
-    digest=PLAN_DIGEST,
-    options=(("elect", "one"), ("strategy", "direct")),
-    prefill=PREFILL,
-    decode=DECODE,
-    pairs=(Pair("attention", "attention", "attention", 16, attention),),
-    reads=READS,
-    notify=NOTIFY,
-    functions=FUNCTIONS_DIGEST,
-)
+PLAN = Plan(format=2, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
+            digest="a331d729516a5ab8632cba79d46710ad", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())

@@ -10,7 +10,6 @@ full, a page of the first worker that has one:
     decode   |     head 0    |     head 1    |     head 2    |     head 3    |      32,768 B
              16 tokens; a plane for each of 12 layers
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
-
 local, a page of the first worker that has one:
     prefill  |             head 0            |             head 1            |      32,768 B
              32 tokens; a plane for each of 12 layers of local.0, one of 3 groups
@@ -19,228 +18,106 @@ local, a page of the first worker that has one:
              16 tokens; a plane for each of 12 layers of local.0, one of 3 groups
              4 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
 
-What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
+What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
     decode workers 0-1, full, local.0, local.1, local.2, each: 2 reads, 48 spans a run of tokens; 3,072 requests and
-        25,165,824 B per 1,024 tokens
+        25,165,824 B
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
-one; a state is written whole.
+Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
+the tokens asked for are written, of those the needed ones; a state is written whole.
 local.0, local.1, local.2, each: only those from the last multiple of 8,192 on.
-Prefill: not probed on vllm, whose file alone says how a page is filled: full, local.
-Decode: not probed on vllm, whose file alone says how a page is filled: full, local.
+Both sides: not probed on vllm, whose file alone says how a page is filled: full, local.
 Proved for every decode worker, each byte written once. full: 12 layers x 4,096 B a token, each from its own (layer,
 head, token, dim); local: 36 layers x 4,096 B a token, each from its own (layer, head, token, dim).
 """
 
-from __future__ import annotations
+# fmt: off
+from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
-from kvplan.plan.types import (
-    Blocks,
-    Group,
-    Loop,
-    Needs,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
+
+# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        (  # decode worker 0
+            Read(worker=0, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (0, 2)),), table=FULL_AND_LOCAL),
+            Read(worker=1, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (2, 4)),),
+                 table=FULL_AND_LOCAL, offset=(0, 16_384)),
+            *(Read(worker=0, pair=name, cache="local", layers=layers, holds=(("head", (0, 2)),), table=FULL_AND_LOCAL,
+                   first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+            *(Read(worker=1, pair=name, cache="local", layers=layers, holds=(("head", (2, 4)),), table=FULL_AND_LOCAL,
+                   offset=(0, 16_384), first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+        ),
+        (  # decode worker 1
+            Read(worker=2, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (4, 6)),), table=FULL_AND_LOCAL),
+            Read(worker=3, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (6, 8)),),
+                 table=FULL_AND_LOCAL, offset=(0, 16_384)),
+            *(Read(worker=2, pair=name, cache="local", layers=layers, holds=(("head", (4, 6)),), table=FULL_AND_LOCAL,
+                   first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+            *(Read(worker=3, pair=name, cache="local", layers=layers, holds=(("head", (6, 8)),), table=FULL_AND_LOCAL,
+                   offset=(0, 16_384), first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+        ),
+    )
+
+# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+LOCAL_GROUPS = (
+    ("local.0", (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44), 12),
+    ("local.1", (1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45), 24),
+    ("local.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-MODEL_DIGEST = "22375e0f22670dc97cba1aad16744c24"
-PREFILL_DIGEST = "85f04f1f37b8548f9c7dd24f4ee582f5"
-DECODE_DIGEST = "f921af19ec7e9d5e1180bdb4776c4f87"
-PLAN_DIGEST = "044396e3b5dc6d5b1a1656bbc4b00754"
-FUNCTIONS_DIGEST = "d19e7efe8655a025cdbe46b1f4b1e273"
+# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+EACH_12_LAYERS_2_HEADS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
+                          Loop("head", count=2, prefill=(0, 16_384), decode=(0, 8192)))
+FULL_AND_LOCAL = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_12_LAYERS_2_HEADS, token=(512, 512)),))
 
-# What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_VIEWS = (
-    View("k", "bf16", 0, (("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
-    View("v", "bf16", 256, (("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
-)
-DECODE_VIEWS = (
-    View("k", "bf16", 0, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
-    View("v", "bf16", 256, (("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
-)
+# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# full: token t at t % 32 of block t // 32 of prefill, t % 16 of block t // 16 of decode; runs end at multiples of 16.
+# local.0, local.1, local.2: token t at t % 32 of block t // 32 of prefill, t % 16 of block t // 16 of decode, from end
+#   // 8192 * 8192 on; runs end at multiples of 16.
+PAIRS = (Pair("full"), *(Pair(name, needs=Needs(chunk=8192)) for name in ("local.0", "local.1", "local.2")))
 
-# The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
-# step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
-FULL_LOOPS = (("layer", tuple(range(3, 48, 4)), 1),)
-LOCAL_LOOPS_0 = (("layer", tuple(range(0, 45, 4)), 1),)
-LOCAL_LOOPS_1 = (("layer", tuple(range(1, 46, 4)), 1),)
-LOCAL_LOOPS_2 = (("layer", tuple(range(2, 47, 4)), 1),)
-PREFILL_PLANES = (
-    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, PREFILL_VIEWS),
-    Planes("local", "local.0", None, 12, LOCAL_LOOPS_0, 32_768, 32_768, PREFILL_VIEWS),
-    Planes("local", "local.1", None, 24, LOCAL_LOOPS_1, 32_768, 32_768, PREFILL_VIEWS),
-    Planes("local", "local.2", None, 36, LOCAL_LOOPS_2, 32_768, 32_768, PREFILL_VIEWS),
-)
-DECODE_PLANES = (
-    Planes("full", "full", None, 0, FULL_LOOPS, 32_768, 32_768, DECODE_VIEWS),
-    Planes("local", "local.0", None, 12, LOCAL_LOOPS_0, 32_768, 32_768, DECODE_VIEWS),
-    Planes("local", "local.1", None, 24, LOCAL_LOOPS_1, 32_768, 32_768, DECODE_VIEWS),
-    Planes("local", "local.2", None, 36, LOCAL_LOOPS_2, 32_768, 32_768, DECODE_VIEWS),
-)
-
-# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
-# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
-PREFILL = Side(
-    key="tp=4,block=32",
-    digest=PREFILL_DIGEST,
-    groups=(
-        Group("full", "tokens", tokens=32, kernel=32, ratio=1, arena=0),
-        Group("local.0", "tokens", tokens=32, kernel=32, ratio=1, arena=0),
-        Group("local.1", "tokens", tokens=32, kernel=32, ratio=1, arena=0),
-        Group("local.2", "tokens", tokens=32, kernel=32, ratio=1, arena=0),
-    ),
-    workers=(
+# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+def prefill() -> Side:
+    return Side(key="tp=4,block=32", digest="4d48235c6a4ae4bb677fcb479109eabe", groups=(
+        *(Group(name, "tokens", tokens=32, kernel=32) for name in ("full", "local.0", "local.1", "local.2")),
+    ), workers=(
         Worker(PREFILL_PLANES, holds=(("full", "head", (0, 2)), ("local", "head", (0, 2)))),
         Worker(PREFILL_PLANES, holds=(("full", "head", (2, 4)), ("local", "head", (2, 4)))),
         Worker(PREFILL_PLANES, holds=(("full", "head", (4, 6)), ("local", "head", (4, 6)))),
         Worker(PREFILL_PLANES, holds=(("full", "head", (6, 8)), ("local", "head", (6, 8)))),
-    ),
-)
+    ))
 
-DECODE = Side(
-    key="tp=2",
-    digest=DECODE_DIGEST,
-    groups=(
-        Group("full", "tokens", tokens=16, kernel=16, ratio=1, arena=0),
-        Group("local.0", "tokens", tokens=16, kernel=16, ratio=1, arena=0),
-        Group("local.1", "tokens", tokens=16, kernel=16, ratio=1, arena=0),
-        Group("local.2", "tokens", tokens=16, kernel=16, ratio=1, arena=0),
-    ),
-    workers=(
+def decode() -> Side:
+    return Side(key="tp=2", digest="5faac06f5de726586375906419796739", groups=(
+        *(Group(name, "tokens", tokens=16, kernel=16) for name in ("full", "local.0", "local.1", "local.2")),
+    ), workers=(
         Worker(DECODE_PLANES, holds=(("full", "head", (0, 4)), ("local", "head", (0, 4)))),
         Worker(DECODE_PLANES, holds=(("full", "head", (4, 8)), ("local", "head", (4, 8)))),
-    ),
+    ))
+
+# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
+# (axis, global indices, planes per step), with pages `stride` bytes apart.
+PREFILL_FULL_AND_LOCAL_VIEWS = (
+    View("k", "bf16", axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
+    View("v", "bf16", offset=256, axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
+)
+DECODE_FULL_AND_LOCAL_VIEWS = (
+    View("k", "bf16", axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
+    View("v", "bf16", offset=256, axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
+)
+PREFILL_PLANES = (
+    Planes("full", loops=(("layer", tuple(range(3, 48, 4)), 1),), page=32_768, views=PREFILL_FULL_AND_LOCAL_VIEWS),
+    *(Planes("local", name, first=plane, loops=(("layer", layers, 1),), page=32_768, views=PREFILL_FULL_AND_LOCAL_VIEWS)
+      for name, layers, plane in LOCAL_GROUPS),
+)
+DECODE_PLANES = (
+    Planes("full", loops=(("layer", tuple(range(3, 48, 4)), 1),), page=32_768, views=DECODE_FULL_AND_LOCAL_VIEWS),
+    *(Planes("local", name, first=plane, loops=(("layer", layers, 1),), page=32_768, views=DECODE_FULL_AND_LOCAL_VIEWS)
+      for name, layers, plane in LOCAL_GROUPS),
 )
 
-# What is read for one block, or for one token of a run: Nest(tensors, prefill place, decode place, bytes of a span,
-# loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
-# step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
-EACH_12_LAYERS_2_HEADS = (Loop("layer", 12, (1, 0), (1, 0)), Loop("head", 2, (0, 16_384), (0, 8192)))
-TABLE_0 = Table(token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_12_LAYERS_2_HEADS, (512, 512)),))
-TABLE_1 = Table(token=(Nest(("k", "v"), (0, 0), (0, 16_384), 512, EACH_12_LAYERS_2_HEADS, (512, 512)),))
-
-
-# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
-def full(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A prefill block is one kernel block of 32 tokens,
-    a decode block one kernel block of 16 tokens.
-    """
-    token, count = cuts(first, end, 16)
-    p_block, p_token = divmod(token, 32)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 16)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-def local_0(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A prefill block is one kernel block of 32 tokens,
-    a decode block one kernel block of 16 tokens.
-    Needed are those in the last chunk of 8192 of all tokens before end.
-    """
-    low = max(first, end // 8192 * 8192)
-    token, count = cuts(low, end, 16)
-    p_block, p_token = divmod(token, 32)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 16)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-def local_1(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A prefill block is one kernel block of 32 tokens,
-    a decode block one kernel block of 16 tokens.
-    Needed are those in the last chunk of 8192 of all tokens before end.
-    """
-    low = max(first, end // 8192 * 8192)
-    token, count = cuts(low, end, 16)
-    p_block, p_token = divmod(token, 32)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 16)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-def local_2(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A prefill block is one kernel block of 32 tokens,
-    a decode block one kernel block of 16 tokens.
-    Needed are those in the last chunk of 8192 of all tokens before end.
-    """
-    low = max(first, end // 8192 * 8192)
-    token, count = cuts(low, end, 16)
-    p_block, p_token = divmod(token, 32)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 16)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-# What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
-# first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
-READS: tuple[tuple[Read, ...], ...] = (
-    # decode worker 0
-    (
-        Read(0, "full", "full", tuple(range(3, 48, 4)), (("head", (0, 2)),), TABLE_0),
-        Read(1, "full", "full", tuple(range(3, 48, 4)), (("head", (2, 4)),), TABLE_1),
-        Read(0, "local.0", "local", tuple(range(0, 45, 4)), (("head", (0, 2)),), TABLE_0, (12, 12)),
-        Read(1, "local.0", "local", tuple(range(0, 45, 4)), (("head", (2, 4)),), TABLE_1, (12, 12)),
-        Read(0, "local.1", "local", tuple(range(1, 46, 4)), (("head", (0, 2)),), TABLE_0, (24, 24)),
-        Read(1, "local.1", "local", tuple(range(1, 46, 4)), (("head", (2, 4)),), TABLE_1, (24, 24)),
-        Read(0, "local.2", "local", tuple(range(2, 47, 4)), (("head", (0, 2)),), TABLE_0, (36, 36)),
-        Read(1, "local.2", "local", tuple(range(2, 47, 4)), (("head", (2, 4)),), TABLE_1, (36, 36)),
-    ),
-    # decode worker 1
-    (
-        Read(2, "full", "full", tuple(range(3, 48, 4)), (("head", (4, 6)),), TABLE_0),
-        Read(3, "full", "full", tuple(range(3, 48, 4)), (("head", (6, 8)),), TABLE_1),
-        Read(2, "local.0", "local", tuple(range(0, 45, 4)), (("head", (4, 6)),), TABLE_0, (12, 12)),
-        Read(3, "local.0", "local", tuple(range(0, 45, 4)), (("head", (6, 8)),), TABLE_1, (12, 12)),
-        Read(2, "local.1", "local", tuple(range(1, 46, 4)), (("head", (4, 6)),), TABLE_0, (24, 24)),
-        Read(3, "local.1", "local", tuple(range(1, 46, 4)), (("head", (6, 8)),), TABLE_1, (24, 24)),
-        Read(2, "local.2", "local", tuple(range(2, 47, 4)), (("head", (4, 6)),), TABLE_0, (36, 36)),
-        Read(3, "local.2", "local", tuple(range(2, 47, 4)), (("head", (6, 8)),), TABLE_1, (36, 36)),
-    ),
-)
-
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
-NOTIFY: tuple[tuple[int, ...], ...] = ((), ())
-
-# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
-# Needs: which tokens are read, the last `keep`, those from the last multiple of `chunk` on, the first `sink`.
-PLAN = Plan(
-    format=1,
-    title="Llama 4 Scout 17B-16E",
-    model="llama-4-scout",
-    model_digest=MODEL_DIGEST,
-    digest=PLAN_DIGEST,
-    options=(("elect", "one"), ("strategy", "direct")),
-    prefill=PREFILL,
-    decode=DECODE,
-    pairs=(
-        Pair("full", "full", "full", 0, full),
-        Pair("local.0", "local.0", "local.0", 0, local_0, needs=Needs(chunk=8192)),
-        Pair("local.1", "local.1", "local.1", 0, local_1, needs=Needs(chunk=8192)),
-        Pair("local.2", "local.2", "local.2", 0, local_2, needs=Needs(chunk=8192)),
-    ),
-    reads=READS,
-    notify=NOTIFY,
-    functions=FUNCTIONS_DIGEST,
-)
+PLAN = Plan(format=2, title="Llama 4 Scout 17B-16E", model="llama-4-scout",
+            model_digest="22375e0f22670dc97cba1aad16744c24", digest="097506009368e27881de4c5a8abb9450",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
+            reads=reads())

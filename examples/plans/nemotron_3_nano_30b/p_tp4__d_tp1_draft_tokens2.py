@@ -4,14 +4,13 @@ Emitted by kvplan from nemotron-3-nano-30b, do not edit:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
 attention, a page of the first worker that has one:
-    prefill  |0 |1 |2 |… |10|                                                      540,672 B
+    prefill  |0 |1 |2 |  …  |                                                      540,672 B
              1,056 tokens; a plane for each of 6 layers
              1 head, 540,672 B each: [1,056 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
     decode   |             head 0            |             head 1            |   2,162,688 B
              2,112 tokens; a plane for each of 6 layers
              2 heads, 1,081,344 B each: [2,112 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x
                bf16)]
-
 mamba, a page of the first worker that has one:
     prefill  |x|b|c|  ssm   |                                                      533,504 B, next 540,672 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
@@ -26,322 +25,193 @@ mamba, a page of the first worker that has one:
              c 6,144 B (8 group x 128 st x 3 tap x bf16), 128 sts of 6 B, 10 B apart
              ssm 2,097,152 B (64 head x 64 hd x 128 st x f32)
 
-What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
-    decode worker 0, attention: 2 reads, 12 spans a run of tokens; 12 requests and 6,291,456 B per 1,024 tokens
+What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
+    decode worker 0, attention: 2 reads, 12 spans a run of tokens; 12 requests and 6,291,456 B
     decode worker 0, mamba.0, mamba.1, mamba.2, each: 4 reads, 36,888 spans a slot; 36,888 requests and 12,804,096 B
-        a request
-    decode worker 0, mamba.3: 4 reads, 30,740 spans a slot; 30,740 requests and 10,670,080 B a request
+        whatever the tokens
+    decode worker 0, mamba.3: 4 reads, 30,740 spans a slot; 30,740 requests and 10,670,080 B whatever the tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
-one; a state is written whole.
-Prefill: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
-Decode: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
+Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
+the tokens asked for are written, of those the needed ones; a state is written whole.
+Both sides: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
 Proved for every decode worker, each byte written once. attention: 6 layers x 1,024 B a token, each from its own
 (layer, head, token, dim); mamba: 23 layers x 2,134,016 B a state, each from its own (layer, head, hd, tap, group,
 st).
 """
 
-from __future__ import annotations
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
-from kvplan.plan.types import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-    slots,
+
+# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        (  # decode worker 0
+            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=2, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION,
+                 offset=(0, 1_081_344)),
+            *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 2)), ("head", (0, 16))),
+                   table=MAMBA_6_LAYERS_PART_1_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=0, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_5_LAYERS_PART_1_OF_4, first=(24, 24)),
+            *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (2, 4)), ("head", (16, 32))),
+                   table=MAMBA_6_LAYERS_PART_2_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=1, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_5_LAYERS_PART_2_OF_4, first=(24, 24)),
+            *(Read(worker=2, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 6)), ("head", (32, 48))),
+                   table=MAMBA_6_LAYERS_PART_3_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=2, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_5_LAYERS_PART_3_OF_4, first=(24, 24)),
+            *(Read(worker=3, pair=name, cache="mamba", layers=layers, holds=(("group", (6, 8)), ("head", (48, 64))),
+                   table=MAMBA_6_LAYERS_PART_4_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=3, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_5_LAYERS_PART_4_OF_4, first=(24, 24)),
+        ),
+    )
+
+# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
+MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
+MAMBA_GROUPS = (
+    ("mamba.0", (0, 9, 18, 28, 37, 46), 6),
+    ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
+    ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-MODEL_DIGEST = "2e78ffd50f5b547ec7ce3197551a15d9"
-PREFILL_DIGEST = "203ff9cc3e59e1083ab95d797048afac"
-DECODE_DIGEST = "432cc39c00013e54a47693516cfa43f2"
-PLAN_DIGEST = "157ddc03ff1ed6ddc166de2af0654415"
-FUNCTIONS_DIGEST = "1c36c2399e566e9112fb43861e4b0df5"
+# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
+EACH_6_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
+                                 Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
+                                 Loop("hd", count=64, prefill=(0, 6), decode=(0, 10)))
+EACH_6_LAYERS_2_GROUPS_128_STS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
+                                  Loop("group", count=2, prefill=(0, 768), decode=(0, 1280)),
+                                  Loop("st", count=128, prefill=(0, 6), decode=(0, 10)))
+EACH_5_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
+                                 Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
+                                 Loop("hd", count=64, prefill=(0, 6), decode=(0, 10)))
+EACH_5_LAYERS_2_GROUPS_128_STS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
+                                  Loop("group", count=2, prefill=(0, 768), decode=(0, 1280)),
+                                  Loop("st", count=128, prefill=(0, 6), decode=(0, 10)))
+EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
+ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_6_LAYERS, token=(512, 512)),))
+MAMBA_6_LAYERS_PART_1_OF_4 = Table(page=(
+    Nest(("x",), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 61_440), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_1_OF_4 = Table(page=(
+    Nest(("x",), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 61_440), bytes=524_288, loops=EACH_5_LAYERS),
+))
+MAMBA_6_LAYERS_PART_2_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 585_728), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_2_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 585_728), bytes=524_288, loops=EACH_5_LAYERS),
+))
+MAMBA_6_LAYERS_PART_3_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_110_016), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_3_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_110_016), bytes=524_288, loops=EACH_5_LAYERS),
+))
+MAMBA_6_LAYERS_PART_4_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_5_LAYERS),
+))
 
-# What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_ATTENTION_VIEWS = (
-    View("k", "bf16", 0, (("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
-    View("v", "bf16", 256, (("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
-)
+# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# attention: token t at t % 1056 of block t // 1056 of prefill, t % 2112 of block t // 2112 of decode; runs end at
+#   multiples of 1056.
+# mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
+PAIRS = (*(Pair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)
+
+# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+def prefill() -> Side:
+    return Side(key="tp=4", digest="f7dd6bf31728630b30834a0d8810c534", groups=(
+        Group("attention", "tokens", tokens=1056, kernel=1056),
+        *(Group(name, "state") for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")),
+    ), workers=(
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (0, 1)), ("mamba", "group", (0, 2)), ("mamba", "head", (0, 16)))),
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (0, 1)), ("mamba", "group", (2, 4)), ("mamba", "head", (16, 32)))),
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (1, 2)), ("mamba", "group", (4, 6)), ("mamba", "head", (32, 48)))),
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (1, 2)), ("mamba", "group", (6, 8)), ("mamba", "head", (48, 64)))),
+    ))
+
+def decode() -> Side:
+    return Side(key="tp=1,draft_tokens=2", digest="2887afe49bcfb4525ddaf33a126c8746", groups=(
+        Group("attention", "tokens", tokens=2112, kernel=2112),
+        *(Group(name, "state") for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")),
+    ), workers=(
+        Worker(DECODE_PLANES,
+               holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))),
+    ))
+
+# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
+# (axis, global indices, planes per step), with pages `stride` bytes apart.
 PREFILL_MAMBA_VIEWS = (
-    View("x", "bf16", 0, (("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
-    View("b", "bf16", 6144, (("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("c", "bf16", 7680, (("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("ssm", "f32", 9216, (("head", 16, 32_768), ("hd", 64, 512), ("st", 128, 4))),
-)
-DECODE_ATTENTION_VIEWS = (
-    View("k", "bf16", 0, (("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
-    View("v", "bf16", 256, (("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
+    View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
+    View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
+    View("c", "bf16", offset=7680, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
+    View("ssm", "f32", offset=9216, axes=(("head", 16, 32_768), ("hd", 64, 512), ("st", 128, 4))),
 )
 DECODE_MAMBA_VIEWS = (
-    View("x", "bf16", 0, (("head", 64, 640), ("hd", 64, 10), ("tap", 3, 2))),
-    View("b", "bf16", 40_960, (("group", 8, 1280), ("st", 128, 10), ("tap", 3, 2))),
-    View("c", "bf16", 51_200, (("group", 8, 1280), ("st", 128, 10), ("tap", 3, 2))),
-    View("ssm", "f32", 61_440, (("head", 64, 32_768), ("hd", 64, 512), ("st", 128, 4))),
+    View("x", "bf16", axes=(("head", 64, 640), ("hd", 64, 10), ("tap", 3, 2))),
+    View("b", "bf16", offset=40_960, axes=(("group", 8, 1280), ("st", 128, 10), ("tap", 3, 2))),
+    View("c", "bf16", offset=51_200, axes=(("group", 8, 1280), ("st", 128, 10), ("tap", 3, 2))),
+    View("ssm", "f32", offset=61_440, axes=(("head", 64, 32_768), ("hd", 64, 512), ("st", 128, 4))),
 )
-
-# The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
-# step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
-ATTENTION_LOOPS = (("layer", (5, 12, 19, 26, 33, 42), 1),)
-MAMBA_LOOPS_0 = (("layer", (0, 9, 18, 28, 37, 46), 1),)
-MAMBA_LOOPS_1 = (("layer", (2, 11, 21, 30, 39, 48), 1),)
-MAMBA_LOOPS_2 = (("layer", (4, 14, 23, 32, 41, 50), 1),)
-MAMBA_LOOPS_3 = (("layer", (7, 16, 25, 35, 44), 1),)
 PREFILL_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 540_672, 540_672, PREFILL_ATTENTION_VIEWS),
-    Planes("mamba", "mamba.0", None, 6, MAMBA_LOOPS_0, 533_504, 540_672, PREFILL_MAMBA_VIEWS),
-    Planes("mamba", "mamba.1", None, 12, MAMBA_LOOPS_1, 533_504, 540_672, PREFILL_MAMBA_VIEWS),
-    Planes("mamba", "mamba.2", None, 18, MAMBA_LOOPS_2, 533_504, 540_672, PREFILL_MAMBA_VIEWS),
-    Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_3, 533_504, 540_672, PREFILL_MAMBA_VIEWS),
+    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=540_672, views=(
+        View("k", "bf16", axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
+        View("v", "bf16", offset=256, axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
+    )),
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=533_504, stride=540_672,
+             views=PREFILL_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=533_504, stride=540_672,
+           views=PREFILL_MAMBA_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 2_162_688, 2_162_688, DECODE_ATTENTION_VIEWS),
-    Planes("mamba", "mamba.0", None, 6, MAMBA_LOOPS_0, 2_158_592, 2_162_688, DECODE_MAMBA_VIEWS),
-    Planes("mamba", "mamba.1", None, 12, MAMBA_LOOPS_1, 2_158_592, 2_162_688, DECODE_MAMBA_VIEWS),
-    Planes("mamba", "mamba.2", None, 18, MAMBA_LOOPS_2, 2_158_592, 2_162_688, DECODE_MAMBA_VIEWS),
-    Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_3, 2_158_592, 2_162_688, DECODE_MAMBA_VIEWS),
+    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=2_162_688, views=(
+        View("k", "bf16", axes=(("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
+        View("v", "bf16", offset=256, axes=(("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
+    )),
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_158_592, stride=2_162_688,
+             views=DECODE_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=2_158_592, stride=2_162_688,
+           views=DECODE_MAMBA_VIEWS),
 )
 
-# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
-# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
-PREFILL = Side(
-    key="tp=4",
-    digest=PREFILL_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=1056, kernel=1056, ratio=1, arena=0),
-        Group("mamba.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.3", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (0, 1)), ("mamba", "group", (0, 2)), ("mamba", "head", (0, 16))),
-        ),
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (0, 1)), ("mamba", "group", (2, 4)), ("mamba", "head", (16, 32))),
-        ),
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (1, 2)), ("mamba", "group", (4, 6)), ("mamba", "head", (32, 48))),
-        ),
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (1, 2)), ("mamba", "group", (6, 8)), ("mamba", "head", (48, 64))),
-        ),
-    ),
-)
-
-DECODE = Side(
-    key="tp=1,draft_tokens=2",
-    digest=DECODE_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=2112, kernel=2112, ratio=1, arena=0),
-        Group("mamba.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.3", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(
-        Worker(
-            DECODE_PLANES, holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))
-        ),
-    ),
-)
-
-# What is read for one block, or for one token of a run: Nest(tensors, prefill place, decode place, bytes of a span,
-# loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
-# step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
-EACH_6_LAYERS = (Loop("layer", 6, (1, 0), (1, 0)),)
-EACH_6_LAYERS_16_HEADS_64_HDS = (
-    Loop("layer", 6, (1, 0), (1, 0)),
-    Loop("head", 16, (0, 384), (0, 640)),
-    Loop("hd", 64, (0, 6), (0, 10)),
-)
-EACH_6_LAYERS_2_GROUPS_128_STS = (
-    Loop("layer", 6, (1, 0), (1, 0)),
-    Loop("group", 2, (0, 768), (0, 1280)),
-    Loop("st", 128, (0, 6), (0, 10)),
-)
-EACH_5_LAYERS_16_HEADS_64_HDS = (
-    Loop("layer", 5, (1, 0), (1, 0)),
-    Loop("head", 16, (0, 384), (0, 640)),
-    Loop("hd", 64, (0, 6), (0, 10)),
-)
-EACH_5_LAYERS_2_GROUPS_128_STS = (
-    Loop("layer", 5, (1, 0), (1, 0)),
-    Loop("group", 2, (0, 768), (0, 1280)),
-    Loop("st", 128, (0, 6), (0, 10)),
-)
-EACH_5_LAYERS = (Loop("layer", 5, (1, 0), (1, 0)),)
-ATTENTION_HOLDS_0 = (("head", (0, 1)),)
-ATTENTION_HOLDS_1 = (("head", (1, 2)),)
-MAMBA_HOLDS_0 = (("group", (0, 2)), ("head", (0, 16)))
-MAMBA_HOLDS_1 = (("group", (2, 4)), ("head", (16, 32)))
-MAMBA_HOLDS_2 = (("group", (4, 6)), ("head", (32, 48)))
-MAMBA_HOLDS_3 = (("group", (6, 8)), ("head", (48, 64)))
-ATTENTION_TABLE_0 = Table(token=(Nest(("k", "v"), (0, 0), (0, 0), 512, EACH_6_LAYERS, (512, 512)),))
-ATTENTION_TABLE_1 = Table(token=(Nest(("k", "v"), (0, 0), (0, 1_081_344), 512, EACH_6_LAYERS, (512, 512)),))
-MAMBA_TABLE_0 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 0), 6, EACH_6_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 40_960), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 51_200), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 61_440), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_1 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 10_240), 6, EACH_6_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 43_520), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 53_760), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 585_728), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_2 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 20_480), 6, EACH_6_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 46_080), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 56_320), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 1_110_016), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_3 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 30_720), 6, EACH_6_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 48_640), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 58_880), 6, EACH_6_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 1_634_304), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_4 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 0), 6, EACH_5_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 40_960), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 51_200), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 61_440), 524_288, EACH_5_LAYERS),
-    ),
-)
-MAMBA_TABLE_5 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 10_240), 6, EACH_5_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 43_520), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 53_760), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 585_728), 524_288, EACH_5_LAYERS),
-    ),
-)
-MAMBA_TABLE_6 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 20_480), 6, EACH_5_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 46_080), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 56_320), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 1_110_016), 524_288, EACH_5_LAYERS),
-    ),
-)
-MAMBA_TABLE_7 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 30_720), 6, EACH_5_LAYERS_16_HEADS_64_HDS),
-        Nest(("b",), (0, 6144), (0, 48_640), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("c",), (0, 7680), (0, 58_880), 6, EACH_5_LAYERS_2_GROUPS_128_STS),
-        Nest(("ssm",), (0, 9216), (0, 1_634_304), 524_288, EACH_5_LAYERS),
-    ),
-)
-
-
-# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
-def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A prefill block is one kernel block of 1056 tokens,
-    a decode block one kernel block of 2112 tokens.
-    """
-    token, count = cuts(first, end, 1056)
-    p_block, p_token = divmod(token, 1056)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 2112)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-def mamba_0(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def mamba_1(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def mamba_2(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def mamba_3(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-# What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
-# first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
-READS: tuple[tuple[Read, ...], ...] = (
-    # decode worker 0
-    (
-        Read(0, "attention", "attention", (5, 12, 19, 26, 33, 42), ATTENTION_HOLDS_0, ATTENTION_TABLE_0),
-        Read(2, "attention", "attention", (5, 12, 19, 26, 33, 42), ATTENTION_HOLDS_1, ATTENTION_TABLE_1),
-        Read(0, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_0, MAMBA_TABLE_0, (6, 6)),
-        Read(1, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_1, MAMBA_TABLE_1, (6, 6)),
-        Read(2, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_2, MAMBA_TABLE_2, (6, 6)),
-        Read(3, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_3, MAMBA_TABLE_3, (6, 6)),
-        Read(0, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_0, MAMBA_TABLE_0, (12, 12)),
-        Read(1, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_1, MAMBA_TABLE_1, (12, 12)),
-        Read(2, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_2, MAMBA_TABLE_2, (12, 12)),
-        Read(3, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_3, MAMBA_TABLE_3, (12, 12)),
-        Read(0, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_0, MAMBA_TABLE_0, (18, 18)),
-        Read(1, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_1, MAMBA_TABLE_1, (18, 18)),
-        Read(2, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_2, MAMBA_TABLE_2, (18, 18)),
-        Read(3, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_3, MAMBA_TABLE_3, (18, 18)),
-        Read(0, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_0, MAMBA_TABLE_4, (24, 24)),
-        Read(1, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_1, MAMBA_TABLE_5, (24, 24)),
-        Read(2, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_2, MAMBA_TABLE_6, (24, 24)),
-        Read(3, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_3, MAMBA_TABLE_7, (24, 24)),
-    ),
-)
-
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
-NOTIFY: tuple[tuple[int, ...], ...] = ((),)
-
-# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
-PLAN = Plan(
-    format=1,
-    title="NVIDIA Nemotron 3 Nano 30B-A3B",
-    model="nemotron-3-nano-30b",
-    model_digest=MODEL_DIGEST,
-    digest=PLAN_DIGEST,
-    options=(("elect", "one"), ("strategy", "direct")),
-    prefill=PREFILL,
-    decode=DECODE,
-    pairs=(
-        Pair("attention", "attention", "attention", 0, attention),
-        Pair("mamba.0", "mamba.0", "mamba.0", 0, mamba_0),
-        Pair("mamba.1", "mamba.1", "mamba.1", 0, mamba_1),
-        Pair("mamba.2", "mamba.2", "mamba.2", 0, mamba_2),
-        Pair("mamba.3", "mamba.3", "mamba.3", 0, mamba_3),
-    ),
-    reads=READS,
-    notify=NOTIFY,
-    functions=FUNCTIONS_DIGEST,
-)
+PLAN = Plan(format=2, title="NVIDIA Nemotron 3 Nano 30B-A3B", model="nemotron-3-nano-30b",
+            model_digest="2e78ffd50f5b547ec7ce3197551a15d9", digest="84d35ddb26046eb8a7e9c9ed7f5f05dc",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
+            reads=reads())

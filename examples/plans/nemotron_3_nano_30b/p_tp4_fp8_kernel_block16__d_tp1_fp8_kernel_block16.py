@@ -13,7 +13,6 @@ attention, a page of the first worker that has one:
     decode   |             head 0            |             head 1            |       8,192 B
              16 tokens, 261 of them make a logical block of 4,176; a plane for each of 6 layers
              2 heads, 4,096 B each: [16 tokens, 256 B each: k 128 B (128 dim x fp8) | v 128 B (128 dim x fp8)]
-
 mamba, a page of the first worker that has one:
     prefill  |x|b|c|   ssm   |                                                     533,504 B, next 536,576 B on
              one slot; a plane for each of 6 layers of mamba.0, one of 4 groups
@@ -28,310 +27,186 @@ mamba, a page of the first worker that has one:
              c 6,144 B (8 group x 128 st x 3 tap x bf16)
              ssm 2,097,152 B (64 head x 64 hd x 128 st x f32)
 
-What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
-    decode worker 0, attention: 2 reads, 12 spans a kernel block; 768 requests and 3,145,728 B per 1,024 tokens
-    decode worker 0, mamba.0, mamba.1, mamba.2, each: 4 reads, 96 spans a slot; 96 requests and 12,804,096 B a
-        request
-    decode worker 0, mamba.3: 4 reads, 80 spans a slot; 80 requests and 10,670,080 B a request
+What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
+    decode worker 0, attention: 2 reads, 12 spans a kernel block; 768 requests and 3,145,728 B
+    decode worker 0, mamba.0, mamba.1, mamba.2, each: 4 reads, 96 spans a slot; 96 requests and 12,804,096 B
+        whatever the tokens
+    decode worker 0, mamba.3: 4 reads, 80 spans a slot; 80 requests and 10,670,080 B whatever the tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
-one; a state is written whole.
+Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
+the tokens asked for are written, of those the needed ones; a state is written whole.
 Prefill: kernel_block=16 given; derived 2096.
-Prefill: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
+Both sides: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
 Decode: kernel_block=16 given; derived 4176.
-Decode: not probed on vllm, whose file alone says how a page is filled: attention, mamba.
 Proved for every decode worker, each byte written once. attention: 6 layers x 512 B a token, each from its own
 (layer, head, token, dim); mamba: 23 layers x 2,134,016 B a state, each from its own (layer, head, hd, tap, group,
 st).
 """
 
-from __future__ import annotations
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
-from kvplan.plan.types import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-    slots,
+
+# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        (  # decode worker 0
+            Read(worker=0, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=2, pair="attention", layers=ATTENTION_LAYERS, holds=(("head", (1, 2)),), table=ATTENTION,
+                 offset=(0, 4096)),
+            *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 2)), ("head", (0, 16))),
+                   table=MAMBA_6_LAYERS_PART_1_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=0, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_5_LAYERS_PART_1_OF_4, first=(24, 24)),
+            *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (2, 4)), ("head", (16, 32))),
+                   table=MAMBA_6_LAYERS_PART_2_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=1, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_5_LAYERS_PART_2_OF_4, first=(24, 24)),
+            *(Read(worker=2, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 6)), ("head", (32, 48))),
+                   table=MAMBA_6_LAYERS_PART_3_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=2, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_5_LAYERS_PART_3_OF_4, first=(24, 24)),
+            *(Read(worker=3, pair=name, cache="mamba", layers=layers, holds=(("group", (6, 8)), ("head", (48, 64))),
+                   table=MAMBA_6_LAYERS_PART_4_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=3, pair="mamba.3", cache="mamba", layers=MAMBA_3_LAYERS,
+                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_5_LAYERS_PART_4_OF_4, first=(24, 24)),
+        ),
+    )
+
+# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+ATTENTION_LAYERS = (5, 12, 19, 26, 33, 42)
+MAMBA_3_LAYERS = (7, 16, 25, 35, 44)
+MAMBA_GROUPS = (
+    ("mamba.0", (0, 9, 18, 28, 37, 46), 6),
+    ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
+    ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-MODEL_DIGEST = "7fcf985efe772bb18192d853040d0677"
-PREFILL_DIGEST = "3a91a76cf67f88f482278befde14043a"
-DECODE_DIGEST = "1fdc5fd38f329ed6c55520f3bfa545a7"
-PLAN_DIGEST = "af30fd8c754270d64a8e643ca2329598"
-FUNCTIONS_DIGEST = "a6dbc9fe75268b37d9b889d7cb949628"
-
-# What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_ATTENTION_VIEWS = (
-    View("k", "fp8", 0, (("head", 1, 4096), ("token", 16, 256), ("dim", 128, 1))),
-    View("v", "fp8", 128, (("head", 1, 4096), ("token", 16, 256), ("dim", 128, 1))),
+# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
+EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
+ATTENTION = Table(
+    page=(Nest(("k", "v"), bytes=4096, loops=EACH_6_LAYERS),),
+    token=(Nest(("k", "v"), bytes=256, loops=EACH_6_LAYERS, token=(256, 256)),),
 )
+MAMBA_6_LAYERS_PART_1_OF_4 = Table(page=(
+    Nest(("x",), bytes=6144, loops=EACH_6_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 24_576), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 30_720), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 36_864), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_1_OF_4 = Table(page=(
+    Nest(("x",), bytes=6144, loops=EACH_5_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 24_576), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 30_720), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 36_864), bytes=524_288, loops=EACH_5_LAYERS),
+))
+MAMBA_6_LAYERS_PART_2_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 6144), bytes=6144, loops=EACH_6_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 26_112), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 32_256), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 561_152), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_2_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 6144), bytes=6144, loops=EACH_5_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 26_112), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 32_256), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 561_152), bytes=524_288, loops=EACH_5_LAYERS),
+))
+MAMBA_6_LAYERS_PART_3_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 12_288), bytes=6144, loops=EACH_6_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 27_648), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 33_792), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_085_440), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_3_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 12_288), bytes=6144, loops=EACH_5_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 27_648), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 33_792), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_085_440), bytes=524_288, loops=EACH_5_LAYERS),
+))
+MAMBA_6_LAYERS_PART_4_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 18_432), bytes=6144, loops=EACH_6_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 29_184), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 35_328), bytes=1536, loops=EACH_6_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_609_728), bytes=524_288, loops=EACH_6_LAYERS),
+))
+MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
+    Nest(("x",), decode=(0, 18_432), bytes=6144, loops=EACH_5_LAYERS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 29_184), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 35_328), bytes=1536, loops=EACH_5_LAYERS),
+    Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_609_728), bytes=524_288, loops=EACH_5_LAYERS),
+))
+
+# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# attention: token t at t % 16 of block t // 16 (kernel block t // 16 % 131 of table entry t // 2096) of prefill, t % 16
+#   of block t // 16 (kernel block t // 16 % 261 of table entry t // 4176) of decode; runs end at multiples of 16.
+# mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
+PAIRS = (Pair("attention", page=16), *(Pair(name) for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")))
+
+# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+def prefill() -> Side:
+    return Side(key="tp=4,kv_dtype=fp8,kernel_block=16", digest="05a29667935768acaf7574fdca65be03", groups=(
+        Group("attention", "tokens", tokens=2096, kernel=16, ratio=131),
+        *(Group(name, "state") for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")),
+    ), workers=(
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (0, 1)), ("mamba", "group", (0, 2)), ("mamba", "head", (0, 16)))),
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (0, 1)), ("mamba", "group", (2, 4)), ("mamba", "head", (16, 32)))),
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (1, 2)), ("mamba", "group", (4, 6)), ("mamba", "head", (32, 48)))),
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (1, 2)), ("mamba", "group", (6, 8)), ("mamba", "head", (48, 64)))),
+    ))
+
+def decode() -> Side:
+    return Side(key="tp=1,kv_dtype=fp8,kernel_block=16", digest="8858fb0d6ca01941f9bd3da98a80a1c9", groups=(
+        Group("attention", "tokens", tokens=4176, kernel=16, ratio=261),
+        *(Group(name, "state") for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")),
+    ), workers=(
+        Worker(DECODE_PLANES,
+               holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))),
+    ))
+
+# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
+# (axis, global indices, planes per step), with pages `stride` bytes apart.
 PREFILL_MAMBA_VIEWS = (
-    View("x", "bf16", 0, (("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
-    View("b", "bf16", 6144, (("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("c", "bf16", 7680, (("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("ssm", "f32", 9216, (("head", 16, 32_768), ("hd", 64, 512), ("st", 128, 4))),
-)
-DECODE_ATTENTION_VIEWS = (
-    View("k", "fp8", 0, (("head", 2, 4096), ("token", 16, 256), ("dim", 128, 1))),
-    View("v", "fp8", 128, (("head", 2, 4096), ("token", 16, 256), ("dim", 128, 1))),
+    View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
+    View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
+    View("c", "bf16", offset=7680, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
+    View("ssm", "f32", offset=9216, axes=(("head", 16, 32_768), ("hd", 64, 512), ("st", 128, 4))),
 )
 DECODE_MAMBA_VIEWS = (
-    View("x", "bf16", 0, (("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
-    View("b", "bf16", 24_576, (("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("c", "bf16", 30_720, (("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("ssm", "f32", 36_864, (("head", 64, 32_768), ("hd", 64, 512), ("st", 128, 4))),
+    View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
+    View("b", "bf16", offset=24_576, axes=(("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),
+    View("c", "bf16", offset=30_720, axes=(("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),
+    View("ssm", "f32", offset=36_864, axes=(("head", 64, 32_768), ("hd", 64, 512), ("st", 128, 4))),
 )
-
-# The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
-# step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
-ATTENTION_LOOPS = (("layer", (5, 12, 19, 26, 33, 42), 1),)
-MAMBA_LOOPS_0 = (("layer", (0, 9, 18, 28, 37, 46), 1),)
-MAMBA_LOOPS_1 = (("layer", (2, 11, 21, 30, 39, 48), 1),)
-MAMBA_LOOPS_2 = (("layer", (4, 14, 23, 32, 41, 50), 1),)
-MAMBA_LOOPS_3 = (("layer", (7, 16, 25, 35, 44), 1),)
 PREFILL_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 4096, 4096, PREFILL_ATTENTION_VIEWS),
-    Planes("mamba", "mamba.0", None, 6, MAMBA_LOOPS_0, 533_504, 536_576, PREFILL_MAMBA_VIEWS),
-    Planes("mamba", "mamba.1", None, 12, MAMBA_LOOPS_1, 533_504, 536_576, PREFILL_MAMBA_VIEWS),
-    Planes("mamba", "mamba.2", None, 18, MAMBA_LOOPS_2, 533_504, 536_576, PREFILL_MAMBA_VIEWS),
-    Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_3, 533_504, 536_576, PREFILL_MAMBA_VIEWS),
+    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=4096, views=(
+        View("k", "fp8", axes=(("head", 1, 4096), ("token", 16, 256), ("dim", 128, 1))),
+        View("v", "fp8", offset=128, axes=(("head", 1, 4096), ("token", 16, 256), ("dim", 128, 1))),
+    )),
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=533_504, stride=536_576,
+             views=PREFILL_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=533_504, stride=536_576,
+           views=PREFILL_MAMBA_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 8192, 8192, DECODE_ATTENTION_VIEWS),
-    Planes("mamba", "mamba.0", None, 6, MAMBA_LOOPS_0, 2_134_016, 2_138_112, DECODE_MAMBA_VIEWS),
-    Planes("mamba", "mamba.1", None, 12, MAMBA_LOOPS_1, 2_134_016, 2_138_112, DECODE_MAMBA_VIEWS),
-    Planes("mamba", "mamba.2", None, 18, MAMBA_LOOPS_2, 2_134_016, 2_138_112, DECODE_MAMBA_VIEWS),
-    Planes("mamba", "mamba.3", None, 24, MAMBA_LOOPS_3, 2_134_016, 2_138_112, DECODE_MAMBA_VIEWS),
+    Planes("attention", loops=(("layer", ATTENTION_LAYERS, 1),), page=8192, views=(
+        View("k", "fp8", axes=(("head", 2, 4096), ("token", 16, 256), ("dim", 128, 1))),
+        View("v", "fp8", offset=128, axes=(("head", 2, 4096), ("token", 16, 256), ("dim", 128, 1))),
+    )),
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_134_016, stride=2_138_112,
+             views=DECODE_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", MAMBA_3_LAYERS, 1),), page=2_134_016, stride=2_138_112,
+           views=DECODE_MAMBA_VIEWS),
 )
 
-# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
-# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
-PREFILL = Side(
-    key="tp=4,kv_dtype=fp8,kernel_block=16",
-    digest=PREFILL_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=2096, kernel=16, ratio=131, arena=0),
-        Group("mamba.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.3", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (0, 1)), ("mamba", "group", (0, 2)), ("mamba", "head", (0, 16))),
-        ),
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (0, 1)), ("mamba", "group", (2, 4)), ("mamba", "head", (16, 32))),
-        ),
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (1, 2)), ("mamba", "group", (4, 6)), ("mamba", "head", (32, 48))),
-        ),
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (1, 2)), ("mamba", "group", (6, 8)), ("mamba", "head", (48, 64))),
-        ),
-    ),
-)
-
-DECODE = Side(
-    key="tp=1,kv_dtype=fp8,kernel_block=16",
-    digest=DECODE_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=4176, kernel=16, ratio=261, arena=0),
-        Group("mamba.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("mamba.3", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(
-        Worker(
-            DECODE_PLANES, holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))
-        ),
-    ),
-)
-
-# What is read for one block, or for one token of a run: Nest(tensors, prefill place, decode place, bytes of a span,
-# loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
-# step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
-EACH_6_LAYERS = (Loop("layer", 6, (1, 0), (1, 0)),)
-EACH_5_LAYERS = (Loop("layer", 5, (1, 0), (1, 0)),)
-ATTENTION_HOLDS_0 = (("head", (0, 1)),)
-ATTENTION_HOLDS_1 = (("head", (1, 2)),)
-MAMBA_HOLDS_0 = (("group", (0, 2)), ("head", (0, 16)))
-MAMBA_HOLDS_1 = (("group", (2, 4)), ("head", (16, 32)))
-MAMBA_HOLDS_2 = (("group", (4, 6)), ("head", (32, 48)))
-MAMBA_HOLDS_3 = (("group", (6, 8)), ("head", (48, 64)))
-ATTENTION_TABLE_0 = Table(
-    page=(Nest(("k", "v"), (0, 0), (0, 0), 4096, EACH_6_LAYERS),),
-    token=(Nest(("k", "v"), (0, 0), (0, 0), 256, EACH_6_LAYERS, (256, 256)),),
-)
-ATTENTION_TABLE_1 = Table(
-    page=(Nest(("k", "v"), (0, 0), (0, 4096), 4096, EACH_6_LAYERS),),
-    token=(Nest(("k", "v"), (0, 0), (0, 4096), 256, EACH_6_LAYERS, (256, 256)),),
-)
-MAMBA_TABLE_0 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 0), 6144, EACH_6_LAYERS),
-        Nest(("b",), (0, 6144), (0, 24_576), 1536, EACH_6_LAYERS),
-        Nest(("c",), (0, 7680), (0, 30_720), 1536, EACH_6_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 36_864), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_1 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 6144), 6144, EACH_6_LAYERS),
-        Nest(("b",), (0, 6144), (0, 26_112), 1536, EACH_6_LAYERS),
-        Nest(("c",), (0, 7680), (0, 32_256), 1536, EACH_6_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 561_152), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_2 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 12_288), 6144, EACH_6_LAYERS),
-        Nest(("b",), (0, 6144), (0, 27_648), 1536, EACH_6_LAYERS),
-        Nest(("c",), (0, 7680), (0, 33_792), 1536, EACH_6_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 1_085_440), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_3 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 18_432), 6144, EACH_6_LAYERS),
-        Nest(("b",), (0, 6144), (0, 29_184), 1536, EACH_6_LAYERS),
-        Nest(("c",), (0, 7680), (0, 35_328), 1536, EACH_6_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 1_609_728), 524_288, EACH_6_LAYERS),
-    ),
-)
-MAMBA_TABLE_4 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 0), 6144, EACH_5_LAYERS),
-        Nest(("b",), (0, 6144), (0, 24_576), 1536, EACH_5_LAYERS),
-        Nest(("c",), (0, 7680), (0, 30_720), 1536, EACH_5_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 36_864), 524_288, EACH_5_LAYERS),
-    ),
-)
-MAMBA_TABLE_5 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 6144), 6144, EACH_5_LAYERS),
-        Nest(("b",), (0, 6144), (0, 26_112), 1536, EACH_5_LAYERS),
-        Nest(("c",), (0, 7680), (0, 32_256), 1536, EACH_5_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 561_152), 524_288, EACH_5_LAYERS),
-    ),
-)
-MAMBA_TABLE_6 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 12_288), 6144, EACH_5_LAYERS),
-        Nest(("b",), (0, 6144), (0, 27_648), 1536, EACH_5_LAYERS),
-        Nest(("c",), (0, 7680), (0, 33_792), 1536, EACH_5_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 1_085_440), 524_288, EACH_5_LAYERS),
-    ),
-)
-MAMBA_TABLE_7 = Table(
-    page=(
-        Nest(("x",), (0, 0), (0, 18_432), 6144, EACH_5_LAYERS),
-        Nest(("b",), (0, 6144), (0, 29_184), 1536, EACH_5_LAYERS),
-        Nest(("c",), (0, 7680), (0, 35_328), 1536, EACH_5_LAYERS),
-        Nest(("ssm",), (0, 9216), (0, 1_609_728), 524_288, EACH_5_LAYERS),
-    ),
-)
-
-
-# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
-def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A prefill block is 131 kernel blocks of 16 tokens,
-    a decode block 261 kernel blocks of 16 tokens.
-    """
-    token, count = cuts(first, end, 16)
-    p_block, p_token = divmod(token, 16)
-    p_block = prefill.at(p_block // 131) * 131 + p_block % 131
-    d_block, d_token = divmod(token, 16)
-    d_block = decode.at(d_block // 261) * 261 + d_block % 261
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-def mamba_0(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def mamba_1(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def mamba_2(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def mamba_3(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-# What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
-# first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
-READS: tuple[tuple[Read, ...], ...] = (
-    # decode worker 0
-    (
-        Read(0, "attention", "attention", (5, 12, 19, 26, 33, 42), ATTENTION_HOLDS_0, ATTENTION_TABLE_0),
-        Read(2, "attention", "attention", (5, 12, 19, 26, 33, 42), ATTENTION_HOLDS_1, ATTENTION_TABLE_1),
-        Read(0, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_0, MAMBA_TABLE_0, (6, 6)),
-        Read(1, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_1, MAMBA_TABLE_1, (6, 6)),
-        Read(2, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_2, MAMBA_TABLE_2, (6, 6)),
-        Read(3, "mamba.0", "mamba", (0, 9, 18, 28, 37, 46), MAMBA_HOLDS_3, MAMBA_TABLE_3, (6, 6)),
-        Read(0, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_0, MAMBA_TABLE_0, (12, 12)),
-        Read(1, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_1, MAMBA_TABLE_1, (12, 12)),
-        Read(2, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_2, MAMBA_TABLE_2, (12, 12)),
-        Read(3, "mamba.1", "mamba", (2, 11, 21, 30, 39, 48), MAMBA_HOLDS_3, MAMBA_TABLE_3, (12, 12)),
-        Read(0, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_0, MAMBA_TABLE_0, (18, 18)),
-        Read(1, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_1, MAMBA_TABLE_1, (18, 18)),
-        Read(2, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_2, MAMBA_TABLE_2, (18, 18)),
-        Read(3, "mamba.2", "mamba", (4, 14, 23, 32, 41, 50), MAMBA_HOLDS_3, MAMBA_TABLE_3, (18, 18)),
-        Read(0, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_0, MAMBA_TABLE_4, (24, 24)),
-        Read(1, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_1, MAMBA_TABLE_5, (24, 24)),
-        Read(2, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_2, MAMBA_TABLE_6, (24, 24)),
-        Read(3, "mamba.3", "mamba", (7, 16, 25, 35, 44), MAMBA_HOLDS_3, MAMBA_TABLE_7, (24, 24)),
-    ),
-)
-
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
-NOTIFY: tuple[tuple[int, ...], ...] = ((),)
-
-# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
-PLAN = Plan(
-    format=1,
-    title="NVIDIA Nemotron 3 Nano 30B-A3B",
-    model="nemotron-3-nano-30b",
-    model_digest=MODEL_DIGEST,
-    digest=PLAN_DIGEST,
-    options=(("elect", "one"), ("strategy", "direct")),
-    prefill=PREFILL,
-    decode=DECODE,
-    pairs=(
-        Pair("attention", "attention", "attention", 16, attention),
-        Pair("mamba.0", "mamba.0", "mamba.0", 0, mamba_0),
-        Pair("mamba.1", "mamba.1", "mamba.1", 0, mamba_1),
-        Pair("mamba.2", "mamba.2", "mamba.2", 0, mamba_2),
-        Pair("mamba.3", "mamba.3", "mamba.3", 0, mamba_3),
-    ),
-    reads=READS,
-    notify=NOTIFY,
-    functions=FUNCTIONS_DIGEST,
-)
+PLAN = Plan(format=2, title="NVIDIA Nemotron 3 Nano 30B-A3B", model="nemotron-3-nano-30b",
+            model_digest="7fcf985efe772bb18192d853040d0677", digest="91a8bbeace743caf4eafb57f1737e2cc",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
+            reads=reads())

@@ -11,7 +11,6 @@ attention, a page of the first worker that has one:
              544 tokens; a plane for each of 12 layers
              2 heads, 557,056 B each: [544 tokens, 1,024 B each: k 512 B (256 dim x bf16) | v 512 B (256 dim x
                bf16)]
-
 delta, a page of the first worker that has one:
     prefill  |q|k|v|           ssm           |                                     548,864 B, next 557,056 B on
              one slot; a plane for each of 12 layers of delta.0, one of 3 groups
@@ -25,241 +24,133 @@ delta, a page of the first worker that has one:
                bf16) | v 8,192 B (32 head x 128 hd x bf16)
              ssm 1,048,576 B (32 head x 128 hd x 128 kd x bf16)
 
-What moves, per decode worker; requests where no two logical blocks are neighbours, of 1,024 tokens:
-    decode worker 0, attention: 2 reads, 24 spans a kernel block; 48 requests and 25,165,824 B per 1,024 tokens
+What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
+    decode worker 0, attention: 2 reads, 24 spans a kernel block; 48 requests and 25,165,824 B
     decode worker 0, delta.0, delta.1, delta.2, each: 2 reads, 294,936 spans a slot; 294,936 requests and 13,172,736
-        B a request
+        B whatever the tokens
 
-Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted.
-Of the tokens asked for exactly what is needed is written, nothing before the first one and nothing behind the last
-one; a state is written whole.
-Prefill: draft is not stored (when draft_tokens > 0).
-Prefill: not probed on vllm, whose file alone says how a page is filled: attention, delta.
-Decode: draft is not stored (when draft_tokens > 0).
-Decode: not probed on vllm, whose file alone says how a page is filled: attention, delta.
+Strategy: direct, every span goes straight to its place in the decode pages: nothing is staged or permuted. Exactly
+the tokens asked for are written, of those the needed ones; a state is written whole.
+Both sides: draft is not stored (when draft_tokens > 0).
+Both sides: not probed on vllm, whose file alone says how a page is filled: attention, delta.
 Proved for every decode worker, each byte written once. attention: 12 layers x 2,048 B a token, each from its own
 (layer, head, token, dim); delta: 36 layers x 1,097,728 B a state, each from its own (layer, key_head, kd, tap,
 head, hd).
 """
 
-from __future__ import annotations
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
 
-from kvplan.plan.types import (
-    Blocks,
-    Group,
-    Loop,
-    Nest,
-    Pair,
-    Plan,
-    Planes,
-    Read,
-    Runs,
-    Side,
-    Table,
-    View,
-    Worker,
-    cuts,
-    slots,
+
+# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        (  # decode worker 0
+            Read(worker=0, pair="attention", layers=tuple(range(3, 48, 4)), holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=1, pair="attention", layers=tuple(range(3, 48, 4)), holds=(("head", (1, 2)),),
+                 table=ATTENTION, offset=(0, 557_056)),
+            *(Read(worker=0, pair=name, cache="delta", layers=layers, holds=(("head", (0, 16)), ("key_head", (0, 8))),
+                   table=DELTA_LOWER, first=(plane, plane)) for name, layers, plane in DELTA_GROUPS),
+            *(Read(worker=1, pair=name, cache="delta", layers=layers,
+                   holds=(("head", (16, 32)), ("key_head", (8, 16))), table=DELTA_UPPER, first=(plane, plane))
+              for name, layers, plane in DELTA_GROUPS),
+        ),
+    )
+
+# Layers, by their numbers in the whole model; of several groups as (name, layers, first plane).
+DELTA_GROUPS = (
+    ("delta.0", (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44), 12),
+    ("delta.1", (1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45), 24),
+    ("delta.2", (2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46), 36),
 )
 
-MODEL_DIGEST = "2d629023e9def50c5dab29593c8437e6"
-PREFILL_DIGEST = "d13a304d799b2847244fe8f5c8dcc48a"
-DECODE_DIGEST = "7932f4ad300065eb6e1dae37cd9d6db2"
-PLAN_DIGEST = "37a7c806960c5bd93617620b875b712c"
-FUNCTIONS_DIGEST = "0e818edc703cade204c1ee3f907154d4"
-
-# What a page holds: View(tensor, dtype, bytes from the page's start, axes as (name, count, bytes per step)).
-PREFILL_ATTENTION_VIEWS = (
-    View("k", "bf16", 0, (("head", 1, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
-    View("v", "bf16", 512, (("head", 1, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
+# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+EACH_12_LAYERS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),)
+EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
+                                             Loop("tap", count=3, prefill=(0, 2), decode=(0, 16_384)),
+                                             Loop("key_head", count=8, prefill=(0, 768), decode=(0, 256)),
+                                             Loop("kd", count=128, prefill=(0, 6), decode=(0, 2)))
+EACH_12_LAYERS_3_TAPS_16_HEADS_128_HDS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0)),
+                                          Loop("tap", count=3, prefill=(0, 2), decode=(0, 16_384)),
+                                          Loop("head", count=16, prefill=(0, 768), decode=(0, 256)),
+                                          Loop("hd", count=128, prefill=(0, 6), decode=(0, 2)))
+ATTENTION = Table(
+    page=(Nest(("k", "v"), bytes=557_056, loops=EACH_12_LAYERS),),
+    token=(Nest(("k", "v"), bytes=1024, loops=EACH_12_LAYERS, token=(1024, 1024)),),
 )
+DELTA_LOWER = Table(page=(
+    Nest(("q",), bytes=2, loops=EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
+    Nest(("k",), prefill=(0, 6144), decode=(0, 4096), bytes=2, loops=EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
+    Nest(("v",), prefill=(0, 12_288), decode=(0, 8192), bytes=2, loops=EACH_12_LAYERS_3_TAPS_16_HEADS_128_HDS),
+    Nest(("ssm",), prefill=(0, 24_576), decode=(0, 49_152), bytes=524_288, loops=EACH_12_LAYERS),
+))
+DELTA_UPPER = Table(page=(
+    Nest(("q",), decode=(0, 2048), bytes=2, loops=EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
+    Nest(("k",), prefill=(0, 6144), decode=(0, 6144), bytes=2, loops=EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
+    Nest(("v",), prefill=(0, 12_288), decode=(0, 12_288), bytes=2, loops=EACH_12_LAYERS_3_TAPS_16_HEADS_128_HDS),
+    Nest(("ssm",), prefill=(0, 24_576), decode=(0, 573_440), bytes=524_288, loops=EACH_12_LAYERS),
+))
+
+# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# attention: token t at t % 544 of block t // 544 on both sides; runs end at multiples of 544.
+# delta.0, delta.1, delta.2: the slot of a state on both sides.
+PAIRS = (Pair("attention", page=544), *(Pair(name) for name in ("delta.0", "delta.1", "delta.2")))
+
+# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+def prefill() -> Side:
+    return Side(key="tp=2", digest="23678a3c506f901f32fc563b727f1d06", groups=(
+        Group("attention", "tokens", tokens=544, kernel=544),
+        *(Group(name, "state") for name in ("delta.0", "delta.1", "delta.2")),
+    ), workers=(
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (0, 1)), ("delta", "head", (0, 16)), ("delta", "key_head", (0, 8)))),
+        Worker(PREFILL_PLANES,
+               holds=(("attention", "head", (1, 2)), ("delta", "head", (16, 32)), ("delta", "key_head", (8, 16)))),
+    ))
+
+def decode() -> Side:
+    return Side(key="tp=1,conv=SD", digest="2acff12dad9520392e318d28c2712513", groups=(
+        Group("attention", "tokens", tokens=544, kernel=544),
+        *(Group(name, "state") for name in ("delta.0", "delta.1", "delta.2")),
+    ), workers=(
+        Worker(DECODE_PLANES,
+               holds=(("attention", "head", (0, 2)), ("delta", "head", (0, 32)), ("delta", "key_head", (0, 16)))),
+    ))
+
+# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
+# (axis, global indices, planes per step), with pages `stride` bytes apart.
 PREFILL_DELTA_VIEWS = (
-    View("q", "bf16", 0, (("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),
-    View("k", "bf16", 6144, (("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),
-    View("v", "bf16", 12_288, (("head", 16, 768), ("hd", 128, 6), ("tap", 3, 2))),
-    View("ssm", "bf16", 24_576, (("head", 16, 32_768), ("hd", 128, 256), ("kd", 128, 2))),
-)
-DECODE_ATTENTION_VIEWS = (
-    View("k", "bf16", 0, (("head", 2, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
-    View("v", "bf16", 512, (("head", 2, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
+    View("q", "bf16", axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),
+    View("k", "bf16", offset=6144, axes=(("key_head", 8, 768), ("kd", 128, 6), ("tap", 3, 2))),
+    View("v", "bf16", offset=12_288, axes=(("head", 16, 768), ("hd", 128, 6), ("tap", 3, 2))),
+    View("ssm", "bf16", offset=24_576, axes=(("head", 16, 32_768), ("hd", 128, 256), ("kd", 128, 2))),
 )
 DECODE_DELTA_VIEWS = (
-    View("q", "bf16", 0, (("tap", 3, 16_384), ("key_head", 16, 256), ("kd", 128, 2))),
-    View("k", "bf16", 4096, (("tap", 3, 16_384), ("key_head", 16, 256), ("kd", 128, 2))),
-    View("v", "bf16", 8192, (("tap", 3, 16_384), ("head", 32, 256), ("hd", 128, 2))),
-    View("ssm", "bf16", 49_152, (("head", 32, 32_768), ("hd", 128, 256), ("kd", 128, 2))),
+    View("q", "bf16", axes=(("tap", 3, 16_384), ("key_head", 16, 256), ("kd", 128, 2))),
+    View("k", "bf16", offset=4096, axes=(("tap", 3, 16_384), ("key_head", 16, 256), ("kd", 128, 2))),
+    View("v", "bf16", offset=8192, axes=(("tap", 3, 16_384), ("head", 32, 256), ("hd", 128, 2))),
+    View("ssm", "bf16", offset=49_152, axes=(("head", 32, 32_768), ("hd", 128, 256), ("kd", 128, 2))),
 )
-
-# The planes of a worker, one for every index of the loops outside `block`, which are (axis, global indices, planes per
-# step): Planes(cache, group, part, first plane, loops, bytes of a page, bytes from one page to the next, views).
-ATTENTION_LOOPS = (("layer", tuple(range(3, 48, 4)), 1),)
-DELTA_LOOPS_0 = (("layer", tuple(range(0, 45, 4)), 1),)
-DELTA_LOOPS_1 = (("layer", tuple(range(1, 46, 4)), 1),)
-DELTA_LOOPS_2 = (("layer", tuple(range(2, 47, 4)), 1),)
 PREFILL_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 557_056, 557_056, PREFILL_ATTENTION_VIEWS),
-    Planes("delta", "delta.0", None, 12, DELTA_LOOPS_0, 548_864, 557_056, PREFILL_DELTA_VIEWS),
-    Planes("delta", "delta.1", None, 24, DELTA_LOOPS_1, 548_864, 557_056, PREFILL_DELTA_VIEWS),
-    Planes("delta", "delta.2", None, 36, DELTA_LOOPS_2, 548_864, 557_056, PREFILL_DELTA_VIEWS),
+    Planes("attention", loops=(("layer", tuple(range(3, 48, 4)), 1),), page=557_056, views=(
+        View("k", "bf16", axes=(("head", 1, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
+        View("v", "bf16", offset=512, axes=(("head", 1, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
+    )),
+    *(Planes("delta", name, first=plane, loops=(("layer", layers, 1),), page=548_864, stride=557_056,
+             views=PREFILL_DELTA_VIEWS) for name, layers, plane in DELTA_GROUPS),
 )
 DECODE_PLANES = (
-    Planes("attention", "attention", None, 0, ATTENTION_LOOPS, 1_114_112, 1_114_112, DECODE_ATTENTION_VIEWS),
-    Planes("delta", "delta.0", None, 12, DELTA_LOOPS_0, 1_097_728, 1_114_112, DECODE_DELTA_VIEWS),
-    Planes("delta", "delta.1", None, 24, DELTA_LOOPS_1, 1_097_728, 1_114_112, DECODE_DELTA_VIEWS),
-    Planes("delta", "delta.2", None, 36, DELTA_LOOPS_2, 1_097_728, 1_114_112, DECODE_DELTA_VIEWS),
+    Planes("attention", loops=(("layer", tuple(range(3, 48, 4)), 1),), page=1_114_112, views=(
+        View("k", "bf16", axes=(("head", 2, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
+        View("v", "bf16", offset=512, axes=(("head", 2, 557_056), ("token", 544, 1024), ("dim", 256, 2))),
+    )),
+    *(Planes("delta", name, first=plane, loops=(("layer", layers, 1),), page=1_097_728, stride=1_114_112,
+             views=DECODE_DELTA_VIEWS) for name, layers, plane in DELTA_GROUPS),
 )
 
-# Group: tokens of a logical block, of a kernel block, kernel blocks in a logical one. Groups of one arena overlay the
-# same memory: a block id belongs to one of them at a time. What a worker holds is (cache, axis, global interval).
-PREFILL = Side(
-    key="tp=2",
-    digest=PREFILL_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=544, kernel=544, ratio=1, arena=0),
-        Group("delta.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (0, 1)), ("delta", "head", (0, 16)), ("delta", "key_head", (0, 8))),
-        ),
-        Worker(
-            PREFILL_PLANES,
-            holds=(("attention", "head", (1, 2)), ("delta", "head", (16, 32)), ("delta", "key_head", (8, 16))),
-        ),
-    ),
-)
-
-DECODE = Side(
-    key="tp=1,conv=SD",
-    digest=DECODE_DIGEST,
-    groups=(
-        Group("attention", "tokens", tokens=544, kernel=544, ratio=1, arena=0),
-        Group("delta.0", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.1", "state", tokens=0, kernel=0, ratio=1, arena=0),
-        Group("delta.2", "state", tokens=0, kernel=0, ratio=1, arena=0),
-    ),
-    workers=(
-        Worker(
-            DECODE_PLANES,
-            holds=(("attention", "head", (0, 2)), ("delta", "head", (0, 32)), ("delta", "key_head", (0, 16))),
-        ),
-    ),
-)
-
-# What is read for one block, or for one token of a run: Nest(tensors, prefill place, decode place, bytes of a span,
-# loops, token step). A place is (plane, counted from the read's first, byte in its page). Loop(axis, count, prefill
-# step, decode step): a step is (planes, bytes). A token step is (prefill bytes, decode bytes) from token to token.
-EACH_12_LAYERS = (Loop("layer", 12, (1, 0), (1, 0)),)
-EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS = (
-    Loop("layer", 12, (1, 0), (1, 0)),
-    Loop("tap", 3, (0, 2), (0, 16_384)),
-    Loop("key_head", 8, (0, 768), (0, 256)),
-    Loop("kd", 128, (0, 6), (0, 2)),
-)
-EACH_12_LAYERS_3_TAPS_16_HEADS_128_HDS = (
-    Loop("layer", 12, (1, 0), (1, 0)),
-    Loop("tap", 3, (0, 2), (0, 16_384)),
-    Loop("head", 16, (0, 768), (0, 256)),
-    Loop("hd", 128, (0, 6), (0, 2)),
-)
-ATTENTION_HOLDS_0 = (("head", (0, 1)),)
-ATTENTION_HOLDS_1 = (("head", (1, 2)),)
-DELTA_HOLDS_0 = (("head", (0, 16)), ("key_head", (0, 8)))
-DELTA_HOLDS_1 = (("head", (16, 32)), ("key_head", (8, 16)))
-ATTENTION_TABLE_0 = Table(
-    page=(Nest(("k", "v"), (0, 0), (0, 0), 557_056, EACH_12_LAYERS),),
-    token=(Nest(("k", "v"), (0, 0), (0, 0), 1024, EACH_12_LAYERS, (1024, 1024)),),
-)
-ATTENTION_TABLE_1 = Table(
-    page=(Nest(("k", "v"), (0, 0), (0, 557_056), 557_056, EACH_12_LAYERS),),
-    token=(Nest(("k", "v"), (0, 0), (0, 557_056), 1024, EACH_12_LAYERS, (1024, 1024)),),
-)
-DELTA_TABLE_0 = Table(
-    page=(
-        Nest(("q",), (0, 0), (0, 0), 2, EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
-        Nest(("k",), (0, 6144), (0, 4096), 2, EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
-        Nest(("v",), (0, 12_288), (0, 8192), 2, EACH_12_LAYERS_3_TAPS_16_HEADS_128_HDS),
-        Nest(("ssm",), (0, 24_576), (0, 49_152), 524_288, EACH_12_LAYERS),
-    ),
-)
-DELTA_TABLE_1 = Table(
-    page=(
-        Nest(("q",), (0, 0), (0, 2048), 2, EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
-        Nest(("k",), (0, 6144), (0, 6144), 2, EACH_12_LAYERS_3_TAPS_8_KEY_HEADS_128_KDS),
-        Nest(("v",), (0, 12_288), (0, 12_288), 2, EACH_12_LAYERS_3_TAPS_16_HEADS_128_HDS),
-        Nest(("ssm",), (0, 24_576), (0, 573_440), 524_288, EACH_12_LAYERS),
-    ),
-)
-
-
-# Which blocks of a request meet. p_shard and d_shard are the two workers' turns where tokens are shared out, else 0.
-def attention(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """Runs of tokens [first, end) that lie in one kernel block on both sides.
-
-    A block is one kernel block of 544 tokens on both sides.
-    """
-    token, count = cuts(first, end, 544)
-    p_block, p_token = divmod(token, 544)
-    p_block = prefill.at(p_block)
-    d_block, d_token = divmod(token, 544)
-    d_block = decode.at(d_block)
-    return Runs(p_block, p_token, d_block, d_token, count)
-
-
-def delta_0(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def delta_1(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-def delta_2(first: int, end: int, prefill: Blocks, decode: Blocks, p_shard: int, d_shard: int) -> Runs:
-    """The slot of the state on both sides: never trimmed by a range of tokens."""
-    return slots(prefill, decode)
-
-
-# What each decode worker reads: Read(prefill worker, pair, cache, layers, global intervals of the split axes, table,
-# first planes). A table counts planes from the first ones, (prefill, decode), which are left out where they are (0, 0).
-READS: tuple[tuple[Read, ...], ...] = (
-    # decode worker 0
-    (
-        Read(0, "attention", "attention", tuple(range(3, 48, 4)), ATTENTION_HOLDS_0, ATTENTION_TABLE_0),
-        Read(1, "attention", "attention", tuple(range(3, 48, 4)), ATTENTION_HOLDS_1, ATTENTION_TABLE_1),
-        Read(0, "delta.0", "delta", tuple(range(0, 45, 4)), DELTA_HOLDS_0, DELTA_TABLE_0, (12, 12)),
-        Read(1, "delta.0", "delta", tuple(range(0, 45, 4)), DELTA_HOLDS_1, DELTA_TABLE_1, (12, 12)),
-        Read(0, "delta.1", "delta", tuple(range(1, 46, 4)), DELTA_HOLDS_0, DELTA_TABLE_0, (24, 24)),
-        Read(1, "delta.1", "delta", tuple(range(1, 46, 4)), DELTA_HOLDS_1, DELTA_TABLE_1, (24, 24)),
-        Read(0, "delta.2", "delta", tuple(range(2, 47, 4)), DELTA_HOLDS_0, DELTA_TABLE_0, (36, 36)),
-        Read(1, "delta.2", "delta", tuple(range(2, 47, 4)), DELTA_HOLDS_1, DELTA_TABLE_1, (36, 36)),
-    ),
-)
-
-# The prefill workers that each decode worker tells that it is done, though it reads nothing from them.
-NOTIFY: tuple[tuple[int, ...], ...] = ((),)
-
-# Pair(name, prefill group, decode group, rows of a page that both sides have, 0 where they differ, match function).
-PLAN = Plan(
-    format=1,
-    title="Qwen3-Next 80B-A3B",
-    model="qwen3-next-80b",
-    model_digest=MODEL_DIGEST,
-    digest=PLAN_DIGEST,
-    options=(("elect", "one"), ("strategy", "direct")),
-    prefill=PREFILL,
-    decode=DECODE,
-    pairs=(
-        Pair("attention", "attention", "attention", 544, attention),
-        Pair("delta.0", "delta.0", "delta.0", 0, delta_0),
-        Pair("delta.1", "delta.1", "delta.1", 0, delta_1),
-        Pair("delta.2", "delta.2", "delta.2", 0, delta_2),
-    ),
-    reads=READS,
-    notify=NOTIFY,
-    functions=FUNCTIONS_DIGEST,
-)
+PLAN = Plan(format=2, title="Qwen3-Next 80B-A3B", model="qwen3-next-80b",
+            model_digest="2d629023e9def50c5dab29593c8437e6", digest="26ff3ae14598a3242a809ef7c9f1d511",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
+            reads=reads())

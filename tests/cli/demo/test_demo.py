@@ -136,7 +136,7 @@ def test_the_command_prints_what_moved_and_where_the_plan_is(small: Path, tmp_pa
     (plan,) = (tmp_path / "plans").rglob("*.py")
     assert f"The plan is {plan}" in result.output
     assert "kvplan compile qwen3-0.6b --prefill tp=1 --decode tp=2,order=LBNHC" in result.output
-    assert "READS" in result.output
+    assert "def reads" in result.output
     assert "bytes over memory in" in result.output
 
 

@@ -1,8 +1,9 @@
-"""A plan whose match functions were changed is refused, whatever was changed; the simulator sees what it changes."""
+"""A plan whose text was changed is refused, whatever was changed; the simulator sees what it changes in a match."""
 
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
@@ -27,83 +28,60 @@ PAIRS = (
     "states 4 to 1",
     "a hybrid",
 )
-OTHER = {"+": "-", "-": "+", "*": "+", "//": "%", "%": "//", "&": "|", "==": "!=", "<=": "<", "<": "<="}
-SWAPPED = {"p_block": "d_block", "p_token": "d_token", "p_shard": "d_shard", "prefill": "decode", "low": "first",
-           "first": "end", "max": "min", "min": "max", "token": "count"}  # fmt: skip
-BOTH = OTHER | SWAPPED | {there: here for here, there in SWAPPED.items() if there not in SWAPPED}
-LINES = {
-    "a decorator": ("def ", "@staticmethod\ndef "),
-    "a default": ("d_shard: int)", "d_shard: int = 0)"),
-    "another argument": ("d_shard: int)", "d_shard: int, more: int)"),
-    "a comment": ("    return ", "    # as it was\n    return "),
+FUNCTIONS = {
+    "a decorator": ("def reads", "@staticmethod\ndef reads"),
+    "a default": ("def reads()", "def reads(a=0)"),
+    "another argument": ("def reads()", "def reads(more)"),
+    "another result": ("() -> Side:", "() -> Read:"),
     "another statement": ("    return ", "    import os\n    return "),
-    "two returns": ("    return ", "    return prefill\n    return "),
-    "other words": ('    """', '    """Not the '),
+    "two returns": ("    return ", "    return ()\n    return "),
+    "words": ("    return ", '    """Not this."""\n    return '),
 }
 
 
 @cache
 def code(name: str) -> tuple[str, str, str]:
-    """The text of a plan: what stands before its functions, the functions, what stands behind."""
+    """The text of a plan: what stands before what its blocks are matched by, that, and what stands behind."""
     text = whole(name)[0].text
-    start = text.index("\ndef ") + 1
-    end = text.index("\n\n\n", text.rindex("\ndef "))
+    start, end = text.index("\nPAIRS = "), text.index("\n# What a page holds")
     return text[:start], text[start:end], text[end:]
 
 
-def altered(functions: str) -> Iterator[tuple[str, str]]:
-    """Every number one larger, and every operator and name that has a counterpart exchanged for it, one at a time."""
-    lines = functions.splitlines(keepends=True)
-    for token in tokenize.generate_tokens(io.StringIO(functions).readline):
+def altered(matches: str) -> Iterator[tuple[str, str]]:
+    """Every number one larger, one at a time, but for those of workers."""
+    lines = matches.splitlines(keepends=True)
+    for token in tokenize.generate_tokens(io.StringIO(matches).readline):
         row, start, end = token.start[0] - 1, token.start[1], token.end[1]
-        number = token.type == tokenize.NUMBER
-        other = str(int(token.string) + 1) if number else BOTH.get(token.string)
-        if other is not None and not lines[row].startswith("def "):
-            line = f"{lines[row][:start]}{other}{lines[row][end:]}"
+        if token.type == tokenize.NUMBER and "Worker(" not in lines[row] and "holds" not in lines[row]:
+            line = f"{lines[row][:start]}{int(token.string) + 1}{lines[row][end:]}"
             yield line.strip(), "".join([*lines[:row], line, *lines[row + 1 :]])
 
 
-def dropped(functions: str) -> Iterator[tuple[str, str]]:
-    """One line of a body gone, unless it is all that is left."""
-    lines = functions.splitlines(keepends=True)
-    for row, line in enumerate(lines):
-        if line.startswith("    ") and not line.startswith('    """'):
-            yield line.strip(), "".join([*lines[:row], *lines[row + 1 :]])
+def dropped(text: str) -> Iterator[tuple[str, str]]:
+    """One argument gone, wherever a call has several."""
+    for hit in re.finditer(r", \w+=(\d[\d_]*|\"[^\"]*\"|[A-Z]\w*\([^()]*\))", text):
+        yield hit[0], text[: hit.start()] + text[hit.end() :]
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_changed_function_is_refused(name: str) -> None:
-    before, functions, behind = code(name)
-    found = [*altered(functions), *dropped(functions)]
+def test_a_changed_match_is_refused(name: str) -> None:
+    before, matches, behind = code(name)
+    found = [*altered(matches), *dropped(matches)]
     assert found
     for line, text in found:
-        assert text != functions
+        assert text != matches
         with pytest.raises(PlanFormatError):
             parse(before + text + behind, line)
 
 
-@pytest.mark.parametrize("change", LINES)
+@pytest.mark.parametrize("change", FUNCTIONS)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_function_with_anything_else_is_refused(name: str, change: str) -> None:
-    before, functions, behind = code(name)
-    text = functions.replace(*LINES[change], 1)
-    assert text != functions
+    text = "".join(code(name))
+    changed = text.replace(*FUNCTIONS[change], 1)
+    assert changed != text
     with pytest.raises(PlanFormatError):
-        parse(before + text + behind, change)
-
-
-def test_functions_exchanged_or_given_to_other_pairs_are_refused() -> None:
-    before, functions, behind = code("rows of one and of two")
-    one, other = (line[4 : line.index("(")] for line in functions.splitlines() if line.startswith("def "))
-    swapped = functions.replace(f"def {one}(", "def X(").replace(f"def {other}(", f"def {one}(")
-    for text in (
-        before + swapped.replace("def X(", f"def {other}(") + behind,
-        before + functions + behind.replace(f", {one}", f", {other}"),
-        before + functions + behind.replace(f", {one}", f", {other}", 1),
-    ):
-        assert text != before + functions + behind
-        with pytest.raises(PlanFormatError):
-            parse(text, "exchanged")
+        parse(changed, change)
 
 
 def executed(text: str) -> Plan:
@@ -117,15 +95,12 @@ def executed(text: str) -> Plan:
 
 @pytest.mark.parametrize("name", ["unlike blocks", "shares of tokens", "windows and sinks", "chunks"])
 def test_the_simulator_sees_every_change_that_copies_other_bytes(name: str) -> None:
-    (made, _, _, request), (before, functions, behind) = whole(name), code(name)
+    (made, _, _, request), (before, matches, behind) = whole(name), code(name)
     right, unlike = traced(made.plan, request), dict[str, list[Copy]]()
-    for line, text in altered(functions):
-        try:
-            moves = traced(executed(before + text + behind), request)
-        except (NameError, TypeError, OverflowError):
-            continue
+    for line, text in altered(matches):
+        moves = traced(executed(before + text + behind), request)
         if moves is not None and moves != right:
             unlike[line] = moves
-    assert len(unlike) > 5
+    assert len(unlike) > 1
     wrong = {line: simulate(made.plan, made.prefill, made.decode, moves, request) for line, moves in unlike.items()}
     assert [line for line, report in wrong.items() if report.right] == []

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.runtime.helpers.plans import Model, Shape, plan
+from tests.runtime.helpers.plans import Model, Shape, matched, plan
 
-from kvplan.plan.types import Blocks, Plan, Table
+from kvplan.plan.types import Plan, Table
 from kvplan.runtime import Hub, InMemory, Memory, errors, views
 from kvplan.runtime.control.card import WorkerCard, describe
 from kvplan.runtime.control.handshake_checks import check_card, check_like
@@ -51,8 +51,7 @@ def linked(blocks: tuple[int, int], made: Any) -> PreparedLink:
 def addresses(one: PreparedLink, p: list[int], d: list[int]) -> set[tuple[int, int, int]]:
     """(prefill address, decode address, bytes) of all that goes by address."""
     tokens = 0, 4 * len(p)
-    pair = one.entries[0].pair
-    runs = {"kv": pair.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
+    runs = {"kv": matched(tokens, p, d)}
     load = gather(one, runs, IndexScratch())
     assert not load.banks
     rows = zip(load.remote_spans.tolist(), load.local_spans[:, 0].tolist(), strict=True)
@@ -93,7 +92,7 @@ def test_no_post_moves_more_than_a_slice(most: int) -> None:
     """A post over shared memory copies all of its bytes before it returns."""
     one = linked((40, 40), plan(Shape(1), Shape(1), MODEL))
     ids = np.random.default_rng(0).permutation(40)
-    runs = {"kv": one.entries[0].pair.match(3, 157, Blocks(0, ids), Blocks(0, ids[::-1].copy()), 0, 0)}
+    runs = {"kv": matched((3, 157), ids, ids[::-1].copy())}
     pieces = slices.cut(one, runs, most)
     sizes = [slices.size(one, piece) for piece in pieces]
     assert sum(sizes) == slices.size(one, runs) == sum(gather(one, piece, IndexScratch()).bytes for piece in pieces)

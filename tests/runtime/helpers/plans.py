@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.plan.digest import sealed
+from kvplan.plan.match import MatchRule
 from kvplan.plan.types import (
     FORMAT,
     Blocks,
     Group,
     Loop,
-    Match,
     Nest,
     Pair,
     Plan,
@@ -24,8 +24,6 @@ from kvplan.plan.types import (
     Table,
     View,
     Worker,
-    cuts,
-    slots,
 )
 
 ROW = 8
@@ -52,25 +50,19 @@ class Model:
 
 
 def plan(prefill: Shape, decode: Shape, model: Model = Model()) -> Plan:
-    pairs = [Pair("kv", "kv", "kv", prefill.kernel if prefill.kernel == decode.kernel else 0, match(prefill, decode))]
+    pairs = [Pair("kv", "kv", "kv", prefill.kernel if prefill.kernel == decode.kernel else 0)]
     if model.state:
-        pairs.append(Pair("state", "state", "state", 0, lambda f, e, p, d, s, t: slots(p, d)))
+        pairs.append(Pair("state"))
     reads = tuple(_reads(prefill, decode, model, number) for number in range(decode.workers))
     notify = tuple(_rest(prefill, found) for found in reads)
     sides = side("p", prefill, model), side("d", decode, model)
     return sealed(Plan(FORMAT, "hand-made", "m", "md", "", (), *sides, tuple(pairs), reads, notify))
 
 
-def match(prefill: Shape, decode: Shape) -> Match:
-    def find(first: int, end: int, p: Blocks, d: Blocks, p_shard: int, d_shard: int) -> Runs:
-        token, count = cuts(first, end, prefill.kernel, decode.kernel)
-        p_block, p_token = divmod(token, prefill.kernel)
-        d_block, d_token = divmod(token, decode.kernel)
-        p_block = p.at(p_block // prefill.ratio) * prefill.ratio + p_block % prefill.ratio
-        d_block = d.at(d_block // decode.ratio) * decode.ratio + d_block % decode.ratio
-        return Runs(p_block, p_token, d_block, d_token, count)
-
-    return find
+def matched(tokens: tuple[int, int], p: npt.ArrayLike, d: npt.ArrayLike) -> Runs:
+    """The runs of a range of tokens whose blocks of four on either side are `p` and `d`."""
+    group = Group("kv", "tokens", 4, 4)
+    return MatchRule(group, group).runs(tokens, Blocks(0, np.asarray(p)), Blocks(0, np.asarray(d)))
 
 
 def held(model: Model, shape: Shape, worker: int) -> range:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.helpers.plans import ROW, Model, Shape, plan
+from tests.runtime.helpers.plans import ROW, Model, Shape, matched, plan
 
-from kvplan.plan.types import Blocks
 from kvplan.runtime import Memory, errors, views
 from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.gather import IndexScratch, by_decode, chains, gather, merge
@@ -54,8 +53,7 @@ def link(
 
 def posted(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int]) -> list[tuple[int, int, int]]:
     """(prefill address, decode address, bytes) of every request."""
-    made = one.entries[0].pair
-    runs = {"kv": made.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
+    runs = {"kv": matched(tokens, p, d)}
     load, found = gather(one, runs, IndexScratch()), list[tuple[int, int, int]]()
     banks: list[tuple[Any, Any, Any]] = list(load.banks)
     both = [(bank.remote.at(remote), bank.local.at(local)) for bank, local, remote in banks]
@@ -94,7 +92,7 @@ def test_requests_are_minimal_for_the_blocks(sides: tuple, first: int, end: int,
 
 def test_bytes_and_spans_are_counted_before_neighbours_are_joined() -> None:
     one = link(Shape(1, tail=16), Shape(1, tail=16))
-    runs = one.entries[0].pair.match(0, 14, *(Blocks(0, np.array([3, 4, 5, 6])),) * 2, 0, 0)
+    runs = matched((0, 14), [3, 4, 5, 6], [3, 4, 5, 6])
     load = gather(one, {"kv": runs}, IndexScratch())
     # Three whole blocks in two layers, and two tokens of two heads in two layers; padding is no part of it.
     assert (load.spans, load.bytes) == (3 * 2 + 2 * 2, 14 * 2 * 2 * ROW)
@@ -110,7 +108,7 @@ def test_a_block_is_joined_with_the_part_of_the_next_one() -> None:
 @pytest.mark.parametrize("push", [False, True])
 def test_spans_name_the_device_of_either_side(push: bool) -> None:
     one = link(Shape(1), Shape(1), push=push, devices=(3, 5))
-    runs = one.entries[0].pair.match(0, 6, *(Blocks(0, np.array([3, 4])),) * 2, 0, 0)
+    runs = matched((0, 6), [3, 4], [3, 4])
     load = gather(one, {"kv": runs}, IndexScratch())
     prefill, decode = (load.local_spans, load.remote_spans) if push else (load.remote_spans, load.local_spans)
     assert set(prefill[:, 2].tolist()) == {3}

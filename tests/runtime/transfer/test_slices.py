@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.random_sides.draw import case
+from tests.runtime.helpers import plans
 from tests.runtime.helpers.ends import asked, ends
 from tests.runtime.helpers.plans import ROW, Shape
 from tests.runtime.transfer.test_gather import BLOCKS, link
@@ -17,17 +17,16 @@ from tests.runtime.transfer.test_gather import BLOCKS, link
 from kvplan.compiler.api import compile_bound
 from kvplan.plan import request as requests
 from kvplan.plan.blocks import NO_RUNS
-from kvplan.plan.types import Blocks, Runs
+from kvplan.plan.types import Runs
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import demand
 from kvplan.runtime.transfer.gather import IndexScratch, gather
-from kvplan.runtime.transfer.prepare import PreparedLink
 
 PAGE = 2 * 2 * 4 * ROW
 
 
-def matched(one: PreparedLink, p: list[int], d: list[int], tokens: tuple[int, int]) -> dict[str, Runs]:
-    return {"kv": one.entries[0].pair.match(*tokens, Blocks(0, np.array(p)), Blocks(0, np.array(d)), 0, 0)}
+def matched(p: list[int], d: list[int], tokens: tuple[int, int]) -> dict[str, Runs]:
+    return {"kv": plans.matched(tokens, p, d)}
 
 
 def every(runs: Runs) -> Counter[tuple[int, ...]]:
@@ -42,7 +41,7 @@ def test_slices_are_small_and_whole(
     sides: tuple[list[int], list[int]], first: int, end: int, most: int, push: bool
 ) -> None:
     one = link(Shape(1), Shape(1), push=push)
-    runs = matched(one, *sides, (first, end))
+    runs = matched(*sides, (first, end))
     pieces = slices.cut(one, runs, most)
     assert sum((every(piece["kv"]) for piece in pieces), Counter()) == every(runs["kv"])
     sizes = [slices.size(one, piece) for piece in pieces]
@@ -56,7 +55,7 @@ def test_slices_are_small_and_whole(
 
 def test_what_fits_is_the_very_same_arrays() -> None:
     one = link(Shape(1), Shape(1))
-    runs = matched(one, [5, 3], [2, 9], (0, 8))
+    runs = matched([5, 3], [2, 9], (0, 8))
     (piece,) = slices.cut(one, runs, 2 * PAGE)
     assert piece["kv"] is runs["kv"]
     assert slices.cut(one, {"kv": NO_RUNS}, 1) == []
@@ -67,14 +66,14 @@ def test_neighbours_stay_together(order: str) -> None:
     """Blocks that would be one request are one request in every slice, whatever order the tables have."""
     ids = {"rising": list(range(24)), "falling": list(range(23, -1, -1)), "mixed": [*range(0, 24, 2), *range(1, 24, 2)]}
     one = link(Shape(1), Shape(1))
-    pieces = slices.cut(one, matched(one, ids[order], ids[order], (0, 96)), 6 * PAGE)
+    pieces = slices.cut(one, matched(ids[order], ids[order], (0, 96)), 6 * PAGE)
     # Two layers, each a plane of its own.
     assert [gather(one, piece, IndexScratch()).requests for piece in pieces] == [2] * 4
 
 
 def test_a_run_larger_than_a_slice_is_one_by_itself() -> None:
     one = link(Shape(1), Shape(1))
-    assert len(slices.cut(one, matched(one, [5, 3], [2, 9], (0, 8)), 1)) == 2
+    assert len(slices.cut(one, matched([5, 3], [2, 9], (0, 8)), 1)) == 2
 
 
 @settings(max_examples=30)

@@ -1,0 +1,74 @@
+"""What a pair's match does, in words: where a token lies on either side, which tokens are read, where runs end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from textwrap import wrap
+
+from kvplan.compiler.emit.pylit import WIDTH, flat
+from kvplan.plan.match import MatchRule, is_uneven, rule_of
+from kvplan.plan.needs import Needs
+from kvplan.plan.types import Group, Pair, Plan
+
+STATE = "the slot of a state on both sides"
+
+
+def match_text(plan: Plan) -> str:
+    """Comments: what holds of which pairs, those that match alike together."""
+    alike: dict[str, list[str]] = {}
+    for pair in plan.pairs:
+        alike.setdefault(described(plan, pair), []).append(pair.name)
+    every = (f"{', '.join(names)}: {text}." for text, names in alike.items())
+    return "\n".join(line for text in every for line in _comment(text))
+
+
+def described(plan: Plan, pair: Pair) -> str:
+    """`token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16`."""
+    rule = rule_of(plan, pair)
+    if rule.decode.store == "state":
+        return STATE
+    places = [_place(group, rule.rows) for group in (rule.prefill, rule.decode)]
+    where = f"{places[0]} on both sides" if len(set(places)) == 1 else f"{places[0]} of prefill, {places[1]} of decode"
+    item = "token t" if rule.rows == 1 else f"row r = t // {flat(rule.rows)}, with its last token,"
+    return "; ".join([f"{item} at {where}{_needed(rule.needs)}", _ends(rule)])
+
+
+def _place(group: Group, rows: int) -> str:
+    """`t % 16 of block t // 16`; of workers that take turns, where the worker has it."""
+    t, kernel = "t" if rows == 1 else "r", group.kernel // rows
+    if group.ring == group.kernel > 0:
+        return f"{t} % {flat(kernel)} of the ring's block"
+    at = f"{t} % {flat(group.ring // rows)}" if group.ring else t
+    on = ""
+    if group.shards > 1:
+        chunk = group.chunk // rows
+        on = f"on shard {t} // {flat(chunk)} % {group.shards} as u"
+        on += f" = {t} // {flat(chunk * group.shards)} * {flat(chunk)} + {t} % {flat(chunk)}, "
+        at = "u"
+    block = f"{at} // {flat(kernel)}"
+    if group.ratio > 1:
+        block = f"{block} (kernel block {block} % {group.ratio} of table entry {at} // {flat(kernel * group.ratio)})"
+    return f"{on}{at} % {flat(kernel)} of block {block}"
+
+
+def _needed(needs: Needs) -> str:
+    """Which tokens of those before `end` are read, unless all are."""
+    lowest = [f"end - {flat(needs.keep)}"] if needs.keep is not None else []
+    lowest += [f"end // {flat(needs.chunk)} * {flat(needs.chunk)}"] if needs.chunk is not None else []
+    if not lowest:
+        return ""
+    first = f" the first {flat(needs.sink)} and" if needs.sink else ""
+    low = lowest[0] if len(lowest) == 1 else f"max({', '.join(lowest)})"
+    return f",{first} from {low} on"
+
+
+def _ends(rule: MatchRule) -> str:
+    steps = " and ".join(map(flat, rule.steps))
+    turns = " and where a kernel block of a shard ends" if is_uneven(rule.prefill) or is_uneven(rule.decode) else ""
+    return f"runs end at multiples of {steps}{turns}"
+
+
+def _comment(text: str) -> Iterable[str]:
+    return wrap(
+        text, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False, break_long_words=False
+    )

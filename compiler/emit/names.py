@@ -1,0 +1,135 @@
+"""The names of what a plan writes once: each says which cache, group, share or workers it is of."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
+
+from kvplan.plan.types import Interval, Plan, Planes, Read, Side, Table
+
+Names = dict[object, str]
+# Names that a plan has for what it is made of.
+TAKEN = ("NOTIFY", "PAIRS", "PLAN", "PLANES", "PREFILL_PLANES", "DECODE_PLANES")
+HALVES = ("LOWER", "UPPER")
+MOST_JOINED = 48
+
+
+def constant(name: str) -> str:
+    """`name` as an upper-case Python identifier."""
+    text = re.sub(r"\W+", "_", name.upper(), flags=re.ASCII).strip("_") or "GROUP"
+    return f"N{text}" if text[0].isdigit() else text
+
+
+def apart(names: Mapping[object, str], other: Callable[[object], str] | None = None) -> Names:
+    """`names`, each once: those of several values are taken from `other`, and numbered where that does not help."""
+    count = Counter(names.values())
+    if other and max(count.values(), default=1) > 1:
+        return apart({value: name if count[name] == 1 else other(value) for value, name in names.items()})
+    numbers = Counter[str]()
+    found = Names()
+    for value, name in names.items():
+        numbers[name] += 1
+        found[value] = name if count[name] == 1 else f"{name}_{numbers[name] - 1}"
+    return found
+
+
+def joined(names: Iterable[str], end: str) -> str:
+    """`FULL_AND_SLIDING_VIEWS`."""
+    known = list(dict.fromkeys(names))
+    text = "_AND_".join(known)
+    return f"{text if len(text) <= MOST_JOINED else f'{known[0]}_AND_OTHER'}_{end}"
+
+
+def planes(side: Side) -> Iterator[Planes]:
+    """All entries of all distinct workers of a side."""
+    return (entry for every in dict.fromkeys(worker.planes for worker in side.workers) for entry in every)
+
+
+def of_sides(plan: Plan, values: Callable[[Side], Iterable[tuple[str, object]]], end: str) -> Names:
+    """Names of what has a stem in either side, with the side's word where the other one has no such value."""
+    users: dict[object, dict[str, dict[str, None]]] = {}
+    for word, side in (("PREFILL", plan.prefill), ("DECODE", plan.decode)):
+        for stem, value in values(side):
+            users.setdefault(value, {}).setdefault(word, {})[stem] = None
+    names = Names()
+    for value, words in users.items():
+        name = joined((stem for stems in words.values() for stem in stems), end)
+        names[value] = name if len(words) > 1 else f"{next(iter(words))}_{name}"
+    return apart(names)
+
+
+def of_workers(plan: Plan) -> Names:
+    """`PLANES` of all workers, `PREFILL_PLANES` of those of a side, `DECODE_PLANES_2_TO_3` of some of them."""
+    users: dict[object, dict[str, list[int]]] = {}
+    for word, side in (("PREFILL", plan.prefill), ("DECODE", plan.decode)):
+        for number, worker in enumerate(side.workers):
+            users.setdefault(worker.planes, {}).setdefault(word, []).append(number)
+    whole = {"PREFILL": len(plan.prefill.workers), "DECODE": len(plan.decode.workers)}
+    names = Names()
+    for value, words in users.items():
+        parts = [word if len(found) == whole[word] else f"{word}_{_span(found)}" for word, found in words.items()]
+        names[value] = "PLANES" if parts == ["PREFILL", "DECODE"] else joined(parts, "PLANES")
+    return apart(names)
+
+
+def of_readers(plan: Plan) -> Names:
+    """`READS_0_TO_3`: what several decode workers read alike, unless it is little."""
+    users: dict[object, list[int]] = {}
+    for number, reads in enumerate(plan.reads):
+        users.setdefault(reads, []).append(number)
+    often = {reads: found for reads, found in users.items() if len(found) > 1 and len(plan.reads[found[0]]) > 1}
+    return apart({reads: f"READS_{_span(found)}" for reads, found in often.items()})
+
+
+def _span(numbers: list[int]) -> str:
+    """`2`, `0_TO_3`, `0_2_4`, or the first and how many where that is long."""
+    if len(numbers) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):
+        return f"{numbers[0]}_TO_{numbers[-1]}"
+    return "_".join(map(str, numbers)) if len(numbers) < 6 else f"{numbers[0]}_AND_{len(numbers) - 1}_MORE"
+
+
+def of_tables(plan: Plan) -> Names:
+    """Tables by their caches: `MAMBA`, or `MAMBA_LOWER` and `MAMBA_9_LAYERS` where a cache has several."""
+    users: dict[Table, list[tuple[int, Read]]] = {}
+    for number, reads in enumerate(plan.reads):
+        for read in reads:
+            users.setdefault(read.table, []).append((number, read))
+    plain = {table: "_AND_".join(dict.fromkeys(constant(r.cache) for _, r in found)) for table, found in users.items()}
+    count = Counter(plain.values())
+    names = Names({t: name if count[name] == 1 else f"{name}{_words(plan, users, t)}" for t, name in plain.items()})
+    return apart({table: f"{name}_TABLE" if name in TAKEN else name for table, name in names.items()})
+
+
+def _words(plan: Plan, users: Mapping[Table, list[tuple[int, Read]]], table: Table) -> str:
+    """What tells a table from the others of its caches: how many layers it moves, its share of what a worker holds."""
+    caches = {read.cache for _, read in users[table]}
+    alike = [other for other, found in users.items() if caches & {read.cache for _, read in found}]
+    layers = {other: {f"_{len(read.layers)}_LAYERS" for _, read in users[other]} for other in alike}
+    shares = {other: {_share(plan, number, read) for number, read in users[other]} for other in alike}
+    return "".join(_telling(words, table) for words in (layers, shares))
+
+
+def _telling(words: Mapping[Table, set[str]], table: Table) -> str:
+    """The one word of a table, if not all have the same."""
+    return next(iter(words[table])) if len(words[table]) == 1 and len(set().union(*words.values())) > 1 else ""
+
+
+def _share(plan: Plan, number: int, read: Read) -> str:
+    """`_LOWER`, `_PART_1_OF_3`: the part of what the worker of either side holds that a read moves, if not all."""
+    sides = plan.prefill.workers[read.worker], plan.decode.workers[number]
+    for axis, held in read.holds:
+        for worker in sides:
+            whole = next((w for cache, name, w in worker.holds if (cache, name) == (read.cache, axis)), held)
+            if part := _part(held, whole):
+                return part
+    return ""
+
+
+def _part(held: Interval, whole: Interval) -> str:
+    size, count = held[1] - held[0], whole[1] - whole[0]
+    if held == whole or not size or count % size or (held[0] - whole[0]) % size:
+        return ""
+    number, parts = (held[0] - whole[0]) // size, count // size
+    return f"_{HALVES[number]}" if parts == 2 else f"_PART_{number + 1}_OF_{parts}"
