@@ -1,4 +1,4 @@
-// What every pair of sides costs: a table as a heat map, darker for more.
+// What every pair of sides costs: a table as a heat map, stronger for more.
 
 const FIGURES = {
   requests: { title: "requests", unit: "posted where no two logical blocks are neighbours", text: number },
@@ -15,7 +15,7 @@ function matrixSections(costs, command) {
   const draw = (name) => {
     state.figure = name;
     buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.figure === name)));
-    note.textContent = `${FIGURES[name].title}: ${FIGURES[name].unit}; of one request of ${number(costs.tokens)} tokens, states included. Darker is more, by powers.`;
+    note.textContent = `${FIGURES[name].title}: ${FIGURES[name].unit}; of one request of ${number(costs.tokens)} tokens, states included. Stronger is more, on a logarithmic scale.`;
     place.replaceChildren(matrixTable(costs, FIGURES[name], name, readout));
   };
   draw("requests");

@@ -1,6 +1,6 @@
 // Both sides' pages beside each other: what lies where, and where each piece comes from.
 
-const MOST_MAPS = 6; // on a side; where there are more the last one follows what is pointed at
+const MOST_MAPS = 6; // on a side; where there are more the first one follows what is pointed at
 const MOST_HEIGHT = 640; // of a side, in pixels
 
 /** The section of a plan's pages. Where there is an `other` plan, what differs from it is marked. Returns {node, show(reader)}. */
@@ -66,7 +66,7 @@ function drawStage(view) {
   const shown = every.map((places) => places.slice(0, MOST_MAPS));
   view.scale = scaleOf(shown);
   view.maps = shown.flat().map((place) => mapOf(view, place));
-  view.follow = every.map((places, side) => (places.length > MOST_MAPS ? view.maps.filter((map) => map.place.side === side).at(-1) : null));
+  view.follow = every.map((places, side) => (places.length > MOST_MAPS ? view.maps.find((map) => map.place.side === side) : null));
   view.links = svg("svg", { class: "links", "aria-hidden": "true" });
   view.stage.replaceChildren(column(view, PREFILL, every[PREFILL].length), column(view, DECODE, every[DECODE].length), view.links);
   leave(view);
@@ -77,7 +77,7 @@ function column(view, side, total) {
   const maps = view.maps.filter((map) => map.place.side === side);
   const small = maps.some((map) => map.place.page.bytes * view.scale < MAP.least);
   const notes = [
-    total > MOST_MAPS ? `${many(total, "page")}; ${MOST_MAPS} are drawn, the last one follows what is pointed at.` : null,
+    total > MOST_MAPS ? `${many(total, "page")}; ${MOST_MAPS} are drawn, the first one follows what is pointed at.` : null,
     small ? "The smallest pages are drawn higher than to scale." : null,
     total ? null : "Nothing is read for these pages by this worker.",
   ];
@@ -93,14 +93,14 @@ function scaleOf(shown) {
   return Math.min(MAP.most / most, MOST_HEIGHT / Math.max(1, ...sums));
 }
 
-/** Draw the page that a piece comes from in the place of the last one, where it is not drawn. */
+/** Draw the page that a piece comes from in the place of the first one, where it is not drawn. */
 function follow(view, side, partner) {
   const drawn = view.maps.some((map) => map.place.side === side && map.place.worker === partner.worker && map.place.number === partner.number);
-  const last = view.follow[side];
-  if (drawn || !last) return;
+  const old = view.follow[side];
+  if (drawn || !old) return;
   const map = mapOf(view, planeOf(view.plan, side, partner.worker, partner.number));
-  last.figure.replaceWith(map.figure);
-  view.maps[view.maps.indexOf(last)] = map;
+  old.figure.replaceWith(map.figure);
+  view.maps[view.maps.indexOf(old)] = map;
   view.follow[side] = map;
 }
 

@@ -1,4 +1,4 @@
-// Who reads whom: a square for each decode worker and prefill worker, darker for more bytes.
+// Who reads whom: a square for each decode worker and prefill worker, stronger for more bytes.
 
 const SQUARE = { most: 46, least: 7, room: 620, left: 84, top: 46, steps: 5 };
 
