@@ -123,6 +123,12 @@ class BlankWorker:
     def synchronize_device(self) -> None:
         """There is none."""
 
+    def reset_mm_cache(self) -> None:
+        """Nothing is shown to a model that there is not."""
+
+    def reset_encoder_cache(self) -> None:
+        """As above."""
+
     def shutdown(self) -> None:
         self.connector.shutdown()
 
