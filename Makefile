@@ -63,7 +63,7 @@ faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, b
 vllm: $(VENV)/.dev  ## real vLLM engines on kvplan, token by token (ARGS=words of cases); installs vLLM once, 2 GB, in a cache
 	@nice -n 5 $(BIN)/python -m tests.vllm --times $(ARGS)
 
-vllm-releases: $(VENV)/.dev  ## the connector in vLLM 0.31 to 0.33, without a model; installs their code once, 250 MB, in a cache
+vllm-releases: $(VENV)/.dev  ## the connector in vLLM 0.31 to 0.33, without a model; installs their code once, 110 MB, in a cache
 	@$(BIN)/python -m tests.vllm.releases
 	@nice -n 5 $(BIN)/python -m pytest -q tests/vllm/test_releases.py
 
