@@ -81,5 +81,5 @@ def test_codes_and_links_are_there() -> None:
     assert links
     assert not [link for link in links if not (DOCS / link).exists()]
     readme, architecture = (ROOT / "README.md").read_text(), (DOCS / "architecture.md").read_text()
-    assert "(docs/vllm.md)" in readme
+    assert "docs/vllm.md" in readme
     assert "(vllm.md)" in architecture
