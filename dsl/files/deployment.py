@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.schema.model import DEPLOYMENT, PlanKeys
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.yaml_reader import YamlList, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 SUFFIXES = (".yaml", ".yml", ".yam")
 
@@ -24,6 +25,8 @@ def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:
         tree = keys.given.get(name)
         if isinstance(tree, YamlList) and not tree.items:
             sink.add("K003", f"{name} must be a value or a list of values, not an empty list", tree.span)
+    _check_commas(sink, keys.given.get("prefill"))
+    _check_commas(sink, keys.given.get("decode"))
     named = {_model(sink, model, models): model.span for model in keys.models}
     places = {
         **{("model", name): span for name, span in named.items()},
@@ -39,6 +42,23 @@ def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:
         options={name.text: value.text for name, value in keys.options.items()},
         places=places,
     )
+
+
+def _check_commas(sink: Sink, sides: Tree | None) -> None:
+    """Report a side that lost its second half: inside [ ] a comma ends what is not quoted (K018)."""
+    items = sides.items if isinstance(sides, YamlList) and sides.flow else ()
+    for before, item in pairwise(item for item in items if isinstance(item, YamlScalar)):
+        # Whoever quotes a comma knows.
+        known = (before.quoted and item.quoted) or "," in before.text + item.text
+        if known or _side_key(before) == _side_key(item):
+            continue
+        message = f"'{before.text}' and '{item.text}' are two sides: inside [ ] a comma ends one that is not quoted"
+        help = f'quote a side with a comma: ["{before.text},{item.text}"]; for two, quote each'
+        sink.add("K018", message, item.span, help=help)
+
+
+def _side_key(side: YamlScalar) -> str:
+    return side.text.partition("=")[0].strip()
 
 
 def is_path(word: str) -> bool:

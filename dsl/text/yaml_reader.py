@@ -56,10 +56,11 @@ class YamlTable:
 
 @dataclass(frozen=True, slots=True)
 class YamlList:
-    """A list, in the order written."""
+    """A list, in the order written. `flow`: in brackets, where a comma ends an unquoted item."""
 
     items: tuple[Tree, ...]
     span: SourceSpan
+    flow: bool = False
 
 
 Tree = YamlScalar | YamlTable | YamlList
@@ -191,7 +192,7 @@ class _Reader:
         span, items = self._span(event), []
         while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
             items.append(self._node(inner, bool(event.flow_style)))
-        return YamlList(tuple(items), span)
+        return YamlList(tuple(items), span, bool(event.flow_style))
 
     def _table(self, event: Any) -> YamlTable:
         flow, entries, seen = bool(event.flow_style), list[YamlEntry](), dict[str, YamlScalar]()

@@ -77,6 +77,15 @@ def test_a_deployment_checks_for_orphans(tmp_path: Path) -> None:
     assert run("compile", str(deploy), *out, "--check").exit_code == 1
 
 
+def test_a_side_cut_by_a_comma_compiles_nothing(tmp_path: Path) -> None:
+    deploy = tmp_path / "deploy.yaml"
+    entry = "  - {models: [qwen3-0.6b], prefill: [tp=1], decode: [tp=2,order=nhd]}"
+    deploy.write_text(f"kvplan: 1\ndeployment: deploy\nplans:\n{entry}\n")
+    done = run("compile", str(deploy), "-o", str(tmp_path / "plans"))
+    assert (done.exit_code, "K018" in done.stderr) == (2, True)
+    assert not (tmp_path / "plans").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
