@@ -12,9 +12,10 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kvplan.cli.options import libraries, names_of
+from kvplan.cli.options import is_path, libraries, names_of
 from kvplan.compiler.api import Compiled, compile_pair, settled
-from kvplan.compiler.errors import Refused
+from kvplan.compiler.errors import BadInput, Refused
+from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Deployment
@@ -52,6 +53,8 @@ def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[s
 
 def deployed(library: Library, deployment: Deployment, options: Mapping[str, str]) -> list[PairJob]:
     """Every job of a deployment file; options of the command line come before the file's."""
+    for text in (text for spec in deployment.plans for text in (*spec.prefill, *spec.decode)):
+        check_pool(text)
     return [
         job
         for spec in deployment.plans
@@ -61,19 +64,41 @@ def deployed(library: Library, deployment: Deployment, options: Mapping[str, str
     ]
 
 
+def of_models(
+    models: Sequence[str], prefill: str, decode: str, options: Mapping[str, str], layouts: Sequence[Path] = ()
+) -> tuple[Library, list[PairJob]]:
+    """The layout files, and every job of models named by name or path. Raises DslError; BadInput (S025) where a
+    deployment is among them, or no model at all.
+    """
+    library, names = libraries(models, layouts)
+    for word in models:
+        if is_path(word) and Path(word).stem in library.paths["deployment"]:
+            raise BadInput(
+                "S025", f"{word} is a deployment, which has its own sides", "leave out --prefill and --decode"
+            )
+    if not names:
+        help = "name a model, too: a file of a kind or an engine is loaded beside it"
+        raise BadInput("S025", f"there is nothing to do: no model in {', '.join(models)}", help)
+    return library, product(names, prefill, decode, options)
+
+
 def _named(library: Library, models: Sequence[str]) -> list[str]:
     return [name for model in models for name in names_of(library, model)]
 
 
 def opened(
-    paths: Iterable[Path], options: Mapping[str, str], layouts: Sequence[Path] = ()
+    paths: Sequence[Path], options: Mapping[str, str], layouts: Sequence[Path] = ()
 ) -> tuple[Library, list[PairJob]]:
     """Deployment files: all layout files, those named by path too, and every job. Raises DslError, BadInput."""
     plain, _ = libraries([], layouts)
     found = [plain.deployment(path) for path in paths]
     named = dict.fromkeys(model for one in found for spec in one.plans for model in spec.models)
     library, _ = libraries(list(named), layouts)
-    return library, [job for one in found for job in deployed(library, one, options)]
+    every = [job for one in found for job in deployed(library, one, options)]
+    if not every:
+        message = f"there is nothing to do: no plans in {', '.join(map(str, paths))}"
+        raise BadInput("S025", message, "list models and pairs of sides under 'plans'")
+    return library, every
 
 
 def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from importlib.metadata import version
 from typing import Any
 
 import click
 
+from kvplan import __version__
 from kvplan.cli import terminal
 from kvplan.cli.errors import guarded, usage_as_json
 
@@ -85,7 +85,7 @@ def _check_once(ctx: click.Context, args: list[str]) -> None:
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(version("kvplan"), prog_name="kvplan")
+@click.version_option(__version__, prog_name="kvplan")
 @click.option("--color/--no-color", default=None, help="Colours in text; by default on a terminal without NO_COLOR.")
 def main(color: bool | None) -> None:
     """Compile cache layouts into reviewable transfer plans.

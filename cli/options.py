@@ -40,18 +40,22 @@ layouts_option = click.option(
 )
 
 
-def _side(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A side as it is written. One without any key is as good as missing."""
+def _side(pool: bool, ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A side as it is written. One without any key is as good as missing; `pool`: it may say how large its pool is."""
     if value is not None and not value.strip(" ,"):
         raise click.BadParameter("a side has at least one key, for example tp=1", ctx, param)
+    if value is not None and not pool:
+        from kvplan.compiler.side.keys import check_pool
+
+        check_pool(value)
     return value
 
 
-def side_options(required: bool) -> Callable[[F], F]:
-    """`--prefill SIDE` and `--decode SIDE`."""
+def side_options(required: bool, pool: bool = False) -> Callable[[F], F]:
+    """`--prefill SIDE` and `--decode SIDE`; `pool`: whether `blocks`, the size of a pool, says something here."""
 
     def add(function: F) -> F:
-        side = partial(click.option, metavar="SIDE", required=required, callback=_side)
+        side = partial(click.option, metavar="SIDE", required=required, callback=partial(_side, pool))
         decode = side("--decode", help="The engine that needs the cache.")
         return side("--prefill", help="The engine that has the cache.")(decode(function))
 

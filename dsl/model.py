@@ -320,6 +320,8 @@ class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
     `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are. `package`
     is the engine's in Python, `platforms` are those on which it is so. `serve` None: there is no connector for it.
+    `flags`: the engine's own words, `spelled`, -> the key of a side that each sets; `aside`: those of them that no
+    cache depends on -> why.
     """
 
     name: str
@@ -343,6 +345,8 @@ class Engine:
     package: str = ""
     platforms: tuple[str, ...] = ()
     serve: Serve | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+    aside: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

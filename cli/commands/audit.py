@@ -34,7 +34,7 @@ JSON_FILE = InputFile("r", encoding="utf-8", errors="replace")
 
 @click.command("audit")
 @click.argument("model", metavar="MODEL")
-@side_options(required=True)
+@side_options(required=True, pool=True)
 @click.option("--request", type=JSON_FILE, required=True, help="A JSON file, as for trace; - is stdin.")
 @click.option("--copies", type=JSON_FILE, required=True, help="Copies as trace lists them in JSON; - is stdin.")
 @click.option(

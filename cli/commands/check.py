@@ -16,6 +16,7 @@ from kvplan.cli.terminal import painted
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
+from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
@@ -77,6 +78,7 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
     models = [model for name in named if (model := _model(library, name))]
     for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):
         for text in texts:
+            yield from _said(partial(check_pool, text), spec.places[role, text])
             for model, one in product(models, _sides(text)):
                 yield from _said(partial(bind, library, model, one), spec.places[role, text])
 

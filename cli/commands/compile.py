@@ -11,7 +11,7 @@ import click
 
 from kvplan.cli import errors as failure
 from kvplan.cli import files, jobs, plan_index
-from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, libraries, side_options
+from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, side_options
 from kvplan.cli.terminal import painted_diff
 from kvplan.dsl.library import Library
 from kvplan.plan.index import NAME
@@ -53,11 +53,10 @@ def _wanted(
 ) -> tuple[Library, list[jobs.PairJob], bool]:
     """The layout files, the pairs, and whether they are all of a deployment."""
     if prefill and decode:
-        found, names = libraries(models, layouts)
-        return found, jobs.product(names, prefill, decode, options), False
+        return *jobs.of_models(models, prefill, decode, options, layouts), False
     if prefill or decode or not all(is_path(model) for model in models):
         raise click.UsageError("give --prefill SIDE and --decode SIDE, or a deployment file without them")
-    return *jobs.opened(map(Path, models), options, layouts), True
+    return *jobs.opened([*map(Path, models)], options, layouts), True
 
 
 def _say(

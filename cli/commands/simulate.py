@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from kvplan.cli import errors as failure
 from kvplan.cli import jobs
-from kvplan.cli.options import compile_options, format_option, layouts_option, libraries, side_options
+from kvplan.cli.options import compile_options, format_option, layouts_option, side_options
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import check, parse_text
@@ -30,7 +30,7 @@ Simulated = tuple[tuple[int, int], Verdict]
 
 @click.command("simulate")
 @click.argument("models", metavar="MODEL…", nargs=-1, required=True)
-@side_options(required=True)
+@side_options(required=True, pool=True)
 @compile_options
 @click.option(
     "--tokens",
@@ -50,9 +50,9 @@ def command(
 
     The buffers hold labels; what arrives is compared with naive indexing of the caches.
     """
-    found, names = libraries(models, layouts)
+    found, asked = jobs.of_models(models, prefill, decode, options, layouts)
     text = request.read() if request else None
-    wanted = {str(job): job for job in jobs.product(names, prefill, decode, options)}
+    wanted = {str(job): job for job in asked}
     with jobs.progress() as bar:
         done, refused = jobs.each([*wanted.values()], lambda job: _simulate(found, job, text, tokens, seed, bar), bar)
     if form == "json":

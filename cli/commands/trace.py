@@ -17,7 +17,7 @@ from kvplan.compiler.check.trace import trace
 
 @click.command("trace")
 @click.argument("model", metavar="MODEL")
-@side_options(required=True)
+@side_options(required=True, pool=True)
 @compile_options
 @click.option(
     "--request", type=click.File("r", encoding="utf-8", errors="replace"), required=True,

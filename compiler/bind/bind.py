@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvplan.compiler.bind.caches import SHARE, stored, with_shares
+from kvplan.compiler.bind.caches import stored, with_shares
 from kvplan.compiler.bind.key import side_key
 from kvplan.compiler.bind.mesh import mesh_sizes, workers
 from kvplan.compiler.bind.require import check_requirements
@@ -15,8 +15,9 @@ from kvplan.compiler.errors import BadInput
 from kvplan.compiler.paging.overrides import check_idle, override_keys
 from kvplan.compiler.paging.paging import paged
 from kvplan.compiler.paging.rings import check_rings
+from kvplan.compiler.side.keys import check_keys, side_keys
 from kvplan.compiler.side.options import Env, split_options
-from kvplan.compiler.side.text import nearest, parse_side, unknown, whole
+from kvplan.compiler.side.text import nearest, parse_side, whole
 from kvplan.dsl.files.conditions import meant
 from kvplan.dsl.lang.evaluate import filled, is_true
 from kvplan.dsl.lang.expr import names
@@ -27,20 +28,20 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
-OTHER_KEYS = ("engine", "groups", "blocks", "layers", "without")
 WHEN = "when "
 
 
 def bind(library: Library, model: Model, text: str) -> BoundSide:
     """The side `text` of `model`. Raises BadInput (S…), Refused (C…) or DslError."""
-    given = parse_side(text)
-    engine = library.engine(given.pop("engine", library.default_engine))
+    engine = library.engine(parse_side(text).get("engine", library.default_engine))
+    given = side_keys(engine, text)
+    given.pop("engine", None)
     sizes = mesh_sizes(engine, given)
     env = split_options(engine.options, given, {**model.values, **sizes})
     why = absent(model, engine, env, given.get("without"))
     kept = [cache for name, cache in sorted(model.caches.items()) if name not in why]
     plain = tuple(stored(library.kind(cache.kind), cache, engine, env, lambda: library.storages) for cache in kept)
-    _check_keys(engine, given, [*OTHER_KEYS, *sizes, *engine.options, *override_keys(engine, plain)])
+    check_keys(engine, given, override_keys(engine, plain))
     caches = tuple(with_shares(plain, given, sizes))
     env["listed"] = sum(bool(tensor.shares) for cache in caches for tensor in cache.tensors)
     check_requirements(engine, model, caches, env)
@@ -55,12 +56,6 @@ def bind(library: Library, model: Model, text: str) -> BoundSide:
     unprobed = tuple(cache.name for cache in caches if cache.kind not in engine.probed.kinds)
     text = ",".join((*prefix, key))
     return replace(found.side, key=text, notes=notes, absent=tuple(why.items()), unprobed=unprobed)
-
-
-def _check_keys(engine: Engine, given: Mapping[str, str], known: list[str]) -> None:
-    for key in given:
-        if key not in known and not key.startswith(SHARE):
-            raise unknown("side key", key, [name for name in known if "." not in name or "." in key])
 
 
 def _side(engine: Engine, model: Model, sizes: Mapping[str, int], env: Env, given: Mapping[str, str]) -> BoundSide:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from kvplan.compiler.bound import BoundCache, BoundTensor
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.placement.shards import proportional
+from kvplan.compiler.side.keys import SHARE
 from kvplan.compiler.side.options import Env, settle
 from kvplan.compiler.side.text import nearest, unknown, whole
 from kvplan.dsl.lang.dtypes import SIZES, canonical
@@ -20,8 +21,6 @@ from kvplan.dsl.schema.fields import placeholders
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import ALL
 from kvplan.plan.types import Needs as Needed
-
-SHARE = "share."
 
 
 @dataclass(frozen=True, slots=True)

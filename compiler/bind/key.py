@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvplan.compiler.bind.caches import SHARE
 from kvplan.compiler.bind.mesh import stages
 from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.side.keys import SHARE
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.nodes import SizeSet, Value

@@ -14,7 +14,7 @@ from kvplan.compiler.dumps.arrays import arrays, arrays_text, fields_text, fille
 from kvplan.compiler.dumps.dump import Dump, DumpedLayer
 from kvplan.compiler.dumps.expected import BETWEEN_TOKENS, PAGE, ExpectedLayer, facts_of, pieces
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.side.text import parse_side
+from kvplan.compiler.side.keys import check_pool, side_keys
 from kvplan.dsl.model import Engine
 
 Match = tuple[DumpedLayer, ExpectedLayer]
@@ -37,7 +37,8 @@ def side_text(dump: Dump, engine: Engine, given: str) -> str:
 
     Raises BadInput (D010) for a mesh axis that the engine lacks, S00x for `given`.
     """
-    over = parse_side(given)
+    check_pool(given)
+    over = side_keys(engine, given)
     known = (*engine.mesh.workers, *engine.mesh.derived)
     for axis, size in dump.mesh.items():
         if axis not in known and size > 1:

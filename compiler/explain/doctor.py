@@ -14,6 +14,7 @@ from kvplan.compiler.bind.key import show
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
+from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.options import split_options
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine, Model, Serve, Setting
@@ -41,6 +42,8 @@ class ExaminedSide:
 def examined(library: Library, model: Model, text: str) -> ExaminedSide:
     """The side `text` of `model`. Raises BadInput (S…), DslError."""
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
+    check_pool(text)
+    text = side_words(engine, text)
     try:
         return ExaminedSide(library, model, engine, text, bind(library, model, text), None)
     except Refused as error:

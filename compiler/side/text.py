@@ -11,15 +11,15 @@ from kvplan.compiler.errors import BadInput
 
 def sides(text: str) -> list[str]:
     """Every side that a text with products stands for, first key outermost: `tp=1/2,pp=1` gives two."""
-    pairs = _pairs(text)
-    choices = [[f"{key}={value}" for value in values.split("/")] for key, values in pairs]
+    asked = pairs(text)
+    choices = [[f"{key}={value}" for value in values.split("/")] for key, values in asked]
     return [",".join(choice) for choice in product(*choices)]
 
 
 def parse_side(text: str) -> dict[str, str]:
     """One side as key -> value, both as written. Raises BadInput (S001..S003)."""
     found: dict[str, str] = {}
-    for key, value in _pairs(text):
+    for key, value in pairs(text):
         if "/" in value:
             raise BadInput("S003", f"{key}={value} stands for several sides where one is needed", "give one value")
         if key in found:
@@ -41,15 +41,22 @@ def unknown(what: str, name: str, known: Iterable[str]) -> BadInput:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"did you mean {close[0]!r}?" if close else f"allowed: {', '.join(known)}"
+    near = close(name, known)
+    return f"did you mean {near!r}?" if near else f"allowed: {', '.join(known)}"
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
-    pairs = []
+def close(name: str, known: Sequence[str]) -> str:
+    """The nearest name, nothing where none is near. Two letters are near to anything: ep is no step."""
+    near = (other for other in get_close_matches(name, known) if abs(len(other) - len(name)) <= 2)
+    return next(near, "") if len(name) > 2 else ""
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    """Every key with its values, `1/2`, as written. Raises BadInput (S001)."""
+    found: list[tuple[str, str]] = []
     for item in (piece.strip() for piece in text.split(",") if piece.strip()):
         key, equals, value = item.partition("=")
         if not equals or not key.strip() or not value.strip() or any(not v.strip() for v in value.split("/")):
             raise BadInput("S001", f"{item!r} in side {text!r} is not key=value", "write for example tp=4,order=nhd")
-        pairs.append((key.strip(), value.strip()))
-    return pairs
+        found.append((key.strip(), value.strip()))
+    return found

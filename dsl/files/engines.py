@@ -63,6 +63,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
     check_mesh(sink, mesh, known)
     for rule in (keys.groups.block, keys.groups.inside, keys.groups.rigid):
         check_names(sink, rule, {*known, *PAGED})
+    serve = _serve(sink, keys.serve, (*axes, *options)) if keys.serve.tree is not None else None
     page = _by_cache(sink, keys.groups.page, {*known, *PAGED}, around)
     return Engine(
         name=name,
@@ -85,7 +86,9 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         doc=keys.doc,
         legend={letters.text: text for letters, text in keys.legend.items()},
         probed=_probed(sink, keys.probed, around),
-        serve=_serve(sink, keys.serve, (*axes, *options)) if keys.serve.tree is not None else None,
+        serve=serve,
+        flags=_flags(sink, keys.flags, serve, (*axes, *options, *derive)),
+        aside={spelled(flag.text): why for flag, why in keys.aside.items()},
     )
 
 
@@ -178,6 +181,24 @@ def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
         {name.text: _setting(setting) for name, setting in keys.settings.items()},
         _setting(keys.interleave),
     )
+
+
+def spelled(flag: str) -> str:
+    """A flag or a variable as a word: `--block-size`, `block-size` and `BLOCK_SIZE` are the same."""
+    return flag.lstrip("-").replace("-", "_").lower()
+
+
+def _flags(
+    sink: Sink, given: Mapping[YamlScalar, tuple[YamlScalar, ...]], serve: Serve | None, known: Sequence[str]
+) -> dict[str, str]:
+    """The engine's words for keys of a side. Reports K008 for keys that there are not."""
+    for name in given:
+        if name.text not in known:
+            message = f"'{name.text}' is neither a mesh axis nor an option"
+            sink.add("K008", message, name.span, help=nearest(name.text, known))
+    settings = serve.settings.items() if serve else ()
+    told = {spelled(setting.flag or setting.variable): name for name, setting in settings}
+    return {**told, **{spelled(word.text): name.text for name, words in given.items() for word in words}}
 
 
 def _setting(keys: SettingKeys) -> Setting:

@@ -239,6 +239,14 @@ class EngineKeys(DocumentKeys):
     serve: ServeKeys = key(
         SERVE, "how the engine is started with a connector of kvplan's, for `kvplan doctor`; nothing where it has none"
     )
+    flags: dict[YamlScalar, tuple[YamlScalar, ...]] = key(
+        MapShape(ListShape(ScalarShape("flag"), bare=True)),
+        "key of a side → the engine's flags and variables for it, which a side may say as well; those of `serve` need"
+        " not be repeated",
+    )
+    aside: dict[YamlScalar, str] = key(
+        MapShape(TEXT), "flag of the engine that no side has → why; it is refused with that sentence"
+    )
     dump: DumpKeys = key(
         DUMP,
         "how `kvplan from-cache` makes a model of what the engine prints: expressions over a layer's spec, the options "

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from tests.paths import ROOT
 
 from kvplan.cli.codes import all_codes
 from kvplan.cli.main import VERBS, main
@@ -75,6 +76,24 @@ def test_a_deployment_checks_for_orphans(tmp_path: Path) -> None:
     assert run("compile", str(deploy), *out, "--check").exit_code == 0
     (tmp_path / "plans/qwen3_0_6b/p_old__d_old.py").write_text("")
     assert run("compile", str(deploy), *out, "--check").exit_code == 1
+
+
+@pytest.mark.parametrize("verb", ["compile", "simulate"])
+@pytest.mark.parametrize("words", [["deploy.yaml"], ["qwen3-0.6b", "deploy.yaml"], ["gqa.yaml"]])
+def test_nothing_done_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    entry = "  - {models: [qwen3-0.6b], prefill: [tp=1], decode: [tp=2]}"
+    Path("deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\nplans:\n{entry}\n")
+    Path("gqa.yaml").write_text((ROOT / "layouts/kinds/gqa.yaml").read_text())
+    done = run(verb, *words, "--prefill", "tp=1", "--decode", "tp=2")
+    assert (done.exit_code, "error[S025]" in done.stderr) == (2, True)
+
+
+def test_a_deployment_without_plans_is_no_success(tmp_path: Path) -> None:
+    (tmp_path / "deploy.yaml").write_text("kvplan: 1\ndeployment: deploy\nplans: []\n")
+    assert run("compile", str(tmp_path / "deploy.yaml"), "-o", str(tmp_path / "plans")).exit_code == 2
 
 
 def test_a_side_cut_by_a_comma_compiles_nothing(tmp_path: Path) -> None:
