@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvplan.cli.options import is_path, libraries, names_of
-from kvplan.compiler.api import Compiled, compile_pair, settled
+from kvplan.compiler.api import DOUBT, Compiled, compile_pair, settled
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
@@ -44,6 +44,12 @@ class CompileOutcome:
     plans: Mapping[str, Compiled]
     refused: Sequence[tuple[PairJob, Exception]]
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is not sure of the models, each once."""
+        told = ((plan.plan.model, note) for plan in self.plans.values() for note in plan.facts.notes)
+        return tuple(dict.fromkeys(f"{model}: {note}" for model, note in told if note.startswith(DOUBT)))
+
 
 def product(models: Iterable[str], prefill: str, decode: str, options: Mapping[str, str]) -> list[PairJob]:
     """Models × prefill sides × decode sides. Raises BadInput."""
@@ -71,11 +77,11 @@ def of_models(
     deployment is among them, or no model at all.
     """
     library, names = libraries(models, layouts)
+    deployments = {path.resolve() for path in library.paths["deployment"].values()}
     for word in models:
-        if is_path(word) and Path(word).stem in library.paths["deployment"]:
-            raise BadInput(
-                "S025", f"{word} is a deployment, which has its own sides", "leave out --prefill and --decode"
-            )
+        if is_path(word) and Path(word).resolve() in deployments:
+            message = f"{word} is a deployment, which has its own sides"
+            raise BadInput("S025", message, "leave out --prefill and --decode")
     if not names:
         help = "name a model, too: a file of a kind or an engine is loaded beside it"
         raise BadInput("S025", f"there is nothing to do: no model in {', '.join(models)}", help)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 LONGEST = 200
+# How a note begins that repeats a doubt of the model.
+DOUBT = "in doubt: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def compile_pair(
     """The plan of one pair of sides of a model. Raises DslError, BadInput, Refused, ProofFailed."""
     found = library.model(model)
     sides_of = bind(library, found, prefill), bind(library, found, decode)
-    return compile_bound(*sides_of, options, found.title, _own_layouts(library, *sides_of))
+    extra = _own_layouts(library, *sides_of)
+    return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts))
 
 
 def compile_bound(
@@ -57,14 +60,18 @@ def compile_bound(
     options: Mapping[str, str] | None = None,
     title: str = "",
     extra: Sequence[str] = (),
+    doubts: Sequence[str] = (),
 ) -> Compiled:
-    """The plan of two bound sides; `extra` are words that the command which makes it again needs, too."""
+    """The plan of two bound sides; `extra` are words that the command which makes it again needs, too, `doubts` what
+    its header says is not sure of the model.
+    """
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
     sides = (("prefill", prefill), ("decode", decode))
     notes = tuple(f"{name}: {note}" for name, side in sides for note in (*side.notes, *_unprobed(side)))
+    notes = (*(f"{DOUBT}{doubt.rstrip('.')}" for doubt in doubts), *notes)
     proved = claim(there, skipped)
     about = plan_cost(plan, proved=proved, notes=notes)
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
@@ -156,4 +163,15 @@ def _plan(
     return digest.sealed(plan)
 
 
-__all__ = ["OPTIONS", "Compiled", "command", "compile_bound", "compile_pair", "path", "settled", "side_of", "sides"]
+__all__ = [
+    "DOUBT",
+    "OPTIONS",
+    "Compiled",
+    "command",
+    "compile_bound",
+    "compile_pair",
+    "path",
+    "settled",
+    "side_of",
+    "sides",
+]

@@ -18,6 +18,7 @@ from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, open_doc
 from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.models import ModelReferences, parse_model
+from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.variants import check_variants, extended, names_in, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import ConfigRules, Deployment, Engine, Kind, Model, Param
@@ -135,6 +136,14 @@ class Library:
         if file_type and name:
             guarded(sink, partial(self._parse, sink, file_type, document, name))
         return sink.errors
+
+    def doubts(self, path: Path) -> list[Diagnostic]:
+        """What is not sure of the models of a file that has no errors (W…)."""
+        named = [name for name, file in self.paths["model"].items() if file.resolve() == path.resolve()]
+        models = [model for name in named if (model := guarded(Sink(), partial(self.model, name)))]
+        told = [Diagnostic("W001", text, span) for model in models for text, span in model.doubts.items()]
+        caches = [(model, cache) for model in models for cache in model.caches.values()]
+        return [*told, *(d for model, cache in caches for d in doubts_of(self.kind(cache.kind), cache, model.values))]
 
     def deployment(self, path: Path) -> Deployment:
         """A deployment file. Raises DslError."""
@@ -265,3 +274,9 @@ def check(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnosti
     """All errors of all files, sorted; empty where there are none. The files may refer to each other."""
     library, errors = load_good(paths, layouts)
     return ordered([*errors, *(error for path in paths for error in library.errors(path))])
+
+
+def doubts(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
+    """All doubts of all files (W…), sorted; they are no errors."""
+    library, _ = load_good(paths, layouts)
+    return ordered(doubt for path in paths for doubt in library.doubts(path))

@@ -45,10 +45,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RemarkRule:
-    """A sentence to say where `when` holds; {name} is replaced."""
+    """A sentence to say where `when` holds; {name} is replaced. `numbers`: some number may be wrong for that."""
 
     when: Expr
     say: str
+    numbers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,9 @@ class ConfigRules:
 
     `words` are worth what their expressions are, in this order, each of which may use those before it and, where it is
     about one layer, `layer`. `caches` are rules of a model's own, for each name the first that holds; kinds that they
-    are about have no others. `faults` are remarks on what cannot be. `about` and `aside` are patterns of keys: those
-    that look as if they were about caches, and those of them that are not. `always` are words asked for in any case.
+    are about have no others. `faults` are remarks on what cannot be. `about`, `perhaps` and `aside` are patterns of
+    keys: those that look as if they were about caches, as if they might be, and those of both that are not. `always`
+    are words asked for in any case.
     """
 
     name: str
@@ -69,6 +71,7 @@ class ConfigRules:
     caches: tuple[Rule, ...] = ()
     faults: tuple[RemarkRule, ...] = ()
     about: tuple[str, ...] = ()
+    perhaps: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     always: tuple[str, ...] = ("layers", "dtype", "query_heads", "title", "name", "layer_is", "bare")
 
@@ -135,11 +138,21 @@ class KindVariant:
 
 
 @dataclass(frozen=True, slots=True)
+class KindDoubt:
+    """A sentence about a model's numbers where `when` holds; where `of` is given only, if there is one."""
+
+    when: Expr
+    say: str
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A cache kind. `store` is tokens, ring or state; `length` names the range of tokens that a request gives for it.
 
     `needs` None: all tokens. `ring`: how many tokens a ring keeps. `match`: where a configuration has such caches.
     `tensors` and `storage` are those of a record that is none of the `variants`; `variant` names the one that it is.
+    `doubts` are on numbers that can be and seldom are meant.
     """
 
     name: str
@@ -159,6 +172,7 @@ class Kind:
     variant: str = ""
     doc_ref: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[KindDoubt, ...] = ()
 
     @property
     def every_tensor(self) -> dict[str, TensorSpec]:
@@ -197,7 +211,8 @@ class Model:
     """A model: `layers` counts all its layers, with caches or without; `values` are its other numbers and words.
 
     Its `drafts` draft layers are numbered after them. `notes`: what its file says beside numbers, (about what, text).
-    `config`: how a configuration of it is read beside the kinds' rules.
+    `config`: how a configuration of it is read beside the kinds' rules. `doubts`: what is not sure of its numbers, and
+    where that is written.
     """
 
     name: str
@@ -210,6 +225,7 @@ class Model:
     drafts: int = 0
     notes: tuple[tuple[str, str], ...] = ()
     config: ConfigRules = ConfigRules("")
+    doubts: Mapping[str, SourceSpan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
-from kvplan.dsl.library import Library, check, load_good
+from kvplan.dsl.library import Library, check, doubts, load_good
 from kvplan.dsl.model import Deployment, Model, PlanSpec
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, render
 from kvplan.dsl.text.source import SourceSpan
@@ -33,15 +33,18 @@ from kvplan.dsl.text.source import SourceSpan
 def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> None:
     """Report every error in layout files.
 
+    What is not sure of a model's numbers is told, too, and is no error: the exit code is 0 then.
+
     A FILE may be a directory, which stands for all layout files in it.
     """
     files = [file for path in paths for file in (sorted(path.rglob("*.yaml")) if path.is_dir() else [path])]
-    found = [*check(files, layouts), *check_deployments(files, layouts)]
+    errors = [*check(files, layouts), *check_deployments(files, layouts)]
+    found = [*errors, *([] if errors else doubts(files, layouts))]
     if found or form != "text":
         click.echo(painted(render(found, form)) if form == "text" else render(found, form))
-    else:
+    if not errors and form == "text":
         click.echo(f"{len(files)} {'file' if len(files) == 1 else 'files'}: no errors")
-    sys.exit(BAD_INPUT if found else 0)
+    sys.exit(BAD_INPUT if errors else 0)
 
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:

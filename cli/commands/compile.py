@@ -78,6 +78,8 @@ def _say(
         click.echo(f"{out / path}: nothing asks for this plan any more; remove it", err=True)
     for job, error in outcome.refused:
         click.echo(failure.refusal(job, error), err=True)
+    for doubt in outcome.doubts:
+        click.echo(doubt, err=True)
     click.echo(_summary(changed, states, check, outcome), err=True)
 
 
@@ -106,6 +108,7 @@ def _answer(
         ],
         "orphans": [str(out / path) for path in left],
         "refused": refused,
+        "doubts": list(outcome.doubts),
         "index": {"path": str(out / NAME), **about[NAME]},
     }
     first = failure.as_dict(outcome.refused[0][1]) if outcome.refused else None

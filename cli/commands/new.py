@@ -13,29 +13,37 @@ from kvplan.cli.options import format_option, layouts_option
 from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.text.diagnostics import listed
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
 from kvplan.dsl.text.source import SourceSpan
 
 DASH, STDIN = Path("-"), "<stdin>"
 
 
 @click.command("new")
-@click.argument("config", metavar="CONFIG.JSON", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("config", metavar="CONFIG.JSON|CHECKPOINT", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="The file to write, NAME.yaml.")
+@click.option(
+    "--accept-doubts", is_flag=True, help="Write it even where a number is in doubt; the file keeps the doubts."
+)
 @layouts_option
 @format_option("text", "json")
-def command(config: Path, out: Path | None, layouts: tuple[Path, ...], form: str) -> None:
+def command(config: Path, out: Path | None, accept_doubts: bool, layouts: tuple[Path, ...], form: str) -> None:
     """Write a model file from a checkpoint's config.json; - is stdin.
 
-    Without -o its text goes to stdout. What is not sure is said on stderr, and in notes of the file.
+    Without -o its text goes to stdout. What is not sure is said on stderr, and kept in the file. A doubt for which a
+    number may be another one is an error, unless it is accepted.
     """
     library = load((), layouts)
     new = _from_stdin(library, out) if config == DASH else made(library, config, out)
+    if new.doubts and not accept_doubts:
+        help = "compare with what an engine allocates, and give --accept-doubts"
+        raise DslError(Diagnostic("F008", "a number is in doubt", SourceSpan(str(config), 1, 1, 1), new.doubts, help))
     if out:
         write(out.parent, {out.name: new.text}, [out.name])
     if form == "json":
         written = str(out) if out else None
-        answer = {"model": new.name, "same_as": new.same, "written": written, "notes": new.notes, "text": new.text}
+        notes = {"notes": new.notes, "doubts": new.doubts}
+        answer = {"model": new.name, "same_as": new.same, "written": written, **notes, "text": new.text}
         click.echo(json.dumps(answer, indent=2))
         return
     if not out:

@@ -11,7 +11,7 @@ from kvplan.dsl.configs.families import nested, reading_of, spoken
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import recognise
 from kvplan.dsl.configs.same_model import parsed, twins
-from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
+from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues
@@ -22,24 +22,35 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
+CONFIG = "config.json"
+
+
 @dataclass(frozen=True, slots=True)
 class NewModel:
-    """A new model: its name, the text of its file, what is not sure, and the models that store the same."""
+    """A new model: its name, the text of its file, what is not sure, and the models that store the same.
+
+    `doubts` are those of the notes for which a number may be another one.
+    """
 
     name: str
     text: str
     notes: tuple[str, ...]
     same: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
 
 def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
-    """The model that the configuration at `path` describes, to be written to `out`. Raises DslError (F…)."""
+    """The model that the configuration at `path`, or in a checkpoint's folder, describes, to be written to `out`.
+
+    Raises DslError (F…).
+    """
+    path = path / CONFIG if path.is_dir() else path
     place = SourceSpan(shown(path), 1, 1, 1)
     try:
         text = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
-        help = "give the path of a checkpoint's config.json"
+        help = "give the path of a checkpoint, or of its config.json"
         raise DslError(Diagnostic("F001", f"the file cannot be read: {reason}", place, (), help)) from None
     return described(library, parse_foreign(text, place.path), place, out)
 
@@ -51,7 +62,7 @@ def described(library: Library, config: Mapping[str, object], place: SourceSpan,
     head = _head(library, found.facts, reading, config, out)
     text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
     same = sorted(twins(library, parsed(library, text, head.name, place)), key=lambda name: name != model)
-    return NewModel(head.name, text, tuple(doubts(found)), tuple(same))
+    return NewModel(head.name, text, tuple(doubts(found)), tuple(same), grave(found))
 
 
 def _head(

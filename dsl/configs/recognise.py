@@ -39,7 +39,10 @@ class RecognisedCache:
 
 @dataclass(frozen=True, slots=True)
 class RecognisedModel:
-    """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people."""
+    """What a configuration says. `layers`, `dtype` and `query_heads` are answers; remarks are for people.
+
+    `doubts` are those remarks for which a number may be another one.
+    """
 
     facts: ForeignValues
     layers: Answer
@@ -47,6 +50,7 @@ class RecognisedModel:
     query_heads: Answer
     caches: tuple[RecognisedCache, ...]
     remarks: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
 
 def recognise(
@@ -63,15 +67,19 @@ def recognise(
     assert isinstance(layers.value, int)
     layer_facts = tuple(at_layer(facts, layer, layered_words) for layer in range(layers.value))
     caches, rules, doubts = _caches(layer_facts, reading.caches, kinds)
+    if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
+        raise fault(place, "F007", "its numbers make no layout", faults, "no model has such numbers")
     if not caches:
         notes = (_looked_for(reading, kinds), *doubts)
         raise fault(place, "F003", "no layer of it stores a cache that is known", notes, NEW)
-    if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
-        raise fault(place, "F007", "its numbers make no layout", faults, "no model has such numbers")
     _check(caches, kinds, place)
-    ignored = tuple(f"`{key}` was not read: compare with an engine" for key in unread(chain, reading, rules))
-    general = remarks_of(reading.remarks, facts, layer_facts, layered_words)
-    remarks = (*(() if family else (UNKNOWN,)), *doubts, *ignored, *general)
+    ignored = unread(chain, reading, rules)
+    unsure, general = (
+        remarks_of([rule for rule in reading.remarks if rule.numbers is numbers], facts, layer_facts, layered_words)
+        for numbers in (True, False)
+    )
+    doubts = (*doubts, *unsure, *(f"`{key}` was not read: compare with an engine" for key in ignored.about))
+    remarks = (*(() if family else (UNKNOWN,)), *general, *_noise(ignored.perhaps))
     return RecognisedModel(
         facts=facts,
         layers=layers,
@@ -79,7 +87,13 @@ def recognise(
         query_heads=heads_of(facts),
         caches=caches,
         remarks=tuple(dict.fromkeys(remarks)),
+        doubts=tuple(dict.fromkeys(doubts)),
     )
+
+
+def _noise(keys: Sequence[str]) -> tuple[str, ...]:
+    """One line for all that is seldom about caches."""
+    return (f"not read, and seldom about caches: {', '.join(f'`{key}`' for key in keys)}",) if keys else ()
 
 
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:

@@ -21,10 +21,24 @@ class KeysAsked:
     entries: frozenset[str]
 
 
-def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules: Iterable[Rule]) -> tuple[str, ...]:
-    """The keys, entries as `key.entry`; `rules` are those that were applied, whose caches the model has."""
+@dataclass(frozen=True, slots=True)
+class UnreadKeys:
+    """Keys, entries as `key.entry`: those that are `about` caches by their looks, and those that `perhaps` are."""
+
+    about: tuple[str, ...]
+    perhaps: tuple[str, ...]
+
+
+def unread(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, rules: Iterable[Rule]) -> UnreadKeys:
+    """The keys that nobody read; `rules` are those that were applied, whose caches the model has."""
     asked = _asked(reading, tuple(rules))
-    return tuple(dict.fromkeys(path for mapping in chain for path in _unread(mapping, reading, asked, True, "")))
+    paths = list(dict.fromkeys(path for mapping in chain for path in _unread(mapping, reading, asked, True, "")))
+    about = tuple(path for path in paths if _like(_key(path), reading.about))
+    return UnreadKeys(about, tuple(path for path in paths if path not in about))
+
+
+def _key(path: str) -> str:
+    return path.rpartition(".")[2].lower()
 
 
 def _unread(
@@ -41,9 +55,9 @@ def _unread(
 
 
 def suspect(key: str, reading: ConfigRules) -> bool:
-    """Whether a key looks as if it were about caches."""
+    """Whether a key looks as if it were about caches, or might be."""
     word = key.lower()
-    return _like(word, reading.about) and not _like(word, reading.aside)
+    return _like(word, (*reading.about, *reading.perhaps)) and not _like(word, reading.aside)
 
 
 def says(value: object) -> bool:

@@ -31,6 +31,7 @@ def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapp
     lines = ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_match(head.match)]
     lines += _answered("dtype", model.dtype) + _answered("query_heads", model.query_heads)
     lines += _answered("layers", model.layers)
+    lines += _doubts(grave(model))
     lines += [line for number, text in enumerate(model.remarks, 1) for line in _note(f"remark-{number}", text, "")]
     for cache in model.caches:
         lines += ["" if cache is not model.caches[0] else "\ncaches:", *_cache(cache, model, kinds[cache.kind])]
@@ -43,13 +44,26 @@ def quoted(text: str) -> str:
     return flat if PLAIN.fullmatch(flat) and not flat.endswith(" ") else "'" + flat.replace("'", "''") + "'"
 
 
+def grave(model: RecognisedModel) -> tuple[str, ...]:
+    """Every doubt for which a number may be another one, as sentences."""
+    about = {"dtype": model.dtype, "layers": model.layers}
+    own = [f"{name}: {answer.doubt}" for name, answer in about.items() if answer.doubt]
+    told_of = [(f"{cache.name}.{name}", answer) for cache in model.caches for name, answer in told(cache)]
+    return (*own, *(f"{name}: {answer.doubt}" for name, answer in told_of if answer.doubt), *model.doubts)
+
+
 def doubts(model: RecognisedModel) -> Iterator[str]:
-    """Everything that is not sure, as sentences."""
-    about = {"dtype": model.dtype, "query_heads": model.query_heads, "layers": model.layers}
-    yield from (f"{name}: {answer.doubt}" for name, answer in about.items() if answer.doubt)
-    for cache in model.caches:
-        yield from (f"{cache.name}.{name}: {answer.doubt}" for name, answer in told(cache) if answer.doubt)
+    """Everything that is not sure, as sentences: first what may make other numbers."""
+    yield from grave(model)
+    if model.query_heads.doubt:
+        yield f"query_heads: {model.query_heads.doubt}"
     yield from model.remarks
+
+
+def _doubts(sentences: Iterable[str]) -> list[str]:
+    """The list of doubts that a file keeps, until somebody takes them out."""
+    lines = [f"  - {quoted(sentence)}" for sentence in sentences]
+    return ["doubts:  # take out what you have compared with an engine", *lines] if lines else []
 
 
 def told(cache: RecognisedCache) -> list[tuple[str, Answer]]:

@@ -11,10 +11,10 @@ from kvplan.dsl.files.storages import RESERVED, Inherited, read_fragments, read_
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import Kind, KindVariant, TensorSpec
+from kvplan.dsl.model import Kind, KindDoubt, KindVariant, Param, TensorSpec
 from kvplan.dsl.rules.rule import parse_rules
-from kvplan.dsl.schema.fields import KEYWORDS, check_names, guarded, worded
-from kvplan.dsl.schema.kind import KIND, LENGTH, KindKeys, KindVariantKeys, TensorKeys
+from kvplan.dsl.schema.fields import KEYWORDS, check_names, check_sentence, guarded, worded
+from kvplan.dsl.schema.kind import KIND, LENGTH, DoubtKeys, KindKeys, KindVariantKeys, TensorKeys
 from kvplan.dsl.schema.params import check_defaults, check_dtype, read_params
 from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
@@ -61,7 +61,17 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
         variants=tuple(_variant(sink, variant, own, keys, scope) for variant, own in keys.variants.items()),
         doc_ref=keys.doc_ref,
         legend={letters.text: text for letters, text in keys.legend.items()},
+        doubts=tuple(_doubt(sink, doubt, params, known) for doubt in keys.doubts),
     )
+
+
+def _doubt(sink: Sink, keys: DoubtKeys, params: Mapping[str, Param], known: set[str]) -> KindDoubt:
+    check_names(sink, keys.when, known)
+    check_sentence(sink, keys.say, known)
+    if keys.of and keys.of.text not in params:
+        sink.add("K008", f"unknown parameter '{keys.of.text}'", keys.of.span, help=nearest(keys.of.text, params))
+    said, of = keys.say.text if keys.say else "", keys.of.text if keys.of else ""
+    return KindDoubt(keys.when or parse_expr("false"), said, of)
 
 
 def _variant(sink: Sink, name: YamlScalar, own: KindVariantKeys, base: KindKeys, scope: RecordScope) -> KindVariant:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from kvplan.dsl.files.needs import at_once
-from kvplan.dsl.lang.evaluate import evaluate, in_play, is_true
+from kvplan.dsl.lang.evaluate import evaluate, filled, in_play, is_true
 from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, Name, SizeSet, Value
-from kvplan.dsl.model import Kind, NeedsRule, TensorSpec
+from kvplan.dsl.model import Cache, Kind, NeedsRule, TensorSpec
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
@@ -60,6 +60,21 @@ def check_worth(
         if fault.span not in accused:
             sink.errors.append(fault)
         accused.add(fault.span)
+
+
+def doubts_of(kind: Kind, cache: Cache, values: Env) -> Iterator[Diagnostic]:
+    """What a kind doubts of a cache's numbers, as far as they hold for every side (W002)."""
+    defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
+    given = GivenParams(cache.params, defaults, cache.span)
+    ready = {name: expr for name, expr in cache.params.items() if _ready(expr, values)}
+    env = {**values, **{name: evaluate(expr, values) for name, expr in ready.items()}}
+    _settled(given, env)
+    for doubt in kind.doubts:
+        if (not doubt.of or doubt.of in cache.params) and _is_true(doubt.when, env):
+            place = given.place((doubt.of,) if doubt.of else given.blamed(doubt.when, env))
+            yield Diagnostic(
+                "W002", filled(doubt.say, env), place, (), "compare with an engine", in_play(doubt.when, env)
+            )
 
 
 def _settled(given: GivenParams, env: dict[str, Value | SizeSet]) -> list[Diagnostic]:

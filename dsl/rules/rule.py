@@ -117,7 +117,10 @@ def parse_reading(sink: Sink, root: YamlTable, name: str) -> ConfigRules:
     """A config file, with every error in the sink."""
     keys = CONFIG.read(sink, root)
     words, remarks, faults = _words(keys.words), _remarks(keys.remarks), _remarks(keys.faults)
-    return ConfigRules(name, keys.inside, keys.match, words, remarks, faults=faults, about=keys.about, aside=keys.aside)
+    return ConfigRules(
+        name, keys.inside, keys.match, words, remarks,
+        faults=faults, about=keys.about, perhaps=keys.perhaps, aside=keys.aside,
+    )  # fmt: skip
 
 
 def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> ConfigRules:
@@ -146,4 +149,4 @@ def _words(given: Mapping[YamlScalar, Expr]) -> tuple[tuple[str, Expr], ...]:
 
 
 def _remarks(given: Iterable[RemarkKeys]) -> tuple[RemarkRule, ...]:
-    return tuple(RemarkRule(keys.when, keys.say.text) for keys in given if keys.when and keys.say)
+    return tuple(RemarkRule(keys.when, keys.say.text, keys.numbers) for keys in given if keys.when and keys.say)

@@ -10,6 +10,7 @@ from kvplan.dsl.schema.shapes import (
     EXPRESSION,
     EXTENDS_DOC,
     FOREIGN,
+    SENTENCE,
     STORAGE,
     TEXT,
     DocumentKeys,
@@ -108,7 +109,15 @@ class KindVariantKeys(FormKeys):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class DoubtKeys(FormKeys):
+    when: Expr | None = key(EXPRESSION, "an expression of parameters and of the model's words", required=True)
+    say: YamlScalar | None = key(SENTENCE, "the sentence; `{name}` is replaced by a value", required=True)
+    of: YamlScalar | None = key(NameShape("parameter"), "the parameter that has to be given for that")
+
+
 PARAM = Form("a parameter", ParamKeys)
+DOUBT = Form("a doubt", DoubtKeys)
 NEEDS = Form("needs", NeedsKeys)
 NEEDED = EitherShape((WordShape((ALL,)), NEEDS))
 RULE = Form("a rule", RuleKeys, rest=FOREIGN)
@@ -150,6 +159,9 @@ class KindKeys(DocumentKeys):
         "records that are other ones than what the file says: the first whose `when` is true",
     )
     legend: dict[YamlScalar, str] = key(LEGEND, LEGEND_DOC)
+    doubts: tuple[DoubtKeys, ...] = key(
+        ListShape(DOUBT), "numbers of a model that can be and seldom are meant: `kvplan check` says so"
+    )
     match: Tree | None = key(
         EitherShape((RULE, ListShape(RULE))),
         "where a checkpoint's configuration has such caches: parameters of the kind as expressions of its values",

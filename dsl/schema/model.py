@@ -60,6 +60,7 @@ class CacheKeys(FormKeys):
 class RemarkKeys(FormKeys):
     when: Expr | None = key(FOREIGN, "where it is said", required=True)
     say: YamlScalar | None = key(SENTENCE, "the sentence; `{name}` is replaced", required=True)
+    numbers: bool = key(TRUTH, "whether a number may be another one for that: a doubt that somebody has to accept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ class VariantKeys(DocumentKeys):
     )
     dtype: str | None = key(DTYPE, "element type of the model; an engine's cache type defaults to it", required=True)
     query_heads: int | None = key(WholeShape(), "what engines check sharding against")
+    doubts: tuple[YamlScalar, ...] = key(
+        ListShape(SENTENCE, bare=True),
+        "what is not sure of its numbers, in sentences that `check`, `compile` and plans repeat until somebody takes"
+        " them out",
+    )
     layers: int | None = key(
         WholeShape(1, MOST_LAYERS), "how many layers the model has, with caches or without", required=True
     )
@@ -160,8 +166,9 @@ class ConfigKeys(DocumentKeys):
     faults: tuple[RemarkKeys, ...] = key(ListShape(REMARK), "sentences to refuse a configuration with")
     about: tuple[str, ...] = key(
         PATTERNS,
-        "what keys look like that are about caches; `*` is any letters",
+        "what keys look like that are about caches; `*` is any letters. One that no rule read puts a number in doubt",
     )
+    perhaps: tuple[str, ...] = key(PATTERNS, "what keys look like that are seldom about caches: they are only named")
     aside: tuple[str, ...] = key(PATTERNS, "keys that look so and are not about what is stored")
 
 

@@ -1,4 +1,4 @@
-"""Errors in layout files: what is wrong, where, with which values, and what to do. Gathered, sorted, rendered."""
+"""Errors and doubts in layout files: what, where, with which values, and what to do. Gathered, sorted, rendered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ SHORT_LIST = 8
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One error. `notes` are facts, `help` what to do; `values` the names and values in play, drawn below the caret."""
+    """One error, or one doubt (W…).
+
+    `notes` are facts, `help` what to do; `values` the names and values in play, drawn below the caret.
+    """
 
     code: str
     message: str
@@ -97,19 +100,34 @@ def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
         return json.dumps([_record(d) for d in errors], indent=2)
     if form == "github":
         return "\n".join(_annotation(d) for d in errors)
-    count = f"{len(errors)} error{'' if len(errors) == 1 else 's'}"
-    return "\n".join([*(_text(d) for d in errors), count]) if errors else ""
+    return "\n".join([*(_text(d) for d in errors), counted(errors)]) if errors else ""
+
+
+def counted(diagnostics: Sequence[Diagnostic]) -> str:
+    """`1 error, 2 doubts`."""
+    doubts = sum(is_doubt(d) for d in diagnostics)
+    counts = ((len(diagnostics) - doubts, "error"), (doubts, "doubt"))
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts if n)
+
+
+def is_doubt(diagnostic: Diagnostic) -> bool:
+    """Whether nothing is wrong."""
+    return diagnostic.code.startswith("W")
 
 
 def _text(d: Diagnostic) -> str:
     width = max(2, len(str(d.span.line)))
     rail = f"{'':{width}} |"
-    lines = [f"{d.span.path}:{d.span.line}:{d.span.column}: error[{d.code}]: {d.message}"]
+    lines = [f"{d.span.path}:{d.span.line}:{d.span.column}: {_severity(d)}[{d.code}]: {d.message}"]
     if d.span.text.strip():
         lines += [rail, f"{d.span.line:>{width}} | {d.span.text}", f"{rail} {_caret(d.span)}"]
     if d.values:
         lines.append(f"{rail} {', '.join(f'{name} = {_shown(value)}' for name, value in d.values)}")
     return "\n".join([*lines, *(f"{'':{width}} = {note}" for note in (*d.notes, d.help) if note)])
+
+
+def _severity(d: Diagnostic) -> str:
+    return "doubt" if is_doubt(d) else "error"
 
 
 def _shown(value: object) -> str:
@@ -134,4 +152,5 @@ def _annotation(d: Diagnostic) -> str:
     body = "\n".join([d.message, *d.notes, *([d.help] if d.help else [])])
     text = body.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     path = d.span.path.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
-    return f"::error file={path},line={d.span.line},col={d.span.column},endColumn={end},title={d.code}::{text}"
+    place = f"file={path},line={d.span.line},col={d.span.column},endColumn={end},title={d.code}"
+    return f"::{'warning' if is_doubt(d) else 'error'} {place}::{text}"

@@ -11,7 +11,7 @@ from tests.paths import ROOT
 from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
 from kvplan.dsl.schema.engine import CASE, DERIVED, DUMP, ENGINE, GROUPS, MESH, PROBED, REQUIRE, SERVE, SETTING
-from kvplan.dsl.schema.kind import KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
+from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.shapes import (
@@ -47,7 +47,8 @@ EXAMPLES = {
 SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "models": (MODEL, VARIANT), "caches": (CACHE,), "kinds": (KIND,), "parameters": (PARAM,), "tensors": (TENSOR,),
     "records": (KIND_VARIANT,), "derived-values": (DERIVED,), "cases": (CASE,),
-    "which-tokens-are-needed": (NEEDS,), "engines": (ENGINE,), "a-probe": (PROBED,), "serving": (SERVE,),
+    "which-tokens-are-needed": (NEEDS,),
+    "doubts": (DOUBT,), "engines": (ENGINE,), "a-probe": (PROBED,), "serving": (SERVE,),
     "settings": (SETTING,), "requirements": (REQUIRE,),
     "groups": (GROUPS,), "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,),
     "recognition": (RULE, FOUND), "what-a-model-adds": (OWN,), "configurations": (CONFIG,), "remarks": (REMARK,),

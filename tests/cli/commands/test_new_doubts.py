@@ -86,14 +86,14 @@ ATTENTION: dict[str, tuple[dict[str, tuple[str, int, dict[str, str]]], list[str]
         },
         [],
     ),
-    "mllama": ({"attention": ("gqa", 32, {"heads": "8", "dim": "128"})}, [UNKNOWN, CROSSING]),
+    "mllama": ({"attention": ("gqa", 32, {"heads": "8", "dim": "128"})}, [CROSSING, UNKNOWN]),
     "falcon": ({"attention": ("gqa", 32, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
     "gpt-bigcode": ({"attention": ("gqa", 12, {"heads": "1", "dim": "64"})}, [UNKNOWN]),
     "dbrx": ({"attention": ("gqa", 24, {"heads": "1", "dim": "128"})}, [UNKNOWN]),
     "longcat-flash": ({"attention": ("mla", 56, {"latent": "512", "rope": "64"})}, [UNKNOWN]),
     "recurrent-gemma": (
         {"attention": ("gqa", 8, {"heads": "10", "dim": "256"})},
-        [UNKNOWN, RECURRING, *unread("attention_window_size", "conv1d_width")],
+        [RECURRING, *unread("attention_window_size", "conv1d_width"), UNKNOWN],
     ),
     "zamba": (
         {
@@ -123,7 +123,7 @@ def test_layers_that_compress() -> None:
     }  # fmt: skip
 
 
-ODD = ("my_kv_heads", "sliding_block", "attn_schedule", "layer_types_2", "hybrid_map", "state_rows", "latent_dim")
+ODD = ("my_kv_heads", "sliding_block", "attn_schedule", "layer_types_2", "hybrid_map", "state_size_2", "latent_dim")
 
 
 @pytest.mark.parametrize("path", PUBLIC, ids=lambda path: path.stem)

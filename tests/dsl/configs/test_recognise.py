@@ -91,14 +91,14 @@ def test_layers_by_words() -> None:
 def test_layers_without_a_cache_are_said() -> None:
     found = read({**PLAIN, "layer_types": ["full_attention", "new", "new", "mlp"]})
     assert found.caches[0].layers == (0,)
-    assert "layers 1-2: nothing is known to be stored by 'new'" in found.remarks
+    assert "layers 1-2: nothing is known to be stored by 'new'" in found.doubts
     assert not any("layer 3" in remark for remark in found.remarks)
 
 
 def test_a_list_too_short_is_said() -> None:
     found = read({**PLAIN, "layer_types": ["full_attention"] * 3})
     assert found.caches[0].layers == (0, 1, 2)
-    assert "layer 3: sliding, local and attention: layer_is: layer_types has only 3 entries" in found.remarks
+    assert "layer 3: sliding, local and attention: layer_is: layer_types has only 3 entries" in found.doubts
 
 
 def test_a_list_much_too_short_is_said_once() -> None:

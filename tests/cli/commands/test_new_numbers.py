@@ -1,0 +1,244 @@
+"""kvplan new: configurations whose numbers stand where few look for them are read, or are an error, never wrong.
+
+Each has the published keys about layers and heads, as the code of engines reads them; of block_configs, which has 80
+long entries, the number of layers with attention is the published one and the order of them is made up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvplan.cli.main import main
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.configs.new_model import NewModel, made
+from kvplan.dsl.configs.same_model import parsed
+from kvplan.dsl.library import doubts, load
+from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.source import SourceSpan
+
+LIBRARY = load()
+Config = Mapping[str, Any]
+PLAIN: Config = {
+    "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "dtype": "float16",
+}  # fmt: skip
+BLOCKS = [{"attention": {"n_heads_in_group": 8, "no_op": False, "replace_with_linear": False}, "ffn": {}}] * 49 + [
+    {"attention": {"n_heads_in_group": None, "no_op": True, "replace_with_linear": False}, "ffn": {}}
+] * 31
+NEMOTRON_SUPER: Config = {  # Llama-3.3-Nemotron-Super-49B
+    "architectures": ["DeciLMForCausalLM"], "model_type": "nemotron-nas", "hidden_size": 8192,
+    "num_attention_heads": 64, "num_hidden_layers": 80, "num_key_value_heads": None, "intermediate_size": None,
+    "torch_dtype": "bfloat16", "block_configs": BLOCKS,
+}  # fmt: skip
+SORTS = ["full_attention" if layer % 4 == 0 else "sliding_attention" for layer in range(45)]
+STEP: Config = {  # Step-3.5-Flash
+    "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "hidden_size": 4096, "num_hidden_layers": 45,
+    "num_attention_heads": 64, "num_attention_groups": 8, "head_dim": 128, "sliding_window": 512,
+    "layer_types": [*SORTS, *["sliding_attention"] * 3], "torch_dtype": "bfloat16",
+    "attention_other_setting": {
+        "attention_type": "sliding_attention", "num_attention_heads": 96, "num_attention_groups": 8, "head_dim": 128,
+        "true_head_dim": 128,
+    },
+}  # fmt: skip
+RING: Config = {  # Ring-flash-linear-2.0
+    "architectures": ["BailingMoeLinearV2ForCausalLM"], "model_type": "bailing_moe_linear", "hidden_size": 4096,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+    "layer_group_size": 8, "group_norm_size": 4, "torch_dtype": "bfloat16",
+}  # fmt: skip
+HUNYUAN: Config = {  # Hunyuan-Large
+    "architectures": ["HunYuanForCausalLM"], "model_type": "hunyuan", "hidden_size": 6400, "num_hidden_layers": 64,
+    "num_attention_heads": 80, "num_key_value_heads": 8, "attention_head_dim": 128, "use_cla": True,
+    "cla_share_factor": 2, "torch_dtype": "bfloat16",
+}  # fmt: skip
+MISTRAL: Config = {  # params.json of a Mistral Small 3
+    "dim": 5120, "n_layers": 40, "head_dim": 128, "hidden_dim": 32768, "n_heads": 32, "n_kv_heads": 8,
+    "rope_theta": 1e8, "norm_eps": 1e-5, "vocab_size": 131072,
+}  # fmt: skip
+GEMMA_4B: Config = {  # gemma-3-4b: what it leaves out are defaults of its architecture
+    "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "torch_dtype": "bfloat16",
+    "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34, "sliding_window": 1024},
+}  # fmt: skip
+GEMMA_12B: Config = {
+    **GEMMA_4B,
+    "text_config": {
+        "model_type": "gemma3_text", "hidden_size": 3840, "num_hidden_layers": 48, "sliding_window": 1024,
+        "num_attention_heads": 16, "num_key_value_heads": 8,
+    },
+}  # fmt: skip
+# (kind, layers, KV heads, elements of a head) of each cache.
+Stored = tuple[str, tuple[int, ...], str, str]
+LAYERS_45 = tuple(range(45))
+
+
+def new(tmp_path: Path, config: Config) -> NewModel:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return made(LIBRARY, tmp_path / "config.json", None)
+
+
+def stored(answer: NewModel) -> set[Stored]:
+    model = parsed(LIBRARY, answer.text, answer.name, SourceSpan("x", 1, 1, 1))
+    return {
+        (cache.kind, cache.layers, cache.params["heads"].text, cache.params["dim"].text)
+        for cache in model.caches.values()
+    }
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.mark.parametrize(
+    ("config", "caches"),
+    [
+        (NEMOTRON_SUPER, {("gqa", tuple(range(49)), "8", "128")}),
+        (STEP, {("gqa", LAYERS_45[::4], "8", "128"),
+                ("gqa", tuple(n for n in LAYERS_45 if n % 4), "8", "128")}),
+        (RING, {("gqa", (7, 15, 23, 31), "4", "128"),
+                ("linear", tuple(n for n in range(32) if n % 8 != 7), "32", "128")}),
+        (GEMMA_4B, {("gqa", tuple(range(5, 34, 6)), "4", "256"),
+                    ("gqa", tuple(n for n in range(34) if n % 6 != 5), "4", "256")}),
+        (GEMMA_12B, {("gqa", tuple(range(5, 48, 6)), "8", "256"),
+                     ("gqa", tuple(n for n in range(48) if n % 6 != 5), "8", "256")}),
+    ],
+    ids=["nemotron-super", "step", "ring-linear", "gemma-3-4b", "gemma-3-12b"],
+)  # fmt: skip
+def test_numbers_are_read_where_they_stand(tmp_path: Path, config: Config, caches: set[Stored]) -> None:
+    answer = new(tmp_path, config)
+    assert stored(answer) == caches
+    assert answer.doubts == ()
+
+
+def test_a_sort_of_layers_has_numbers_of_its_own(tmp_path: Path) -> None:
+    other = {**STEP["attention_other_setting"], "num_attention_groups": 4, "head_dim": 64}
+    found = stored(new(tmp_path, {**STEP, "attention_other_setting": other}))
+    assert {(heads, dim) for _, layers, heads, dim in found if 1 in layers} == {("4", "64")}
+    assert {(heads, dim) for _, layers, heads, dim in found if 0 in layers} == {("8", "128")}
+
+
+def test_layers_that_use_the_cache_of_another_are_in_doubt(tmp_path: Path) -> None:
+    answer = new(tmp_path, HUNYUAN)
+    assert stored(answer) == {("gqa", tuple(range(0, 64, 2)), "8", "128")}
+    assert [doubt for doubt in answer.doubts if "an engine may keep them for every layer" in doubt]
+    assert stored(new(tmp_path, {**HUNYUAN, "use_cla": False})) == {("gqa", tuple(range(64)), "8", "128")}
+
+
+def test_params_of_mistral_say_all_but_an_element_type(tmp_path: Path) -> None:
+    answer = new(tmp_path, MISTRAL)
+    assert stored(answer) == {("gqa", tuple(range(40)), "8", "128")}
+    assert answer.doubts == ("dtype: bfloat16 is assumed: nothing says it",)
+
+
+def test_a_model_is_known_by_any_name_of_its_architecture(tmp_path: Path) -> None:
+    config = json.loads((Path(__file__).parents[2] / "fixtures/configs/minimax-m3.json").read_text())
+    assert new(tmp_path, {**config, "architectures": ["MiniMaxM3ForCausalLM"]}).same == ("minimax-m3",)
+
+
+def test_heads_that_nothing_counts_are_named(tmp_path: Path) -> None:
+    config = {"num_hidden_layers": 2, "hidden_size": 64, "layer_types": ["full_attention"] * 2, "dtype": "float16"}
+    with pytest.raises(DslError, match="F007") as caught:
+        new(tmp_path, config)
+    assert "add num_attention_heads and num_key_value_heads" in str(caught.value)
+
+
+DOUBTFUL = {**PLAIN, "my_kv_heads": 3, "ignore_index": -100, "num_beam_groups": 1}
+
+
+def test_a_doubt_about_a_number_is_an_error_until_it_is_accepted(tmp_path: Path) -> None:
+    config, out = tmp_path / "config.json", tmp_path / "mine.yaml"
+    config.write_text(json.dumps(DOUBTFUL))
+    done = run("new", config, "-o", out)
+    assert (done.exit_code, out.exists()) == (2, False)
+    assert "error[F008]" in done.stderr
+    assert "`my_kv_heads` was not read" in done.stderr
+    assert "--accept-doubts" in done.stderr
+    assert run("new", config, "-o", out, "--accept-doubts").exit_code == 0
+
+
+def test_doubts_are_ranked_and_what_is_seldom_meant_is_one_line(tmp_path: Path) -> None:
+    answer = new(tmp_path, {**DOUBTFUL, "architectures": ["OddForCausalLM"]})
+    assert answer.doubts == ("`my_kv_heads` was not read: compare with an engine",)
+    assert answer.notes[0] == answer.doubts[0]
+    assert answer.notes[-1] == "not read, and seldom about caches: `ignore_index`, `num_beam_groups`"
+
+
+def test_noise_alone_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**PLAIN, "ignore_index": -100}))
+    assert run("new", tmp_path / "config.json").exit_code == 0
+
+
+def test_accepted_doubts_are_kept_and_repeated(tmp_path: Path) -> None:
+    config, out = tmp_path / "config.json", tmp_path / "mine.yaml"
+    config.write_text(json.dumps(DOUBTFUL))
+    run("new", config, "-o", out, "--accept-doubts")
+    doubt = "`my_kv_heads` was not read: compare with an engine"
+    assert list(load([out]).model("mine").doubts) == [doubt]
+    checked = run("check", out)
+    assert (checked.exit_code, f"doubt[W001]: {doubt}" in checked.stdout) == (0, True)
+    plans = ["--prefill", "tp=1", "--decode", "tp=1", "-o", tmp_path / "plans"]
+    compiled = run("compile", out, *plans)
+    assert (compiled.exit_code, f"mine: in doubt: {doubt}" in compiled.stderr) == (0, True)
+    assert json.loads(run("compile", out, *plans, "--format", "json").stdout)["doubts"] == [f"mine: in doubt: {doubt}"]
+    plan = tmp_path / "plans/mine/p_tp1__d_tp1.py"
+    assert f"In doubt: {doubt}." in plan.read_text()
+    assert f"in doubt: {doubt}" in run("explain", plan).stdout
+
+
+def test_a_doubt_changes_no_digest(tmp_path: Path) -> None:
+    out = tmp_path / "mine.yaml"
+    (tmp_path / "config.json").write_text(json.dumps(DOUBTFUL))
+    run("new", tmp_path / "config.json", "-o", out, "--accept-doubts")
+    before = compile_pair(load([out]), "mine", "tp=1", "tp=2").plan.digest
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(line for line in lines if not line.startswith(("doubts:", "  - "))))
+    assert compile_pair(load([out]), "mine", "tp=1", "tp=2").plan.digest == before
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [{"kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": False}}, {"kv_cache_quant_algo": "FP8"}],
+)
+def test_a_cache_meant_for_8_bit_floats_says_what_to_give(tmp_path: Path, scheme: Config) -> None:
+    answer = new(tmp_path, {**PLAIN, "quantization_config": {"quant_method": "x", **scheme}})
+    assert answer.doubts == ()
+    assert "give both sides kv_dtype=fp8" in answer.notes[0]
+
+
+def test_a_cache_of_another_scheme_says_nothing_of_fp8(tmp_path: Path) -> None:
+    scheme = {"kv_cache_scheme": {"num_bits": 8, "type": "int"}}
+    assert "fp8" not in "".join(new(tmp_path, {**PLAIN, "quantization_config": scheme}).notes)
+
+
+def test_a_folder_of_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PLAIN))
+    assert run("new", tmp_path).stdout == run("new", tmp_path / "config.json").stdout
+    none = run("new", tmp_path / "none")
+    assert (none.exit_code, "error[F001]" in none.stderr) == (2, True)
+
+
+MODEL = (
+    "kvplan: 1\nmodel: w\ntitle: W\ndtype: bf16\nquery_heads: 32\nlayers: 1\n"
+    "caches:\n  a: {kind: gqa, layers: all, dim: 128, %s}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ("heads: 5", ["32 query heads are no multiple of 5 KV heads"]),
+        ("heads: 64", ["64 KV heads are more than the 32 query heads that they are for"]),
+        ("heads: 8, window: 0", ["a window of 0 tokens is none: all tokens are kept"]),
+        ("heads: 8", []),
+        ("heads: 8, window: 128", []),
+    ],
+)
+def test_check_doubts_what_new_doubts(tmp_path: Path, numbers: str, said: list[str]) -> None:
+    (tmp_path / "w.yaml").write_text(MODEL % numbers)
+    assert [d.message for d in doubts([tmp_path / "w.yaml"])] == said
+    done = run("check", tmp_path / "w.yaml", "--format", "json")
+    assert (done.exit_code, [d["code"] for d in json.loads(done.stdout)]) == (0, ["W002"] * len(said))
