@@ -15,7 +15,9 @@ from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan
 
 # A sentence of a plan's header about one side, which may take several lines.
-NOTE = re.compile(r"^(Prefill|Decode): (.*?)\.$(?=\n(?:Prefill: |Decode: |Proved))", re.MULTILINE | re.DOTALL)
+NOTE = re.compile(
+    r"^(Prefill|Decode|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |In doubt: |Proved))", re.MULTILINE | re.DOTALL
+)
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bind.bind import bind, held_as
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.emit.cost import PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit
-from kvplan.compiler.errors import BadInput, ProofFailed
+from kvplan.compiler.errors import BadInput, ProofFailed, Refused
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
 from kvplan.compiler.pair.elect import OPTIONS
@@ -25,6 +25,7 @@ from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
+    from kvplan.dsl.model import Model
 
 LONGEST = 200
 # How a note begins that repeats a doubt of the model.
@@ -49,7 +50,10 @@ def compile_pair(
 ) -> Compiled:
     """The plan of one pair of sides of a model. Raises DslError, BadInput, Refused, ProofFailed."""
     found = library.model(model)
-    sides_of = bind(library, found, prefill), bind(library, found, decode)
+    try:
+        sides_of = bind(library, found, prefill), bind(library, found, decode)
+    except Refused as error:
+        raise _with_command(error, library, found, prefill, decode) from error
     extra = _own_layouts(library, *sides_of)
     return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts))
 
@@ -80,6 +84,24 @@ def compile_bound(
     if proof.sentence not in " ".join(text.split()):
         raise ProofFailed("P018", "the plan does not say what was proved")
     return Compiled(path(plan), text, parsed, prefill, decode, about, proof)
+
+
+def _held(library: Library, model: Model, text: str) -> str:
+    """A side that holds the model: this one, or with what its engine needs; nothing where neither does."""
+    try:
+        bind(library, model, text)
+    except Refused:
+        return held_as(library, model, text)
+    return text
+
+
+def _with_command(error: Refused, library: Library, model: Model, prefill: str, decode: str) -> Refused:
+    """The refusal with the command that works, where the model's file says what its engines need for it."""
+    texts = [_held(library, model, text) for text in (prefill, decode)]
+    if not all(texts):
+        return error
+    says = f"this works: kvplan compile {model.name} --prefill {texts[0]} --decode {texts[1]}"
+    return Refused(error.code, error.message, says)
 
 
 def _unprobed(side: BoundSide) -> tuple[str, ...]:

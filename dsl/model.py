@@ -212,7 +212,7 @@ class Model:
 
     Its `drafts` draft layers are numbered after them. `notes`: what its file says beside numbers, (about what, text).
     `config`: how a configuration of it is read beside the kinds' rules. `doubts`: what is not sure of its numbers, and
-    where that is written.
+    where that is written. `sides`: keys that a side needs, by engine, where the defaults of that one cannot hold it.
     """
 
     name: str
@@ -226,6 +226,7 @@ class Model:
     notes: tuple[tuple[str, str], ...] = ()
     config: ConfigRules = ConfigRules("")
     doubts: Mapping[str, SourceSpan] = field(default_factory=dict)
+    sides: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from kvplan.compiler.bind.key import side_key
 from kvplan.compiler.bind.mesh import mesh_sizes, workers
 from kvplan.compiler.bind.require import check_requirements
 from kvplan.compiler.bound import BoundSide, BoundWorker
-from kvplan.compiler.errors import BadInput
+from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.paging.overrides import check_idle, override_keys
 from kvplan.compiler.paging.paging import paged
 from kvplan.compiler.paging.rings import check_rings
@@ -33,6 +33,32 @@ WHEN = "when "
 
 def bind(library: Library, model: Model, text: str) -> BoundSide:
     """The side `text` of `model`. Raises BadInput (S…), Refused (C…) or DslError."""
+    try:
+        return _bound(library, model, text)
+    except Refused as error:
+        if other := held_as(library, model, text):
+            raise Refused(error.code, error.message, f"{error.help}; the side {other} works") from error
+        raise
+
+
+def held_as(library: Library, model: Model, text: str) -> str:
+    """The side `text` with the keys that its engine needs for the model, as the model's file has them; nothing where
+    it has them all, or that does not do.
+    """
+    engine = library.engine(parse_side(text).get("engine", library.default_engine))
+    given = side_keys(engine, text)
+    needed = parse_side(model.sides.get(engine.name, ""))
+    if not needed.items() - given.items():
+        return ""
+    other = ",".join(f"{key}={value}" for key, value in {**given, **needed}.items())
+    try:
+        _bound(library, model, other)
+    except (BadInput, Refused):
+        return ""
+    return other
+
+
+def _bound(library: Library, model: Model, text: str) -> BoundSide:
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
     given.pop("engine", None)

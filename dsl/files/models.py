@@ -69,6 +69,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
         span=span,
         drafts=drafts,
         notes=tuple(notes(root)),
+        sides={engine.text: keys for engine, keys in keys.sides.items()},
         doubts={doubt.text: doubt.span for doubt in keys.doubts},
         config=parse_own(sink, keys.config, name, lambda kind: kinds[kind].params if kind in kinds else None),
     )
