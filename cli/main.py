@@ -11,6 +11,7 @@ import click
 from kvplan import __version__
 from kvplan.cli import terminal
 from kvplan.cli.errors import guarded, usage_as_json
+from kvplan.cli.options import SIDE_HELP
 
 # What help says of each, so that it need not load them: the first sentence of its own help.
 VERBS = {
@@ -45,6 +46,8 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = importlib.import_module(f"kvplan.cli.commands.{cmd_name.replace('-', '_')}").command
+        if not command.epilog and any(param.metavar == "SIDE" for param in command.params):
+            command.epilog = SIDE_HELP
         return command
 
     def resolve_command(

@@ -12,6 +12,18 @@ import click
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
+# What help says of sides, below every command that takes some.
+SIDE_HELP = """\b
+A SIDE is keys with values, separated by commas:
+  tp=4,pp=2                  the mesh; an axis that is not given is 1
+  tp=4,order=nhd,block=32    options of the engine, or its own flags: block_size=32
+  engine=NAME,tp=2           another engine; `kvplan list` has them
+  tp=8,kernel_block=16       a derived value in place of what the engine derives
+  layers=31+30  without=a+b  layers of each stage, caches that are left out
+  groups=by_cache            tables by cache; share.NAME.AXIS=5+3: unlike shares
+  tp=1/2/4                   three sides: / is a product, + joins one value
+`kvplan explain ENGINE` has the keys of an engine; docs/cli.md has all.
+"""
 F = TypeVar("F", bound=Callable[..., Any])
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 

@@ -20,7 +20,10 @@ from kvplan.cli.terminal import painted
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
+    from kvplan.dsl.model import Model
 
+# The side of an engine that is asked for nothing.
+ONE = "tp=1"
 CODE = re.compile(r"[A-Za-z]\d{3}")
 
 
@@ -98,7 +101,25 @@ def explain_model(found: Library, name: str) -> dict[str, Any]:
     model, engine = found.model(name), found.engine(found.default_engine)
     outer = split_options(engine.options, {}, {**model.values, **mesh_sizes(engine, {})})
     kinds = {cache.kind: found.kind(cache.kind) for cache in model.caches.values()}
-    return {"engine": engine.name, **describe_model(model, kinds, outer)}
+    return {"engine": engine.name, **describe_model(model, kinds, outer), **_default_planes(found, model)}
+
+
+def _default_planes(found: Library, model: Model) -> dict[str, Any]:
+    """The names of the planes that one worker of the default engine has, by page, and the side that is; none where it
+    cannot hold the model.
+    """
+    from kvplan.compiler.bind.bind import bind, held_as
+    from kvplan.compiler.errors import Refused
+    from kvplan.compiler.explain.describe import describe_side
+    from kvplan.compiler.pair.reads import placed
+    from kvplan.compiler.pair.sides import plan_side
+
+    text = held_as(found, model, ONE) or ONE
+    try:
+        pages = describe_side(plan_side(placed(bind(found, model, text))))["pages"]
+    except Refused:
+        pages = []
+    return {"side": text, "planes": [{name: page[name] for name in ("cache", "part", "planes")} for page in pages]}
 
 
 def explain_pair(

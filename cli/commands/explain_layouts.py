@@ -37,6 +37,8 @@ def explain_engine(found: Library, name: str) -> Plain:
             "derived": {axis: _flat(expr) for axis, expr in engine.mesh.derived.items()},
             "tokens": list(engine.mesh.tokens),
         },
+        "flags": dict(engine.flags),
+        "aside": dict(engine.aside),
     }
 
 
@@ -130,7 +132,15 @@ def engine_text(said: Plain) -> str:
         lines += [line for text in _values(derived) for line in _wrapped(text, 6, 10)]
         lines += _read(derived, said["doc-ref"])
     mesh = [*said["mesh"]["workers"], *(f"{axis} = {text}" for axis, text in said["mesh"]["derived"].items())]
-    return "\n".join([*lines, "", "mesh", *(f"  {axis}" for axis in mesh)])
+    return "\n".join([*lines, "", "mesh", *(f"  {axis}" for axis in mesh), *_flag_lines(said)])
+
+
+def _flag_lines(said: Plain) -> list[str]:
+    """The engine's own words for keys, and those that no cache depends on."""
+    flags = columns(("", ""), [(f"  {flag}", f"is {key}") for flag, key in said["flags"].items()])[1:]
+    aside = columns(("", ""), [(f"  {flag}", why) for flag, why in said["aside"].items()])[1:]
+    known = ["", "flags and variables that a side may say as well, - or _, large or small", *flags]
+    return [*(known if flags else []), *(["", "flags that no cache depends on", *aside] if aside else [])]
 
 
 def _probed_lines(probed: Plain | None) -> list[str]:

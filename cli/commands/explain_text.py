@@ -24,7 +24,7 @@ def text(said: Plain) -> str:
         return kind_text(said)
     if "moves" in said:
         return _pair(said)
-    return _one_side(said) if "side" in said else _model(said)
+    return _model(said) if "caches" in said else _one_side(said)
 
 
 def _model(said: Plain) -> str:
@@ -32,6 +32,8 @@ def _model(said: Plain) -> str:
     lines = [f"{said['model']}: {said['title']}", f"  {_count(said['layers'], 'layer')}, {values}".rstrip(", ")]
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
     lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
+    told = [f"  {planes_line(page['planes'])}" for page in said["planes"]]
+    lines += ["", f"planes of {said['engine']}, {said['side']}:", *told] if told else []
     return "\n".join([*lines, "", "Give --prefill SIDE and --decode SIDE to see pages and what moves."])
 
 
@@ -97,8 +99,14 @@ def side_lines(side: Plain) -> list[str]:
         part = f".{page['part']}" if page["part"] else ""
         who = f"{page['cache']}{part} on {workers(page['workers'])}"
         gap = f", blocks {page['stride']:,} B apart" if page["stride"] != page["bytes"] else ""
-        lines += ["", f"{who}{gap}", *(f"  {line}" for line in page["drawing"])]
+        lines += ["", f"{who}{gap}", f"  {planes_line(page['planes'])}", *(f"  {line}" for line in page["drawing"])]
     return lines
+
+
+def planes_line(names: Sequence[str]) -> str:
+    """`32 planes: attention.0, attention.1 … attention.31`."""
+    said = ", ".join(names) if len(names) <= 4 else f"{names[0]}, {names[1]} … {names[-1]}"
+    return f"{_count(len(names), 'plane')}: {said}"
 
 
 def _group(group: Plain, others: int) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from kvplan.compiler.explain.diff import expected
 from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces, worker_of
 from kvplan.compiler.explain.landing.text import landing
 from kvplan.compiler.words import reading, readings
-from kvplan.plan.planes import planes
+from kvplan.plan.planes import entries, planes
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Pair, Plan, Planes, Read, Side, Worker
 
@@ -45,7 +45,7 @@ def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0) -> Plain:
 
 
 def describe_side(side: Side) -> Plain:
-    """Groups with plane counts of each worker, who holds what, and the pages drawn."""
+    """Groups with plane counts of each worker, who holds what, and the pages drawn, with the names of their planes."""
     return {
         "side": side.key,
         "digest": side.digest,
@@ -114,6 +114,7 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
         "part": entry.part,
         "groups": list(dict.fromkeys(other.group for _, other in found)),
         "workers": sorted({worker for worker, _ in found}),
+        "planes": _names(side.workers[number], entry),
         "bytes": entry.page,
         "stride": entry.stride,
         "views": [
@@ -122,6 +123,13 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
         ],
         "drawing": draw(entry, group_named(side, entry.group), starts),
     }
+
+
+def _names(worker: Worker, page: Planes) -> list[str]:
+    """The names of a worker's planes that have such a page."""
+    alike = [(entry.cache, entry.part, entry.page, entry.stride, entry.views) for entry in entries(worker)]
+    like = (page.cache, page.part, page.page, page.stride, page.views)
+    return [plane.name for plane, other in zip(planes(worker), alike, strict=True) if other == like]
 
 
 def _moves(move: Any) -> Plain:

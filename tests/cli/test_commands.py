@@ -14,6 +14,7 @@ from tests.paths import ROOT
 from kvplan.cli.codes import all_codes
 from kvplan.cli.main import VERBS, main
 from kvplan.compiler import api
+from kvplan.dsl.library import load
 
 PAIR = ["llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2"]
 
@@ -94,6 +95,30 @@ def test_nothing_done_is_no_success(
 def test_a_deployment_without_plans_is_no_success(tmp_path: Path) -> None:
     (tmp_path / "deploy.yaml").write_text("kvplan: 1\ndeployment: deploy\nplans: []\n")
     assert run("compile", str(tmp_path / "deploy.yaml"), "-o", str(tmp_path / "plans")).exit_code == 2
+
+
+@pytest.mark.parametrize("verb", ["compile", "explain", "trace", "simulate", "audit", "matrix"])
+def test_help_says_what_a_side_is(verb: str) -> None:
+    said = run(verb, "--help").stdout
+    assert "A SIDE is keys with values" in said
+    assert "  tp=4,order=nhd,block=32    options of the engine" in said
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_explain_names_the_planes() -> None:
+    model = run("explain", "llama-3.1-8b").stdout
+    side = run("explain", "llama-3.1-8b", "--prefill", "tp=2").stdout
+    assert "32 planes: attention.0, attention.1 … attention.31" in model
+    assert "32 planes: attention.0, attention.1 … attention.31" in side
+    said = json.loads(run("explain", "llama-3.1-8b", "--format", "json").stdout)
+    assert said["planes"][0]["planes"] == [f"attention.{layer}" for layer in range(32)]
+
+
+@pytest.mark.parametrize("what", ["vllm", "sglang", "custom"])
+def test_explain_engine_has_its_options_and_their_docs(what: str) -> None:
+    said, options = run("explain", what).stdout, load().engine(what).options
+    assert [name for name in options if name not in said] == []
+    assert [o.doc.split()[0] for o in options.values() if o.doc and o.doc.split()[0] not in said] == []
 
 
 def test_a_side_cut_by_a_comma_compiles_nothing(tmp_path: Path) -> None:

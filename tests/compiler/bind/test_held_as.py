@@ -40,7 +40,8 @@ def test_the_command_in_a_refusal_works(prefill: str, decode: str) -> None:
         compile_pair(LIBRARY, "deepseek-v4-flash", prefill, decode)
     words = re.fullmatch(r"this works: kvplan compile (\S+) --prefill (\S+) --decode (\S+)", refused.value.help)
     assert words
-    assert compile_pair(LIBRARY, *words.groups()).plan.reads
+    model, there, here = words.groups()
+    assert compile_pair(LIBRARY, model, there, here).plan.reads
 
 
 def test_a_refusal_that_keys_do_not_mend_stays_as_it_is() -> None:
