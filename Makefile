@@ -96,7 +96,7 @@ $(BIN)/python:
 	@echo "making $(VENV)" && $(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "installing kvplan" && $(PIP) --editable '.[net]' && touch $@
+	@echo "installing kvplan" && $(PIP) --editable . && touch $@
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "installing the test tools" && $(PIP) --editable '.[dev]' && touch $@

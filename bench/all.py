@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 
-from bench.report import Row
+from kvplan.bench.report import Row
 
 MEASUREMENTS = ("hot", "preparing", "requests", "homogeneous", "rounds", "checksum", "compiling", "proof")
 
@@ -15,5 +15,5 @@ def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lamb
     rows: list[Row] = []
     for name in names:
         tell(name)
-        rows += importlib.import_module(f"bench.{name}").measure(pairs)
+        rows += importlib.import_module(f"kvplan.bench.{name}").measure(pairs)
     return rows

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report import Row
-from bench.sample import clock
-from bench.stage import library, plan_of
+from kvplan.bench.report import Row
+from kvplan.bench.sample import clock
+from kvplan.bench.stage import library, plan_of
 
 if TYPE_CHECKING:
     from kvplan.plan.request import Request

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
-from bench.report import Row
-from bench.sample import clock
+from kvplan.bench.report import Row
+from kvplan.bench.sample import clock
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.peer import SECONDS, met
-from bench.report import Row, skipped, within
-from bench.sample import WARMUP, interleave
-from bench.stage import library, nixl_missing, write_plan
+from kvplan.bench.peer import SECONDS, met
+from kvplan.bench.report import Row, skipped, within
+from kvplan.bench.sample import WARMUP, interleave
+from kvplan.bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan

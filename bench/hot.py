@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.report import Row, faster
-from bench.sample import clock, interleave
-from bench.stage import here, library, plan_of
+from kvplan.bench.report import Row, faster
+from kvplan.bench.sample import clock, interleave
+from kvplan.bench.stage import here, library, plan_of
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan, Runs

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bench.raw import Raw
-from bench.stage import pool, room
+from kvplan.bench.raw import Raw
+from kvplan.bench.stage import pool, room
 
 if TYPE_CHECKING:
     from kvplan.cli.demo.processes import WorkerPipe

@@ -6,9 +6,9 @@ import tracemalloc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bench.report import Row, skipped, within
-from bench.sample import interleave
-from bench.stage import library, nixl_missing, plan_of, pool, reserve, room
+from kvplan.bench.report import Row, skipped, within
+from kvplan.bench.sample import interleave
+from kvplan.bench.stage import library, nixl_missing, plan_of, pool, reserve, room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from bench.report import Row
-from bench.sample import clock
+from kvplan.bench.report import Row
+from kvplan.bench.sample import clock
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

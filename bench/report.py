@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bench.sample import Ratio
+    from kvplan.bench.sample import Ratio
 
 
 @dataclass(frozen=True, slots=True)

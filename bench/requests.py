@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.peer import SECONDS, met
-from bench.report import Row, skipped
-from bench.stage import TOP, library, nixl_missing, pool, write_plan
+from kvplan.bench.peer import SECONDS, met
+from kvplan.bench.report import Row, skipped
+from kvplan.bench.stage import TOP, library, nixl_missing, pool, write_plan
 
 if TYPE_CHECKING:
-    from bench.peer import PeerPair
+    from kvplan.bench.peer import PeerPair
     from kvplan.plan.types import Group, Ints, Plan, Side
     from kvplan.runtime import Blocks, Request, Slot
 

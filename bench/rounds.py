@@ -5,11 +5,11 @@ from __future__ import annotations
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from bench.homogeneous import request
-from bench.peer import SECONDS, met
-from bench.report import Row, skipped, within
-from bench.sample import WARMUP, interleave
-from bench.stage import library, nixl_missing, write_plan
+from kvplan.bench.homogeneous import request
+from kvplan.bench.peer import SECONDS, met
+from kvplan.bench.report import Row, skipped, within
+from kvplan.bench.sample import WARMUP, interleave
+from kvplan.bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
     from kvplan.runtime.control.channel import ControlClient

@@ -1,17 +1,14 @@
-"""`kvplan bench`: the measurements of the folder bench/ beside the sources."""
+"""`kvplan bench`: the measurements of the folder bench/."""
 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import click
 from rich.console import Console
 
-ROOT = Path(__file__).resolve().parents[2]
 FEWEST, WIDE = 15, 130
 
 
@@ -27,7 +24,8 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
     WHAT is any of hot, preparing, requests, homogeneous, rounds, checksum, compiling, proof; all by default. A figure
     that misses its target is shown as such; the exit code is 0 all the same, since machines differ.
     """
-    run, report = _load("all"), _load("report")
+    # By name: commands know nothing of what stands above them.
+    run, report = (importlib.import_module(f"kvplan.bench.{name}") for name in ("all", "report"))
     unknown = [name for name in names if name not in run.MEASUREMENTS]
     if unknown:
         raise click.UsageError(f"no measurement {unknown[0]!r}; there are {', '.join(run.MEASUREMENTS)}")
@@ -39,14 +37,3 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
         return
 
     Console(width=max(Console().width, WIDE)).print(report.as_table(rows))
-
-
-def _load(name: str) -> ModuleType:
-    """A module of bench/, which is part of the sources and not of the installed package."""
-    if not (ROOT / "bench" / "all.py").is_file():
-        raise click.ClickException(
-            "the benchmark is part of the sources: clone the repository and run `make bench` there"
-        )
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    return importlib.import_module(f"bench.{name}")

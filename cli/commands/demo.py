@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from kvplan.compiler.api import Compiled
 
-ROOT = Path(__file__).resolve().parents[2]
-PAIRS = Path("examples") / "demo.yaml"
+# In the package, so that it is installed; examples/ has a link to it.
+PAIRS = "demo.yaml"
 Tick = Callable[[str], None]
 
 
@@ -58,7 +59,7 @@ def play(deployment: Path, output: Path, transport: str, until: float, console: 
         with progress(made.plan.title, demo_run.steps(made)) as tick:
             outcomes = demo_run.run(made, output / path, transport, until, tick)
         demo_run.show_outcomes(console, outcomes, demo_asked.ranges(made), transport)
-        console.print(f"The plan is {output / path}\n", highlight=False, soft_wrap=True)
+        console.print(f"The plan is {output / path}\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def compiled(deployment: Path) -> Mapping[str, Compiled]:
@@ -83,17 +84,16 @@ def choose(transport: str, console: Console) -> str:
     except NixlMissingError as error:
         if transport == "nixl":
             raise
-        console.print(f"NIXL is not here: everything runs in one process, over memory.\n  {error}", highlight=False)
+        said = f"NIXL is not here: everything runs in one process, over memory.\n  {error}"
+        # Names of extras are in brackets, which are no style here.
+        console.print(said, highlight=False, markup=False)
         return "memory"
     return "nixl"
 
 
 def shipped() -> Path:
-    """The demo's deployment file, under here or beside the sources."""
-    for folder in (Path(), ROOT):
-        if (folder / PAIRS).is_file():
-            return folder / PAIRS
-    raise click.ClickException(f"no {PAIRS} here: run in the repository, or name a deployment file")
+    """The demo's deployment file."""
+    return Path(str(files("kvplan.cli.demo").joinpath(PAIRS)))
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def show_plan(console: Console, path: Path, text: str) -> None:
     console.rule(str(path), align="left")
     console.print("\n".join(shown), markup=False, highlight=False, soft_wrap=True)
     rest = f"({len(lines) - len(shown) + 2} more lines in {path})\n"
-    console.print(rest, style="dim", highlight=False, soft_wrap=True)
+    console.print(rest, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def head(lines: Sequence[str]) -> Sequence[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bench.compiling import _one
-
+from kvplan.bench.compiling import _one
 from kvplan.dsl.library import load
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bench import proof
 
+from kvplan.bench import proof
 from kvplan.compiler import api
 
 

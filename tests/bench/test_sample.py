@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from bench.report import Row, as_json, as_table, faster, within
-from bench.sample import interleave, summary
+
+from kvplan.bench.report import Row, as_json, as_table, faster, within
+from kvplan.bench.sample import interleave, summary
 
 
 def test_both_are_timed_equally_often_and_in_turns() -> None:
