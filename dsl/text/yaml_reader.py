@@ -5,8 +5,10 @@ Built from libyaml's events, not from composed nodes, which forget anchors and h
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,12 @@ from kvplan.dsl.text.source import SourceSpan, SourceText, shown, source
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FORBIDDEN_HELP = "write the value out where it is used"
+UNSEEN = "take it out: it may make a text look like another one"
+# Control and format characters, those that turn the direction of a line among them; tabs and ends of lines are none.
+HIDDEN = re.compile(
+    "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f"
+    "\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
+)
 STAR_HELP = f"{FORBIDDEN_HELP}, or quote a text that begins with '*'"
 
 
@@ -94,6 +102,7 @@ def read(path: Path) -> YamlDocument:
 def read_text(text: str, path: Path) -> YamlDocument:
     """The tree of a text that stands in `path`. Raises DslError (Y…)."""
     where, sink = source(shown(path), text), Sink()
+    _refuse_hidden(where)
     _refuse_tabs(where)
     try:
         root = _Reader(where, sink).document()
@@ -122,6 +131,21 @@ STARTS = "it begins with 'kvplan: 1'"
 def read_cached(path: Path, name: str, changed: int, size: int) -> YamlDocument:
     """`read`, once per state of a file: pass its time of change and size, and how messages name it from here."""
     return read(path)
+
+
+def _refuse_hidden(where: SourceText) -> None:
+    """Raise Y014 for a character that nobody sees, comments included: what is reviewed is what is read."""
+    for number, line in enumerate(where.lines):
+        if hidden := HIDDEN.search(line):
+            seen = replace(where.span(number, hidden.start(), 1), text=HIDDEN.sub("\N{REPLACEMENT CHARACTER}", line))
+            raise DslError(
+                Diagnostic("Y014", f"a character that cannot be seen, {_named(hidden[0])}", seen, (), UNSEEN)
+            )
+
+
+def _named(character: str) -> str:
+    """`U+202E RIGHT-TO-LEFT OVERRIDE`."""
+    return f"U+{ord(character):04X} {unicodedata.name(character, 'CONTROL CHARACTER')}"
 
 
 def _refuse_tabs(where: SourceText) -> None:
@@ -180,6 +204,9 @@ class _Reader:
 
     def _scalar(self, event: Any) -> YamlScalar:
         start, end = event.start_mark, event.end_mark
+        if hidden := HIDDEN.search(event.value):
+            message = f"an escape stands for a character that cannot be seen, {_named(hidden[0])}"
+            self.sink.add("Y014", message, self._span(event), help=UNSEEN)
         quoted = event.style not in (None, "")  # libyaml says "" where the Python parser says None
         if start.line == end.line and event.anchor is None and event.tag is None:
             inner = start.column + (event.style in ("'", '"'))

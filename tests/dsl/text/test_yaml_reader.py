@@ -69,7 +69,7 @@ def test_what_was_meant_where_a_comma_cut_a_value() -> None:
         (b"# only a comment\n", "Y008", 1),
         (b"a:\n\t- 1\n", "Y009", 2),
         (b"a: b: c\n", "Y001", 1),
-        (b"a: \x00\n", "Y001", 1),
+        (b"a: \x00\n", "Y014", 1),
         (b"a: 1\n---\nb: 2\n", "Y006", 2),
         (b"word\n", "Y013", 1),
     ],
@@ -93,3 +93,26 @@ def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert [entry.key.text for entry in read(path).root.entries] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "character", ["\u202e", "\u2066", "\u200b", "\u061c", "\ufeff", "\x07", "\x1b", "\x85", "\x7f"]
+)
+@pytest.mark.parametrize("text", ["kvplan: 1\nmodel: a # {}\n", "kvplan: 1\nmodel: a{}\n", "kvplan: 1\nmo{}del: a\n"])
+def test_what_nobody_sees_is_refused(text: str, character: str) -> None:
+    with pytest.raises(DslError) as caught:
+        read_text(text.format(character), Path("m.yaml"))
+    (error,) = caught.value.diagnostics
+    assert (error.code, error.span.line) == ("Y014", 2)
+    assert f"U+{ord(character):04X}" in error.message
+    assert character not in str(caught.value)
+
+
+@pytest.mark.parametrize("escape", [r"\u202e", r"\e", r"\x07", r"\u200b"])
+def test_an_escape_hides_nothing(escape: str) -> None:
+    document = read_text(f'kvplan: 1\ntitle: "a{escape}b"\n', Path("m.yaml"))
+    assert [error.code for error in document.errors] == ["Y014"]
+
+
+def test_ends_of_lines_and_other_scripts_are_seen() -> None:
+    assert read_text("kvplan: 1\r\ntitle: 模型 é – ×\r\n", Path("m.yaml")).errors == ()
