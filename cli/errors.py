@@ -14,6 +14,7 @@ import click
 from kvplan.cli.terminal import painted
 
 WRONG, BAD_INPUT, REFUSED = 1, 2, 3
+INTERRUPTED = 130  # as shells have it: 128 and the number of SIGINT
 
 
 def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> object:
@@ -33,6 +34,16 @@ def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> objec
     except OSError as error:
         click.echo(f"error: {error.filename or 'file'}: {error.strerror}", err=True)
         sys.exit(BAD_INPUT)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends the program without a traceback; what was written is whole."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
 
 
 @contextmanager

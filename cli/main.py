@@ -10,7 +10,7 @@ import click
 
 from kvplan import __version__
 from kvplan.cli import terminal
-from kvplan.cli.errors import guarded, usage_as_json
+from kvplan.cli.errors import guarded, interruptible, usage_as_json
 from kvplan.cli.options import SIDE_HELP
 
 # What help says of each, so that it need not load them: the first sentence of its own help.
@@ -68,14 +68,14 @@ class Verbs(click.Group):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         words = tuple(args)
-        with usage_as_json(words):
+        with interruptible(), usage_as_json(words):
             context = super().make_context(info_name, args, parent, **extra)
         context.meta["words"] = words
         context.color = terminal.wanted(context.params.get("color"))
         return context
 
     def invoke(self, ctx: click.Context) -> object:
-        with usage_as_json(ctx.meta["words"]):
+        with interruptible(), usage_as_json(ctx.meta["words"]):
             return guarded(ctx, super().invoke)
 
 
@@ -96,5 +96,5 @@ def main(color: bool | None) -> None:
     A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides.
 
     \b
-    Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused.
+    Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 130 interrupted.
     """

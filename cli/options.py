@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from kvplan.cli import complete
+
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
@@ -67,7 +69,9 @@ def side_options(required: bool, pool: bool = False) -> Callable[[F], F]:
     """`--prefill SIDE` and `--decode SIDE`; `pool`: whether `blocks`, the size of a pool, says something here."""
 
     def add(function: F) -> F:
-        side = partial(click.option, metavar="SIDE", required=required, callback=partial(_side, pool))
+        side = partial(
+            click.option, metavar="SIDE", required=required, shell_complete=complete.side, callback=partial(_side, pool)
+        )
         decode = side("--decode", help="The engine that needs the cache.")
         return side("--prefill", help="The engine that has the cache.")(decode(function))
 
@@ -77,8 +81,10 @@ def side_options(required: bool, pool: bool = False) -> Callable[[F], F]:
 def compile_options(function: F) -> F:
     """`--elect` and `--strategy`, handed over as one mapping `options` of those that were given, checked."""
 
-    @click.option("--elect", metavar="RULE", help="How readers are spread over equal holders: one, spread.")
-    @click.option("--strategy", metavar="NAME", help="How bytes travel: direct.")
+    chosen = partial(click.option, shell_complete=complete.compile_option)
+
+    @chosen("--elect", metavar="RULE", help="How readers are spread over equal holders: one, spread.")
+    @chosen("--strategy", metavar="NAME", help="How bytes travel: direct.")
     @wraps(function)
     def wrapped(*args: Any, elect: str | None, strategy: str | None, **rest: Any) -> Any:
         given = {"elect": elect, "strategy": strategy}

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import click
 
+from kvplan.cli import complete
 from kvplan.cli import errors as failure
 from kvplan.cli.options import format_option, layouts_option, library, side_options
 from kvplan.compiler.bind.bind import bind
@@ -33,7 +34,7 @@ JSON_FILE = InputFile("r", encoding="utf-8", errors="replace")
 
 
 @click.command("audit")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", shell_complete=complete.models)
 @side_options(required=True, pool=True)
 @click.option("--request", type=JSON_FILE, required=True, help="A JSON file, as for trace; - is stdin.")
 @click.option("--copies", type=JSON_FILE, required=True, help="Copies as trace lists them in JSON; - is stdin.")

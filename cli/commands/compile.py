@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from kvplan.cli import complete, files, jobs, plan_index
 from kvplan.cli import errors as failure
-from kvplan.cli import files, jobs, plan_index
 from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, side_options
 from kvplan.cli.terminal import painted_diff
 from kvplan.dsl.library import Library
@@ -18,7 +18,7 @@ from kvplan.plan.index import NAME
 
 
 @click.command("compile")
-@click.argument("models", metavar="MODEL…|DEPLOYMENT", nargs=-1, required=True)
+@click.argument("models", metavar="MODEL…|DEPLOYMENT", nargs=-1, required=True, shell_complete=complete.models)
 @side_options(required=False)
 @compile_options
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("plans"), show_default=True)

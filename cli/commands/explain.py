@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvplan.cli import plans
+from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 from kvplan.cli.terminal import painted
@@ -28,7 +28,7 @@ CODE = re.compile(r"[A-Za-z]\d{3}")
 
 
 @click.command("explain")
-@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE")
+@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE", shell_complete=complete.anything)
 @side_options(required=False)
 @compile_options
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")

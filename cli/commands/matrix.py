@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from kvplan.cli import jobs
+from kvplan.cli import complete, jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 from kvplan.cli.terminal import width
 from kvplan.compiler.api import settled
@@ -34,7 +34,7 @@ LEGEND = (
 
 
 @click.command("matrix")
-@click.argument("model")
+@click.argument("model", shell_complete=complete.models)
 @side_options(required=True)
 @compile_options
 @layouts_option

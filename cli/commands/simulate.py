@@ -13,8 +13,8 @@ from typing import TextIO
 import click
 from rich.progress import Progress
 
+from kvplan.cli import complete, jobs
 from kvplan.cli import errors as failure
-from kvplan.cli import jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, side_options
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
@@ -29,7 +29,7 @@ Simulated = tuple[tuple[int, int], Verdict]
 
 
 @click.command("simulate")
-@click.argument("models", metavar="MODEL…", nargs=-1, required=True)
+@click.argument("models", metavar="MODEL…", nargs=-1, required=True, shell_complete=complete.models)
 @side_options(required=True, pool=True)
 @compile_options
 @click.option(

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import click
 
+from kvplan.cli import complete
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.request import parse_text
@@ -16,7 +17,7 @@ from kvplan.compiler.check.trace import trace
 
 
 @click.command("trace")
-@click.argument("model", metavar="MODEL")
+@click.argument("model", metavar="MODEL", shell_complete=complete.models)
 @side_options(required=True, pool=True)
 @compile_options
 @click.option(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -108,9 +109,20 @@ class Processes:
         process = multiprocessing.get_context("spawn").Process(
             target=_main, args=(work, pipe, args), name=name, daemon=True
         )
-        process.start()
+        with _deaf():
+            process.start()
         pipe.close()
         return process
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that are started meanwhile hear no Ctrl-C, which waits till then: their parent does, and ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _main(work: Callable[..., None], pipe: Connection, args: tuple[object, ...]) -> None:

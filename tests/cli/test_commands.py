@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -310,3 +313,45 @@ def test_check_reports_and_exits(tmp_path: Path) -> None:
     assert f"{bad}:3:1" in said.output
     assert json.loads(run("check", str(bad), "--format", "json").stdout)
     assert run("check", str(bad), "--format", "github").stdout.startswith("::error ")
+
+
+def test_ctrl_c_is_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvplan.cli.commands.simulate.jobs.of_models", interrupted)
+    done = run("simulate", *PAIR)
+    assert (done.exit_code, done.stderr) == (130, "interrupted\n")
+
+
+WORKERS = """
+import sys
+import time
+from kvplan.cli.demo.processes import Processes
+
+def work(pipe):
+    pipe.say("ready")
+    pipe.listen(60)
+
+if __name__ == "__main__":
+    with Processes() as workers:
+        until = time.monotonic() + 60
+        try:
+            members = [workers.start(f"worker {n}", work) for n in range(2)]
+            print([member.hear(until) for member in members], flush=True)
+            members[0].hear(until)
+        except KeyboardInterrupt:
+            sys.exit(130)
+"""
+
+
+def test_workers_leave_ctrl_c_to_their_parent(tmp_path: Path) -> None:
+    """A terminal sends it to all of them; the parent alone says something."""
+    (tmp_path / "workers.py").write_text(WORKERS)
+    words = [sys.executable, str(tmp_path / "workers.py")]
+    with subprocess.Popen(words, stdout=-1, stderr=-1, text=True, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "['ready', 'ready']\n"
+        os.killpg(parent.pid, signal.SIGINT)
+        _, errors = parent.communicate(timeout=60)
+    assert (parent.returncode, errors) == (130, "")

@@ -1,0 +1,66 @@
+"""What a shell completes: models, engines, kinds, keys of a side and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+    from kvplan.dsl.model import Engine
+
+
+def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
+    """Models by name; files where none begins so."""
+    return _begun(_library(ctx).models, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def anything(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
+    """Models, engines and kinds by name; files where none begins so."""
+    library = _library(ctx)
+    names = (*library.models, *library.engines, *library.kinds)
+    return _begun(names, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def side(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
+    """The next key of a side, or the values of the one that is being written, behind what stands there already."""
+    done, comma, item = incomplete.rpartition(",")
+    key, equals, value = item.partition("=")
+    engine = _engine(_library(ctx), done)
+    if not equals:
+        given = {word.partition("=")[0] for word in done.split(",")}
+        return _begun((f"{done}{comma}{name}=" for name in _keys(engine) if name not in given), incomplete)
+    choices = _library(ctx).engines if key == "engine" else engine.options[key].values if key in engine.options else ()
+    return _begun((f"{done}{comma}{key}={choice}" for choice in choices), f"{done}{comma}{key}={value}")
+
+
+def compile_option(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
+    """The values of an option of a compilation."""
+    from kvplan.compiler.api import OPTIONS
+
+    return _begun(OPTIONS[str(param.name)], incomplete)
+
+
+def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _library(ctx: click.Context) -> Library:
+    from kvplan.dsl.library import load
+
+    return load((), ctx.params.get("layouts") or ())
+
+
+def _engine(library: Library, done: str) -> Engine:
+    named = [word.partition("=")[2] for word in done.split(",") if word.startswith("engine=")]
+    known = [name for name in named if name in library.engines]
+    return library.engine(known[0] if known else library.default_engine)
+
+
+def _keys(engine: Engine) -> tuple[str, ...]:
+    from kvplan.compiler.side.keys import OTHER_KEYS
+
+    return tuple(dict.fromkeys((*engine.mesh.workers, *engine.mesh.derived, *engine.options, *OTHER_KEYS)))
