@@ -9,7 +9,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder -q
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench soak mutants faults vllm vllm-releases full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench soak mutants faults vllm vllm-releases vllm-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -66,6 +66,9 @@ vllm: $(VENV)/.dev  ## real vLLM engines on kvplan, token by token (ARGS=words o
 vllm-releases: $(VENV)/.dev  ## the connector in vLLM 0.31 to 0.33, without a model; installs their code once, 110 MB, in a cache
 	@$(BIN)/python -m tests.vllm.releases
 	@nice -n 5 $(BIN)/python -m pytest -q tests/vllm/test_releases.py
+
+vllm-gpu: $(VENV)/.dev  ## what only GPUs show of that, in the environment that KVPLAN_VLLM_ENV names; ends with 3 where there is none
+	@$(BIN)/python -m tests.vllm.gpu $(ARGS)
 
 full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
 	@PYTHONPATH=. $(BIN)/python tests/layouts/full.py

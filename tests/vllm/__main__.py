@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.vllm import environment, mistakes, play, table, times
-from tests.vllm.cases import CASES, Case, Connector, Mistake, Setup
+from tests.vllm import environment, mistakes, play, serve, table, times
+from tests.vllm.cases import CASES, Case, Connector, Mistake, Served, Setup
 from tests.vllm.judge import Outcome
 from tests.vllm.pair import Pair
 from tests.vllm.process import EngineLost, Launcher
@@ -63,12 +63,12 @@ def selected(options: argparse.Namespace) -> list[Case]:
 
 def run(launcher: Launcher, cases: Sequence[Case], connector: Connector) -> Iterator[tuple[Case, Outcome]]:
     """Each case that is for the connector; those of one setup on the same engines."""
-    by_setup: dict[Setup, list[Case]] = {}
+    by_setup: dict[tuple[Setup, bool], list[Case]] = {}
     for case in cases:
         if connector in case.connectors:
-            by_setup.setdefault(case.setup, []).append(case)
-    for group in by_setup.values():
-        yield from run_setup(launcher, group, connector)
+            by_setup.setdefault((case.setup, isinstance(case.play, Served)), []).append(case)
+    for (_, served), group in by_setup.items():
+        yield from serve.run_cases(launcher, group) if served else run_setup(launcher, group, connector)
 
 
 def run_setup(launcher: Launcher, cases: Sequence[Case], connector: Connector) -> Iterator[tuple[Case, Outcome]]:

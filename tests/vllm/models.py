@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-BASE = {
+BASE: Mapping[str, Any] = {
     "vocab_size": 512, "hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
     "num_key_value_heads": 4, "head_dim": 32, "max_position_embeddings": 4096, "tie_word_embeddings": False,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "dtype": "bfloat16", "rms_norm_eps": 1e-6,
@@ -66,8 +66,28 @@ def make(name: str, folder: str) -> None:
     weights = {key: draw(name, key, value, generator) for key, value in sorted(model.state_dict().items())}
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     (path / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}))
+    tokenizer(path)
     (path / "config.new").write_text(json.dumps(CONFIGS[name], indent=1))
     (path / "config.new").rename(path / "config.json")
+
+
+def tokenizer(path: Path) -> None:
+    """Write a tokenizer of one word for each token, and with a chat template that says what was said, in turn."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {word(number): number for number in range(BASE["vocab_size"])}
+    plain = Tokenizer(models.WordLevel(words, unk_token=word(0)))
+    plain.pre_tokenizer, plain.decoder = pre_tokenizers.WhitespaceSplit(), decoders.WordPiece(prefix="")
+    special = {"pad_token": word(0), "unk_token": word(0), "bos_token": word(1), "eos_token": word(2)}
+    made = PreTrainedTokenizerFast(tokenizer_object=plain, **special)
+    made.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    made.save_pretrained(path)
+
+
+def word(token: int) -> str:
+    """A token as text: letters for its digits, as tokenizers of some models take numbers apart."""
+    return "".join("abcdefghij"[int(digit)] for digit in f"{token:03}")
 
 
 def draw(model: str, name: str, value: Any, generator: Any) -> Any:

@@ -6,7 +6,7 @@ Runs in vLLM's environment. An oracle of its own: it knows how the CPU backend's
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,41 @@ from typing import Any
 import numpy as np
 
 CPUINFO = Path("/proc/cpuinfo")
-Content = dict[str, Any]  # a layer: {"from": first position, "rows": digests by position}, a state: {"state": digest}
+# A layer: {"from": first position, "rows": by position the digests of its heads}, a state: {"state": digests}.
+Content = dict[str, Any]
 
 
-def contents(core: Any, blocks: Any, count: int, before: int = 0) -> dict[str, Content]:
-    """By layer: the first `count` tokens of a request; `blocks` are its ids by group.
+def of_worker(worker: Any, blocks: Any, count: int, before: int = 0) -> dict[str, Content]:
+    """One worker's part by layer: the first `count` tokens of a request; `blocks` are its ids by group.
 
     Of a window those that the next token needs, and `before` that: decode computes the last token of a prompt again.
     """
-    config = core.scheduler.kv_cache_config
-    layers = core.vllm_config.compilation_config.static_forward_context
-    groups = zip(config.kv_cache_groups, blocks, strict=True)
+    runner = getattr(worker, "worker", worker).model_runner  # vLLM wraps workers
+    layers = runner.vllm_config.compilation_config.static_forward_context
+    groups = zip(runner.kv_cache_config.kv_cache_groups, blocks, strict=True)
     return {
         name: content(spec_of(group, name), layers[name].kv_cache, ids, count, before)
         for group, ids in groups
         for name in group.layer_names
+        if name in layers  # other stages of a pipeline have the others
     }
+
+
+def joined(workers: Sequence[Mapping[str, Content]]) -> dict[str, Content]:
+    """The parts of all workers: layers of each stage, heads of each worker of a stage in their order."""
+    layers: dict[str, Content] = {}
+    for name, part in ((name, part) for worker in workers for name, part in worker.items()):
+        layers[name] = part if name not in layers else widened(layers[name], part)
+    return layers
+
+
+def widened(content: Content, part: Content) -> Content:
+    """A layer with the heads of one more worker. Each worker has all of what is latent, as the first one has it."""
+    if content.get("latent"):
+        return content
+    if "state" in content:
+        return {"state": [*content["state"], *part["state"]]}
+    return {**content, "rows": [[*left, *right] for left, right in zip(content["rows"], part["rows"], strict=True)]}
 
 
 def spec_of(group: Any, layer: str) -> Any:
@@ -39,33 +58,38 @@ def spec_of(group: Any, layer: str) -> Any:
 
 def content(spec: Any, cache: Any, ids: Any, count: int, before: int) -> Content:
     if "Mamba" in type(spec).__name__:
-        return {"state": digest(b"".join(raw(tensor[ids[-1]]) for tensor in cache))}
+        return {"state": [digest(b"".join(raw(tensor[ids[-1]]) for tensor in cache))]}
     window = getattr(spec, "sliding_window", None)
     first = max(0, count - window + 1 - before) if window else 0
-    return {"from": first, "rows": [digest(row) for row in rows(spec, cache, ids, first, count)]}
+    read = [[digest(head) for head in row] for row in rows(spec, cache, ids, first, count)]
+    return {"from": first, "rows": read, "latent": is_latent(spec)}
 
 
-def rows(spec: Any, cache: Any, ids: Any, first: int, count: int) -> Iterator[bytes]:
-    """The bytes of each token from `first` to `count`, of all heads."""
+def is_latent(spec: Any) -> bool:
+    return "MLA" in type(spec).__name__
+
+
+def rows(spec: Any, cache: Any, ids: Any, first: int, count: int) -> Iterator[list[bytes]]:
+    """The bytes of each token from `first` to `count`, head by head."""
     size = spec.block_size
     for number in range(first // size, -(-count // size)):
         tokens = by_token(spec, cache[ids[number]])
         for position in range(max(first, number * size), min(count, (number + 1) * size)):
-            yield tokens[position % size].tobytes()
+            yield [head.tobytes() for head in tokens[position % size]]
 
 
 def by_token(spec: Any, page: Any) -> np.ndarray:
-    """A page as (tokens, bytes of all heads). Raises ValueError for a page in several kernel blocks."""
+    """A page as (tokens, heads, elements). Raises ValueError for a page in several kernel blocks."""
     if page.shape[-2] != spec.block_size:
         raise ValueError(f"a page of {spec.block_size} tokens is registered as {tuple(page.shape)}")
     items = words(page)
-    if "MLA" in type(spec).__name__:
-        return items.reshape(spec.block_size, -1)
+    if is_latent(spec):
+        return items.reshape(spec.block_size, 1, -1)
     heads, tokens, width = items.shape
     pair = items.reshape(heads, 2, tokens * width // 2)
     order = tiled if items.itemsize == 2 and has_amx() else transposed
     keys, values = order(pair, tokens, width // 2)
-    return np.ascontiguousarray(np.concatenate([keys, values], 2).transpose(1, 0, 2)).reshape(tokens, -1)
+    return np.ascontiguousarray(np.concatenate([keys, values], 2).transpose(1, 0, 2))
 
 
 def transposed(pair: np.ndarray, tokens: int, dim: int) -> tuple[np.ndarray, np.ndarray]:

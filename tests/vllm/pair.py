@@ -14,6 +14,9 @@ from tests.vllm.process import Engine, Launcher, wait_until
 TIMEOUT_S = 30
 ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 PORTS = itertools.count(18000, 40)
+# On cores a later stage has no place for what comes to it (`assert self.intermediate_tensors is not None`) unless the
+# model was run for compilation; mode 1 compiles nothing here, as TORCHDYNAMO_DISABLE is set.
+PIPELINE = {"enforce_eager": False, "compilation_config": 1}
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,9 @@ class Pair:
             "model": str(self.launcher.model(self.setup.model)),
             "dtype": self.setup.dtype,
             "tensor_parallel_size": about.tp,
+            **(PIPELINE if about.pp > 1 and self.setup.device == "cpu" else {}),
+            "pipeline_parallel_size": about.pp,
+            "decode_context_parallel_size": about.dcp,
             "block_size": about.block,
             "num_gpu_blocks_override": about.blocks,
             "max_model_len": about.max_model_len,
@@ -83,13 +89,19 @@ class Pair:
             "enable_prefix_caching": self.setup.prefix_caching,
             **dict(self.setup.llm),
         }
-        environment = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.ports[side]), **dict(self.setup.environment)}
+        settings = dict(self.setup.environment + about.environment)
+        environment = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.ports[side]), **settings}
         config = {"llm": {key: value for key, value in llm.items() if value is not None}, "kv": self._transfer(side)}
         self.engines[side] = self.launcher.engine(f"{self.connector.value}-{side}", config, environment)
 
     def _transfer(self, side: str) -> dict[str, Any]:
         """The engine's --kv-transfer-config."""
-        common = {"kv_role": ROLES[side], "kv_buffer_device": "cpu", "kv_load_failure_policy": self.setup.policy}
+        setup = self.setup
+        common = {
+            "kv_role": ROLES[side],
+            "kv_buffer_device": setup.device,
+            "kv_load_failure_policy": setup.policy,
+        }
         if self.connector is Connector.NIXL:
             name = "NixlPushConnector" if self.setup.mode == "push" else "NixlConnector"
             return {

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.vllm.cases import Aborts, Case, Fault, Prompts
+from tests.vllm.cases import Aborts, AbortsAt, Case, Fault, Prompts
 from tests.vllm.faults import FAULTS
 from tests.vllm.judge import Answer, Outcome, Verdict
 from tests.vllm.pair import Pair
 from tests.vllm.process import EngineLost
 from tests.vllm.requests import Asker
+from tests.vllm.stages import aborted_at
 
 
 def run(pair: Pair, case: Case) -> Outcome:
@@ -50,6 +51,12 @@ def aborts(asker: Asker, play: Aborts) -> Iterator[Answer]:
     yield asker.transfer(asker.prompt(play.length))
 
 
+def aborts_at(asker: Asker, play: AbortsAt) -> Iterator[Answer]:
+    for stage in play.stages:
+        yield from aborted_at(asker, stage, play.length)
+    yield asker.transfer(asker.prompt(play.length))
+
+
 def fault(asker: Asker, play: Fault) -> Iterator[Answer]:
     yield asker.transfer(asker.prompt(200))
     yield from FAULTS[play](asker)
@@ -57,4 +64,9 @@ def fault(asker: Asker, play: Fault) -> Iterator[Answer]:
     yield asker.transfer(asker.prompt(37))
 
 
-PLAYS: Mapping[type, Callable[[Asker, Any], Iterator[Answer]]] = {Prompts: prompts, Aborts: aborts, Fault: fault}
+PLAYS: Mapping[type, Callable[[Asker, Any], Iterator[Answer]]] = {
+    Prompts: prompts,
+    Aborts: aborts,
+    AbortsAt: aborts_at,
+    Fault: fault,
+}

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import Any
 from tests.paths import ROOT
 
 Word = dict[str, Any]
-START_S, ANSWER_S = 240.0, 60.0
+START_S, ANSWER_S = 480.0, 60.0
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -41,14 +41,14 @@ class EngineLost(Exception):
 class Launcher:
     """vLLM, imported once; `folder` holds models, logs and sockets."""
 
-    def __init__(self, python: Path, folder: Path) -> None:
-        self.folder, self._engines = folder, 0
-        paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    def __init__(self, python: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.folder, self.python, self._engines = folder, python, 0
+        paths = os.pathsep.join(map(str, (ROOT, ROOT / "src", folder)))
         self._log = (folder / "launcher.log").open("w")
         self._process = subprocess.Popen(
             [str(python), "-m", "tests.vllm.launcher"],
             cwd=folder,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": paths},
+            env={**os.environ, **ENVIRONMENT, **(environment or {}), "PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -95,6 +95,30 @@ class Launcher:
         """Start an engine; it may not be ready yet."""
         self._engines += 1
         return Engine(self, f"{self._engines}-{name}", config, environment)
+
+
+class Program:
+    """A program that answers at a port, with all its processes in a group of its own; `words` are its command line."""
+
+    def __init__(self, launcher: Launcher, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.name, self.log = name, launcher.folder / f"{name}.log"
+        self._pid = launcher.folder / f"{name}.pid"
+        self._pid.unlink(missing_ok=True)
+        order = {"words": list(words), "environment": dict(environment), "pid": str(self._pid)}
+        launcher.order(op="program", log=str(self.log), **order)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, or has not begun yet."""
+        return not self._pid.exists() or alive(int(self._pid.read_text()))
+
+    def close(self) -> None:
+        """Kill all of it. Raises EngineLost."""
+        wait_until(self._pid.exists, ANSWER_S)
+        if self.runs:
+            os.kill(int(self._pid.read_text()), signal.SIGTERM)
+        if not wait_until(lambda: not self.runs, ANSWER_S):
+            raise EngineLost(f"{self.name} does not die")
 
 
 class Engine:
@@ -209,6 +233,14 @@ def wait_until(is_so: Any, seconds: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: what has ended may still wait for its parent to look."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def tail(log: Path) -> str:

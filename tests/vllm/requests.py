@@ -48,7 +48,7 @@ class Asker:
 
     def transfer(self, text: Prompt, tokens: int = 16, reads: bool = True) -> Answer:
         """Prefill, decode, and the same by decode alone; `reads`: compare the pages, too."""
-        request = name()
+        request, reads = name(), reads and self.pair.setup.pages_known
         held = self.held(text, request, reads)
         return self.finish(self.start(held, text, tokens, request, reads), text, tokens, request, reads)
 
@@ -56,10 +56,10 @@ class Asker:
         """What prefill says once it holds `text`'s pages."""
         return self.pair.prefill.answer(self.start_prefill(text, request, reads))
 
-    def start_prefill(self, text: Prompt, request: str, reads: bool = False) -> int:
-        return self.pair.prefill.ask(
-            "generate", id=request, prompt=text, salt=self.salt, tokens=1, kv=REMOTE_DECODE, read="held" * reads
-        )
+    def start_prefill(self, text: Prompt, request: str, reads: bool = False, stands: bool = False) -> int:
+        """Ask prefill; with `stands` it steps no more once it has answered, until it is told to `go`."""
+        words: Word = {"id": request, "prompt": text, "salt": self.salt, "tokens": 1, "stands": stands}
+        return self.pair.prefill.ask("generate", **words, kv=REMOTE_DECODE, read="held" * reads)
 
     def start(self, held: Word, text: Prompt, tokens: int, request: str, reads: bool = False) -> int:
         return self.pair.decode.ask(
@@ -70,7 +70,7 @@ class Asker:
         """How the request ended that decode was asked for. Raises TimeoutError."""
         loaded = self.pair.decode.answer(number)
         decide = self.pair.setup.tokens_decide
-        answer = judge(loaded, self.alone(text, tokens), decide)
+        answer = judge(loaded, self.alone(text, tokens), decide, self.pair.setup.logprob_gap)
         if not reads:
             return answer
         sent = self.pair.prefill.call("contents", id=request)["contents"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.vllm.cases import CASES, Connector
 from tests.vllm.judge import REFUSED_ONLY, Answer, Outcome, Verdict, compare, judge
-from tests.vllm.pages import unequal
+from tests.vllm.pages import joined, unequal
 
 ALONE = {"tokens": [5, 6, 7], "logprobs": [-1.0, -2.0, -3.0]}
 ATTENTION = {"layer": {"from": 2, "rows": ["c", "d"]}}
@@ -77,3 +77,15 @@ def test_names_of_cases_are_told_apart() -> None:
 
 def test_kvplan_runs_every_case() -> None:
     assert all(Connector.KVPLAN in case.connectors for case in CASES)
+
+
+def test_pages_of_workers_are_joined_by_heads_and_by_stages() -> None:
+    first = {"from": 0, "rows": [["a"], ["b"]], "latent": False}
+    second = {"from": 0, "rows": [["c"], ["d"]], "latent": False}
+    latent = {"from": 0, "rows": [["e"]], "latent": True}
+    workers = [{"one": first, "two": latent}, {"one": second, "two": latent}, {"three": first}]
+    layers = joined(workers)
+    assert layers["one"]["rows"] == [["a", "c"], ["b", "d"]]
+    assert layers["two"]["rows"] == [["e"]]
+    assert layers["three"] == first
+    assert joined([{"s": {"state": ["x"]}}, {"s": {"state": ["y"]}}]) == {"s": {"state": ["x", "y"]}}
