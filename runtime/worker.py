@@ -5,8 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+# Checks of block ids and np.unique import it when they are first called: with a request, under a lock.
+import numpy.ma  # noqa: F401
+
 from kvplan.runtime.errors import HandleError, TransportError
-from kvplan.runtime.ops import logs
+from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
@@ -23,6 +26,7 @@ class PolledWorker(ABC):
         self._transport, self._clock = transport, clock
         self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._thread: PollingThread | None = None
+        tracing.load()
         self._drain = Drain(self._name)
         self._wakeup = Wakeup(f"kvplan-wakeup-{role}-{worker}", self._look, self.poll)
 

@@ -35,6 +35,12 @@ class SpanEnd(NamedTuple):
     problem: str = ""
 
 
+def load() -> None:
+    """Import OpenTelemetry where it is there: when a worker is made, and not with its first request."""
+    for name in ("context", "trace"):
+        _module(name)
+
+
 def start() -> SpanStart | None:
     """To be called where a request begins, in the caller's context; None where there is no OpenTelemetry."""
     return SpanStart(time.time_ns(), _module("context").get_current()) if _module("context") else None
