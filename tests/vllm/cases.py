@@ -224,6 +224,8 @@ CASES: tuple[Case, ...] = (
     Case("Mamba-2 beside attention in each layer", FALCON, PLAIN),
     Case("gated delta net, bf16, by bytes", DELTA, Prompts((385, 200, 37))),
     Case("MLA, by bytes", LATENT, Prompts((200, 37, 128, 300))),
+    Case("fp8 KV, 32 → 32", replace(QWEN, llm=(("kv_cache_dtype", "fp8"),), pages_known=False), PLAIN),
+    Case("fp8 KV, 32 → 64", replace(UNLIKE, llm=(("kv_cache_dtype", "fp8"),), pages_known=False), PLAIN),
     Case("tp 2 → 1, 32 → 64", replace(UNLIKE, prefill=Side(tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 32", replace(QWEN, decode=Side(tp=2)), PLAIN),
