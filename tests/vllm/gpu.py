@@ -14,17 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from tests.vllm.__main__ import report, run
 from tests.vllm.cases import KVPLAN, PLAIN, Case, Connector, Mistake, Prompts, Setup, Side
 from tests.vllm.process import Launcher
 
 CANNOT = 3
 COUNT_S = 300
-# vLLM for GPUs, and how many it sees: one line, the number or why there is none.
+# vLLM for GPUs, how many it sees, and its release: one line, or why there is none.
 COUNT = """
 import torch, vllm
 from vllm.platforms import current_platform
-print(torch.cuda.device_count() if current_platform.is_cuda() else "its vLLM is for " + current_platform.device_name)
+count = f"{torch.cuda.device_count()} {vllm.__version__}"
+print(count if current_platform.is_cuda() else "its vLLM is for " + current_platform.device_name)
 """
 # In place of what an engine on cores is told.
 ENVIRONMENT = {"UCX_TLS": "all", "TORCHDYNAMO_DISABLE": "0"}
@@ -36,10 +38,11 @@ class CannotRunError(Exception):
 
 @dataclass(frozen=True)
 class GpuCase:
-    """A case, and the GPUs that both engines have together; with one they share it."""
+    """A case, the GPUs that both engines have together – with one they share it – and which releases it is for."""
 
     case: Case
     gpus: int = 1
+    releases: str = ""
 
 
 # Kernels for GPUs take no float32: logprobs differ as rounding does, which is more than on cores.
@@ -53,8 +56,8 @@ HEADS_FIRST, TOKENS_FIRST = ((("VLLM_KV_CACHE_LAYOUT", order),) for order in ("H
 HYBRID = replace(GPU, prefill=Side(None), decode=Side(None), prefix_caching=False, environment=DS)
 
 
-def gpu_case(name: str, setup: Setup, play: Prompts | Mistake = PLAIN, gpus: int = 1) -> GpuCase:
-    return GpuCase(Case(name, setup, play, KVPLAN), gpus)
+def gpu_case(name: str, setup: Setup, play: Prompts | Mistake = PLAIN, gpus: int = 1, releases: str = "") -> GpuCase:
+    return GpuCase(Case(name, setup, play, KVPLAN), gpus, releases)
 
 
 GPU_CASES: tuple[GpuCase, ...] = (
@@ -71,7 +74,8 @@ GPU_CASES: tuple[GpuCase, ...] = (
     gpu_case("Mamba-2 and attention", replace(HYBRID, model="nemotron_h")),
     gpu_case("gated delta net, by tokens", replace(HYBRID, model="qwen3_next")),
     gpu_case("MLA, by tokens", replace(GPU, model="deepseek", prefill=Side(64), decode=Side(64))),
-    gpu_case("sleep mode is refused", replace(GPU, llm=(*GPU.llm, ("enable_sleep_mode", True))), Mistake.SLEEP),
+    gpu_case("sleep mode is refused", replace(GPU, llm=(*GPU.llm, ("enable_sleep_mode", True))), Mistake.SLEEP,
+             releases="<0.33"),
     gpu_case("tp 2 → 1", replace(GPU, prefill=Side(16, tp=2)), gpus=2),
     gpu_case("pp 2 → 1", replace(GPU, prefill=Side(16, pp=2)), gpus=2),
     gpu_case("decode context parallel 2 → 1", replace(GPU, prefill=Side(16, tp=8, dcp=2)), gpus=8),
@@ -80,14 +84,16 @@ GPU_CASES: tuple[GpuCase, ...] = (
 
 def main(words: Sequence[str]) -> int:
     try:
-        python, gpus = machine()
-    except CannotRunError as reason:
-        print(f"cannot run: {reason}")
+        python, gpus, release = machine()
+    except CannotRunError as error:
+        print(f"cannot run: {error}")
         return CANNOT
-    cases = [each.case for each in GPU_CASES if each.gpus <= gpus and all(word in each.case.name for word in words)]
-    for each in GPU_CASES:
-        if each.gpus > gpus:
-            print(f"not run: {each.case.name}: {each.gpus} GPUs are needed, there are {gpus}")
+    wanted = [each for each in GPU_CASES if all(word in each.case.name for word in words)]
+    reasons = {each.case: unfit(each, gpus, release) for each in wanted}
+    for case, reason in reasons.items():
+        if reason:
+            print(f"not run: {case.name}: {reason}")
+    cases = [case for case, reason in reasons.items() if not reason]
     folder = Path(tempfile.mkdtemp(prefix="kvplan-vllm-gpu-"))
     bad = 0
     with Launcher(python, folder, ENVIRONMENT | visible(gpus)) as launcher:
@@ -98,8 +104,16 @@ def main(words: Sequence[str]) -> int:
     return int(bad > 0)
 
 
-def machine() -> tuple[Path, int]:
-    """vLLM's Python, and how many GPUs it sees. Raises CannotRunError."""
+def unfit(wanted: GpuCase, gpus: int, release: str) -> str:
+    """Why a case is not for this machine, empty where it is."""
+    if wanted.gpus > gpus:
+        return f"{wanted.gpus} GPUs are needed, there are {gpus}"
+    fits = SpecifierSet(wanted.releases, prereleases=True).contains(release)
+    return "" if fits else f"it is for vLLM {wanted.releases}, this is {release}"
+
+
+def machine() -> tuple[Path, int, str]:
+    """vLLM's Python, how many GPUs it sees, and its release. Raises CannotRunError."""
     named = os.environ.get("KVPLAN_VLLM_ENV")
     if not named:
         raise CannotRunError("KVPLAN_VLLM_ENV names no environment that has vLLM for GPUs")
@@ -110,10 +124,11 @@ def machine() -> tuple[Path, int]:
         raise CannotRunError(f"{python}: {error.stderr.strip().splitlines()[-1]}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotRunError(f"{python}: {error}") from error
-    count = said.stdout.strip().splitlines()[-1]
+    line = said.stdout.strip().splitlines()[-1]
+    count, _, release = line.partition(" ")
     if not count.isdecimal() or int(count) == 0:
-        raise CannotRunError(f"{python}: {'no GPU is seen' if count == '0' else count}")
-    return python, int(count)
+        raise CannotRunError(f"{python}: {'no GPU is seen' if count == '0' else line}")
+    return python, int(count), release
 
 
 def visible(gpus: int) -> dict[str, str]:

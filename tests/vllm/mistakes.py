@@ -81,6 +81,11 @@ def layout_differs(folder: Path, model: Path) -> Settings:
     return Settings({"layout": str(path)}, {})
 
 
+def by_the_engine(folder: Path, model: Path) -> Settings:
+    """The setup's own engines make it."""
+    return Settings({}, {})
+
+
 def layout(folder: Path, model: Path) -> Path:
     """The model's layout file in `folder`."""
     folder.mkdir()
@@ -94,7 +99,8 @@ MISTAKES: Mapping[Mistake, Wrong] = {
     Mistake.UNKNOWN_KEY: Wrong(unknown_key, "does not let ours in"),
     Mistake.PLAN_MISSING: Wrong(plan_missing, "kvplan compile"),
     Mistake.LAYOUT_DIFFERS: Wrong(layout_differs, "I005"),
-    Mistake.SLEEP: Wrong(lambda folder, model: Settings({}, {}), "I007"),
+    Mistake.SLEEP: Wrong(by_the_engine, "I007"),
+    Mistake.NOT_PROBED: Wrong(by_the_engine, "caches of fp8 were not probed"),
 }
 
 

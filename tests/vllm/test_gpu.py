@@ -18,7 +18,7 @@ def test_without_an_environment_it_says_so(monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo 0", "no GPU is seen"),
+        ("echo 0 0.33.0", "no GPU is seen"),
         ("echo its vLLM is for cpu", "its vLLM is for cpu"),
         ("echo 'No module named vllm' >&2; exit 1", "No module named vllm"),
     ],
@@ -45,3 +45,11 @@ def test_an_environment_that_is_not_there_is_said(
 
 def test_names_of_cases_are_told_apart() -> None:
     assert len({each.case.name for each in GPU_CASES}) == len(GPU_CASES)
+
+
+def test_a_case_that_is_not_for_a_machine_says_why() -> None:
+    sleep = next(each for each in GPU_CASES if each.releases)
+    widest = max(GPU_CASES, key=lambda each: each.gpus)
+    assert "0.33" in gpu.unfit(sleep, 8, "0.33.0")
+    assert not gpu.unfit(sleep, 1, "0.32.0+cu129")
+    assert "GPUs are needed" in gpu.unfit(widest, 1, "0.32.0")
