@@ -77,7 +77,7 @@ class Engine:
         from vllm.config import KVTransferConfig
 
         options = {**DEFAULTS, **config["llm"]}
-        if options.get("tensor_parallel_size", 1) > 1:
+        if options.get("tensor_parallel_size", 1) * options.get("pipeline_parallel_size", 1) > 1:
             fork_workers()
         self.llm = LLM(kv_transfer_config=KVTransferConfig(**config["kv"]), **options).llm_engine
         self.core = self.llm.engine_core.engine_core
