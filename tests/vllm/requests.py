@@ -6,7 +6,8 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
-from tests.vllm.judge import Answer, compare, judge
+from tests.vllm.cases import Connector
+from tests.vllm.judge import Answer, Verdict, compare, judge
 from tests.vllm.pair import Pair
 from tests.vllm.process import Word
 
@@ -20,6 +21,7 @@ REMOTE_DECODE = {
     "remote_port": None,
 }
 NAMES = itertools.count()
+MEETINGS = 6
 WORDS = range(3, 512)  # of the models; the first are special
 
 
@@ -102,8 +104,11 @@ def name() -> str:
 
 
 def meet(pair: Pair) -> None:
-    """A first request, which no case counts: both sides may compile their plan for longer than a lease lasts.
+    """First requests, which no case counts: every worker may compile the plan, for longer than meeting may take.
 
     Raises EngineLost, TimeoutError.
     """
-    Asker(pair, "meeting").transfer([7, 8, 9], reads=False)
+    asker = Asker(pair, "meeting")
+    for _ in range(MEETINGS if pair.connector is Connector.KVPLAN else 1):
+        if asker.transfer(asker.prompt(3), reads=False).verdict is Verdict.RIGHT:
+            return

@@ -17,7 +17,7 @@ from tests.vllm.cases import Call, Case, Router, Served
 from tests.vllm.judge import Answer, Outcome, Verdict, judge
 from tests.vllm.models import word
 from tests.vllm.process import EngineLost, Launcher, Word, wait_until
-from tests.vllm.requests import WORDS
+from tests.vllm.requests import MEETINGS, WORDS
 from tests.vllm.routers import LEGS, headers, prefilled
 from tests.vllm.servers import USAGE, ServedPair, Server
 from tests.vllm.web import Body, HttpError, leave, post, stream
@@ -53,10 +53,12 @@ def run_cases(launcher: Launcher, cases: Sequence[Case]) -> Iterator[tuple[Case,
 
 
 def meet(pair: ServedPair) -> None:
-    """A first request, which no case counts: both sides may compile their plan for longer than a lease lasts."""
+    """First requests, which no case counts: both sides may compile their plan for longer than meeting may take."""
     client = Client(pair, Router.LLM_D)
-    with suppress(HttpError):
-        client.ask(COMPLETIONS, client.completion())
+    for _ in range(MEETINGS):
+        with suppress(HttpError):
+            client.ask(COMPLETIONS, client.completion())
+            break
     client.leaked()
 
 
