@@ -59,7 +59,7 @@ def test_what_is_imported_is_a_plain_dependency_or_an_extra() -> None:
 
 def test_the_front_page_has_no_link_that_only_a_clone_has() -> None:
     home = PROJECT["urls"]["Repository"]
-    links = re.findall(r"\]\(([^)#]+)", (ROOT / "README.md").read_text())
+    links = re.findall(r"(?:\]\(|^\[[\w-]+\]: )([^)#\s]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert [link for link in links if not link.startswith("https://")] == []
     own = [link.removeprefix(f"{home}/blob/main/") for link in links if link.startswith(home)]
     assert own
