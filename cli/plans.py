@@ -14,9 +14,10 @@ from kvplan.compiler.prove.parse import parse
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan
 
-# A sentence of a plan's header about one side, which may take several lines.
+# A sentence of a plan's header about one side, both, or what is in doubt, which may take several lines.
 NOTE = re.compile(
-    r"^(Prefill|Decode|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |In doubt: |Proved))", re.MULTILINE | re.DOTALL
+    r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Proved))",
+    re.MULTILINE | re.DOTALL,
 )
 
 
@@ -67,7 +68,9 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     plan = parsed(text, name)
     header = ast.get_docstring(ast.parse(text)) or ""
     proved = re.search(r"^Proved.*?(?=\n\n|\Z)", header, re.MULTILINE | re.DOTALL)
-    notes = (f"{side.lower()}: {' '.join(note.split())}" for side, note in NOTE.findall(header))
+    told = [(about, " ".join(note.split())) for about, note in NOTE.findall(header)]
+    both = {"Prefill": "Both sides", "Decode": "Both sides", "In doubt": ""}
+    notes = [f"{own.lower()}: {note}" for own, shared in both.items() for about, note in told if about in (own, shared)]
     return plan, plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
 
 

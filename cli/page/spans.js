@@ -22,7 +22,7 @@ function* placements(plan, reader, side, worker, number) {
 }
 
 function first(read, nest, side) {
-  return [read.first[side] + nest.at[side][0], nest.at[side][1]];
+  return [read.first[side] + nest.at[side][0], read.offset[side] + nest.at[side][1]];
 }
 
 function overPlanes(loops, at) {

@@ -58,7 +58,7 @@ function holders(side, role) {
 function spansSection(plan, reader) {
   const rows = plan.reads[reader].flatMap((read) => plan.tables[read.table].map((nest) => [
     `prefill ${read.worker}`, read.pair, layersOfRead(read), takes(read), nest.tensors.join("+"),
-    number(nest.at[PREFILL][1]), number(nest.at[DECODE][1]), number(nest.bytes),
+    number(first(read, nest, PREFILL)[1]), number(first(read, nest, DECODE)[1]), number(nest.bytes),
     nest.loops.map(([axis, count]) => `× ${many(count, axis)}`).join(" ") + (nest.token ? " × each token" : ""),
   ]));
   const head = ["from", "group", "layers", "takes", "tensors", "#prefill at, B", "#decode at, B", "#span, B", "how often"];

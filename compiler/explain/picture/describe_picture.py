@@ -54,6 +54,7 @@ def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], in
         "layers": ranges(read.layers),
         "holds": {axis: list(where) for axis, where in read.holds},
         "first": list(read.first),
+        "offset": list(read.offset),
         "table": _index(tables, nests),
         "requests": requests,
         "bytes": moved,
