@@ -86,7 +86,7 @@ function gridLabels(rows, columns, each) {
 
 /** Bytes in the squares where there is room. */
 function values(known, at, each) {
-  if (each < 40) return [];
+  if (each < 36) return [];
   return [...known].map(([key, edge]) => {
     const [x, y] = at(...key.split(",").map(Number));
     const [count, unit] = size(edge.bytes).split(" ");

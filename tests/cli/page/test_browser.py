@@ -165,6 +165,17 @@ def test_a_square_of_who_reads_whom_chooses_the_worker(browser: Any, small: Path
     assert "worker 2 · attention.0" in page.tab.locator(".side").first.inner_text()
 
 
+def test_who_is_only_told_is_drawn_apart(browser: Any, tmp_path: Path) -> None:
+    """Of 16 workers, two of which hold each head, half are read."""
+    page = ShownPage(browser, shown(tmp_path, "llama-3.1-8b", "--prefill", "tp=16", "--decode", "tp=2"))
+    count = "(name) => document.querySelector(`.grid .${name}:not([d=''])`).getAttribute('d').split('M').length - 1"
+    squares = [page.run(count, name) for name in ("heat", "told")]
+    assert squares == [8, 8]
+    page.tab.locator(".grid").focus()
+    page.tab.keyboard.press("ArrowDown")
+    assert "decode 0 ← prefill 1: told only that it is done" in page.tab.locator(".reading").inner_text()
+
+
 def test_sixty_four_workers_are_few_nodes(browser: Any, tmp_path: Path) -> None:
     """4,096 reads: the page stays small whatever is pointed at, and what is pointed at is drawn."""
     page = ShownPage(browser, shown(tmp_path, *LARGE))
