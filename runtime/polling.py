@@ -55,10 +55,19 @@ class Awaited(Protocol):
 
 
 class PollingThread:
-    """Calls `poll` until it is stopped; pauses, spent in `rest`, grow to a millisecond while there is nothing to do."""
+    """Calls `poll` until it is stopped; pauses, spent in `rest`, grow to a millisecond while there is nothing to do.
 
-    def __init__(self, poll: Callable[[], bool], name: str, rest: Callable[[float], None] = time.sleep) -> None:
-        self._poll, self._rest, self._stop = poll, rest, threading.Event()
+    Whoever makes some of them longer ends one in `wake`.
+    """
+
+    def __init__(
+        self,
+        poll: Callable[[], bool],
+        name: str,
+        rest: Callable[[float], None] = time.sleep,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._poll, self._rest, self._wake, self._stop = poll, rest, wake, threading.Event()
         self._round_began = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         # At exit ZeroMQ closes the sockets of whoever did not: that is no failure to report.
@@ -82,6 +91,7 @@ class PollingThread:
     def stop(self) -> None:
         """End it, and wait until it has; from within it, only tell it to. Raises HandleError where it does not end."""
         self._stop.set()
+        self._wake()
         atexit.unregister(self._stop.set)
         if threading.current_thread() is self._thread:
             return

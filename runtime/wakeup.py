@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kvplan.runtime.ops import logs
-from kvplan.runtime.polling import rest
+from kvplan.runtime.polling import LONGEST, rest
 
 # Seconds until a worker is polled at the latest: while something is under way, and while nothing is.
 BUSY, QUIET = 1e-3, 50e-3
@@ -72,6 +72,34 @@ class WakeupDescriptor:
         except Exception:
             logs.failure("look failed", thread=threading.current_thread().name)
             return [], QUIET
+
+
+class PollingPause:
+    """The pauses of a worker's own thread: as short as it says while there was something to do, then what `look` says.
+
+    `stir` ends one, and so do the descriptors that `look` names.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._stirred, self._stirring = socket.socketpair()
+        for end in (self._stirred, self._stirring):
+            end.setblocking(False)
+
+    def rest(self, pause: float) -> None:
+        """Wait for `pause` seconds at most, and longer only where that is the longest pause."""
+        wakers, most = self._look()
+        rest([*wakers, self._stirred.fileno()], most if pause >= LONGEST else min(pause, most))
+        _drain(self._stirred)
+
+    def stir(self) -> None:
+        """There may be something to do now."""
+        _ring(self._stirring)
+
+    def close(self) -> None:
+        """After the thread has ended, or from within it."""
+        self._stirred.close()
+        self._stirring.close()
 
 
 class LoopPolling:

@@ -15,7 +15,7 @@ from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.locks import WorkerLock
 from kvplan.runtime.polling import PollingThread
 from kvplan.runtime.transport.base import Transport
-from kvplan.runtime.wakeup import Wakeup
+from kvplan.runtime.wakeup import PollingPause, Wakeup
 
 
 class PolledWorker(ABC):
@@ -26,6 +26,7 @@ class PolledWorker(ABC):
         self._transport, self._clock = transport, clock
         self._lock, self._closed, self._asleep = WorkerLock(), False, False
         self._thread: PollingThread | None = None
+        self._pause: PollingPause | None = None
         tracing.load()
         self._drain = Drain(self._name)
         self._wakeup = Wakeup(f"kvplan-wakeup-{role}-{worker}", self._look, self.poll)
@@ -65,6 +66,27 @@ class PolledWorker(ABC):
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
         return self.unhealthy() + reasons(self._name, {"is suspended": self._asleep, "drains": self._drain.begun})
+
+    def _begin_thread(self, poll: Callable[[], bool]) -> None:
+        """Poll from a thread of its own until `_end_thread`; `poll` says whether to poll again at once."""
+        self._pause = PollingPause(self._look)
+        name = f"kvplan-{self._name.replace(' worker ', '-')}"
+        self._thread = PollingThread(poll, name, self._pause.rest, self._pause.stir)
+
+    def _end_thread(self) -> None:
+        """Raises HandleError where it is stuck, and then it is left as it is."""
+        if self._thread is None:
+            return
+        self._thread.stop()
+        (pause, self._pause), self._thread = (self._pause, None), None
+        if pause is not None:
+            pause.close()
+
+    def _stir(self) -> None:
+        """There may be something to do now: whoever polls is to do so."""
+        self._wakeup.stir()
+        if (pause := self._pause) is not None:
+            pause.stir()
 
     def _progress(self) -> int:
         """Let the transport make progress: how many messages came through it, which nobody sends."""

@@ -63,6 +63,11 @@ class TransferTable:
         running, kept = len(self.running), self.ledger.quarantined()
         return f"{running} requests are under way, blocks {kept} are in quarantine" if running or kept else ""
 
+    def written_to(self) -> bool:
+        """Whether a prefill worker was asked to write here, and has not said that it has."""
+        parts = (part for transfer in self.running.values() for part in transfer.parts)
+        return any(part.writes and part.phase is Phase.MOVING for part in parts)
+
     def quarantined_bytes(self) -> int:
         """Bytes of the blocks that may still be written: of each arena, as its largest group has them."""
         return sum(size * self.ledger.count(arena) for arena, size in block_bytes(self._pool).items())

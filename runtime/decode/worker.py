@@ -38,7 +38,7 @@ from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
-from kvplan.runtime.polling import PollingThread, rest
+from kvplan.runtime.polling import rest
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import BUSY, QUIET
@@ -233,6 +233,10 @@ class DecodeWorker(PolledWorker):
         finally:
             self._wakeup.polled()
 
+    def _poll_moving(self) -> bool:
+        """`poll`, and whether bytes move: who waits for anything else is told of it."""
+        return self.poll() and self._transfers.admission.in_flight() > 0
+
     def running(self) -> int:
         """How many transfers are under way."""
         return len(self._transfers.running) + len(self._meetings)
@@ -250,7 +254,8 @@ class DecodeWorker(PolledWorker):
                 return [], QUIET if self._asleep else 0.0
             busy = self.running() or self._transfers.in_use
             seconds = BUSY if busy else QUIET
-            moving = self._transfers.admission.in_flight() > 0
+            # What is written here over TCP goes on in this worker's own polls.
+            moving = self._transfers.admission.in_flight() > 0 or self._transfers.written_to()
             return [control.fileno() for control in controls], MOVING if moving else seconds
 
     def rest(self, seconds: float) -> None:
@@ -320,7 +325,7 @@ class DecodeWorker(PolledWorker):
             self._check_open()
             if self._thread is not None:
                 raise HandleError(f"{self._name} was started before: start it once")
-            self._thread = PollingThread(self.poll, f"kvplan-decode-{self.worker}", self.rest)
+            self._begin_thread(self._poll_moving)
 
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
@@ -347,9 +352,7 @@ class DecodeWorker(PolledWorker):
 
         Raises HandleError where its thread is stuck, and then nothing is given back.
         """
-        if self._thread is not None:
-            self._thread.stop()
-            self._thread = None
+        self._end_thread()
         self._wakeup.close()
         with self._settled():
             if self._closed:
@@ -494,7 +497,7 @@ class DecodeWorker(PolledWorker):
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)
         spans.follow(transfer, self.worker, began)
-        self._wakeup.stir()
+        self._stir()
         return transfer
 
     def _start(self, request: WaitingRequest) -> None:

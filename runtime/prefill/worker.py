@@ -21,7 +21,6 @@ from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import FixedPlans, plans_of
-from kvplan.runtime.polling import PollingThread, rest
 from kvplan.runtime.prefill.clients import expected
 from kvplan.runtime.prefill.inbox import Completed, PrefillInbox, ask_events
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released
@@ -85,9 +84,8 @@ class PrefillWorker(PolledWorker):
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
-        wakers = (self._server.fileno(),)
         if start:
-            self._thread = PollingThread(self.poll, f"kvplan-prefill-{worker}", lambda s: rest(wakers, s))
+            self._begin_thread(self.poll)
 
     def announce(self, addresses: Iterable[str]) -> None:
         """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
@@ -138,14 +136,14 @@ class PrefillWorker(PolledWorker):
             named = self._named(tables) or {}
             chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
             self._inbox.offer(request, chunk)
-        self._wakeup.stir()
+        self._stir()
 
     def withdraw(self, request: str) -> None:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
         with self._lock:
             self._check_open()
             self._give_up(request, self._clock())
-        self._wakeup.stir()
+        self._stir()
 
     def drain(self, timeout: float) -> None:
         """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
@@ -227,7 +225,7 @@ class PrefillWorker(PolledWorker):
             for request in list(self._inbox.sources) if self._drain.past_deadline(now) else ():
                 self._give_up(request, now)
             self._report_released()
-            return bool(messages) or (not self._asleep and len(self._inbox.writes) > 0)
+            return bool(messages) or (not self._asleep and self._slices.in_flight() > 0)
 
     def suspend(self) -> None:
         """Give the memory back: decode workers are dropped, registrations end. Raises HandleError while any is held."""
@@ -253,8 +251,7 @@ class PrefillWorker(PolledWorker):
 
         Raises HandleError where its thread is stuck, and then nothing is given back.
         """
-        if self._thread is not None:
-            self._thread.stop()
+        self._end_thread()
         self._wakeup.close()
         with self._lock:
             if self._closed:
@@ -323,7 +320,7 @@ class PrefillWorker(PolledWorker):
             pin = self._leases.pin(request, self._clock())
             self._spans.begin(request, began)
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
-        self._wakeup.stir()
+        self._stir()
 
     def _give_up(self, request: str, now: float) -> None:
         self._leases.withdraw(request, now)
