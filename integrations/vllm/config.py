@@ -12,6 +12,8 @@ from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.runtime.control.keys import Keys, Plain
 
 MODES = ("auto", "pull", "push")
+# How early decode may have what there is of a prompt.
+OFFERS = ("layers", "steps", "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,8 @@ class ConnectorConfig:
     answer at `host` and at `port` plus their number. `peers` are the hosts and networks that a request may name as its
     prefill engine's, none for any. A request is held for `lease_s`, and has arrived within `timeout_s`; `hold_s` is how
     long decode waits for a prefill engine that it has met to hold it, and `connect` how long meeting one may take. With
-    `jit` plans that are missing are compiled.
+    `jit` plans that are missing are compiled. `offer` says when what is computed of a prompt goes to a decode engine
+    that asked for it early.
     """
 
     plans: Path
@@ -33,6 +36,7 @@ class ConnectorConfig:
     engine: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     mode: str = "auto"
+    offer: str = "layers"
     jit: bool = False
     keys: str = ""
     insecure: bool = False
@@ -43,6 +47,11 @@ class ConnectorConfig:
     timeout_s: float = 120.0
     hold_s: float = 10.0
     connect: float = 20.0
+
+    @property
+    def found(self) -> Path:
+        """Where layout files that were made here are kept, for the compiler that makes plans that are missing."""
+        return self.plans / "layouts"
 
     def secrets(self) -> Keys | Plain:
         """The engine's keys. Raises KeysError."""
@@ -82,10 +91,13 @@ def _truth(name: str, value: object) -> bool:
     raise _unlike(name, value, "true or false")
 
 
-def _mode(name: str, value: object) -> str:
-    if value in MODES:
-        return str(value)
-    raise _unlike(name, value, " or ".join(MODES))
+def _one_of(words: tuple[str, ...]) -> Callable[[str, object], str]:
+    def read(name: str, value: object) -> str:
+        if value in words:
+            return str(value)
+        raise _unlike(name, value, " or ".join(words))
+
+    return read
 
 
 def _port(name: str, value: object) -> int:
@@ -149,7 +161,8 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "layouts": _path,
     "engine": _text,
     "options": _options,
-    "mode": _mode,
+    "mode": _one_of(MODES),
+    "offer": _one_of(OFFERS),
     "jit": _truth,
     "keys": _text,
     "insecure": _truth,

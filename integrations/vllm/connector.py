@@ -16,11 +16,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from kvplan.integrations.vllm.config import read_config
-from kvplan.integrations.vllm.dump import first_spec, is_state, limited
+from kvplan.integrations.vllm.dump import first_spec, is_state, limited, moved_groups
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.facts import engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
-from kvplan.integrations.vllm.measures import empty
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
@@ -50,12 +49,13 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._config = read_config(vllm_config.kv_transfer_config.kv_connector_extra_config)
         self._facts: WorkerFacts | None = None
         self._worker: ConnectorWorker | None = None
-        self._idle = False
-        tables = tuple(group_table(kv_cache_config, number) for number in kv_cache_config.transfer_group_ids)
+        self._idle = self._offering = False
+        tables = group_tables(kv_cache_config)
         recomputed = max(1, getattr(vllm_config, "num_prefill_lookahead_tokens", 0) - 1)
         transfer = vllm_config.kv_transfer_config
         decodes, peers = transfer.is_kv_consumer, self._config.peers
-        self._scheduler = ConnectorScheduler(transfer.engine_id, tables, recomputed, decodes, peers)
+        offers = self._offer() != "end"
+        self._scheduler = ConnectorScheduler(transfer.engine_id, tables, recomputed, decodes, peers, offers=offers)
 
     # The worker's half
 
@@ -75,7 +75,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         # A user may give an engine the same id each time; its instance is new with each start.
         run = f"{transfer.engine_id}.{self._vllm_config.instance_id}"
         kinds = transfer.is_kv_producer, transfer.is_kv_consumer
-        roles = EngineRoles(transfer.engine_id, run, *kinds, self._first_port())
+        roles = EngineRoles(transfer.engine_id, run, *kinds, self._first_port(), self._offer())
         self._worker, self._facts = connector_worker(self._config, layout, roles)
 
     def unregister_kv_caches(self) -> None:
@@ -91,21 +91,32 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def get_handshake_metadata(self) -> FactsMetadata | None:
         return None if self._facts is None else FactsMetadata(self._facts)
 
+    def bind_connector_metadata(self, connector_metadata: OrdersMetadata) -> None:
+        """A step begins: what decode engines wait for does not wait for the model."""
+        super().bind_connector_metadata(connector_metadata)
+        if self._worker is not None:
+            orders = connector_metadata.orders
+            self._idle, self._offering = orders.idle, bool(orders.chunks)
+            self._worker.hold(orders)
+
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begin what was ordered, beside the model's step."""
         if self._worker is not None:
-            orders = self._get_connector_metadata().orders
-            self._idle = orders.idle
-            self._worker.begin(orders)
+            self._worker.load(self._get_connector_metadata().orders)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled once all of it is there."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Nothing: a request is moved once all of it is computed."""
+        """Offer what the step has computed of this layer, where a decode engine may have it early."""
+        if self._offering and self._worker is not None:
+            self._worker.computed(layer_name)
 
     def wait_for_save(self) -> None:
-        """Nothing: what is held is not copied."""
+        """Offer what the step has computed of the other layers. Nothing waits: what is held is not copied."""
+        if self._offering and self._worker is not None:
+            self._offering = False
+            self._worker.computed()
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         if self._worker is None:
@@ -118,8 +129,9 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return results.finished_sending, results.finished_recving
 
     def get_kv_connector_stats(self) -> KvplanStats | None:
-        measures = self._worker.measures() if self._worker is not None else None
-        return None if measures is None or empty(measures) else KvplanStats(measures)
+        if self._worker is None or not self._worker.measured:
+            return None
+        return KvplanStats(self._worker.measures())
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
@@ -161,6 +173,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> OrdersMetadata:
+        self._scheduler.scheduled(scheduler_output)
         return OrdersMetadata(self._scheduler.orders(idle=not scheduler_output.total_num_scheduled_tokens))
 
     def update_connector_output(self, connector_output: Any) -> None:
@@ -174,15 +187,26 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     ) -> tuple[bool, dict[str, Any] | None]:
         return self._scheduler.finished(request, block_ids, request.status.name)
 
+    def _offer(self) -> str:
+        """How early prompts are offered: drafts look ahead of what is computed; a split batch has each layer twice."""
+        if self._vllm_config.speculative_config is not None:
+            return "end"
+        split = self._vllm_config.parallel_config.use_ubatching
+        return "steps" if split and self._config.offer == "layers" else self._config.offer
+
     def _first_port(self) -> int:
         """That of this engine's first worker: engines of a data-parallel deployment have one range after the other."""
         parallel = self._vllm_config.parallel_config
         return int(self._config.port + parallel.data_parallel_index * parallel.world_size)
 
 
-def group_table(caches: Any, number: int) -> GroupTable:
-    """How the blocks of one of the engine's groups are read."""
-    spec = first_spec(caches.kv_cache_groups[number])
+def group_tables(caches: Any) -> tuple[GroupTable, ...]:
+    """How the blocks of the groups that are moved are read."""
+    numbered = zip(caches.transfer_group_ids, map(first_spec, moved_groups(caches)), strict=True)
+    return tuple(_group_table(number, spec) for number, spec in numbered)
+
+
+def _group_table(number: int, spec: Any) -> GroupTable:
     if is_state(spec):
         return GroupTable(number, spec.num_speculative_blocks, forgets=True)
     return GroupTable(number, forgets=limited(spec))

@@ -43,8 +43,7 @@ def dumped(
 
     Raises BadInput (D00x) where it is none.
     """
-    groups = [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
-    here = [(group, [name for name in group.layer_names if name in tensors]) for group in groups]
+    here = [(group, [name for name in group.layer_names if name in tensors]) for group in moved_groups(caches)]
     kept = [(group, names) for group, names in here if names]
     allocations = _allocations(tensors)
     layers = [
@@ -69,6 +68,11 @@ def dumped(
         "layers": layers,
     }
     return read_dump(json.dumps(plain))
+
+
+def moved_groups(caches: Any) -> list[Any]:
+    """The groups of the engine's KVCacheConfig that a connector moves, in the order of its block tables."""
+    return [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
 
 
 def _spec(group: Any, layer: str) -> Any:

@@ -11,7 +11,7 @@ from vllm.distributed import parallel_state
 from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_backends
 from vllm.platforms import current_platform
 
-from kvplan.integrations.vllm.dump import EngineFacts, first_spec, is_state, plain_word
+from kvplan.integrations.vllm.dump import EngineFacts, first_spec, is_state, moved_groups, plain_word
 
 NAME = "vllm"
 AUTO = "auto"
@@ -67,7 +67,7 @@ def _options(config: Any, caches: Any) -> dict[str, str]:
 
 def _state_dtype(caches: Any) -> str:
     """The element type of recurrent states, which are the last of a layer's; empty where there are none."""
-    specs = (first_spec(caches.kv_cache_groups[number]) for number in caches.transfer_group_ids)
+    specs = map(first_spec, moved_groups(caches))
     return next((plain_word(spec.dtypes[-1]) for spec in specs if is_state(spec)), "")
 
 
@@ -82,8 +82,7 @@ def _interleave(parallel: Any) -> int | None:
 
 def _kernel_sizes(config: Any, caches: Any) -> str | None:
     """The block sizes that attention kernels accept, where they list them, as a side's key does: `16+32+64`."""
-    groups = [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
-    names = [name for group in groups if not is_state(first_spec(group)) for name in group.layer_names]
+    names = [name for group in moved_groups(caches) if not is_state(first_spec(group)) for name in group.layer_names]
     backends = get_current_attn_backends(config, names) if names else []
     sizes = {tuple(backend.get_supported_kernel_block_sizes()) for backend in backends}
     listed = [size for size in next(iter(sizes), ()) if isinstance(size, int)]
@@ -96,8 +95,7 @@ def _isa(config: Any, caches: Any) -> str | None:
         return None
     from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
-    specs = (first_spec(caches.kv_cache_groups[number]) for number in caches.transfer_group_ids)
-    paged = next((spec for spec in specs if not is_state(spec)), None)
+    paged = next((spec for spec in map(first_spec, moved_groups(caches)) if not is_state(spec)), None)
     if paged is None:
         return None
     name = _get_attn_isa(config.model_config.dtype, paged.block_size, paged.head_size)

@@ -4,7 +4,7 @@ compared with the memory that it registered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,16 @@ from kvplan.dsl.model import Engine
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.config import ConnectorConfig
-from kvplan.integrations.vllm.dump import EngineFacts, dumped, first_spec, limited
+from kvplan.integrations.vllm.dump import EngineFacts, dumped, first_spec, limited, moved_groups
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import GroupName
+from kvplan.integrations.vllm.offers import LayerBatches
+from kvplan.integrations.vllm.tables import spans
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe
+from kvplan.runtime.prefill.source import ComputeEvent
 
-# Kept beside the plans for the compiler that makes those that are missing.
-FOUND = "layouts"
 SHOWN = 5
 DTYPES = ("dtype", "torch_dtype")
 # A word of ours: what recurrent states are kept in.
@@ -42,7 +43,11 @@ STATES = "state_dtype"
 
 @dataclass(frozen=True, slots=True)
 class WorkerLayout:
-    """One worker's part of a side: its number, its memory by plane, and the engine's groups as the plan names them."""
+    """One worker's part of a side: its number, its memory by plane, and the engine's groups as the plan names them.
+
+    `batches` are the layers whose end the engine tells, by its names of them, None where layers share a page; `mark`
+    makes an event behind what the device was told to do.
+    """
 
     side: Side
     model: str
@@ -51,6 +56,8 @@ class WorkerLayout:
     memory: Mapping[str, Memory]
     groups: tuple[GroupName, ...]
     clearing: BlockClearing | None
+    batches: LayerBatches | None = None
+    mark: Callable[[], ComputeEvent | None] = lambda: None
 
 
 def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tensors: Mapping[str, Any]) -> WorkerLayout:
@@ -73,7 +80,9 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     memory = memory_of(planes(side.workers[worker.number]), pairs, tensors)
     groups = _groups(side, caches, pairs)
     clearing = _clearing(side, caches, groups, tensors) if caches.needs_kv_cache_zeroing else None
-    return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing)
+    return WorkerLayout(
+        side, bound.model, digest, worker.number, memory, groups, clearing, layer_batches(pairs), marking(tensors)
+    )
 
 
 def engine_layout(layouts: Library, name: str, facts: EngineFacts) -> Engine:
@@ -87,7 +96,7 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
     if config.layout:
         if config.jit and is_path(config.layout):
             path = Path(config.layout)
-            write(config.plans / FOUND, {path.name: path.read_text(encoding="utf-8")}, [path.name])
+            write(config.found, {path.name: path.read_text(encoding="utf-8")}, [path.name])
         return library(config.layout, own)
     layouts, path = load((), own), Path(facts.config)
     new = made(layouts, path)
@@ -97,8 +106,8 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
         raise _unknown(new, facts)
     config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
     new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1))
-    write(config.plans / FOUND, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
-    return load((), (*own, config.plans / FOUND)), new.name
+    write(config.found, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
+    return load((), (*own, config.found)), new.name
 
 
 def served(config: Mapping[str, object], facts: EngineFacts) -> Mapping[str, object]:
@@ -161,18 +170,43 @@ def _begins(piece: ExpectedLayer, plane: Plane) -> bool:
     return own and (piece.cache, piece.group, piece.part or None) == (plane.cache, plane.group, plane.part)
 
 
+def layer_batches(pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]]) -> LayerBatches | None:
+    """The layers of a worker as they can be offered; None where one cannot be without another."""
+    if any(piece.inside is not None for _, piece in pairs):
+        return None
+    paged = {dumped.name: piece.layer for dumped, piece in pairs if piece.facts["store"] == "tokens"}
+    return LayerBatches(paged, {piece.layer for _, piece in pairs})
+
+
+def marking(tensors: Mapping[str, Any]) -> Callable[[], ComputeEvent | None]:
+    """What makes an event behind all that a device was told to do; a CPU has done it."""
+    device = next(iter(tensors.values())).device
+    if device.type == "cpu":
+        return lambda: None
+    import torch
+
+    def mark() -> ComputeEvent:
+        event: ComputeEvent = torch.Event(device)
+        event.record()  # type: ignore[attr-defined]
+        return event
+
+    return mark
+
+
 def _groups(side: Side, caches: Any, pairs: Sequence[tuple[DumpedLayer, ExpectedLayer]]) -> tuple[GroupName, ...]:
     """Each of the engine's groups that are moved, without a name where none of its layers is here."""
     stores = {group.name: "ring" if group.ring else group.store for group in side.groups}
     names = {dumped.name: GroupName(piece.group, stores[piece.group]) for dumped, piece in pairs}
-    groups = (caches.kv_cache_groups[number] for number in caches.transfer_group_ids)
-    return tuple(next((names[name] for name in group.layer_names if name in names), GroupName()) for group in groups)
+    moved = moved_groups(caches)
+    return tuple(next((names[name] for name in group.layer_names if name in names), GroupName()) for group in moved)
 
 
 def _clearing(side: Side, caches: Any, groups: Sequence[GroupName], tensors: Mapping[str, Any]) -> BlockClearing:
-    spans = {group.name: group.tokens * group.shards for group in side.groups}
-    paged = {number: spans[group.name] for number, group in enumerate(groups) if group.name and group.store == "tokens"}
-    moved = [caches.kv_cache_groups[number] for number in caches.transfer_group_ids]
+    tokens = spans(side)
+    paged = {
+        number: tokens[group.name] for number, group in enumerate(groups) if group.name and group.store == "tokens"
+    }
+    moved = moved_groups(caches)
     here = {number: [tensors[name] for name in moved[number].layer_names if name in tensors] for number in paged}
     windows = [number for number in paged if limited(first_spec(moved[number]))]
     return BlockClearing(paged, here, caches.num_blocks, windows)

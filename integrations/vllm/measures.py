@@ -21,7 +21,7 @@ def added(measures: Measures, more: Mapping[str, list[float]]) -> None:
 
 
 def empty(measures: Mapping[str, list[float]]) -> bool:
-    return not any(measures[name] for name in NAMES)
+    return not any(measures.values())
 
 
 def summary(measures: Mapping[str, list[float]]) -> dict[str, int | float]:

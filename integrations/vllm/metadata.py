@@ -13,6 +13,9 @@ from kvplan.plan.types import Interval
 # Block ids by group of the engine that they are of, by position, 0 for no block; of a state its slot alone.
 BlockIds = tuple[tuple[int, ...], ...]
 NULL_BLOCK = 0
+# Bytes of a router's transfer_id: the runtime takes names of 256.
+LONGEST_TRANSFER = 200
+AGAIN = ".again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class RemotePrefill:
     """A request as a prefill engine holds it: who holds it, where it answers, and its blocks, computed for `tokens`.
 
     `groups` are those of `blocks`; `key` is the engine's public key, empty without keys. `prompt` is the digest of what
-    was prefilled, empty where nobody said it. Workers know the request by `held_name`.
+    was prefilled, empty where nobody said it. Workers know the request by `held_name`. Of one that is `early` prefill
+    may not have heard yet: nobody knows its blocks, and the engine's name may be empty.
     """
 
     engine: str
@@ -49,6 +53,10 @@ class RemotePrefill:
         return f"tcp://{self.host}:{self.port}"
 
     @property
+    def early(self) -> bool:
+        return not self.groups
+
+    @property
     def held_name(self) -> str:
         return held_name(self.request, self.prompt)
 
@@ -57,17 +65,31 @@ class RemotePrefill:
 class HoldOrder:
     """Keep the blocks of a request that was prefilled, `tokens` of it, until decode has them.
 
-    `prompt` is the digest of these tokens.
+    `prompt` is the digest of these tokens, `shared` what a router calls the request where it asks both engines at once.
     """
 
     request: str
     tokens: int
     blocks: BlockIds
     prompt: str = ""
+    shared: str = ""
 
     @property
     def held_name(self) -> str:
-        return held_name(self.request, self.prompt)
+        return held_name(self.shared or self.request, self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptChunk:
+    """Tokens of the prompt `name` that a step computes; the first ones of it are 0. Decode asks for those before `end`.
+
+    `blocks` are those of all that is computed after the step.
+    """
+
+    name: str
+    tokens: Interval
+    end: int
+    blocks: BlockIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +106,8 @@ class LoadOrder:
 class StepOrders:
     """What workers have to begin in one step. `addresses` of all prefill workers, once, when they are known.
 
-    `cancels` are requests whose load is not wanted any more. In an `idle` step no token is computed.
+    `cancels` are requests whose load is not wanted any more. In an `idle` step no token is computed. `chunks` are
+    offered as the step computes them; `withdrawals` are names of which no more will be.
     """
 
     holds: tuple[HoldOrder, ...] = ()
@@ -92,6 +115,8 @@ class StepOrders:
     cancels: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     idle: bool = False
+    chunks: tuple[PromptChunk, ...] = ()
+    withdrawals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +154,32 @@ def remote_prefill(params: Mapping[str, object]) -> RemotePrefill | None:
         return None
     usable = engine and request and host and 0 < port < 65536 and len(groups) == len(blocks)
     return RemotePrefill(engine, request, host, port, tokens, groups, blocks, key, prompt) if usable else None
+
+
+def early_prefill(params: Mapping[str, object], prompt: str, tokens: int) -> RemotePrefill | None:
+    """A request of this digest that prefill may be computing, where a router says it is; None where it says nothing."""
+    try:
+        host, port = _text(params["remote_host"]), _whole(params["remote_port"])
+        engine, key = (_text(params.get(word) or "") for word in ("remote_engine_id", "remote_key"))
+    except (KeyError, TypeError, ValueError):
+        return None
+    name = transfer_id(params)
+    usable = name and host and 0 < port < 65536
+    return RemotePrefill(engine, name, host, port, tokens, (), (), key, prompt) if usable else None
+
+
+def transfer_id(params: Mapping[str, object]) -> str:
+    """What a router that asks both engines at once calls a request; empty where it does not, or for too long."""
+    try:
+        given = _text(params.get("transfer_id") or "")
+    except ValueError:
+        return ""
+    return given if len(given.encode()) <= LONGEST_TRANSFER else ""
+
+
+def again(name: str) -> str:
+    """The name of a request whose prompt was begun anew, in other blocks than those that were offered by its first."""
+    return name + AGAIN
 
 
 # Blocks of a group that may follow those of its tokens: drafts look ahead. A block holds a token at least.

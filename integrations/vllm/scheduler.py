@@ -16,17 +16,26 @@ from kvplan.integrations.vllm.metadata import (
     GroupName,
     HoldOrder,
     LoadOrder,
+    PromptChunk,
     RemotePrefill,
     StepOrders,
     WorkerFacts,
+    again,
+    early_prefill,
     prompt_digest,
     remote_prefill,
+    transfer_id,
     transfer_params,
 )
+from kvplan.integrations.vllm.prompts import OfferedPrompt, OfferedPrompts
 from kvplan.runtime.ops import logs
 
 # The states in which a prefill request has ended well: its blocks hold what was asked for.
 SERVED = ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
+
+
+# What most steps order.
+NOTHING, RESTING = StepOrders(), StepOrders(idle=True)
 
 
 class EngineRequest(Protocol):
@@ -66,7 +75,8 @@ class ConnectorScheduler:
 
     `recomputed` tokens at the end of a prompt are computed on decode whatever prefill has: the last one, from which the
     next is sampled, and with drafts of several modules those that they look ahead to. One that does not decode loads
-    nothing, whatever a request says; `peers` are the hosts that a request may name, none for any.
+    nothing, whatever a request says; `peers` are the hosts that a request may name, none for any. With `offers` decode
+    may have what there is of a prompt while the rest of it is computed.
     """
 
     engine: str
@@ -75,12 +85,16 @@ class ConnectorScheduler:
     decodes: bool = True
     peers: tuple[str, ...] = ()
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
+    offers: bool = True
     _announce: bool = False
+    _prompts: OfferedPrompts = field(default_factory=OfferedPrompts)
     _remote: dict[str, RemotePrefill] = field(default_factory=dict)
     _taken: dict[str, tuple[str, str]] = field(default_factory=dict)
     _local: dict[str, int] = field(default_factory=dict)
     _loading: set[str] = field(default_factory=set)
     _holds: list[HoldOrder] = field(default_factory=list)
+    _chunks: list[PromptChunk] = field(default_factory=list)
+    _withdrawals: list[str] = field(default_factory=list)
     _loads: list[LoadOrder] = field(default_factory=list)
     _cancels: list[str] = field(default_factory=list)
 
@@ -108,8 +122,11 @@ class ConnectorScheduler:
         params = request.kv_transfer_params or {}
         if params.get("do_remote_prefill"):
             self._read(request, params)
-        if params.get("do_remote_decode"):
-            self._stop_short(request, params)
+        if params.get("do_remote_decode") and self._answers(request):
+            if shared := transfer_id(params):
+                asked = request.num_prompt_tokens - self.recomputed
+                self._prompts.add(request.request_id, OfferedPrompt(shared, _digest(request, asked), asked))
+            self._stop_short(request)
 
     def matched(self, request: EngineRequest, local: int) -> int:
         """How many tokens behind the `local` ones come from the prefill engine that `request` names."""
@@ -142,10 +159,13 @@ class ConnectorScheduler:
             # It ended before it was scheduled: prefill still has its blocks.
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
         asked, blocks = (request.kv_transfer_params or {}).get("do_remote_decode"), self._ids(tables)
+        prompt = self._prompts.remove(request.request_id)
         if not asked or not self._answers(request) or state not in SERVED or not any(blocks):
+            self._withdrawals += [prompt.name] if prompt is not None else []
             return False, None
-        held = self._held(request, blocks)
-        self._holds.append(HoldOrder(held.request, held.tokens, held.blocks, held.prompt))
+        held = self._held(request, prompt, blocks)
+        shared = held.request if prompt is not None else ""
+        self._holds.append(HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared))
         return True, transfer_params(held, len(self.workers))
 
     def loaded(self, requests: Iterable[str]) -> None:
@@ -154,15 +174,34 @@ class ConnectorScheduler:
         self._loading -= over
         self._cancels = [request for request in self._cancels if request not in over]
 
+    def scheduled(self, output: Any) -> None:
+        """What a step computes, by vLLM's SchedulerOutput."""
+        if not self.offers or not self._prompts:
+            return
+        for prompt, tokens in self._prompts.step(output):
+            blocks = tuple(() if table.scratch is not None else table.of(prompt.tables) for table in self.tables)
+            self._chunks.append(PromptChunk(prompt.name, tokens, prompt.end, blocks))
+
     def orders(self, *, idle: bool) -> StepOrders:
         """What workers are to begin in this step, each order once."""
+        if not (self._holds or self._loads or self._cancels or self._chunks or self._withdrawals or self._announce):
+            return RESTING if idle else NOTHING
         addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
-        told = StepOrders(tuple(self._holds), tuple(self._loads), tuple(self._cancels), addresses, idle)
-        self._holds, self._loads, self._cancels, self._announce = [], [], [], False
+        told = StepOrders(
+            tuple(self._holds),
+            tuple(self._loads),
+            tuple(self._cancels),
+            addresses,
+            idle,
+            tuple(self._chunks),
+            tuple(self._withdrawals),
+        )
+        self._holds, self._chunks, self._withdrawals = [], [], []
+        self._loads, self._cancels, self._announce = [], [], False
         return told
 
     def _read(self, request: EngineRequest, params: Mapping[str, object]) -> None:
-        remote = remote_prefill(params)
+        remote = remote_prefill(params) or self._early(request, params)
         if not self.decodes:
             _refused(request, "this engine does not decode")
         elif remote is None:
@@ -171,7 +210,7 @@ class ConnectorScheduler:
             _refused(request, f"host {remote.host!r} is none of peers")
         elif (remote.engine, remote.request) in self._taken.values():
             _refused(request, "another request has what they name")
-        elif not remote.prompt or remote.prompt != _digest(request, remote.tokens):
+        elif not remote.early and (not remote.prompt or remote.prompt != _digest(request, remote.tokens)):
             # Its bytes would be right for another text, and would be found by all whose prompt begins like this one.
             _refused(request, "another prompt was prefilled")
             self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
@@ -179,10 +218,10 @@ class ConnectorScheduler:
             self._remote[request.request_id] = remote
             self._taken[request.request_id] = remote.engine, remote.request
 
-    def _stop_short(self, request: EngineRequest, params: dict[str, Any]) -> None:
+    def _stop_short(self, request: EngineRequest) -> None:
         """Prefill no further than where decode goes on, so that states and windows end there."""
         count = self.recomputed
-        if not self._answers(request) or not self.forgets or request.num_prompt_tokens <= count:
+        if not self.forgets or request.num_prompt_tokens <= count:
             return
         assert request.prompt_token_ids is not None
         del request.prompt_token_ids[-count:]
@@ -192,23 +231,43 @@ class ConnectorScheduler:
 
     def _answers(self, request: EngineRequest) -> bool:
         """Whether decode loads a request that is prefilled here: not where it needs logprobs of the whole prompt."""
-        return self._prefills and _has_ids(request) and not getattr(request, "skip_reading_prefix_cache", False)
+        return self._prefills and _loadable(request)
+
+    def _early(self, request: EngineRequest, params: Mapping[str, object]) -> RemotePrefill | None:
+        """A prompt that prefill may be computing, named by what both engines know of it."""
+        if not transfer_id(params) or not _loadable(request):
+            return None
+        tokens = request.num_prompt_tokens - self.recomputed
+        return early_prefill(params, _digest(request, tokens), tokens)
+
+    def _shared(self, prompt: OfferedPrompt, computed: int) -> str:
+        """What a prompt is held by: what it was offered by, or, where that counts no more, its second name."""
+        if not prompt.preempted and computed >= prompt.end:
+            return prompt.shared
+        self._withdrawals.append(prompt.name)
+        return again(prompt.shared)
 
     def _ids(self, tables: Sequence[Sequence[int]]) -> BlockIds:
         return tuple(table.of(tables) for table in self.tables)
 
-    def _held(self, request: EngineRequest, blocks: BlockIds) -> RemotePrefill:
+    def _held(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
         """The request as its client is told of it."""
         first = self.workers[min(self.workers)]
         host, _, port = first.address.removeprefix("tcp://").rpartition(":")
         # A stage of a pipeline knows its own groups only.
         names = zip(*(worker.groups for worker in self.workers.values()), strict=True)
         groups = tuple(next((group for group in each if group.name), GroupName()) for each in names)
-        tokens = request.num_computed_tokens
+        name, tokens = request.request_id, request.num_computed_tokens
+        if offered is not None:
+            # Both engines name it by the tokens that decode asks for.
+            name, tokens = self._shared(offered, tokens), min(tokens, offered.end)
         prompt = _digest(request, tokens)
-        return RemotePrefill(
-            self.engine, request.request_id, host, int(port), tokens, groups, blocks, first.key, prompt
-        )
+        return RemotePrefill(self.engine, name, host, int(port), tokens, groups, blocks, first.key, prompt)
+
+
+def _loadable(request: EngineRequest) -> bool:
+    """Whether the caches of a prompt tell all that decode needs of it: not where logprobs of all of it are wanted."""
+    return _has_ids(request) and not getattr(request, "skip_reading_prefix_cache", False)
 
 
 def _has_ids(request: EngineRequest) -> bool:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import WorkerLayout
 from kvplan.integrations.vllm.metadata import WorkerFacts
-from kvplan.integrations.vllm.worker import (
-    BlockTables,
-    ConnectorWorker,
-    DecodeSide,
-    LoadTimes,
-    PrefillSide,
-    spans,
-)
+from kvplan.integrations.vllm.offers import PromptOffers
+from kvplan.integrations.vllm.tables import BlockTables, spans
+from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
@@ -26,17 +22,19 @@ from kvplan.runtime.prefill.worker import PrefillWorker
 from kvplan.runtime.transport.nixl import Nixl
 
 JIT_TIMEOUT = 300.0
+W = TypeVar("W", PrefillWorker, DecodeWorker)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRoles:
-    """An engine: its name, this run of it, what it does, and the port of its first worker."""
+    """An engine: its name, this run of it, what it does, the port of its first worker, and how early it offers."""
 
     name: str
     run: str
     prefills: bool
     decodes: bool
     port: int
+    offer: str = "layers"
 
 
 def connector_worker(
@@ -46,31 +44,22 @@ def connector_worker(
     catalog, secrets = plans(config), config.secrets()
     _check_plans(catalog, layout, roles)
     pool, tables = views(layout.side, layout.worker, layout.memory), BlockTables(layout.groups, spans(layout.side))
-    prefill = decode = None
     address = f"tcp://{config.host}:{roles.port + layout.worker}" if roles.prefills else ""
+
+    def made(kind: type[W], role: Role, **more: Any) -> W:
+        transport = Nixl(f"{roles.run}-{role}-{layout.worker}")
+        identity = _identity(catalog, layout, roles, role)
+        return kind(catalog, layout.worker, pool, transport, identity=identity, keys=secrets, **more)
+
+    prefill = decode = None
     if roles.prefills:
-        worker = PrefillWorker(
-            catalog,
-            layout.worker,
-            pool,
-            Nixl(f"{roles.run}-prefill-{layout.worker}"),
-            identity=_identity(catalog, layout, roles, "prefill"),
-            keys=secrets,
-            bind=address,
-            lease=config.lease_s,
-        )
-        prefill = PrefillSide(worker, tables)
+        worker = made(PrefillWorker, "prefill", bind=address, lease=config.lease_s)
+        batches = layout.batches if roles.offer == "layers" else None
+        prefill = PrefillSide(worker, tables, PromptOffers(worker, tables, batches, layout.mark))
     if roles.decodes:
-        decoder = DecodeWorker(
-            catalog,
-            layout.worker,
-            pool,
-            Nixl(f"{roles.run}-decode-{layout.worker}"),
-            identity=_identity(catalog, layout, roles, "decode"),
-            keys=secrets,
-        )
-        decoder.start()
         times = LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
+        decoder = made(DecodeWorker, "decode")
+        decoder.start()
         decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing)
     key = secrets.public.decode() if isinstance(secrets, Keys) else ""
     return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key)
@@ -78,7 +67,7 @@ def connector_worker(
 
 def plans(config: ConnectorConfig) -> Catalog:
     """The plans directory, with a compiler for what is missing where that is wanted."""
-    own = [path for path in (config.layouts, config.plans / "layouts") if path and path.is_dir()]
+    own = [path for path in (config.layouts, config.found) if path and path.is_dir()]
     return Catalog(config.plans, Jit(JIT_TIMEOUT, tuple(own)) if config.jit else None)
 
 

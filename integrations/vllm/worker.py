@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 
-import numpy as np
-
 from kvplan.integrations.vllm.clearing import BlockClearing
-from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, empty, nothing
 from kvplan.integrations.vllm.metadata import (
-    NULL_BLOCK,
-    BlockIds,
-    GroupName,
+    AGAIN,
     HoldOrder,
     LoadOrder,
     RemotePrefill,
     StepOrders,
+    again,
 )
-from kvplan.plan.block_tables import Ring, Slot, Table
+from kvplan.integrations.vllm.offers import PromptOffers
+from kvplan.integrations.vllm.tables import BlockTables, stored, table
+from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
-from kvplan.plan.types import Blocks, Side
 from kvplan.runtime.clock import now
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.engines import Peer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.worker import DecodeWorker
-from kvplan.runtime.errors import KeysError
+from kvplan.runtime.errors import KeysError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.worker import PrefillWorker
@@ -50,6 +47,8 @@ class LoadTimes:
 # How long a step that computes nothing waits for a load to end, in seconds: engines step without pause while any
 # request is on its way, and would keep the thread that moves it from running.
 REST = 0.001
+# How long prefill's workers may take to hold a prompt anew after the first of them has said that it gave it up.
+REMADE = 5.0
 
 
 @dataclass(slots=True)
@@ -61,44 +60,12 @@ class StepResults:
     failed: set[str] = field(default_factory=set)
 
 
-class BlockTables:
-    """The plan's tables of an engine's blocks. `names` are its groups, `spans` by name the tokens of a block."""
-
-    def __init__(self, names: Sequence[GroupName], spans: Mapping[str, int]) -> None:
-        self._names, self._spans = tuple(names), spans
-
-    def of(self, blocks: BlockIds, tokens: int, first: int = 0) -> dict[str, Table]:
-        """Tables of blocks that hold `tokens` tokens, without the blocks that end before token `first`."""
-        return {
-            group.name: table(group.store, ids, tokens, first // self._spans[group.name])
-            for group, ids in stored(self._names, blocks)
-        }
-
-
-def stored(names: Sequence[GroupName], blocks: BlockIds) -> list[tuple[GroupName, tuple[int, ...]]]:
-    """Groups with their blocks, without those of which nothing is stored: a request that needs them is refused."""
-    return [(group, ids) for group, ids in zip(names, blocks, strict=True) if group.name and ids]
-
-
-def table(store: str, ids: Sequence[int], tokens: int, start: int = 0) -> Table:
-    """One group's table, of its blocks from position `start` on; ids stand by position, 0 for no block."""
-    if store == "state":
-        return Slot(ids[0], tokens)
-    if store == "ring":
-        return Ring(np.array(ids, np.int64), tokens, null=NULL_BLOCK)
-    return Blocks(start, np.array(ids[start:], np.int64), null=NULL_BLOCK)
-
-
-def spans(side: Side) -> dict[str, int]:
-    """How many tokens of a request one position of a block table stands for, by group; those of a state all."""
-    return {group.name: max(group.tokens * group.shards, 1) for group in side.groups}
-
-
 class PrefillSide:
     """What this worker holds for others."""
 
-    def __init__(self, worker: PrefillWorker, tables: BlockTables) -> None:
+    def __init__(self, worker: PrefillWorker, tables: BlockTables, offers: PromptOffers | None = None) -> None:
         self._worker, self._tables = worker, tables
+        self.offers = offers or PromptOffers(worker, tables)
         self._held: dict[str, str] = {}
         self._refused: set[str] = set()
         self.expired = 0
@@ -118,17 +85,26 @@ class PrefillSide:
             self._worker.announce(orders.addresses)
         for order in orders.holds:
             self._hold(order)
+        for name in orders.withdrawals:
+            # A name that a router gave twice may be held for another request.
+            if name not in self._held:
+                self.offers.withdraw(name)
+        self.offers.begin(orders.chunks)
 
     def sent(self) -> set[str]:
         """The requests whose blocks are free again, each once."""
+        if not self.busy and not self._refused and not self.offers.unreleased:
+            return set()
         free, self._refused = self._refused, set()
-        if not self._held:
-            return free
-        released = self._worker.released()
-        for lease in (lease for lease in released if lease.why != "finished"):
-            logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
-            self.expired += 1
-        return free | {self._held.pop(lease.request) for lease in released if lease.request in self._held}
+        for lease in self._worker.released():
+            self.offers.released(lease.request)
+            if lease.request not in self._held:
+                continue
+            free.add(self._held.pop(lease.request))
+            if lease.why != "finished":
+                logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
+                self.expired += 1
+        return free
 
     def close(self) -> None:
         self._worker.close()
@@ -136,7 +112,8 @@ class PrefillSide:
     def _hold(self, order: HoldOrder) -> None:
         """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
         try:
-            self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens))
+            if not self.offers.finish(order):
+                self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens))
             self._held[order.held_name] = order.request
         except Exception as error:  # What another engine or a client said must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
@@ -188,7 +165,8 @@ class DecodeSide:
 
     def ended(self, results: StepResults) -> None:
         """Add what has arrived, and what failed once nothing can be written to its blocks any more."""
-        self._news.clear()
+        if self._news.is_set():
+            self._news.clear()
         while self._ended:
             order, transfer, taken = self._ended.popleft()
             del self._loads[order.request]
@@ -206,20 +184,29 @@ class DecodeSide:
 
     def _settle(self, results: StepResults) -> None:
         waiting: list[tuple[LoadOrder, Transfer]] = []
-        settled: list[LoadOrder] = []
+        settled: list[tuple[LoadOrder, KvplanError | None]] = []
         for order, transfer in self._failed:
             if self._worker.settled(transfer):
-                settled.append(order)
+                settled.append((order, transfer.error))
             else:
                 waiting.append((order, transfer))
         self._failed = waiting
-        for order in settled:
+        given_up = [order for order, error in settled if not self._retried(order, error)]
+        for order in given_up:
             self._let_go(order)
-        lost = {*self._refused, *(order.request for order in settled)}
+        lost = {*self._refused, *(order.request for order in given_up)}
         self._refused = []
         self.measures[FAILED].extend([1.0] * len(lost))
         results.received |= lost
         results.failed |= lost
+
+    def _retried(self, order: LoadOrder, error: KvplanError | None) -> bool:
+        """Whether a load began once more: of a prompt that prefill does not keep, or holds in other blocks by now."""
+        remote = order.remote
+        if not remote.early or remote.request.endswith(AGAIN) or not isinstance(error, LeaseError | WithdrawnError):
+            return False
+        self._begin(replace(order, remote=replace(remote, request=again(remote.request))))
+        return True
 
     def _begin(self, order: LoadOrder) -> None:
         """Begin a load, or fail it. One of no tokens tells prefill that its blocks are not needed."""
@@ -244,7 +231,15 @@ class DecodeSide:
         return Request(remote.held_name, order.tokens, prefill, self._tables.of(order.blocks, end, first))
 
     def _submit(self, order: LoadOrder, request: Request) -> Transfer:
-        return self._worker.submit(request, self._times.load, self._meeting(order.remote), wait=self._times.hold)
+        # Of a prompt that prefill may be computing decode knows no blocks: offers bring them.
+        begin = self._worker.open if order.remote.early and request.decode else self._worker.submit
+        return begin(request, self._times.load, self._meeting(order.remote), wait=self._wait(order.remote))
+
+    def _wait(self, remote: RemotePrefill) -> float:
+        """How long prefill may take to hold a request: one that it has yet to compute may stand in a queue there."""
+        if not remote.early:
+            return self._times.hold
+        return min(REMADE, self._times.hold) if remote.request.endswith(AGAIN) else self._times.load
 
     def _let_go(self, order: LoadOrder) -> None:
         """Have prefill free its blocks: nothing of the request moves. Where that fails, a lease ends it."""
@@ -267,7 +262,7 @@ class DecodeSide:
         if meeting is None or not self._holds(meeting):
             self._meetings = {name: kept for name, kept in self._meetings.items() if self._holds(kept)}
             key, mode = self._key(remote), self._mode
-            meeting = self._worker.connect_soon(remote.address, self._times.connect, key, mode, remote.engine)
+            meeting = self._worker.connect_soon(remote.address, self._times.connect, key, mode, remote.engine or None)
             self._meetings[name] = meeting
         return meeting
 
@@ -316,10 +311,19 @@ class ConnectorWorker:
         assert self._pool is not None
         return self._pool
 
-    def begin(self, orders: StepOrders) -> None:
-        """Begin what the scheduler ordered in this step."""
+    def hold(self, orders: StepOrders) -> None:
+        """Begin what a step orders for decode engines, before the model computes it."""
         if self._prefill is not None:
             self._prefill.begin(orders)
+
+    def computed(self, layer: str | None = None) -> None:
+        """The step has computed this layer, or all of them."""
+        if self._prefill is not None:
+            offers = self._prefill.offers
+            offers.end() if layer is None else offers.computed(layer)
+
+    def load(self, orders: StepOrders) -> None:
+        """Begin what a step orders from prefill engines, beside the model."""
         if self._decode is not None:
             self._decode.begin(orders)
         else:
@@ -330,13 +334,21 @@ class ConnectorWorker:
         """What has ended since the last call, each request once. An idle step rests, so that others may run."""
         if idle:
             self._rest()
-        results = StepResults(received=set(self._sideless), failed=set(self._sideless))
-        self._sideless.clear()
+        results = StepResults()
+        if self._sideless:
+            results = StepResults(received=set(self._sideless), failed=set(self._sideless))
+            self._sideless.clear()
         if self._prefill is not None:
             results.sent = self._prefill.sent()
         if self._decode is not None:
             self._decode.ended(results)
         return results
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are measures to ask for."""
+        loads = self._decode is not None and not empty(self._decode.measures)
+        return loads or (self._prefill is not None and self._prefill.expired > 0)
 
     def measures(self) -> Measures:
         """What was measured since the last call."""

@@ -99,6 +99,23 @@ class AbortsAt:
     length: int = 900
 
 
+@dataclass(frozen=True)
+class Together:
+    """Prompts that a router sends to both engines at once, decode first: it names them and where prefill answers.
+
+    One side gives the request up after so many of its steps, for each number; then come those that nobody does.
+    """
+
+    lengths: tuple[int, ...]
+    tokens: int = 16
+    at_once: bool = False
+    side: str = "prefill"
+    aborted_after: tuple[int, ...] = ()
+    known_to_decode: int = 0
+    known_to_prefill: int = 0
+    preempts: bool = False  # prefill generates so much beside them that it has to preempt
+
+
 class Fault(Enum):
     """What happens to the engines between a request that is right and the next one, which has to be right."""
 
@@ -154,7 +171,7 @@ class Served:
 class Case:
     name: str
     setup: Setup
-    play: Prompts | Aborts | AbortsAt | Fault | Mistake | Served
+    play: Prompts | Aborts | AbortsAt | Together | Fault | Mistake | Served
     connectors: tuple[Connector, ...] = tuple(Connector)
     smallest: bool = False  # CI runs it
 
@@ -177,9 +194,11 @@ LATENT = Setup(
     "deepseek", Side(None, blocks=160), Side(None, blocks=160),
     tokens_decide=False, llm=(("attention_backend", "CPU_MLA"),),
 )  # fmt: skip
+TOGETHER = Together((200, 37, 128, 300))
 QUICK = replace(UNLIKE, lease_s=8)
 QUICK_LIKE = replace(QWEN, lease_s=8)
 CHUNKED = replace(UNLIKE, prefill=Side(chunk=64))
+CHUNKED_PUSH = replace(CHUNKED, mode="push", lease_s=8)
 RECOMPUTE = replace(QUICK, policy="recompute")
 QUICK_PUSH = replace(PUSH, lease_s=8)
 ON_PREFILL = (Stage.QUEUED, Stage.CHUNK, Stage.HELD, Stage.BEING_READ)
@@ -216,6 +235,23 @@ CASES: tuple[Case, ...] = (
     Case("push, 32 → 64, 16 at once", PUSH, Prompts((200,) * 16, at_once=True)),
     Case("push, 32 → 64, aborted on decode", replace(PUSH, lease_s=8), Aborts("decode", (0, 1, 2, 3, 5, 9))),
     Case("push, 32 → 32", replace(QWEN, mode="push"), PLAIN),
+    Case("layer by layer, 32 → 64", PUSH, TOGETHER, KVPLAN),
+    Case("layer by layer, pull, 32 → 64", UNLIKE, TOGETHER, KVPLAN),
+    Case("layer by layer, 32 → 64, chunked prefill", CHUNKED_PUSH, Together((200, 37, 128, 900)), KVPLAN),
+    Case("layer by layer, 32 → 64, 16 at once", CHUNKED_PUSH, Together((200,) * 16, at_once=True), KVPLAN),
+    Case("layer by layer, 32 → 64, hits on decode", CHUNKED_PUSH, Together((200, 300), known_to_decode=100), KVPLAN),
+    Case("layer by layer, 32 → 64, hits on prefill", CHUNKED_PUSH, Together((200, 300), known_to_prefill=150), KVPLAN),
+    Case("layer by layer, 32 → 64, chunked prefill, aborted on prefill", replace(CHUNKED_PUSH, policy="recompute"),
+         Together((900,), aborted_after=(0, 1, 2, 4)), KVPLAN),
+    Case("layer by layer, 32 → 64, chunked prefill, aborted on decode", CHUNKED_PUSH,
+         Together((900,), side="decode", aborted_after=(0, 1, 3, 9)), KVPLAN),
+    Case("layer by layer, 32 → 64, preempted on prefill",
+         replace(CHUNKED_PUSH, prefill=Side(chunk=64, blocks=60)),
+         Together((900,) * 5, at_once=True, preempts=True), KVPLAN),
+    Case("layer by layer, sliding and full, 32 → 64", replace(GEMMA, prefill=Side(chunk=64), decode=Side(64)),
+         TOGETHER, KVPLAN),
+    Case("layer by layer, Mamba-2 and attention", NEMOTRON, TOGETHER, KVPLAN),
+    Case("layer by layer, tp 2 → 1, 32 → 64", replace(CHUNKED_PUSH, prefill=Side(chunk=64, tp=2)), TOGETHER, KVPLAN),
     Case("sliding and full, 32 → 32", GEMMA, PLAIN),
     Case("sliding and full, 32 → 32, hits on decode", GEMMA, Prompts((200, 300), known_to_decode=100)),
     Case("sliding and full, 32 → 64", replace(GEMMA, decode=Side(64)), PLAIN),

@@ -82,7 +82,7 @@ class Engine:
         self.llm = LLM(kv_transfer_config=KVTransferConfig(**config["kv"]), **options).llm_engine
         self.core = self.llm.engine_core.engine_core
         self.running: dict[str, Running] = {}
-        self.preempted = self.steps = 0
+        self.preempted = 0
         self.stands = False
         self.stopwatch = Stopwatch()
         self.contents: dict[str, Mapping[str, Any]] = {}
@@ -173,6 +173,7 @@ class Engine:
 
     def do_watch(self, word: Mapping[str, Any], stream: Any) -> None:
         """From now on `steps` tells what the connector takes."""
+        self.stopwatch = Stopwatch()
         from vllm.distributed.kv_transfer import get_kv_transfer_group
 
         for half in (self.core.scheduler.connector, get_kv_transfer_group()):
@@ -180,7 +181,7 @@ class Engine:
         tell(stream, {"re": word["re"]})
 
     def do_steps(self, word: Mapping[str, Any], stream: Any) -> None:
-        tell(stream, {"re": word["re"], "steps": self.steps, "connector_s": self.stopwatch.seconds})
+        tell(stream, {"re": word["re"], "connector_s": self.stopwatch.seconds})
 
     def do_contents(self, word: Mapping[str, Any], stream: Any) -> None:
         tell(stream, {"re": word["re"], "contents": self.contents.pop(word["id"], None)})
@@ -210,7 +211,7 @@ class Engine:
 
     def step(self, stream: Any) -> None:
         outputs = self.llm.step()
-        self.steps += 1
+        self.stopwatch.step()
         for request in self.running.values():
             request.steps += 1
         for output in outputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.vllm.cases import Aborts, AbortsAt, Case, Fault, Prompts
+from tests.vllm.cases import Aborts, AbortsAt, Case, Fault, Prompts, Together
 from tests.vllm.faults import FAULTS
 from tests.vllm.judge import Answer, Outcome, Verdict
 from tests.vllm.pair import Pair
@@ -57,6 +57,23 @@ def aborts_at(asker: Asker, play: AbortsAt) -> Iterator[Answer]:
     yield asker.transfer(asker.prompt(play.length))
 
 
+def together(asker: Asker, play: Together) -> Iterator[Answer]:
+    preempted = asker.preempted("prefill")
+    for steps in play.aborted_after:
+        yield from asker.together([asker.prompt(play.lengths[0])], play.tokens, {play.side: steps})
+    texts = [asker.prompt(length) for length in play.lengths]
+    for text in texts:
+        asker.learn("decode", text[: play.known_to_decode])
+        asker.learn("prefill", text[: play.known_to_prefill])
+    beside = asker.generate_beside() if play.preempts else []
+    for group in [texts] if play.at_once else [[text] for text in texts]:
+        yield from asker.together(group, play.tokens, reads=not play.at_once and not play.known_to_decode)
+    for number in beside:
+        asker.pair.prefill.answer(number)
+    if play.preempts and asker.preempted("prefill") == preempted:
+        yield Answer(Verdict.WRONG, note="prefill did not preempt")
+
+
 def fault(asker: Asker, play: Fault) -> Iterator[Answer]:
     yield asker.transfer(asker.prompt(200))
     yield from FAULTS[play](asker)
@@ -68,5 +85,6 @@ PLAYS: Mapping[type, Callable[[Asker, Any], Iterator[Answer]]] = {
     Prompts: prompts,
     Aborts: aborts,
     AbortsAt: aborts_at,
+    Together: together,
     Fault: fault,
 }

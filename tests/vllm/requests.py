@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tests.vllm.cases import Connector
 from tests.vllm.judge import Answer, Verdict, compare, judge
@@ -35,13 +35,18 @@ class Asker:
     def prompt(self, length: int) -> Prompt:
         return self._random.choices(WORDS, k=length)
 
-    def preempted(self) -> int:
-        return int(self.pair.decode.call("count")["preempted"])
+    def preempted(self, side: str = "decode") -> int:
+        return int(self.pair.engines[side].call("count")["preempted"])
 
     def learn(self, side: str, text: Prompt) -> None:
         """Have a side compute `text`, so that it is a hit there."""
         if text:
             self.pair.engines[side].call("generate", id=name(), prompt=text, salt=self.salt, tokens=1)
+
+    def generate_beside(self) -> list[int]:
+        """Requests that prefill's engine serves by itself: their blocks grow by eight at a time."""
+        words = [{"id": name(), "prompt": self.prompt(40), "salt": self.salt, "tokens": 160} for _ in range(8)]
+        return [self.pair.prefill.ask("generate", **word) for word in words]
 
     def alone(self, text: Prompt, tokens: int) -> Word:
         """The oracle: what the decode engine says by itself."""
@@ -89,6 +94,36 @@ class Asker:
         ]
         for number, text, request in zip(started, texts, names, strict=True):
             yield self.finish(number, text, tokens, request)
+
+    def together(
+        self, texts: Sequence[Prompt], tokens: int, aborts: Mapping[str, int] | None = None, reads: bool = False
+    ) -> Iterator[Answer]:
+        """Both engines are asked at once, decode first; a side that aborts does so after so many of its steps."""
+        names = {name(): text for text in texts}
+        after = {side: {"abort_after": steps} for side, steps in (aborts or {}).items()}
+        port = self.pair.ports["prefill"] + 10
+        address = {"do_remote_prefill": True, "remote_host": "127.0.0.1", "remote_port": port}
+        decoding = {
+            request: self.pair.decode.ask(
+                "generate", id=request, prompt=text, salt=self.salt, tokens=tokens,
+                kv={**address, "transfer_id": request}, read="loaded" * reads, **after.get("decode", {}),
+            )
+            for request, text in names.items()
+        }  # fmt: skip
+        prefilling = [
+            self.pair.prefill.ask(
+                "generate", id=request, prompt=text, salt=self.salt, tokens=1,
+                kv={**REMOTE_DECODE, "transfer_id": request}, read="held" * reads, **after.get("prefill", {}),
+            )
+            for request, text in names.items()
+        ]  # fmt: skip
+        for number in prefilling:
+            self.pair.prefill.answer(number)
+        for request, number in decoding.items():
+            if "decode" in after:
+                self.pair.decode.answer(number)
+            else:
+                yield self.finish(number, names[request], tokens, request, reads)
 
     def aborted(self, text: Prompt, side: str, steps: int) -> None:
         """A request that its client gives up after `steps` steps on one side."""

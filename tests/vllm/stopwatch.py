@@ -8,14 +8,26 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 
 class Stopwatch:
-    """Seconds in the methods of what it was put on: the scheduler's half of a connector, and the worker's."""
+    """Seconds a step in the methods of what it was put on: the scheduler's half of a connector, and the worker's."""
 
     def __init__(self) -> None:
-        self.seconds, self._inside = 0.0, False
+        self._seconds, self._inside = 0.0, False
+        self._steps: list[float] = []
+
+    @property
+    def seconds(self) -> float:
+        """The median of the steps: a mean would be that of what else the machine does."""
+        return median(self._steps) if self._steps else 0.0
+
+    def step(self) -> None:
+        """A step of the engine is over."""
+        self._steps.append(self._seconds)
+        self._seconds = 0.0
 
     def put_on(self, connector: Any) -> None:
         for name, method in inspect.getmembers(connector, inspect.ismethod):
@@ -30,7 +42,7 @@ class Stopwatch:
             try:
                 return method(*args, **kwargs)
             finally:
-                self.seconds += time.perf_counter() - began
+                self._seconds += time.perf_counter() - began
                 self._inside = False
 
         return timed

@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from tests.integrations.vllm.requests import facts
 
 from kvplan.integrations.vllm.errors import ConnectorError
+from kvplan.integrations.vllm.metadata import PromptChunk, StepOrders
 
 NAME = "kvplan.integrations.vllm.connector"
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
@@ -29,6 +29,12 @@ TAKEN = (
 class FakeBase:
     """As much of KVConnectorBase_V1 as is used."""
 
+    def bind_connector_metadata(self, metadata: Any) -> None:
+        self.metadata = metadata
+
+    def _get_connector_metadata(self) -> Any:
+        return self.metadata
+
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         self._vllm_config, self._kv_cache_config = vllm_config, kv_cache_config
 
@@ -37,6 +43,32 @@ def module(name: str, **names: Any) -> ModuleType:
     made = ModuleType(name)
     made.__dict__.update(names)
     return made
+
+
+@dataclass
+class FakeWorker:
+    """One that says what it was told."""
+
+    said: list[str]
+    number: int
+
+    def close(self) -> None:
+        self.said.append(f"closed {self.number}")
+
+    def suspend(self) -> None:
+        self.said.append(f"suspended {self.number}")
+
+    def resume(self) -> None:
+        self.said.append(f"resumed {self.number}")
+
+    def hold(self, orders: StepOrders) -> None:
+        self.said.append("hold")
+
+    def computed(self, layer: str = "all") -> None:
+        self.said.append(f"computed {layer}")
+
+    def load(self, orders: StepOrders) -> None:
+        self.said.append("load")
 
 
 @dataclass
@@ -51,9 +83,7 @@ class FakeWorkers:
             raise ValueError("no memory")
         number = sum(word.startswith("made") for word in self.said)
         self.said.append(f"made {number}")
-        words = {"close": "closed", "suspend": "suspended", "resume": "resumed"}
-        says = {name: partial(self.said.append, f"{word} {number}") for name, word in words.items()}
-        return SimpleNamespace(**says), facts(number)
+        return FakeWorker(self.said, number), facts(number)
 
 
 @pytest.fixture
@@ -77,14 +107,28 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     del sys.modules[NAME]
 
 
-def engine(connector: ModuleType, *, decodes: bool = True, sleeps: bool = False, **more: Any) -> Any:
+def engine(
+    connector: ModuleType,
+    *,
+    decodes: bool = True,
+    sleeps: bool = False,
+    splits: bool = False,
+    drafts: object = None,
+    **more: Any,
+) -> Any:
     extra = {"plans": "plans", "insecure": True, **more}
     transfer = SimpleNamespace(
         kv_connector_extra_config=extra, engine_id="e", is_kv_producer=True, is_kv_consumer=decodes
     )
-    parallel = SimpleNamespace(data_parallel_index=0, world_size=1)
+    parallel = SimpleNamespace(data_parallel_index=0, world_size=1, use_ubatching=splits)
     model = SimpleNamespace(enable_sleep_mode=sleeps)
-    config = SimpleNamespace(kv_transfer_config=transfer, instance_id="i", parallel_config=parallel, model_config=model)
+    config = SimpleNamespace(
+        kv_transfer_config=transfer,
+        instance_id="i",
+        parallel_config=parallel,
+        model_config=model,
+        speculative_config=drafts,
+    )
     caches = SimpleNamespace(kv_cache_groups=[], transfer_group_ids=())
     return connector.KvplanConnector(config, None, caches)
 
@@ -140,3 +184,34 @@ def test_an_order_that_is_said_is_asked_for(connector: ModuleType, order: str | 
 def test_its_scheduler_loads_where_the_engine_decodes(connector: ModuleType, decodes: bool) -> None:
     scheduler = engine(connector, decodes=decodes, peers=["10.0.0.2"])._scheduler
     assert (scheduler.decodes, scheduler.peers) == (decodes, ("10.0.0.2",))
+
+
+@pytest.mark.parametrize(
+    ("more", "offer"),
+    [
+        ({}, "layers"),
+        ({"offer": "end"}, "end"),
+        ({"offer": "steps"}, "steps"),
+        ({"splits": True}, "steps"),  # a batch in two halves says twice that a layer is computed
+        ({"splits": True, "offer": "end"}, "end"),
+        ({"drafts": object()}, "end"),
+    ],
+)
+def test_how_early_prompts_are_offered(connector: ModuleType, more: dict[str, Any], offer: str) -> None:
+    made = engine(connector, **more)
+    assert made._offer() == offer
+    assert made._scheduler.offers == (offer != "end")
+
+
+def test_layers_are_told_of_in_steps_that_offer_something(connector: ModuleType, workers: FakeWorkers) -> None:
+    made = engine(connector)
+    made.register_kv_caches({})
+    workers.said.clear()
+    chunk = PromptChunk("t", (0, 8), 39, ((1,),))
+    for orders in (StepOrders(), StepOrders(chunks=(chunk,)), StepOrders()):
+        made.bind_connector_metadata(connector.OrdersMetadata(orders))
+        made.save_kv_layer("layers.0", None, None)
+        made.start_load_kv(None)
+        made.wait_for_save()
+    step = ["hold", "load"]
+    assert workers.said == [*step, "hold", "computed layers.0", "load", "computed all", *step]

@@ -14,6 +14,7 @@ from tests.integrations.vllm.requests import STATE, TOKENS, held
 from kvplan.integrations.vllm.metadata import (
     HoldOrder,
     LoadOrder,
+    PromptChunk,
     StepOrders,
     prompt_digest,
     remote_prefill,
@@ -94,6 +95,11 @@ def test_a_digest_is_that_of_the_prompt() -> None:
 
 def test_orders_travel_between_processes() -> None:
     orders = StepOrders(
-        (HoldOrder("r", 40, ((1,),)),), (LoadOrder("q", (0, 39), ((2,),), HELD),), ("x",), ("tcp://h:1",)
+        (HoldOrder("r", 40, ((1,),), "p", "t"),),
+        (LoadOrder("q", (0, 39), ((2,),), HELD),),
+        ("x",),
+        ("tcp://h:1",),
+        chunks=(PromptChunk("u", (0, 32), 39, ((1, 2),)),),
+        withdrawals=("v",),
     )
     assert pickle.loads(pickle.dumps(orders)) == orders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest, facts, 
 
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import (
+    BlockIds,
     GroupName,
     HoldOrder,
     LoadOrder,
@@ -365,3 +367,157 @@ def test_an_engine_that_only_decodes_holds_nothing() -> None:
     made.arrived(request)
     assert (request.num_prompt_tokens, request.max_tokens) == (40, 16)
     assert made.finished(request, [[1], [2]], SERVED) == (False, None)
+
+
+# Prompts that a router sends to both engines at once
+
+
+def sent_to_both(name: str, tokens: int = 40, transfer: object = "t") -> FakeRequest:
+    return FakeRequest(name, tokens, {"do_remote_decode": True, "transfer_id": transfer})
+
+
+def asked_early(name: str, tokens: int = 40, /, **more: object) -> FakeRequest:
+    where: dict[str, object] = {"remote_host": "127.0.0.1", "remote_port": 7600}
+    return FakeRequest(name, tokens, {"do_remote_prefill": True, "transfer_id": "t", **where, **more})
+
+
+def step(*new: tuple[str, int, int], old: Sequence[tuple[str, int, int]] = (), preempted: Sequence[str] = ()) -> Any:
+    """vLLM's SchedulerOutput, of (request, tokens before, tokens of the step), each with one new block."""
+    scheduled = {name: count for name, _, count in (*new, *old)}
+    cached = SimpleNamespace(
+        req_ids=[each[0] for each in old],
+        new_block_ids=[([7],) if each[2] % 2 == 0 else None for each in old],
+        num_computed_tokens=[each[1] for each in old],
+        resumed_req_ids=set(),
+    )
+    first = [SimpleNamespace(req_id=name, block_ids=([5, 6],), num_computed_tokens=before) for name, before, _ in new]
+    return SimpleNamespace(
+        scheduled_new_reqs=first,
+        scheduled_cached_reqs=cached,
+        num_scheduled_tokens=scheduled,
+        preempted_req_ids=set(preempted),
+    )
+
+
+def chunks(made: ConnectorScheduler, output: Any) -> list[tuple[tuple[int, int], BlockIds]]:
+    made.scheduled(output)
+    return [(chunk.tokens, chunk.blocks) for chunk in told(made).chunks]
+
+
+PROMPT = prompt_digest(range(39))
+NAME = f"t#{PROMPT}"
+
+
+def test_each_step_s_tokens_are_offered_with_those_that_were_found() -> None:
+    made = scheduler()
+    made.arrived(sent_to_both("r"))
+    assert chunks(made, step(("r", 16, 8))) == [((0, 24), ((5, 6),))]
+    assert chunks(made, step(old=[("r", 24, 8)])) == [((24, 32), ((5, 6, 7),))]
+    assert chunks(made, step(old=[("other", 3, 1)])) == []
+    assert chunks(made, step(old=[("r", 32, 8)])) == [((32, 40), ((5, 6, 7, 7),))]
+    assert chunks(made, step(old=[("r", 40, 1)])) == []
+
+
+@pytest.mark.parametrize("transfer", [None, "", 7, "x" * 201, "\ud800"])
+def test_what_no_router_named_is_held_at_its_end(transfer: object) -> None:
+    made, request = scheduler(), sent_to_both("r", transfer=transfer)
+    made.arrived(request)
+    assert chunks(made, step(("r", 0, 40))) == []
+    request.num_computed_tokens = 40
+    made.finished(request, [[5, 6]], SERVED)
+    assert [hold.shared for hold in told(made).holds] == [""]
+
+
+def test_one_that_offers_nothing_early_holds_by_the_shared_name() -> None:
+    made, request = scheduler(), sent_to_both("r")
+    made.offers = False
+    made.arrived(request)
+    assert chunks(made, step(("r", 0, 40))) == []
+    request.num_computed_tokens = 40
+    _, params = made.finished(request, [[5, 6]], SERVED)
+    assert params is not None
+    assert (params["remote_request_id"], params["remote_num_tokens"], params["remote_prompt"]) == ("t", 39, PROMPT)
+    assert told(made) == StepOrders(holds=(HoldOrder("r", 39, ((5, 6),), PROMPT, "t"),))
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        step(old=[("r", 0, 8)], preempted=["r"]),
+        step(("r", 0, 8)),  # as it comes once more where nobody says that it was preempted
+        step(old=[("r", 16, 8)]),
+        step(old=[("r", 24, 0)], preempted=["r"]),  # what it had computed was found again
+    ],
+)
+def test_a_prompt_that_is_computed_anew_gets_another_name(again: Any) -> None:
+    made, request = scheduler(), sent_to_both("r")
+    made.arrived(request)
+    assert len(chunks(made, step(("r", 0, 24)))) == 1
+    assert chunks(made, again) == []
+    assert chunks(made, step(old=[("r", 24, 16)])) == []
+    request.num_computed_tokens = 40
+    made.finished(request, [[8, 9]], SERVED)
+    assert told(made) == StepOrders(holds=(HoldOrder("r", 39, ((8, 9),), PROMPT, "t.again"),), withdrawals=(NAME,))
+
+
+def test_a_prompt_that_is_aborted_is_withdrawn() -> None:
+    made, request = scheduler(), sent_to_both("r")
+    made.arrived(request)
+    assert made.finished(request, [[]], "FINISHED_ABORTED") == (False, None)
+    assert told(made) == StepOrders(withdrawals=(NAME,))
+
+
+def test_of_two_prompts_of_a_name_one_is_offered() -> None:
+    made = scheduler()
+    for name in ("r", "s"):
+        made.arrived(sent_to_both(name))
+    made.scheduled(step(("r", 0, 8), ("s", 0, 8)))
+    assert [(chunk.name, chunk.tokens) for chunk in told(made).chunks] == [(NAME, (0, 8))]
+
+
+def test_decode_asks_for_what_its_own_prompt_is_called() -> None:
+    made, request = scheduler(), asked_early("d")
+    made.arrived(request)
+    assert made.matched(request, 16) == 23
+    made.allocated(request, [[5, 6, 7]], 23)
+    (order,) = told(made).loads
+    assert (order.tokens, order.remote.held_name, order.remote.early) == ((16, 39), NAME, True)
+    assert (order.remote.engine, order.remote.address, order.remote.key) == ("", "tcp://127.0.0.1:7600", "")
+
+
+def test_both_engines_have_one_name_where_prefill_stops_short() -> None:
+    prefill, request = scheduler(FULL, SLOTS), sent_to_both("r")
+    prefill.arrived(request)
+    request.num_computed_tokens = 39
+    prefill.finished(request, [[5, 6], [7]], SERVED)
+    assert [hold.held_name for hold in told(prefill).holds] == [NAME]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"transfer_id": ""},
+        {"remote_port": 0},
+        {"remote_host": None},
+        {"remote_engine_id": 4},
+        {"remote_key": "\ud800"},
+    ],
+)
+def test_an_early_request_that_is_not_whole_is_computed_here(more: dict[str, object]) -> None:
+    made, request = scheduler(), asked_early("d", 40, **more)
+    made.arrived(request)
+    assert made.matched(request, 0) == 0
+
+
+def test_what_prefill_will_not_hold_is_not_asked_for_early() -> None:
+    made, request = scheduler(), asked_early("d")
+    request.skip_reading_prefix_cache = True
+    made.arrived(request)
+    assert made.matched(request, 0) == 0
+
+
+def test_an_early_request_may_name_peers_alone() -> None:
+    made, request = scheduler(), asked_early("d")
+    made.peers = ("10.0.0.2",)
+    made.arrived(request)
+    assert made.matched(request, 0) == 0

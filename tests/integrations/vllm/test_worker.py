@@ -8,94 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integrations.vllm.requests import STATE, TOKENS
-from tests.runtime.decode.test_worker import until
+from tests.integrations.vllm.pairs import TOKENS_ASKED, Pair, ids, order, tables
+from tests.integrations.vllm.requests import TOKENS
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
-from tests.runtime.helpers.worlds import World, world
+from tests.runtime.helpers.worlds import world
 
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
-from kvplan.integrations.vllm.metadata import BlockIds, GroupName, HoldOrder, LoadOrder, RemotePrefill, StepOrders
-from kvplan.integrations.vllm.worker import (
-    BlockTables,
-    ConnectorWorker,
-    DecodeSide,
-    LoadTimes,
-    PrefillSide,
-    StepResults,
-    spans,
-    table,
-)
-from kvplan.plan.block_tables import Ring, Slot, blocks
-from kvplan.plan.request import Request
-from kvplan.plan.types import Blocks, Side
+from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, StepOrders
+from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, StepResults
 from kvplan.runtime import Keys
 from kvplan.runtime.errors import HandleError
-
-GROUPS = (TOKENS, STATE)
-TOKENS_ASKED = (0, 45)
-
-
-class Pair:
-    """Two prefill workers and a decode worker, each behind a connector's worker."""
-
-    def __init__(self, made: World, times: LoadTimes) -> None:
-        self.made = made
-        self.prefill = [
-            ConnectorWorker(PrefillSide(worker, tables(made.plan.prefill)), None) for worker in made.prefill
-        ]
-        made.decode[0].start()
-        side = DecodeSide(made.decode[0], tables(made.plan.decode), times, made.mode)
-        self.decode = ConnectorWorker(None, side)
-
-    def hold(self, request: Request) -> None:
-        orders = StepOrders(holds=(HoldOrder(request.id, request.tokens[1], ids(request.prefill)),))
-        for worker in self.prefill:
-            worker.begin(orders)
-
-    def load(self, order: LoadOrder) -> None:
-        self.decode.begin(StepOrders(loads=(order,)))
-
-    def loaded(self) -> StepResults:
-        """What has ended, once anything has."""
-        results = StepResults()
-
-        def any_ended() -> bool:
-            more = self.decode.ended(idle=True)
-            results.received |= more.received
-            results.failed |= more.failed
-            return bool(results.received)
-
-        until(any_ended)
-        return results
-
-    def sent(self) -> list[set[str]]:
-        """By prefill worker, once all have something."""
-        found: list[set[str]] = [set() for _ in self.prefill]
-
-        def all_sent() -> bool:
-            for worker, names in zip(self.prefill, found, strict=True):
-                names |= worker.ended(idle=True).sent
-            return all(found)
-
-        until(all_sent)
-        return found
-
-
-def tables(side: Side) -> BlockTables:
-    return BlockTables(GROUPS, spans(side))
-
-
-def ids(named: object) -> BlockIds:
-    assert isinstance(named, dict)
-    return tuple(tuple(blocks(named[group.name]).ids.tolist()) for group in GROUPS)
-
-
-def order(made: World, request: Request) -> LoadOrder:
-    host, _, port = made.prefill[0].address.removeprefix("tcp://").rpartition(":")
-    remote = RemotePrefill("prefill", request.id, host, int(port), request.tokens[1], GROUPS, ids(request.prefill))
-    return LoadOrder(f"{request.id}-here", request.tokens, ids(request.decode), remote)
 
 
 @pytest.fixture(params=["pull", "push"])
@@ -120,7 +44,7 @@ def test_a_held_request_is_loaded_and_reported_once_on_each_side(pair: Pair) -> 
 def test_a_load_where_nothing_decodes_fails(pair: Pair) -> None:
     wanted = order(pair.made, ask(pair.made, TOKENS_ASKED))
     worker = pair.prefill[0]
-    worker.begin(StepOrders(loads=(wanted, replace(wanted, request="free", blocks=()))))
+    worker.load(StepOrders(loads=(wanted, replace(wanted, request="free", blocks=()))))
     assert worker.ended(idle=False) == StepResults(received={"r-here"}, failed={"r-here"})
     assert worker.ended(idle=False) == StepResults()
 
@@ -166,7 +90,7 @@ def test_who_does_not_know_the_prompt_loads_nothing(pair: Pair, caplog: pytest.L
     filled(pair.made, request)
     held = HoldOrder(request.id, request.tokens[1], ids(request.prefill), "digest")
     for worker in pair.prefill:
-        worker.begin(StepOrders(holds=(held,)))
+        worker.hold(StepOrders(holds=(held,)))
     wanted = order(pair.made, request)
     side = DecodeSide(pair.made.decode[0], tables(pair.made.plan.decode), LoadTimes(10, 0.05, 5), pair.made.mode)
     pair.decode = ConnectorWorker(None, side)
@@ -182,7 +106,7 @@ def test_who_does_not_know_the_prompt_loads_nothing(pair: Pair, caplog: pytest.L
 def test_a_cancelled_load_is_reported_and_prefill_told(pair: Pair) -> None:
     request = ask(pair.made, TOKENS_ASKED)
     pair.load(order(pair.made, request))
-    pair.decode.begin(StepOrders(cancels=("r-here", "unknown")))
+    pair.decode.load(StepOrders(cancels=("r-here", "unknown")))
     assert pair.loaded() == StepResults(received={"r-here"}, failed={"r-here"})
     pair.hold(request)
     assert pair.sent() == [{"r"}, {"r"}]
@@ -214,7 +138,7 @@ def test_an_order_that_nobody_foresaw_ends_no_engine(pair: Pair) -> None:
 
 def test_a_hold_that_nobody_foresaw_frees_its_blocks(pair: Pair) -> None:
     worker = pair.prefill[0]
-    worker.begin(StepOrders(holds=(HoldOrder("r", 45, ((1,),)),)))
+    worker.hold(StepOrders(holds=(HoldOrder("r", 45, ((1,),)),)))
     assert worker.ended(idle=False).sent == {"r"}
 
 
@@ -268,7 +192,7 @@ def test_blocks_are_not_reported_while_they_may_be_written(pair: Pair, monkeypat
     free = False
     monkeypatch.setattr(pair.made.decode[0], "settled", lambda transfer: free)
     pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
-    pair.decode.begin(StepOrders(cancels=("r-here",)))
+    pair.decode.load(StepOrders(cancels=("r-here",)))
     for _ in range(20):
         assert pair.decode.ended(idle=True) == StepResults()
     free = True
@@ -286,8 +210,8 @@ def test_loads_that_fail_together_are_not_compared_with_each_other(pair: Pair) -
     orders = tuple(
         Order(name, good.tokens, good.blocks, replace(good.remote, request=f"{name}-there")) for name in "abc"
     )
-    pair.decode.begin(StepOrders(loads=orders))
-    pair.decode.begin(StepOrders(cancels=("a", "b", "c")))
+    pair.decode.load(StepOrders(loads=orders))
+    pair.decode.load(StepOrders(cancels=("a", "b", "c")))
     failed: set[str] = set()
     while failed != {"a", "b", "c"}:
         failed |= pair.loaded().failed
@@ -407,15 +331,6 @@ def test_both_sides_are_closed_though_one_cannot_be(monkeypatch: pytest.MonkeyPa
 def test_addresses_are_announced() -> None:
     made = world(Shape(2), Shape(1))
     pair = Pair(made, LoadTimes(10, 5, 5))
-    pair.prefill[0].begin(StepOrders(addresses=("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")))
+    pair.prefill[0].hold(StepOrders(addresses=("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")))
     assert made.prefill[0]._addresses == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
     made.close()
-
-
-def test_tables() -> None:
-    assert table("state", (7,), 39) == Slot(7, 39)
-    paged, ring = table("tokens", (0, 5, 6), 40, 1), table("ring", (0, 4), 40)
-    assert isinstance(paged, Blocks)
-    assert isinstance(ring, Ring)
-    assert (paged.first, paged.ids.tolist(), ring.ids.tolist(), ring.at) == (1, [5, 6], [-1, 4], 40)
-    assert table("tokens", (0, 5), 40).ids.tolist() == [-1, 5]  # type: ignore[union-attr]

@@ -1,0 +1,161 @@
+"""Offers while a prompt is computed: what each step adds to it goes to decode, layer by layer where that can be.
+
+What moves early is whole blocks before the last one. The end of a prompt waits until the engine has said that it ended
+well and keeps its blocks: with the last part, states and rings move, and decode has none of it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from kvplan.integrations.vllm.metadata import HoldOrder, PromptChunk
+from kvplan.integrations.vllm.tables import BlockTables
+from kvplan.plan.block_tables import Table
+from kvplan.runtime.ops import logs
+from kvplan.runtime.prefill.source import ComputeEvent
+from kvplan.runtime.prefill.worker import PrefillWorker
+
+# In how many batches the layers of a step are offered: each is a post, an event and a lock, and the last one of n
+# leaves 1/n of the step's bytes behind the step.
+BATCHES = 8
+
+
+class LayerBatches:
+    """The layers of a worker in batches of neighbours, and which a step has computed.
+
+    `numbers` are the plan's numbers of layers by the names under which the engine says that they are computed; `others`
+    are those of which it says nothing.
+    """
+
+    def __init__(self, numbers: Mapping[str, int], others: Collection[int] = ()) -> None:
+        layers = sorted(set(numbers.values()))
+        size = max(1, -(-len(layers) // BATCHES))
+        self._others = tuple(sorted(set(others) - set(layers)))
+        self._batches = [tuple(layers[at : at + size]) for at in range(0, len(layers), size)]
+        self._names = [{name for name, layer in numbers.items() if layer in batch} for batch in self._batches]
+        self._batch_of = {name: number for number, names in enumerate(self._names) for name in names}
+        self._left = [set(names) for names in self._names]
+
+    def computed(self, name: str) -> tuple[int, ...]:
+        """A layer is computed: the batch that it was the last one of, or nothing."""
+        number = self._batch_of.get(name)
+        if number is None or name not in self._left[number]:
+            return ()
+        self._left[number].discard(name)
+        return () if self._left[number] else self._batches[number]
+
+    def rest(self) -> tuple[int, ...] | None:
+        """The layers of which the step did not say so, None for all; the next step begins."""
+        left = [layer for batch, names in zip(self._batches, self._left, strict=True) if names for layer in batch]
+        whole = len(left) == sum(map(len, self._batches))
+        self._left = [set(names) for names in self._names]
+        return None if whole else (*left, *self._others)
+
+
+@dataclass(slots=True)
+class OpenPrompt:
+    """A prompt that is open: tokens before `offered` were, those before `reached` are offered in this step."""
+
+    name: str
+    end: int
+    offered: int = 0
+    reached: int = 0
+    tables: Mapping[str, Table] | None = None
+
+
+class PromptOffers:
+    """The prompts that a worker has open.
+
+    `mark` makes an event behind all that the model was told to do; none where that is done when it is told.
+    `unreleased` are the names of which the runtime still has to say that it keeps them no more.
+    """
+
+    def __init__(
+        self,
+        worker: PrefillWorker,
+        tables: BlockTables,
+        layers: LayerBatches | None = None,
+        mark: Callable[[], ComputeEvent | None] = lambda: None,
+    ) -> None:
+        self._worker, self._tables, self._layers, self._mark = worker, tables, layers or LayerBatches({}), mark
+        self._open: dict[str, OpenPrompt] = {}
+        self._step: list[OpenPrompt] = []
+        self.unreleased: set[str] = set()
+
+    def begin(self, chunks: Iterable[PromptChunk]) -> None:
+        """A step begins that computes these."""
+        self._step = []
+        for chunk in chunks:
+            try:
+                self._reach(chunk)
+            except Exception as error:  # It moves at its end, or not at all: no reason to end an engine.
+                logs.event(logs.WARNING, "prompt not offered", request=chunk.name, error=error)
+
+    def computed(self, layer: str) -> None:
+        """The step has computed a layer, by its name in the engine."""
+        if self._step and (batch := self._layers.computed(layer)):
+            self._offer(batch)
+
+    def end(self) -> None:
+        """The step has computed all layers."""
+        if not self._step:
+            return
+        rest = self._layers.rest()
+        if rest != ():
+            self._offer(rest)
+        for prompt in self._step:
+            prompt.offered = prompt.reached
+        self._step = []
+
+    def finish(self, order: HoldOrder) -> bool:
+        """Offer the last part of a prompt that is open; False where it is not. Raises KvplanError."""
+        prompt = self._open.pop(order.held_name, None)
+        if prompt is None:
+            return False
+        tokens, tables = (prompt.offered, prompt.end), self._tables.of(order.blocks, order.tokens)
+        try:
+            self._worker.offer(prompt.name, tokens, tables, last=True)
+        except Exception:
+            self.withdraw(prompt.name)
+            raise
+        return True
+
+    def withdraw(self, name: str) -> None:
+        """Nothing more of a prompt comes by this name; decode is told so, whenever it asks."""
+        try:
+            if self._open.pop(name, None) is None and name not in self.unreleased:
+                self._worker.open(name, (0, 0))
+                self.unreleased.add(name)
+            self._worker.withdraw(name)
+        except Exception as error:  # As in `begin`.
+            logs.event(logs.INFO, "decode not told", request=name, error=error)
+
+    def released(self, name: str) -> None:
+        """The runtime keeps a name no more."""
+        self.unreleased.discard(name)
+        self._open.pop(name, None)
+
+    def _reach(self, chunk: PromptChunk) -> None:
+        if chunk.tokens[0] == 0:
+            self._worker.open(chunk.name, (0, chunk.end))
+            self.unreleased.add(chunk.name)
+            self._open[chunk.name] = OpenPrompt(chunk.name, chunk.end)
+        prompt = self._open.get(chunk.name)
+        if prompt is None:
+            return
+        prompt.reached = self._tables.whole(min(chunk.tokens[1], prompt.end - 1))
+        if prompt.reached > prompt.offered:
+            prompt.tables = self._tables.part(chunk.blocks, (prompt.offered, prompt.reached))
+            self._step.append(prompt)
+
+    def _offer(self, layers: tuple[int, ...] | None) -> None:
+        after = self._mark()
+        for prompt in self._step:
+            try:
+                tokens = prompt.offered, prompt.reached
+                self._worker.offer(prompt.name, tokens, prompt.tables, layers=layers, after=after)
+            except Exception as error:  # As in `begin`.
+                logs.event(logs.WARNING, "prompt not offered", request=prompt.name, error=error)
+                self._step = [other for other in self._step if other is not prompt]
+                self.withdraw(prompt.name)

@@ -1,0 +1,92 @@
+"""Prompts that are offered while they are computed: what each step of an engine's scheduler adds to them.
+
+Objects of vLLM's are read by the names of their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvplan.integrations.vllm.metadata import held_name
+from kvplan.plan.types import Interval
+
+
+@dataclass(slots=True)
+class OfferedPrompt:
+    """A prompt that a router calls `shared`, of which decode asks for the tokens before `end`; `digest` is theirs.
+
+    `tables` are the engine's block ids by group, of `computed` tokens. One that was `preempted` is computed anew: the
+    blocks that were offered are others' meanwhile, and may be its own again.
+    """
+
+    shared: str
+    digest: str
+    end: int
+    tables: list[list[int]] = field(default_factory=list)
+    computed: int = 0
+    preempted: bool = False
+
+    @property
+    def name(self) -> str:
+        return held_name(self.shared, self.digest)
+
+    def begin(self, blocks: Sequence[Sequence[int]], end: int) -> Interval | None:
+        """The tokens that its first step computes, up to `end`.
+
+        Those of a prefix that was found, too: another request of the same step may be computing them.
+        """
+        self.preempted = self.preempted or bool(self.tables)
+        self.tables = [list(ids) for ids in blocks]
+        return self._up_to(end)
+
+    def go_on(self, blocks: Sequence[Sequence[int]] | None, first: int, end: int) -> Interval | None:
+        """The tokens [first, end) that its next step computes, with the blocks that it got for them; None after all."""
+        self.preempted = self.preempted or first != self.computed
+        for table, ids in zip(self.tables, blocks or (), strict=False):
+            table.extend(ids)
+        return self._up_to(end)
+
+    def _up_to(self, end: int) -> Interval | None:
+        first, self.computed = self.computed, end
+        return None if self.preempted or first >= self.end else (first, end)
+
+
+class OfferedPrompts:
+    """The prompts of an engine that are being computed, by request."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, OfferedPrompt] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, request: str, prompt: OfferedPrompt) -> None:
+        """A request is new. Not where another one has the name: each is in blocks of its own."""
+        if all(other.name != prompt.name for other in self._all.values()):
+            self._all[request] = prompt
+
+    def remove(self, request: str) -> OfferedPrompt | None:
+        """A request is over."""
+        return self._all.pop(request, None)
+
+    def step(self, output: Any) -> Iterator[tuple[OfferedPrompt, Interval]]:
+        """Each prompt with the tokens that a step computes of it, by vLLM's SchedulerOutput. Every step counts."""
+        cached, scheduled = output.scheduled_cached_reqs, output.num_scheduled_tokens
+        preempted = getattr(output, "preempted_req_ids", None) or ()
+        for request in self._all.keys() & {*preempted, *cached.resumed_req_ids}:
+            self._all[request].preempted = True
+        for new in output.scheduled_new_reqs:
+            if (prompt := self._all.get(new.req_id)) is not None:
+                end = new.num_computed_tokens + scheduled[new.req_id]
+                yield from _chunk(prompt, prompt.begin(new.block_ids, end))
+        columns = cached.req_ids, cached.new_block_ids, cached.num_computed_tokens
+        for request, blocks, first in zip(*columns, strict=True):
+            if (prompt := self._all.get(request)) is not None:
+                yield from _chunk(prompt, prompt.go_on(blocks, first, first + scheduled[request]))
+
+
+def _chunk(prompt: OfferedPrompt, tokens: Interval | None) -> Iterator[tuple[OfferedPrompt, Interval]]:
+    if tokens is not None:
+        yield prompt, tokens

@@ -1,0 +1,60 @@
+"""The plan's tables of an engine's blocks, of all that a request has or of some of its tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kvplan.integrations.vllm.metadata import NULL_BLOCK, BlockIds, GroupName
+from kvplan.plan.block_tables import Ring, Slot, Table
+from kvplan.plan.types import Blocks, Interval, Side
+
+
+class BlockTables:
+    """The plan's tables of an engine's blocks. `names` are its groups, `spans` by name the tokens of a block."""
+
+    def __init__(self, names: Sequence[GroupName], spans: Mapping[str, int]) -> None:
+        self._names, self._spans = tuple(names), spans
+        self._paged = tuple(group for group in self._names if group.name and group.store == "tokens")
+        self._step = math.lcm(*(spans[group.name] for group in self._paged))
+
+    def of(self, blocks: BlockIds, tokens: int, first: int = 0) -> dict[str, Table]:
+        """Tables of blocks that hold `tokens` tokens, without the blocks that end before token `first`."""
+        return {
+            group.name: table(group.store, ids, tokens, first // self._spans[group.name])
+            for group, ids in stored(self._names, blocks)
+        }
+
+    def part(self, blocks: BlockIds, tokens: Interval) -> dict[str, Table]:
+        """Tables of the blocks that hold tokens [first, end), of groups of tokens alone."""
+        first, end = tokens
+        return {
+            group.name: table(group.store, ids[: -(-end // span)], end, first // span)
+            for group, ids in stored(self._names, blocks)
+            if group in self._paged and (span := self._spans[group.name])
+        }
+
+    def whole(self, tokens: int) -> int:
+        """How many of the first `tokens` tokens fill blocks of every group."""
+        return tokens // self._step * self._step
+
+
+def stored(names: Sequence[GroupName], blocks: BlockIds) -> list[tuple[GroupName, tuple[int, ...]]]:
+    """Groups with their blocks, without those of which nothing is stored: a request that needs them is refused."""
+    return [(group, ids) for group, ids in zip(names, blocks, strict=True) if group.name and ids]
+
+
+def table(store: str, ids: Sequence[int], tokens: int, start: int = 0) -> Table:
+    """One group's table, of its blocks from position `start` on; ids stand by position, 0 for no block."""
+    if store == "state":
+        return Slot(ids[0], tokens)
+    if store == "ring":
+        return Ring(np.array(ids, np.int64), tokens, null=NULL_BLOCK)
+    return Blocks(start, np.array(ids[start:], np.int64), null=NULL_BLOCK)
+
+
+def spans(side: Side) -> dict[str, int]:
+    """How many tokens of a request one position of a block table stands for, by group; those of a state all."""
+    return {group.name: max(group.tokens * group.shards, 1) for group in side.groups}
