@@ -69,7 +69,7 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     header = ast.get_docstring(ast.parse(text)) or ""
     proved = re.search(r"^Proved.*?(?=\n\n|\Z)", header, re.MULTILINE | re.DOTALL)
     told = [(about, " ".join(note.split())) for about, note in NOTE.findall(header)]
-    both = {"Prefill": "Both sides", "Decode": "Both sides", "In doubt": ""}
+    both = {"In doubt": "", "Prefill": "Both sides", "Decode": "Both sides"}
     notes = [f"{own.lower()}: {note}" for own, shared in both.items() for about, note in told if about in (own, shared)]
     return plan, plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
 

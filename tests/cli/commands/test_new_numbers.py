@@ -187,6 +187,8 @@ def test_accepted_doubts_are_kept_and_repeated(tmp_path: Path) -> None:
     plan = tmp_path / "plans/mine/p_tp1__d_tp1.py"
     assert f"In doubt: {doubt}." in plan.read_text()
     assert f"in doubt: {doubt}" in run("explain", plan).stdout
+    disk, fresh = (run("explain", *words, "--format", "json").stdout for words in ([plan], [out, *plans[:4]]))
+    assert json.loads(disk)["notes"] == json.loads(fresh)["notes"]
 
 
 def test_a_doubt_changes_no_digest(tmp_path: Path) -> None:
