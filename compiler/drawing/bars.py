@@ -60,7 +60,7 @@ def bar(level: Level, width: int, hole: str = PADDING) -> str:
     wide = [max(1, round(width * _drawn(segment, level) / total) - 1) for segment in level.segments]
     for _ in range(sum(wide) + len(wide) - width):
         wide[wide.index(max(wide))] -= max(wide) > 1
-    cells = [_cell(segment, room, hole) for segment, room in zip(level.segments, wide, strict=True)]
+    cells = [(segment, _cell(segment, room, hole)) for segment, room in zip(level.segments, wide, strict=True)]
     return f"|{'|'.join(_joined(cells))}|"
 
 
@@ -121,12 +121,16 @@ def _cell(segment: Segment, width: int, hole: str) -> str:
     return label.center(width)
 
 
-def _joined(cells: list[str]) -> Iterator[str]:
-    """Cells without room for a name that lie side by side as one."""
-    for nameless, several in groupby(cells, key=lambda cell: cell.strip() == LEFT_OUT):
-        every = list(several)
-        room = sum(map(len, every)) + len(every) - 1
-        yield from [LEFT_OUT.center(room)] if nameless else every
+def _joined(cells: list[tuple[Segment, str]]) -> Iterator[str]:
+    """Cells; those of numbered repetitions that have no room for their numbers and lie side by side as one."""
+    for numberless, several in groupby(cells, key=_is_numberless):
+        every = [cell for _, cell in several]
+        yield from [LEFT_OUT.center(sum(map(len, every)) + len(every) - 1)] if numberless else every
+
+
+def _is_numberless(cell: tuple[Segment, str]) -> bool:
+    segment, text = cell
+    return text.strip() == LEFT_OUT and (segment.left_out or segment.labels[-1].isdigit())
 
 
 def legend(piece: Piece) -> str:

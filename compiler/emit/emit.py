@@ -13,7 +13,7 @@ from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.match_text import match_text
 from kvplan.compiler.emit.names import Names
-from kvplan.compiler.emit.pylit import STEP, ConstructorCall, NameRef, assign, lit
+from kvplan.compiler.emit.pylit import STEP, ConstructorCall, NameRef, assign, comment, lit
 from kvplan.plan.module import FUNCTIONS, IMPORTS
 from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 
@@ -33,8 +33,7 @@ def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
         lists=_assigned(found.ints),
         rows=_assigned(found.rows),
         tables=_constants(found, found.fields[Nest, "loops"], found.fields[Read, "table"]),
-        token=any(read.table.token for reads in plan.reads for read in reads),
-        tiled=any(nest.hops for reads in plan.reads for read in reads for nest in read.table.token),
+        about_tables=comment(_about_tables(plan)),
         readers=_constants(found, found.readers),
         match=match_text(plan),
         pairs=assign("PAIRS", found.shown(plan.pairs)),
@@ -64,6 +63,20 @@ def _template() -> Template:
         autoescape=False,
     )
     return environment.get_template("plan.py.j2")
+
+
+def _about_tables(plan: Plan) -> str:
+    """What the tables of a plan say, as far as there is such a thing in it."""
+    tokens = [nest for reads in plan.reads for read in reads for nest in read.table.token]
+    run = ", or for one token of a run (`token`)" if tokens else ""
+    hops = (
+        "Hops, where tokens lie in tiles, are (rows, prefill bytes, decode bytes): so much further every so many rows."
+    )
+    return (
+        f"What is read for one block (`page`){run}: spans of `bytes` bytes at (plane, byte of its page) of either "
+        "side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). "
+        f"{hops if any(nest.hops for nest in tokens) else ''}"
+    )
 
 
 def _assigned(values: Names) -> str:

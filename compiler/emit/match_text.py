@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from textwrap import wrap
-
-from kvplan.compiler.emit.pylit import WIDTH, flat
+from kvplan.compiler.emit.pylit import comment, flat
 from kvplan.plan.match import MatchRule, is_uneven, rule_of
 from kvplan.plan.needs import Needs
 from kvplan.plan.types import Group, Pair, Plan
@@ -18,8 +15,7 @@ def match_text(plan: Plan) -> str:
     alike: dict[str, list[str]] = {}
     for pair in plan.pairs:
         alike.setdefault(described(plan, pair), []).append(pair.name)
-    every = (f"{', '.join(names)}: {text}." for text, names in alike.items())
-    return "\n".join(line for text in every for line in _comment(text))
+    return "\n".join(comment(f"{', '.join(names)}: {text}.", "#   ") for text, names in alike.items())
 
 
 def described(plan: Plan, pair: Pair) -> str:
@@ -30,14 +26,14 @@ def described(plan: Plan, pair: Pair) -> str:
     places = [_place(group, rule.rows) for group in (rule.prefill, rule.decode)]
     where = f"{places[0]} on both sides" if len(set(places)) == 1 else f"{places[0]} of prefill, {places[1]} of decode"
     item = "token t" if rule.rows == 1 else f"row r = t // {flat(rule.rows)}, with its last token,"
-    return "; ".join([f"{item} at {where}{_needed(rule.needs)}", _ends(rule)])
+    return "; ".join([f"{item} {where}{_needed(rule.needs)}", _ends(rule)])
 
 
 def _place(group: Group, rows: int) -> str:
-    """`t % 16 of block t // 16`; of workers that take turns, where the worker has it."""
+    """`at t % 16 of block t // 16`; of workers that take turns, where the worker has it."""
     t, kernel = "t" if rows == 1 else "r", group.kernel // rows
     if group.ring == group.kernel > 0:
-        return f"{t} % {flat(kernel)} of the ring's block"
+        return f"at {t} % {flat(kernel)} of the ring's block"
     at = f"{t} % {flat(group.ring // rows)}" if group.ring else t
     on = ""
     if group.shards > 1:
@@ -48,7 +44,7 @@ def _place(group: Group, rows: int) -> str:
     block = f"{at} // {flat(kernel)}"
     if group.ratio > 1:
         block = f"{block} (kernel block {block} % {group.ratio} of table entry {at} // {flat(kernel * group.ratio)})"
-    return f"{on}{at} % {flat(kernel)} of block {block}"
+    return f"{on}at {at} % {flat(kernel)} of block {block}"
 
 
 def _needed(needs: Needs) -> str:
@@ -66,9 +62,3 @@ def _ends(rule: MatchRule) -> str:
     steps = " and ".join(map(flat, rule.steps))
     turns = " and where a kernel block of a shard ends" if is_uneven(rule.prefill) or is_uneven(rule.decode) else ""
     return f"runs end at multiples of {steps}{turns}"
-
-
-def _comment(text: str) -> Iterable[str]:
-    return wrap(
-        text, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False, break_long_words=False
-    )

@@ -91,7 +91,7 @@ def _span(numbers: list[int]) -> str:
 
 
 def of_tables(plan: Plan) -> Names:
-    """Tables by their caches: `MAMBA`, or `MAMBA_LOWER` and `MAMBA_9_LAYERS` where a cache has several."""
+    """Tables by their caches: `KEYS`, or `KEYS_LOWER` and `KEYS_9_LAYERS` where a cache has several."""
     users: dict[Table, list[tuple[int, Read]]] = {}
     for number, reads in enumerate(plan.reads):
         for read in reads:
@@ -103,17 +103,26 @@ def of_tables(plan: Plan) -> Names:
 
 
 def _words(plan: Plan, users: Mapping[Table, list[tuple[int, Read]]], table: Table) -> str:
-    """What tells a table from the others of its caches: how many layers it moves, its share of what a worker holds."""
+    """What tells a table from the others of its caches: how many layers it moves, which share of what a worker holds,
+    or how large a one."""
     caches = {read.cache for _, read in users[table]}
     alike = [other for other, found in users.items() if caches & {read.cache for _, read in found}]
     layers = {other: {f"_{len(read.layers)}_LAYERS" for _, read in users[other]} for other in alike}
     shares = {other: {_share(plan, number, read) for number, read in users[other]} for other in alike}
-    return "".join(_telling(words, table) for words in (layers, shares))
+    extents = {other: {_extent(read) for _, read in users[other]} for other in alike}
+    told = "".join(_telling(words, table) for words in (layers, shares))
+    return told or _telling(extents, table)
 
 
 def _telling(words: Mapping[Table, set[str]], table: Table) -> str:
     """The one word of a table, if not all have the same."""
     return next(iter(words[table])) if len(words[table]) == 1 and len(set().union(*words.values())) > 1 else ""
+
+
+def _extent(read: Read) -> str:
+    """`_2_HEADS`: how much of every split axis a read moves."""
+    sizes = ((constant(axis), stop - start) for axis, (start, stop) in read.holds)
+    return "".join(f"_{size}_{axis}{'S' if size > 1 else ''}" for axis, size in sizes)
 
 
 def _share(plan: Plan, number: int, read: Read) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from textwrap import wrap
 
 # Columns of a plan's text.
 WIDTH = 120
@@ -84,6 +85,14 @@ def flat(value: Value) -> str:
     raise TypeError(f"a plan cannot hold a {type(value).__name__}: {value!r}")
 
 
+def comment(text: str, rest: str = "# ") -> str:
+    """`text` as lines of a comment, all but the first beginning with `rest`."""
+    lines = wrap(
+        text, WIDTH, initial_indent="# ", subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+    return "\n".join(lines)
+
+
 def _quoted(text: str) -> str:
     """Double quotes, unless they need more escapes than single ones."""
     single, double = text.count("'"), text.count('"')
@@ -125,7 +134,7 @@ def _call(call: ConstructorCall, indent: int, lead: int) -> str:
     """Arguments fill lines behind the name; of a long tuple of calls each has a line."""
     arguments, at = _arguments(call), indent + lead + len(call.name) + 1
     if all(map(_is_short, arguments)):
-        lines = _filled((key + flat(item) for key, item in arguments), at, 3)
+        lines = _filled((key + flat(item) for key, item in arguments), at, 4)
         return f"{call.name}({(',' + chr(10) + ' ' * at).join(lines)})"
     if all(indent + STEP + len(key + flat(item)) + 1 <= WIDTH for key, item in arguments):
         return _below(call.name, arguments, indent)

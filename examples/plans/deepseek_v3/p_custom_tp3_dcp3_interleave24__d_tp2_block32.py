@@ -47,8 +47,8 @@ READS_0_1 = (
 )
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at on shard t // 24 % 3 as u = t // 72 * 24 + t % 24, u % 16 of block u // 16 of prefill, t % 32 of
-#   block t // 32 of decode; runs end at multiples of 24 and 32 and where a kernel block of a shard ends.
+# attention: token t on shard t // 24 % 3 as u = t // 72 * 24 + t % 24, at u % 16 of block u // 16 of prefill, at t % 32
+#   of block t // 32 of decode; runs end at multiples of 24 and 32 and where a kernel block of a shard ends.
 PAIRS = (Pair("attention"),)
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.

@@ -56,8 +56,8 @@ ATTENTION = Table(
 )
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 16 of block t // 16 of prefill, on shard t // 16 % 8 as u = t // 128 * 16 + t % 16, u % 16
-#   of block u // 16 of decode; runs end at multiples of 16.
+# attention: token t at t % 16 of block t // 16 of prefill, on shard t // 16 % 8 as u = t // 128 * 16 + t % 16, at u %
+#   16 of block u // 16 of decode; runs end at multiples of 16.
 PAIRS = (Pair("attention", page=16),)
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.

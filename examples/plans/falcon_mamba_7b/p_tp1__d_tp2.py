@@ -37,8 +37,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         (Read(worker=0, pair="mamba", layers=tuple(range(64)), holds=(("channel", (4096, 8192)),), table=MAMBA_UPPER),),
     )
 
-# What is read for one block (`page`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
+# What is read for one block (`page`): spans of `bytes` bytes at (plane, byte of its page) of either side, (0, 0) where
+# it is left out, repeated by loops with steps of (planes, bytes).
 EACH_64_LAYERS = (Loop("layer", count=64, prefill=(1, 0), decode=(1, 0)),)
 MAMBA_LOWER = Table(page=(
     Nest(("x",), bytes=24_576, loops=EACH_64_LAYERS),

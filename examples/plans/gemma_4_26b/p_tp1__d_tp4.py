@@ -86,7 +86,8 @@ SLIDING = Table(
 )
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# full: token t at t % 32 of block t // 32 of prefill, t % 16 of block t // 16 of decode; runs end at multiples of 16.
+# full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
+#   16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4: token t at t % 16 of block t // 16 on both sides, from end -
 #   1023 on; runs end at multiples of 16.
 PAIRS = (

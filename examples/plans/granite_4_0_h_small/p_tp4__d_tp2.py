@@ -62,8 +62,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
                  table=ATTENTION, offset=(0, 540_672)),
             *(Read(worker=2, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 1)), ("head", (64, 96))),
                    table=MAMBA_LOWER, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            *(Read(worker=3, pair=name, cache="mamba", layers=layers, holds=(("head", (96, 128)),), table=MAMBA_UPPER,
-                   first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            *(Read(worker=3, pair=name, cache="mamba", layers=layers, holds=(("head", (96, 128)),),
+                   table=MAMBA_UPPER, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
         ),
     )
 

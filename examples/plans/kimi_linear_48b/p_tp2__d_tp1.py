@@ -97,7 +97,7 @@ DELTA_6_LAYERS_UPPER = Table(page=(
 ))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 1024 of block t // 1024 of prefill, t % 1920 of block t // 1920 of decode; runs end at
+# attention: token t at t % 1024 of block t // 1024 of prefill, at t % 1920 of block t // 1920 of decode; runs end at
 #   multiples of 1024 and 1920.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.
 PAIRS = (*(Pair(name) for name in ("attention", "delta.0", "delta.1", "delta.2")),)

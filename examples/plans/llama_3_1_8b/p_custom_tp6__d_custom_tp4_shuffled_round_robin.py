@@ -34,25 +34,28 @@ from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side,
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 1)),), table=ATTENTION_0),
-            Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (1, 2)),), table=ATTENTION_0,
-                 offset=(0, 4096)),
+            Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 1)),),
+                 table=ATTENTION_1_HEAD),
+            Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (1, 2)),),
+                 table=ATTENTION_1_HEAD, offset=(0, 4096)),
         ),
         # decode worker 1
-        (Read(worker=2, pair="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),), table=ATTENTION_1),),
+        (Read(worker=2, pair="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),),
+              table=ATTENTION_2_HEADS),),
         (  # decode worker 2
-            Read(worker=3, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 5)),), table=ATTENTION_0),
-            Read(worker=4, pair="attention", layers=tuple(range(32)), holds=(("head", (5, 6)),), table=ATTENTION_0,
-                 offset=(0, 4096)),
+            Read(worker=3, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 5)),),
+                 table=ATTENTION_1_HEAD),
+            Read(worker=4, pair="attention", layers=tuple(range(32)), holds=(("head", (5, 6)),),
+                 table=ATTENTION_1_HEAD, offset=(0, 4096)),
         ),
         # decode worker 3
-        (Read(worker=5, pair="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),), table=ATTENTION_1),),
+        (Read(worker=5, pair="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),),
+              table=ATTENTION_2_HEADS),),
     )
 
 # What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
-# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes).
-# Hops, where tokens lie in tiles, are (rows, prefill bytes, decode bytes): every so many rows of a page it is that much
-# further to the next one.
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). Hops, where
+# tokens lie in tiles, are (rows, prefill bytes, decode bytes): so much further every so many rows.
 EACH_32_LAYERS_16_DIMS_16_TOKENS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                     Loop("dim", count=16, prefill=(0, 16), decode=(0, 256)),
                                     Loop("token", count=16, prefill=(0, 512), decode=(0, 16)))
@@ -81,7 +84,7 @@ EACH_32_LAYERS_2_HEADS_16_DIMS = (Loop("layer", count=32, prefill=(1, 0), decode
 EACH_32_LAYERS_2_HEADS_128_DIMS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                    Loop("head", count=2, prefill=(0, 8192), decode=(0, 4096)),
                                    Loop("dim", count=128, prefill=(0, 2), decode=(0, 16)))
-ATTENTION_0 = Table(page=(
+ATTENTION_1_HEAD = Table(page=(
     Nest(("k",), bytes=16, loops=EACH_32_LAYERS_16_DIMS_16_TOKENS),
     Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_2_TOKENS_128_DIMS_8_TOKENS),
 ), token=(
@@ -89,7 +92,7 @@ ATTENTION_0 = Table(page=(
     Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_128_DIMS, token=(512, 2),
          hops=((8, 0, 2032),)),
 ))
-ATTENTION_1 = Table(page=(
+ATTENTION_2_HEADS = Table(page=(
     Nest(("k",), bytes=16, loops=EACH_32_LAYERS_2_HEADS_16_DIMS_16_TOKENS),
     Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_2_HEADS_2_TOKENS_128_DIMS_8_TOKENS),
 ), token=(

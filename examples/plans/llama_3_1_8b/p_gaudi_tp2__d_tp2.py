@@ -49,8 +49,8 @@ ATTENTION = Table(token=(
 ))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 128 of block t // 128 of prefill, t % 16 of block t // 16 of decode; runs end at multiples
-#   of 16.
+# attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
+#   multiples of 16.
 PAIRS = (Pair("attention"),)
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.

@@ -42,8 +42,8 @@ EACH_32_LAYERS_4_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0))
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_4_HEADS, token=(512, 512)),))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 32 of block t // 32 of prefill, t % 16 of block t // 16 of decode; runs end at multiples of
-#   16.
+# attention: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples
+#   of 16.
 PAIRS = (Pair("attention"),)
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.

@@ -42,19 +42,21 @@ def reads() -> tuple[tuple[Read, ...], ...]:
             Read(worker=0, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (0, 2)),), table=FULL_AND_LOCAL),
             Read(worker=1, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (2, 4)),),
                  table=FULL_AND_LOCAL, offset=(0, 16_384)),
-            *(Read(worker=0, pair=name, cache="local", layers=layers, holds=(("head", (0, 2)),), table=FULL_AND_LOCAL,
-                   first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
-            *(Read(worker=1, pair=name, cache="local", layers=layers, holds=(("head", (2, 4)),), table=FULL_AND_LOCAL,
-                   offset=(0, 16_384), first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+            *(Read(worker=0, pair=name, cache="local", layers=layers, holds=(("head", (0, 2)),),
+                   table=FULL_AND_LOCAL, first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+            *(Read(worker=1, pair=name, cache="local", layers=layers, holds=(("head", (2, 4)),),
+                   table=FULL_AND_LOCAL, offset=(0, 16_384), first=(plane, plane))
+              for name, layers, plane in LOCAL_GROUPS),
         ),
         (  # decode worker 1
             Read(worker=2, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (4, 6)),), table=FULL_AND_LOCAL),
             Read(worker=3, pair="full", layers=tuple(range(3, 48, 4)), holds=(("head", (6, 8)),),
                  table=FULL_AND_LOCAL, offset=(0, 16_384)),
-            *(Read(worker=2, pair=name, cache="local", layers=layers, holds=(("head", (4, 6)),), table=FULL_AND_LOCAL,
-                   first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
-            *(Read(worker=3, pair=name, cache="local", layers=layers, holds=(("head", (6, 8)),), table=FULL_AND_LOCAL,
-                   offset=(0, 16_384), first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+            *(Read(worker=2, pair=name, cache="local", layers=layers, holds=(("head", (4, 6)),),
+                   table=FULL_AND_LOCAL, first=(plane, plane)) for name, layers, plane in LOCAL_GROUPS),
+            *(Read(worker=3, pair=name, cache="local", layers=layers, holds=(("head", (6, 8)),),
+                   table=FULL_AND_LOCAL, offset=(0, 16_384), first=(plane, plane))
+              for name, layers, plane in LOCAL_GROUPS),
         ),
     )
 
@@ -72,9 +74,10 @@ EACH_12_LAYERS_2_HEADS = (Loop("layer", count=12, prefill=(1, 0), decode=(1, 0))
 FULL_AND_LOCAL = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_12_LAYERS_2_HEADS, token=(512, 512)),))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# full: token t at t % 32 of block t // 32 of prefill, t % 16 of block t // 16 of decode; runs end at multiples of 16.
-# local.0, local.1, local.2: token t at t % 32 of block t // 32 of prefill, t % 16 of block t // 16 of decode, from end
-#   // 8192 * 8192 on; runs end at multiples of 16.
+# full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
+#   16.
+# local.0, local.1, local.2: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode, from
+#   end // 8192 * 8192 on; runs end at multiples of 16.
 PAIRS = (Pair("full"), *(Pair(name, needs=Needs(chunk=8192)) for name in ("local.0", "local.1", "local.2")))
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.

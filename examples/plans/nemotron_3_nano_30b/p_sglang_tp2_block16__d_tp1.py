@@ -118,8 +118,8 @@ MAMBA_5_LAYERS_UPPER = Table(page=(
 ))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 16 of block t // 16 of prefill, t % 2096 of block t // 2096 of decode; runs end at multiples
-#   of 16.
+# attention: token t at t % 16 of block t // 16 of prefill, at t % 2096 of block t // 2096 of decode; runs end at
+#   multiples of 16.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.
 PAIRS = (Pair("attention"),
          Pair("mamba>mamba.0", prefill="mamba", decode="mamba.0"),

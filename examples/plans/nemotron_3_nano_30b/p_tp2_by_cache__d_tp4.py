@@ -124,7 +124,7 @@ MAMBA_5_LAYERS_UPPER = Table(page=(
 ))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 2096 of block t // 2096 of prefill, t % 1056 of block t // 1056 of decode; runs end at
+# attention: token t at t % 2096 of block t // 2096 of prefill, at t % 1056 of block t // 1056 of decode; runs end at
 #   multiples of 1056 and 2096.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.
 PAIRS = (Pair("attention"),

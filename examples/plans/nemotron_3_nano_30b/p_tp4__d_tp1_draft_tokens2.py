@@ -146,7 +146,7 @@ MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
 ))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 1056 of block t // 1056 of prefill, t % 2112 of block t // 2112 of decode; runs end at
+# attention: token t at t % 1056 of block t // 1056 of prefill, at t % 2112 of block t // 2112 of decode; runs end at
 #   multiples of 1056.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
 PAIRS = (*(Pair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)

@@ -141,8 +141,8 @@ MAMBA_5_LAYERS_PART_4_OF_4 = Table(page=(
 ))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 16 of block t // 16 (kernel block t // 16 % 131 of table entry t // 2096) of prefill, t % 16
-#   of block t // 16 (kernel block t // 16 % 261 of table entry t // 4176) of decode; runs end at multiples of 16.
+# attention: token t at t % 16 of block t // 16 (kernel block t // 16 % 131 of table entry t // 2096) of prefill, at t %
+#   16 of block t // 16 (kernel block t // 16 % 261 of table entry t // 4176) of decode; runs end at multiples of 16.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=16), *(Pair(name) for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")))
 

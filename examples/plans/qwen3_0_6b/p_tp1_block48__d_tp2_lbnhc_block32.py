@@ -43,8 +43,8 @@ EACH_28_LAYERS_4_HEADS = (Loop("layer", count=28, prefill=(1, 0), decode=(1, 0))
 ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_28_LAYERS_4_HEADS, token=(512, 2048)),))
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
-# attention: token t at t % 48 of block t // 48 of prefill, t % 32 of block t // 32 of decode; runs end at multiples of
-#   32 and 48.
+# attention: token t at t % 48 of block t // 48 of prefill, at t % 32 of block t // 32 of decode; runs end at multiples
+#   of 32 and 48.
 PAIRS = (Pair("attention"),)
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.

@@ -50,8 +50,9 @@ def reads() -> tuple[tuple[Read, ...], ...]:
             Read(worker=0, pair="attention", layers=tuple(range(3, 48, 4)), holds=(("head", (0, 1)),), table=ATTENTION),
             Read(worker=1, pair="attention", layers=tuple(range(3, 48, 4)), holds=(("head", (1, 2)),),
                  table=ATTENTION, offset=(0, 557_056)),
-            *(Read(worker=0, pair=name, cache="delta", layers=layers, holds=(("head", (0, 16)), ("key_head", (0, 8))),
-                   table=DELTA_LOWER, first=(plane, plane)) for name, layers, plane in DELTA_GROUPS),
+            *(Read(worker=0, pair=name, cache="delta", layers=layers,
+                   holds=(("head", (0, 16)), ("key_head", (0, 8))), table=DELTA_LOWER, first=(plane, plane))
+              for name, layers, plane in DELTA_GROUPS),
             *(Read(worker=1, pair=name, cache="delta", layers=layers,
                    holds=(("head", (16, 32)), ("key_head", (8, 16))), table=DELTA_UPPER, first=(plane, plane))
               for name, layers, plane in DELTA_GROUPS),

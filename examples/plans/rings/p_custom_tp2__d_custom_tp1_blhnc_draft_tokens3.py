@@ -96,7 +96,7 @@ TAIL = Table(token=(
 
 # Which blocks of a request meet; `page` is the rows of a page that both sides have.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
-# keys, tail: token t at t % 4 of the ring's block of prefill, t % 8 of the ring's block of decode, from end // 4 * 4
+# keys, tail: token t at t % 4 of the ring's block of prefill, at t % 8 of the ring's block of decode, from end // 4 * 4
 #   on; runs end at multiples of 4.
 # scores: token t at t % 8 of the ring's block on both sides, from end // 2 * 2 on; runs end at multiples of 8.
 PAIRS = (Pair("attention", page=16),
