@@ -118,6 +118,28 @@ def _other_first(side: int) -> Damage:
     return over
 
 
+def _other_offset(side: int, part: int) -> Damage:
+    """The bytes of a span (1), or one byte (0), further on a side."""
+
+    def over(plan: Plan) -> Plan | None:
+        read = _read(plan)[1]
+        far = max((nest.bytes for nest in _nests(read)), default=1) if part else 1
+        return changed(plan, offset=tuple(n + far * (i == side) for i, n in enumerate(read.offset)))
+
+    return over
+
+
+def _offsets_swapped(plan: Plan) -> Plan | None:
+    """Two reads of one table take each other's bytes."""
+    for worker, reads in enumerate(plan.reads):
+        for i, one in enumerate(reads):
+            for j, other in enumerate(reads[i + 1 :], i + 1):
+                if one.offset != other.offset and one.table == other.table and one.pair == other.pair:
+                    plan = with_read(plan, (worker, i), replace(one, offset=other.offset))
+                    return with_read(plan, (worker, j), replace(other, offset=one.offset))
+    return None
+
+
 def _table(name: str) -> Damage:
     """One of a read's two tables dropped."""
 
@@ -153,6 +175,11 @@ READS: dict[str, Damage] = {
     "a layer too many said": lambda plan: changed(plan, layers=(*_read(plan)[1].layers, 99)),
     "from other planes": _other_first(0),
     "into other planes": _other_first(1),
+    "from a byte further": _other_offset(0, 0),
+    "into a byte further": _other_offset(1, 0),
+    "from the next span": _other_offset(0, 1),
+    "into the next span": _other_offset(1, 1),
+    "bytes swapped": _offsets_swapped,
     "another cache": lambda plan: changed(plan, cache="nobody"),
     "another pair": lambda plan: changed(plan, pair="nobody"),
     "nobody told": _untold,
