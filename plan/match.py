@@ -5,7 +5,9 @@ A plan has no function of its own: all that decides is in its groups and its pai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -25,41 +27,56 @@ class MatchRule:
     rows: int = 1
 
     def runs(self, tokens: Interval, prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)) -> Runs:
-        """Runs of the rows of `tokens` that are needed, each within one kernel block of either side.
+        """Runs of the rows of `tokens` that are needed. Raises as `runs_of` does."""
+        return self.runs_of(self.needs.ranges(*tokens, self.rows), prefill, decode, shards)
+
+    def runs_of(
+        self, needed: Sequence[Interval], prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)
+    ) -> Runs:
+        """Runs of whole rows of tokens, each within one kernel block of either side.
 
         `shards` are the two workers' turns where tokens are shared out. A state has one run, its slot, whatever the
         range. Raises BlockTableError where a table has no block for a row, or a state not one slot.
         """
         if self.decode.store == "state":
             return slots(prefill, decode)
-        needed = self.needs.ranges(*tokens, self.rows)
         if not needed:
             return NO_RUNS
         cut = [self._cut(start // self.rows, stop // self.rows, shards) for start, stop in needed]
         row, count = cut[0] if len(cut) == 1 else both(*cut)
-        for group, shard in zip((self.prefill, self.decode), shards, strict=True):
-            row, count = _of_shard(group, self.rows, shard, row, count)
+        if self.prefill.shards > 1:
+            row, count = _of_shard(self.prefill, self.rows, shards[0], row, count)
+        if self.decode.shards > 1:
+            row, count = _of_shard(self.decode, self.rows, shards[1], row, count)
         p_block, p_row = _places(self.prefill, self.rows, prefill, row)
         d_block, d_row = _places(self.decode, self.rows, decode, row)
         return Runs(p_block, p_row, d_block, d_row, count)
 
     def _cut(self, first: int, end: int, shards: tuple[int, int]) -> tuple[Ints, Ints]:
         """First row and rows of every run: cut where a kernel block of either side ends, or a turn of its shards."""
+        if self.prefill.shards == self.decode.shards == 1:
+            return cuts(first, end, *self.steps)
         sides = zip((self.prefill, self.decode), shards, strict=True)
         uneven = [_turns(group, self.rows, shard, first, end) for group, shard in sides if is_uneven(group)]
         return cuts(first, end, *self.steps, *uneven)
 
     @property
-    def steps(self) -> list[int]:
-        """Rows at whose multiples runs are cut: a step that is a multiple of another adds no cut."""
-        steps = sorted({_step(self.prefill) // self.rows, _step(self.decode) // self.rows})
-        return [step for step in steps if not any(step > other and step % other == 0 for other in steps)]
+    def steps(self) -> tuple[int, ...]:
+        """Rows at whose multiples runs are cut."""
+        return _fewest(_step(self.prefill) // self.rows, _step(self.decode) // self.rows)
 
 
 def rule_of(plan: Plan, pair: Pair) -> MatchRule:
     """The rule of a pair of a plan's groups."""
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     return MatchRule(*groups, pair.needs, pair.rows)
+
+
+@cache
+def _fewest(one: int, other: int) -> tuple[int, ...]:
+    """Two steps, or the smaller one: a step that is a multiple of another adds no cut."""
+    low, high = sorted((one, other))
+    return (low,) if high % low == 0 else (low, high)
 
 
 def is_uneven(group: Group) -> bool:
@@ -79,8 +96,6 @@ def _turns(group: Group, rows: int, shard: int, first: int, end: int) -> Ints:
 
 def _of_shard(group: Group, rows: int, shard: int, row: Ints, count: Ints) -> tuple[Ints, Ints]:
     """The runs that lie on the worker which takes turn `shard` of the tokens."""
-    if group.shards == 1:
-        return row, count
     keep = row // (group.chunk // rows) % group.shards == shard
     return row[keep], count[keep]
 

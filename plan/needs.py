@@ -29,7 +29,11 @@ class Needs:
 
         Rows of `rows` tokens are whole: one that is not full at `end` is nobody's, one with a sink is needed whole.
         """
-        first, low, end = (token // rows * rows for token in (first, max(first, self.low(end)), end))
+        if self.keep is None and self.chunk is None:
+            start, stop = first // rows * rows, end // rows * rows
+            return [(start, stop)] if start < stop else []
+        low = max(first, self.low(end)) // rows * rows
+        first, end = first // rows * rows, end // rows * rows
         sink = min(-(-self.sink // rows) * rows, end)
         apart = [(first, end)] if low <= sink else [(first, sink), (low, end)]
         return [(start, stop) for start, stop in apart if start < stop]

@@ -123,12 +123,13 @@ def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int], toke
     if first >= end:
         return NO_RUNS
     tables = _table(request.prefill, "prefill", pair.prefill), _table(request.decode, "decode", pair.decode)
+    needed = pair.needs.ranges(first, end, pair.rows)
     try:
         for group, table, shard in zip((theirs, ours), tables, shards, strict=True):
-            for needed in pair.needs.ranges(first, end, pair.rows) if group.tokens else ():
-                check_covers(group, table, needed, pair.rows, shard)
+            for tokens in needed if group.tokens else ():
+                check_covers(group, table, tokens, pair.rows, shard)
         rule = MatchRule(theirs, ours, pair.needs, pair.rows)
-        return rule.runs((first, end), blocks(tables[0]), blocks(tables[1]), shards)
+        return rule.runs_of(needed, blocks(tables[0]), blocks(tables[1]), shards)
     except BlockTableError as error:
         message = f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}"
         raise BadRequestError(message, error.fault) from error
