@@ -74,7 +74,7 @@ full: $(VENV)/.dev  ## simulate a model of every kind of cache in full size
 	@PYTHONPATH=. $(BIN)/python tests/layouts/full.py
 
 goldens: $(VENV)/.dev  ## write again what is generated: plans, digests, excerpts, tables, the gallery
-	$(BIN)/kvplan compile examples/gallery.yaml -o examples/plans
+	$(BIN)/kvplan compile examples/gallery.yaml -o examples/plans --prune
 	$(BIN)/python -m tests.golden.digests > examples/digests.txt
 	$(BIN)/python -m tests.golden.readme
 	$(BIN)/python -m tests.golden.compatibility

@@ -8,10 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import click
 
 from kvplan.cli.terminal import painted
+
+if TYPE_CHECKING:
+    from kvplan.dsl.text.source import SourceSpan
 
 WRONG, BAD_INPUT, REFUSED = 1, 2, 3
 INTERRUPTED = 130  # as shells have it: 128 and the number of SIGINT
@@ -81,9 +85,13 @@ def as_dict(error: Exception) -> dict[str, object]:
     return {"code": getattr(error, "code", ""), "message": message, "help": getattr(error, "help", "")}
 
 
-def refusal(what: object, error: Exception) -> str:
-    """A refused pair in words."""
-    told = as_dict(error)
+def refusal(what: object, error: Exception, place: SourceSpan | None = None) -> str:
+    """A refused pair in words, at its place where a file asks for it."""
+    from kvplan.dsl.text.diagnostics import Diagnostic, as_text
+
+    told = {name: str(value) for name, value in as_dict(error).items()}
+    if place:
+        return as_text(Diagnostic(told["code"], f"refused {what}: {told['message']}", place, (), told["help"]))
     help = f"\n   = {told['help']}" if told["help"] else ""
     return painted(f"refused {what}\n   error[{told['code']}]: {told['message']}{help}")
 

@@ -36,13 +36,6 @@ def state(out: Path, path: str, text: str) -> str:
     return "current" if (out / path).read_bytes() == text.encode() else "stale"
 
 
-def orphans(out: Path, texts: Mapping[str, str]) -> list[str]:
-    """Plans beside those of `texts`, in the same folders, that nothing asks for any more."""
-    folders = {Path(path).parent for path in texts}
-    found = (str(path.relative_to(out)) for folder in folders for path in (out / folder).glob("p_*__d_*.py"))
-    return sorted(set(found) - set(texts))
-
-
 def unified(out: Path, path: str, text: str) -> str:
     """The unified diff from the file on disk to `text`."""
     old = on_disk(out / path).splitlines(keepends=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Timer
 from typing import TypeVar
@@ -12,13 +12,17 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kvplan.cli import pair_names, plan_index
 from kvplan.cli.options import is_path, libraries, names_of
-from kvplan.compiler.api import DOUBT, Compiled, compile_pair, settled
+from kvplan.compiler.api import DOUBT, Compiled, compile_pair, identifier, settled
+from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.library import Library
-from kvplan.dsl.model import Deployment
+from kvplan.dsl.model import Deployment, PlanSpec
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.source import SourceSpan
 
 T = TypeVar("T")
 PATIENCE_S = 2.0
@@ -26,12 +30,15 @@ PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PairJob:
-    """One pair of one model."""
+    """One pair of one model. `name` is what a deployment calls it, empty where it does not."""
 
     model: str
     prefill: str
     decode: str
     options: Mapping[str, str]
+    name: str = ""
+    # Where a deployment says its prefill and its decode side; of a job that was refused, the one that is at fault.
+    places: tuple[SourceSpan, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return f"{self.model}: {self.prefill} -> {self.decode}"
@@ -62,12 +69,17 @@ def deployed(library: Library, deployment: Deployment, options: Mapping[str, str
     for text in (text for spec in deployment.plans for text in (*spec.prefill, *spec.decode)):
         check_pool(text)
     return [
-        job
+        replace(job, name=spec.name, places=_places(spec, prefill, decode))
         for spec in deployment.plans
         for prefill in spec.prefill
         for decode in spec.decode
         for job in product(_named(library, spec.models), prefill, decode, {**spec.options, **options})
     ]
+
+
+def _places(spec: PlanSpec, prefill: str, decode: str) -> tuple[SourceSpan, ...]:
+    asked = ("prefill", prefill), ("decode", decode)
+    return tuple(spec.places[each] for each in asked if each in spec.places)
 
 
 def of_models(
@@ -100,6 +112,8 @@ def opened(
     found = [plain.deployment(path) for path in paths]
     named = dict.fromkeys(model for one in found for spec in one.plans for model in spec.models)
     library, _ = libraries(list(named), layouts)
+    if errors := name_errors(library, found):
+        raise DslError(*errors)
     every = [job for one in found for job in deployed(library, one, options)]
     if not every:
         message = f"there is nothing to do: no plans in {', '.join(map(str, paths))}"
@@ -107,17 +121,62 @@ def opened(
     return library, every
 
 
+def name_errors(library: Library, deployments: Iterable[Deployment]) -> list[Diagnostic]:
+    """Names of pairs that are not those of one pair each (S029)."""
+    errors: list[Diagnostic] = []
+    places: dict[tuple[str, str], SourceSpan] = {}
+    for spec in (spec for deployment in deployments for spec in deployment.plans if spec.name):
+        place = spec.places["name", spec.name]
+        if (count := _count(spec.prefill) * _count(spec.decode)) > 1:
+            message = f"'{spec.name}' is the name of one pair, and this entry makes {count} of a model"
+            errors.append(Diagnostic("S029", message, place, (), "give each pair an entry of its own, or no name"))
+        for model in _named(library, spec.models):
+            first = places.setdefault((model, identifier(spec.name)), place)
+            if first != place:
+                message = f"'{spec.name}' is the name of another pair of {model}"
+                note = f"the other one is at {first.path}:{first.line}"
+                errors.append(Diagnostic("S029", message, place, (note,), "choose another name"))
+    return errors
+
+
+def _count(texts: Iterable[str]) -> int:
+    """How many sides texts with products stand for; one that cannot be read as one."""
+    return sum(len(text) for text in map(_products, texts))
+
+
+def _products(text: str) -> list[str]:
+    try:
+        return sides(text)
+    except BadInput:
+        return [text]
+
+
 def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
-    """Compile all jobs; a refused pair does not stop the others. Raises BadInput, DslError, ProofFailed; an option that
-    is not known, before any pair is compiled.
+    """Compile all jobs of deployments; a refused pair does not stop the others.
+
+    Raises BadInput, DslError, ProofFailed; an option that is not known, before any pair is compiled.
     """
     for job in jobs:
         settled(job.options)
     done, refused = each(jobs, lambda job: compile_pair(library, job.model, job.prefill, job.decode, job.options))
-    plans: dict[str, Compiled] = {}
-    for _, compiled in done:
-        plans[_path(plans, compiled)] = compiled
-    return CompileOutcome(plans, refused)
+    placed = [(replace(job, places=_refused_at(library, job)), error) for job, error in refused]
+    return CompileOutcome(pair_names.in_deployment((job.name, pair) for job, pair in done), placed)
+
+
+def _refused_at(library: Library, job: PairJob) -> tuple[SourceSpan, ...]:
+    """The place of the side that is refused by itself, else of the decode side; none where there are no places."""
+    for text, place in zip((job.prefill, job.decode), job.places, strict=False):
+        try:
+            bind(library, library.model(job.model), text)
+        except Refused:
+            return (place,)
+    return job.places[-1:]
+
+
+def run_beside(out: Path, library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
+    """As `run`, of pairs that are no deployment, into a folder that may have others. Raises PlanIndexError."""
+    outcome = run(library, jobs)
+    return replace(outcome, plans=pair_names.beside(plan_index.entries(out), outcome.plans.values()))
 
 
 def each(
@@ -167,12 +226,3 @@ def stepped(bar: Progress, items: Sequence[T], say: Callable[[T], str] = str) ->
         yield item
         bar.advance(task)
     bar.remove_task(task)
-
-
-def _path(taken: Mapping[str, Compiled], compiled: Compiled) -> str:
-    """The plan's path; part of its digest follows where another plan has that path."""
-    other = taken.get(compiled.path)
-    if other is None or other.plan.digest == compiled.plan.digest:
-        return compiled.path
-    path = Path(compiled.path)
-    return str(path.with_name(f"{path.stem}_{compiled.plan.digest[:8]}.py"))

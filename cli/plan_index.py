@@ -1,43 +1,94 @@
-"""The index of a plans directory, as `kvplan compile` keeps it beside the plans that it writes."""
+"""A plans directory as `kvplan compile` keeps it: plans, and the index that says which of them is for which pair."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kvplan.cli import files
 from kvplan.compiler.api import OPTIONS, Compiled
-from kvplan.plan.index import NAME, IndexEntry, contents, entry, parse, render
+from kvplan.plan.index import NAME, IndexEntry, contents, entry, parse, pinned, render
+
+# A line of every plan's header.
+MARKER = b"Emitted by kvplan from "
 
 
-def write(out: Path, plans: Mapping[str, Compiled], orphans: Collection[str] = ()) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Python files of a plans directory that a deployment does not ask for: plans that kvplan wrote, and others."""
+
+    plans: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.plans or self.strays)
+
+
+def leftovers(out: Path, asked: Collection[str]) -> Leftovers:
+    """What lies below `out` beside the plans `asked` for. Raises PlanIndexError where the index cannot be read."""
+    pins = {one.path: one.sha256 for one in entries(out)}
+    every = sorted(str(path.relative_to(out)) for path in out.rglob("*.py") if path.name != "__init__.py")
+    others = [path for path in every if path not in asked]
+    ours = tuple(path for path in others if _is_ours(out / path, pins.get(path)))
+    return Leftovers(ours, tuple(path for path in others if path not in ours))
+
+
+def write(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> list[str]:
     """Write the plans that are stale, and the index: all or nothing. Returns what was written, the index last.
 
-    `orphans` leave the index. Raises PlanIndexError where the directory cannot be written, or its index cannot be read.
+    Where they are the `whole` deployment no others stay in the index. Raises PlanIndexError where the directory
+    cannot be written, or its index cannot be read.
     """
     if not plans and not out.is_dir():
         return []
     with files.locked(out):
         texts = {path: one.text for path, one in plans.items()}
         changed = files.stale(out, texts)
-        whole = {**texts, **expected(out, plans, orphans)}
-        paths = [*changed, *files.stale(out, {path: whole[path] for path in whole if path == NAME})]
-        files.put(out, whole, paths)
+        every = {**texts, **expected(out, plans, whole)}
+        paths = [*changed, *files.stale(out, {path: every[path] for path in every if path == NAME})]
+        files.put(out, every, paths)
     return paths
 
 
-def expected(out: Path, plans: Mapping[str, Compiled], orphans: Collection[str] = ()) -> dict[str, str]:
-    """The index by its path: these plans, and of those that it has now, the ones that are there and no orphans.
+def prune(out: Path, plans: Collection[str]) -> None:
+    """Remove plans that kvplan wrote, and folders that are empty then. Raises PlanIndexError."""
+    with files.locked(out):
+        for path in plans:
+            try:
+                (out / path).unlink(missing_ok=True)
+            except OSError as error:
+                raise files.unwritable(out, error) from error
+            with suppress(OSError):
+                (out / path).parent.rmdir()
+
+
+def expected(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> dict[str, str]:
+    """The index by its path: these plans, and unless they are the `whole` deployment those that are there already.
 
     Empty where there is nothing to say. Raises PlanIndexError where the index on disk cannot be read.
     """
+    old = entries(out)
+    kept = {one.path: one for one in old if not whole and (out / one.path).is_file()}
+    every = kept | {path: _entry(path, one) for path, one in plans.items()}
+    return {NAME: render(every.values())} if every or (out / NAME).exists() else {}
+
+
+def entries(out: Path) -> tuple[IndexEntry, ...]:
+    """What the index on disk says, nothing where there is none. Raises PlanIndexError where it cannot be read."""
     found = contents(out, NAME)
-    old = () if found is None else parse(found[1], str(out / NAME))
-    kept = {one.path: one for one in old if one.path not in orphans and (out / one.path).is_file()}
-    entries = kept | {path: _entry(path, one) for path, one in plans.items()}
-    return {NAME: render(entries.values())} if entries or found else {}
+    return () if found is None else parse(found[1], str(out / NAME))
 
 
 def _entry(path: str, one: Compiled) -> IndexEntry:
     unusual = [name for name, value in one.plan.options if value != OPTIONS[name][0]]
     return entry(path, one.text.encode(), one.plan, unusual)
+
+
+def _is_ours(path: Path, pin: str | None) -> bool:
+    """Whether kvplan wrote a file: it says so, or is what the index pins."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    data = path.read_bytes()
+    return pinned(data) == pin or any(line.startswith(MARKER) for line in data.splitlines())

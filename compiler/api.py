@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -137,29 +137,32 @@ def settled(options: Mapping[str, str]) -> dict[str, str]:
 
 def command(plan: Plan) -> str:
     """The command line that makes a plan again."""
-    words = ["kvplan compile", plan.model, f"--prefill {plan.prefill.key}", f"--decode {plan.decode.key}"]
-    return " ".join([*words, *(f"--{name} {value}" for name, value in _unusual(plan))])
+    given = ["kvplan compile", plan.model, f"--prefill {plan.prefill.key}", f"--decode {plan.decode.key}"]
+    return " ".join([*given, *(f"--{name} {value}" for name, value in unusual(plan))])
 
 
 def path(plan: Plan) -> str:
-    """Where a plan lies under the folder of plans, named by the non-default options of both sides."""
-    words = [f"p_{_words(plan.prefill)}__d_{_words(plan.decode)}", *(f"{n}_{v}" for n, v in _unusual(plan))]
-    name = "__".join(words)
+    """Where a plan of no deployment lies under the folder of plans, named by the non-default options of both sides."""
+    sides = [words(side.key.split(",")) for side in (plan.prefill, plan.decode)]
+    name = "__".join([f"p_{sides[0]}", f"d_{sides[1]}", *(f"{n}_{v}" for n, v in unusual(plan))])
     # File systems take 255 bytes: a longer name ends with the plan's digest instead.
     name = name if len(name) <= LONGEST else f"{name[: LONGEST - 9].rstrip('_')}_{plan.digest[:8]}"
-    return f"{_identifier(plan.model)}/{name}.py"
+    return f"{identifier(plan.model)}/{name}.py"
 
 
-def _unusual(plan: Plan) -> list[tuple[str, str]]:
+def unusual(plan: Plan) -> list[tuple[str, str]]:
+    """The compile options that are not as they are by default."""
     return [(name, value) for name, value in plan.options if value != OPTIONS[name][0]]
 
 
-def _words(side: Side) -> str:
-    pairs = (item.partition("=") for item in side.key.split(","))
-    return "_".join(_identifier(value if value[:1].isalpha() else f"{name}{value}") for name, _, value in pairs)
+def words(items: Iterable[str]) -> str:
+    """`name=value` items as part of a file's name."""
+    pairs = (item.partition("=") for item in items)
+    return "_".join(identifier(value if value[:1].isalpha() else f"{name}{value}") for name, _, value in pairs)
 
 
-def _identifier(text: str) -> str:
+def identifier(text: str) -> str:
+    """A text as a word of files' names: lower case letters, digits and single `_`."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 

@@ -377,7 +377,10 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """One entry of a deployment: models × prefill sides × decode sides (a side's text may hold products)."""
+    """One entry of a deployment: models × prefill sides × decode sides (a side's text may hold products).
+
+    `name` is what its pair is called, empty where nobody named it.
+    """
 
     models: tuple[str, ...]
     prefill: tuple[str, ...]
@@ -385,3 +388,4 @@ class PlanSpec:
     options: Mapping[str, str]
     # ("prefill", text), ("option", name), ("value", name) … -> where it is written
     places: Mapping[tuple[str, str], SourceSpan] = field(default_factory=dict)
+    name: str = ""

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from kvplan.cli.errors import BAD_INPUT
+from kvplan.cli.jobs import name_errors
 from kvplan.cli.options import format_option, is_path, layouts_option, names_of
 from kvplan.cli.terminal import painted
 from kvplan.compiler.api import OPTIONS, settled
@@ -55,6 +56,7 @@ def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> li
     named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
     library, _ = load_good([*files, *dict.fromkeys(named)], layouts)
     found = [error for one in read for spec in one.plans for error in _check(library, spec)]
+    found += name_errors(library, read)
     # One side is bound for every model; the same words at the same place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
     return list(once.values())

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from kvplan.cli import complete, files, jobs, plan_index
 from kvplan.cli import errors as failure
+from kvplan.cli.commands.check import check_deployments
 from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, side_options
+from kvplan.cli.plan_index import Leftovers
 from kvplan.cli.terminal import painted_diff
+from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library
+from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.index import NAME
 
 
@@ -22,12 +27,13 @@ from kvplan.plan.index import NAME
 @side_options(required=False)
 @compile_options
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("plans"), show_default=True)
-@click.option("--check", is_flag=True, help="Write nothing; fail, and show the diff, where a plan on disk is stale.")
+@click.option("--check", is_flag=True, help="Write nothing; fail, and show the diff, where plans on disk are stale.")
+@click.option("--prune", is_flag=True, help="Remove plans that kvplan wrote and the deployment asks for no more.")
 @layouts_option
 @format_option("text", "json")
 def command(
     models: tuple[str, ...], prefill: str | None, decode: str | None, options: Mapping[str, str], out: Path,
-    check: bool, layouts: tuple[Path, ...], form: str,
+    check: bool, prune: bool, layouts: tuple[Path, ...], form: str,
 ) -> None:  # fmt: skip
     """Compile plans, one for each pair of sides.
 
@@ -37,15 +43,39 @@ def command(
     which plan is for which pair, so that engines find it.
     """
     found, wanted, whole = _wanted(models, prefill, decode, options, layouts)
-    outcome = jobs.run(found, wanted)
+    if prune and (check or not whole):
+        raise click.UsageError("--prune goes with a deployment file, and without --check")
+    outcome = _run_all(found, wanted, models, layouts) if whole else jobs.run_beside(out, found, wanted)
     texts = {path: compiled.text for path, compiled in outcome.plans.items()}
-    left = files.orphans(out, texts) if whole else []
-    index = plan_index.expected(out, outcome.plans, left) if check else {}
-    changed = files.stale(out, {**texts, **index}) if check else plan_index.write(out, outcome.plans, left)
-    _say(form, out, {**texts, **index}, changed, left, check, outcome)
+    left = plan_index.leftovers(out, texts) if whole else Leftovers()
+    index = plan_index.expected(out, outcome.plans, whole) if check else {}
+    changed = files.stale(out, {**texts, **index}) if check else plan_index.write(out, outcome.plans, whole)
+    # What is refused now may be a slip: nothing is thrown away for it.
+    removed = left.plans if prune and not outcome.refused else ()
+    if removed:
+        plan_index.prune(out, removed)
+    _say(form, CompileReport(out, check, {**texts, **index}, changed, left, removed, outcome))
     if outcome.refused:
         sys.exit(failure.REFUSED)
     sys.exit(failure.WRONG if check and (changed or left) else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CompileReport:
+    """What a compilation comes to. `texts` are all files by path, `changed` those that are or were not current."""
+
+    out: Path
+    check: bool
+    texts: Mapping[str, str]
+    changed: Sequence[str]
+    left: Leftovers
+    removed: Sequence[str]
+    outcome: jobs.CompileOutcome
+
+    @property
+    def states(self) -> dict[str, str]:
+        """How every file stands, where that is what was asked."""
+        return {path: files.state(self.out, path, text) for path, text in self.texts.items()} if self.check else {}
 
 
 def _wanted(
@@ -59,54 +89,74 @@ def _wanted(
     return *jobs.opened([*map(Path, models)], options, layouts), True
 
 
-def _say(
-    form: str, out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], check: bool,
-    outcome: jobs.CompileOutcome,
-) -> None:  # fmt: skip
-    states = {path: files.state(out, path, text) for path, text in texts.items()} if check else {}
+def _run_all(
+    library: Library, wanted: Sequence[jobs.PairJob], deployments: Sequence[str], layouts: Sequence[Path]
+) -> jobs.CompileOutcome:
+    """All pairs of deployments. Errors in these have their places, as `kvplan check` tells them."""
+    try:
+        return jobs.run(library, wanted)
+    except (BadInput, DslError):
+        if errors := check_deployments([*map(Path, deployments)], layouts):
+            raise DslError(*errors) from None
+        raise
+
+
+def _say(form: str, report: CompileReport) -> None:
     if form == "json":
-        click.echo(json.dumps(_answer(out, texts, changed, left, states, outcome), indent=2))
+        click.echo(json.dumps(_answer(report), indent=2))
         return
-    for path in changed:
+    out, states = report.out, report.states
+    for path in report.changed:
         if states.get(path) == "missing":
             click.echo(f"missing: {out / path}")
-        elif check:
-            click.echo(painted_diff(files.unified(out, path, texts[path]).rstrip("\n")))
-        elif path in outcome.plans:
+        elif report.check:
+            click.echo(painted_diff(files.unified(out, path, report.texts[path]).rstrip("\n")))
+        elif path in report.outcome.plans:
             click.echo(f"wrote {out / path}")
-    for path in left:
-        click.echo(f"{out / path}: nothing asks for this plan any more; remove it", err=True)
-    for job, error in outcome.refused:
-        click.echo(failure.refusal(job, error), err=True)
-    for doubt in outcome.doubts:
+    for path in report.removed:
+        click.echo(f"removed {out / path}")
+    for path in (path for path in report.left.plans if path not in report.removed):
+        click.echo(f"{out / path}: nothing asks for this plan any more; --prune removes it", err=True)
+    for path in report.left.strays:
+        click.echo(f"{out / path}: kvplan did not write this file; move it elsewhere", err=True)
+    for job, error in report.outcome.refused:
+        click.echo(failure.refusal(job, error, next(iter(job.places), None)), err=True)
+    for doubt in report.outcome.doubts:
         click.echo(doubt, err=True)
-    click.echo(_summary(changed, states, check, outcome), err=True)
+    click.echo(_summary(report), err=True)
 
 
-def _summary(changed: Sequence[str], states: Mapping[str, str], check: bool, outcome: jobs.CompileOutcome) -> str:
-    plans = [path for path in changed if path in outcome.plans]
+def _summary(report: CompileReport) -> str:
+    states, outcome = report.states, report.outcome
+    plans = [path for path in report.changed if path in outcome.plans]
     missing = [path for path in plans if states.get(path) == "missing"]
-    counts = {"stale" if check else "written": len(plans) - len(missing)}
+    counts = {"stale" if report.check else "written": len(plans) - len(missing)}
     counts |= {"missing": len(missing)} if missing else {}
     counts |= {"up to date": len(outcome.plans) - len(plans)}
+    counts |= {"removed": len(report.removed)} if report.removed else {}
+    left = len(report.left.plans) + len(report.left.strays) - len(report.removed)
+    counts |= {"not asked for": left} if left else {}
     counts |= {"refused": len(outcome.refused)} if outcome.refused else {}
     said = ", ".join(f"{n} {word}" for word, n in counts.items())
     return f"{len(outcome.plans)} plan{'s'[: len(outcome.plans) != 1]}: {said}"
 
 
-def _answer(
-    out: Path, texts: Mapping[str, str], changed: Sequence[str], left: Sequence[str], states: Mapping[str, str],
-    outcome: jobs.CompileOutcome,
-) -> dict[str, object]:  # fmt: skip
-    checked = {path: {"state": state, "diff": files.unified(out, path, texts[path])} for path, state in states.items()}
-    about = {path: {"changed": path in changed, **checked.get(path, {})} for path in (*outcome.plans, NAME)}
+def _answer(report: CompileReport) -> dict[str, object]:
+    out, outcome = report.out, report.outcome
+    checked = {
+        path: {"state": state, "diff": files.unified(out, path, report.texts[path])}
+        for path, state in report.states.items()
+    }
+    about = {path: {"changed": path in report.changed, **checked.get(path, {})} for path in (*outcome.plans, NAME)}
     refused = [{"pair": str(job), **failure.as_dict(error)} for job, error in outcome.refused]
     answer: dict[str, object] = {
         "plans": [
             {"path": str(out / path), "digest": compiled.plan.digest, **about[path]}
             for path, compiled in outcome.plans.items()
         ],
-        "orphans": [str(out / path) for path in left],
+        "orphans": [str(out / path) for path in report.left.plans],
+        "strays": [str(out / path) for path in report.left.strays],
+        "removed": [str(out / path) for path in report.removed],
         "refused": refused,
         "doubts": list(outcome.doubts),
         "index": {"path": str(out / NAME), **about[NAME]},

@@ -7,11 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from kvplan.dsl.model import Deployment, PlanSpec
+from kvplan.dsl.schema.fields import LABEL, LETTERS
 from kvplan.dsl.schema.model import DEPLOYMENT, PlanKeys
 from kvplan.dsl.text.diagnostics import Sink, nearest
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 SUFFIXES = (".yaml", ".yml", ".yam")
+# How the name of a pair begins that its sides give it.
+UNNAMED = "p_"
 
 
 def parse_deployment(sink: Sink, root: YamlTable, name: str, models: Collection[str]) -> Deployment:
@@ -29,6 +32,7 @@ def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:
     _check_commas(sink, keys.given.get("decode"))
     named = {_model(sink, model, models): model.span for model in keys.models}
     places = {
+        **({("name", keys.name.text): keys.name.span} if keys.name else {}),
         **{("model", name): span for name, span in named.items()},
         **{("prefill", side.text): side.span for side in keys.prefill},
         **{("decode", side.text): side.span for side in keys.decode},
@@ -41,6 +45,7 @@ def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:
         decode=tuple(side.text for side in keys.decode),
         options={name.text: value.text for name, value in keys.options.items()},
         places=places,
+        name=_name(sink, keys.name),
     )
 
 
@@ -59,6 +64,14 @@ def _check_commas(sink: Sink, sides: Tree | None) -> None:
 
 def _side_key(side: YamlScalar) -> str:
     return side.text.partition("=")[0].strip()
+
+
+def _name(sink: Sink, name: YamlScalar | None) -> str:
+    """What a pair is called (K009): never as pairs are that nobody named."""
+    if name and (not LABEL.fullmatch(name.text) or name.text.lower().startswith(UNNAMED)):
+        help = f"{LETTERS[LABEL]}; {UNNAMED!r} begins the names of pairs that have none of their own"
+        sink.add("K009", f"'{name.text}' cannot be the name of a pair", name.span, help=help)
+    return name.text if name else ""
 
 
 def is_path(word: str) -> bool:

@@ -138,6 +138,10 @@ class ModelKeys(VariantKeys):
 
 @dataclass(frozen=True, slots=True)
 class PlanKeys(FormKeys):
+    name: YamlScalar | None = key(
+        ScalarShape("name", LABEL.pattern),
+        "what the pair is called, and its file; it keeps that name whatever else of the entry changes",
+    )
     models: tuple[YamlScalar, ...] = key(
         ListShape(NameShape("model"), bare=True),
         "names, or paths that begin at the deployment file's folder",

@@ -100,7 +100,7 @@ def render(diagnostics: Iterable[Diagnostic], form: str = "text") -> str:
         return json.dumps([_record(d) for d in errors], indent=2)
     if form == "github":
         return "\n".join(_annotation(d) for d in errors)
-    return "\n".join([*(_text(d) for d in errors), counted(errors)]) if errors else ""
+    return "\n".join([*(as_text(d) for d in errors), counted(errors)]) if errors else ""
 
 
 def counted(diagnostics: Sequence[Diagnostic]) -> str:
@@ -115,7 +115,8 @@ def is_doubt(diagnostic: Diagnostic) -> bool:
     return diagnostic.code.startswith("W")
 
 
-def _text(d: Diagnostic) -> str:
+def as_text(d: Diagnostic) -> str:
+    """One error with its line underlined."""
     width = max(2, len(str(d.span.line)))
     rail = f"{'':{width}} |"
     lines = [f"{d.span.path}:{d.span.line}:{d.span.column}: {_severity(d)}[{d.code}]: {d.message}"]

@@ -71,17 +71,6 @@ def test_products_are_compiled_and_refused_pairs_do_not_stop_them(tmp_path: Path
     assert "refused" in done.stderr
 
 
-def test_a_deployment_checks_for_orphans(tmp_path: Path) -> None:
-    deploy = tmp_path / "deploy.yaml"
-    entry = "  - {models: [qwen3-0.6b], prefill: [tp=1], decode: [tp=2]}"
-    deploy.write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n{entry}\n")
-    out = ["-o", str(tmp_path / "plans")]
-    assert run("compile", str(deploy), *out).exit_code == 0
-    assert run("compile", str(deploy), *out, "--check").exit_code == 0
-    (tmp_path / "plans/qwen3_0_6b/p_old__d_old.py").write_text("")
-    assert run("compile", str(deploy), *out, "--check").exit_code == 1
-
-
 @pytest.mark.parametrize("verb", ["compile", "simulate"])
 @pytest.mark.parametrize("words", [["deploy.yaml"], ["qwen3-0.6b", "deploy.yaml"], ["gqa.yaml"]])
 def test_nothing_done_is_no_success(

@@ -1,4 +1,4 @@
-"""Plans on disk: stale ones are found, written whole, and orphans are named."""
+"""Plans on disk: stale ones are found, and written whole."""
 
 from __future__ import annotations
 
@@ -32,12 +32,6 @@ def test_nothing_half_written_is_left(tmp_path: Path) -> None:
 def test_only_what_is_named_is_written(tmp_path: Path) -> None:
     files.write(tmp_path, TEXTS, ["m/p_a__d_b.py"])
     assert not (tmp_path / "m/p_a__d_c.py").exists()
-
-
-def test_orphans_are_plans_that_nothing_asks_for(tmp_path: Path) -> None:
-    files.write(tmp_path, TEXTS, TEXTS)
-    (tmp_path / "m/__init__.py").touch()
-    assert files.orphans(tmp_path, {"m/p_a__d_b.py": ""}) == ["m/p_a__d_c.py"]
 
 
 @pytest.mark.parametrize(("old", "expected"), [("one\n", ["-one", "+two"]), ("", ["+two"])])

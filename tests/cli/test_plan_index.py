@@ -126,14 +126,14 @@ def test_orphans_leave_the_index(tmp_path: Path) -> None:
     assert set(entries(out)) == {"tp=1 -> tp=2"}
 
 
-@pytest.mark.parametrize(("damage", "word"), [(None, "missing: "), ('"tp=7"', "-        "), ("", "")])
+@pytest.mark.parametrize(("damage", "word"), [(None, "missing: "), ('"sha256": "0', "-      "), ("", "")])
 def test_check_reports_the_index(tmp_path: Path, damage: str | None, word: str) -> None:
     run(tmp_path)
     index = tmp_path / NAME
     if damage is None:
         index.unlink()
     elif damage:
-        index.write_text(index.read_text().replace('"tp=1"', damage))
+        index.write_text(index.read_text().replace('"sha256": "', damage))
     before = everything(tmp_path)
     done, asked = run(tmp_path, "tp=1", "tp=2", "--check"), run(tmp_path, "tp=1", "tp=2", "--check", "--format", "json")
     wrong = damage != ""

@@ -1,0 +1,115 @@
+"""kvplan compile of a deployment: what is left over, and errors at their places."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvplan.cli.main import main
+from kvplan.cli.plan_index import MARKER, entries
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.library import load
+
+SMALL, OTHER = "qwen3-0.6b", "llama-3.1-8b"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def deployment(folder: Path, *models: str, decode: str = "[tp=2]") -> str:
+    rows = "".join(f"  - {{models: [{model}], prefill: [tp=1], decode: {decode}}}\n" for model in models)
+    (folder / "deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n{rows}")
+    return str(folder / "deploy.yaml")
+
+
+@pytest.fixture
+def dropped(tmp_path: Path) -> tuple[str, Path]:
+    """A deployment, and plans of it from before one of its models was dropped."""
+    out = tmp_path / "plans"
+    assert run("compile", deployment(tmp_path, SMALL, OTHER), "-o", str(out)).exit_code == 0
+    return deployment(tmp_path, SMALL), out
+
+
+def test_plans_of_a_dropped_model_fail_the_check(dropped: tuple[str, Path]) -> None:
+    file, out = dropped
+    said = run("compile", file, "-o", str(out), "--check", "--format", "json")
+    answer = json.loads(said.stdout)
+    assert (said.exit_code, answer["orphans"]) == (1, [str(out / "llama_3_1_8b/p_tp1__d_tp2.py")])
+    assert answer["index"]["state"] == "stale"
+
+
+def test_the_index_does_not_serve_them(dropped: tuple[str, Path]) -> None:
+    file, out = dropped
+    said = run("compile", file, "-o", str(out))
+    assert (said.exit_code, [one.model for one in entries(out)]) == (0, [SMALL])
+    assert "llama_3_1_8b/p_tp1__d_tp2.py: nothing asks for this plan any more; --prune removes it" in said.stderr
+    assert run("compile", file, "-o", str(out), "--check").exit_code == 1
+
+
+def test_pruning_removes_them(dropped: tuple[str, Path]) -> None:
+    file, out = dropped
+    said = run("compile", file, "-o", str(out), "--prune")
+    assert (said.exit_code, said.stdout) == (0, f"removed {out / 'llama_3_1_8b/p_tp1__d_tp2.py'}\n")
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*")) == [
+        "index.json",
+        "qwen3_0_6b",
+        "qwen3_0_6b/p_tp1__d_tp2.py",
+    ]
+    assert run("compile", file, "-o", str(out), "--check").exit_code == 0
+
+
+def test_foreign_files_are_told_and_left_alone(dropped: tuple[str, Path]) -> None:
+    file, out = dropped
+    (out / "llama_3_1_8b/notes.py").write_text("# Emitted by kvplan from nothing\n")
+    (out / "llama_3_1_8b/link.py").symlink_to(out / "qwen3_0_6b/p_tp1__d_tp2.py")
+    (out / "README.md").write_text("plans\n")
+    assert run("compile", file, "-o", str(out), "--prune").exit_code == 0
+    left = {path.name for path in out.rglob("*") if path.is_file()}
+    assert left == {"index.json", "p_tp1__d_tp2.py", "notes.py", "link.py", "README.md"}
+    said = run("compile", file, "-o", str(out), "--check")
+    assert (said.exit_code, said.stderr.count("kvplan did not write this file")) == (1, 2)
+
+
+def test_nothing_is_pruned_where_a_pair_is_refused(dropped: tuple[str, Path], tmp_path: Path) -> None:
+    _, out = dropped
+    said = run("compile", deployment(tmp_path, SMALL, decode="[tp=2, tp=3]"), "-o", str(out), "--prune")
+    assert (said.exit_code, (out / "llama_3_1_8b/p_tp1__d_tp2.py").is_file()) == (3, True)
+
+
+@pytest.mark.parametrize("words", [["--check"], ["--prefill", "tp=1", "--decode", "tp=1"]])
+def test_pruning_is_of_deployments(tmp_path: Path, words: list[str]) -> None:
+    what = deployment(tmp_path, SMALL) if words == ["--check"] else SMALL
+    assert run("compile", what, "-o", str(tmp_path / "plans"), "--prune", *words).exit_code == 2
+
+
+def test_every_plan_has_the_marker() -> None:
+    text = compile_pair(load(), SMALL, "tp=1", "tp=2").text.encode()
+    assert sum(line.startswith(MARKER) for line in text.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("decode", "code"),
+    [('["tp=2,order=hdn"]', "S009"), ("[tpp=2]", "S005"), ("[tp=2], options: {elect: x}", "S015")],
+)
+def test_errors_have_their_places(tmp_path: Path, decode: str, code: str) -> None:
+    file = deployment(tmp_path, OTHER, decode=decode)
+    said = run("compile", file, "-o", str(tmp_path / "plans"))
+    assert said.exit_code == 2
+    line = Path(file).read_text().splitlines()[4]
+    place = said.stderr.partition(f"{file}:5:")[2].partition(":")[0]
+    assert line[int(place) - 1 :].startswith(("tp=2", "tpp", "x"))
+    assert f"error[{code}]" in said.stderr
+    assert "^" in said.stderr
+
+
+def test_refusals_have_their_places(tmp_path: Path) -> None:
+    file = deployment(tmp_path, OTHER, decode="[tp=3]")
+    said = run("compile", file, "-o", str(tmp_path / "plans"))
+    column = Path(file).read_text().splitlines()[4].index("tp=3") + 1
+    assert said.exit_code == 3
+    assert f"{file}:5:{column}: error[C110]: refused {OTHER}: tp=1 -> tp=3: " in said.stderr
+    assert "^^^^" in said.stderr
