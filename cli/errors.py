@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 WRONG, BAD_INPUT, REFUSED = 1, 2, 3
 INTERRUPTED = 130  # as shells have it: 128 and the number of SIGINT
+# As in BSD's sysexits.h: a fault of kvplan itself.
+FAULT = 70
 
 
 def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> object:
@@ -38,6 +41,12 @@ def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> objec
     except OSError as error:
         click.echo(f"error: {error.filename or 'file'}: {error.strerror}", err=True)
         sys.exit(BAD_INPUT)
+    except (click.exceptions.Exit, click.Abort, click.ClickException):
+        raise
+    except Exception:
+        # No answer of a command: a pipeline must not take a fault for one.
+        traceback.print_exc()
+        sys.exit(FAULT)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from kvplan.compiler.prove.parse import parse
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan
 
+GIT = "git:"
 # A sentence of a plan's header about one side, both, or what is in doubt, which may take several lines.
 NOTE = re.compile(
     r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Proved))",
@@ -24,16 +25,25 @@ NOTE = re.compile(
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
     """Texts of plans by path relative to what was named; a single file has the path ''.
 
-    `text` is a path, or `REVISION:PATH`, or a bare git revision, which stands for `like` at that revision.
-    Raises BadInput.
+    `text` is a path, or `git:REVISION:PATH`, or `git:REVISION`, which stands for `like` at that revision; `git:` may
+    be left out where no path is meant. Raises BadInput.
     """
+    if text.startswith(GIT):
+        return _revision(text.removeprefix(GIT), like)
     path = Path(text)
     if path.is_file():
         return {"": path.read_text(encoding="utf-8", errors="replace")}
     if path.is_dir():
-        files = {str(file.relative_to(path)): file for file in plan_files(path)}
+        files = {file.relative_to(path).as_posix(): file for file in plan_files(path)}
         return {name: file.read_text(encoding="utf-8", errors="replace") for name, file in files.items()}
     return _revision(text, like)
+
+
+def revision(text: str) -> str:
+    """The git revision that `read` would read, empty where it would read what lies here."""
+    if not text.startswith(GIT) and Path(text).exists():
+        return ""
+    return text.removeprefix(GIT).partition(":")[0]
 
 
 def plan_files(folder: Path) -> list[Path]:
@@ -44,11 +54,11 @@ def plan_files(folder: Path) -> list[Path]:
 def _revision(text: str, like: str | None) -> Mapping[str, str]:
     revision, colon, path = text.partition(":")
     path = path if colon else like or ""
-    help = "give a plan, a directory of plans, or a git revision of the other one"
+    help = "give a plan, a directory of plans, git:REVISION:PATH of one, or git:REVISION of the other one's path"
     if not path or not revision or revision.startswith("-"):
         raise BadInput("S021", f"there is no plan or directory {text!r}", help)
     try:
-        if texts := _listed(revision, path):
+        if texts := listed(revision, path.removeprefix(GIT), ".py"):
             return texts
         raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", help)
     except (subprocess.CalledProcessError, FileNotFoundError):
@@ -74,12 +84,15 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     return plan, plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
 
 
-def _listed(revision: str, path: str) -> Mapping[str, str]:
-    """Plans under `path`, a file or a directory that need not be there now, at a revision."""
+def listed(revision: str, path: str, suffix: str) -> Mapping[str, str]:
+    """Texts of files under `path`, a file or a directory that need not be there now, at a revision.
+
+    Raises CalledProcessError where there is no such revision, FileNotFoundError where there is no git.
+    """
     named = Path(path).resolve()
     top, name = (named, ".") if named.is_dir() else (named.parent, named.name)
-    listed = git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", name).split("\0")
-    texts = {file: git(top, "show", f"{revision}:./{file}") for file in sorted(listed) if file.endswith(".py")}
+    every = git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", name).split("\0")
+    texts = {file: git(top, "show", f"{revision}:./{file}") for file in sorted(every) if file.endswith(suffix)}
     return {file.removeprefix(name).removeprefix("/"): text for file, text in texts.items()}
 
 

@@ -1,4 +1,4 @@
-"""kvplan explain: a model, a pair of sides, an engine, a kind, a plan on disk, or the code of an error.
+"""kvplan explain: a model, a pair of sides, an engine, a kind, a plan on disk, an error's code, a rule of `diff`.
 
 A code must be explained at once: what needs the compiler imports it where it does.
 """
@@ -17,6 +17,7 @@ from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 from kvplan.cli.terminal import painted
+from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -28,7 +29,7 @@ CODE = re.compile(r"[A-Za-z]\d{3}")
 
 
 @click.command("explain")
-@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE", shell_complete=complete.anything)
+@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE", shell_complete=complete.anything)
 @side_options(required=False)
 @compile_options
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
@@ -42,7 +43,7 @@ def command(
 
     A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
     where on one decode worker. An ENGINE: its options and what it derives; a KIND: its parameters, what it stores, in
-    which orders. Or a PLAN file, or an error's CODE.
+    which orders. Or a PLAN file, an error's CODE, or a RULE of diff.
     """
     said = _explain(what, prefill, decode, worker, options, layouts)
     if worker is not None and "landing" not in said:
@@ -65,6 +66,9 @@ def _explain(
     what: str, prefill: str | None, decode: str | None, worker: int | None, options: Mapping[str, str],
     layouts: tuple[Path, ...],
 ) -> dict[str, Any]:  # fmt: skip
+    if what in RULES:
+        _alone(f"{what} is a rule", prefill, decode, options)
+        return explain_rule(what)
     if CODE.fullmatch(what):
         _alone(f"{what} is a code", prefill, decode, options)
         return explain_code(what.upper())
@@ -154,6 +158,15 @@ def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
         raise BadInput("S021", f"there is no plan {str(path)!r}", "give the path of a plan, or a model's name")
     plan, facts = plans.costed(path.read_text(encoding="utf-8", errors="replace"), str(path))
     return {"path": str(path), **describe_plan(plan, facts, worker)}
+
+
+def explain_rule(id: str) -> dict[str, Any]:
+    """A rule of `kvplan diff`: its sentence, and what its category means."""
+    rule = RULES[id]
+    text = f"{rule.category}: {MEANINGS[rule.category]}."
+    if rule.detail:
+        text += "\n\nIt nearly always follows from another change; a review names it where that one is told."
+    return {"code": id, "title": rule.sentence, "text": text}
 
 
 def explain_code(code: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvplan.compiler.drawing.tensors import draw
 from kvplan.compiler.emit.cost import PlanCost
-from kvplan.compiler.explain.diff import expected
+from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces, worker_of
 from kvplan.compiler.explain.landing.text import landing
 from kvplan.compiler.words import reading, readings

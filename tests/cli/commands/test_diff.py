@@ -1,36 +1,280 @@
-"""What `kvplan diff` says of many equal changes."""
+"""kvplan diff as a reviewer and as a pipeline meet it: what it reads, what fails, and every form of its answer."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
 import pytest
+from click.testing import CliRunner, Result
 
-from kvplan.cli.commands.diff import _folded
-from kvplan.compiler.explain.diff import Change
+from kvplan.cli.main import main
+from kvplan.cli.review.text import WIDTH
+from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
+
+MINI = """kvplan: 1
+model: mini
+title: Mini
+dtype: bf16
+query_heads: 32
+layers: 8
+caches:
+  attention: {kind: gqa, layers: layer % 4 == 3, heads: 8, dim: 128}
+  mamba: {kind: mamba2, layers: layer % 4 != 3, heads: 64, head_dim: 64, state: 128, groups: 8, conv: 4}
+"""
+PAIRS = [f"prefill: [tp={p}], decode: [tp={d}]" for p in (2, 4) for d in (1, 2)]
 
 
-def places(*changes: tuple[str, str]) -> list[str]:
-    return [change.where for change in _folded([Change("pages", where, "1", after) for where, after in changes])]
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+def deployment(*rows: str) -> None:
+    entries = "".join(f"  - {{models: [mine/mini.yaml], {row}}}\n" for row in rows)
+    Path("deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n{entries}")
+
+
+def compiled(out: str = "plans") -> None:
+    done = run("compile", "deploy.yaml", "-o", out, "--prune")
+    assert done.exit_code == 0, done.output
+
+
+def git(*words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model and two pairs, committed with their plans."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("committed")
+        patch.chdir(folder)
+        Path("mine").mkdir()
+        Path("mine/mini.yaml").write_text(MINI)
+        deployment("prefill: [tp=2], decode: [tp=1]", "name: chat, prefill: [tp=2], decode: [tp=2]")
+        compiled()
+        git("init", "-q")
+        git("add", ".")
+        git("commit", "-qm", "plans")
+        return folder
+
+
+@pytest.fixture
+def repository(committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, where the test is."""
+    shutil.copytree(committed, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def edit(old: str, new: str, file: str = "mine/mini.yaml") -> None:
+    text = Path(file).read_text()
+    assert old in text
+    Path(file).write_text(text.replace(old, new))
+
+
+def rules(said: Result) -> set[str]:
+    return {change["rule"] for plan in json.loads(said.stdout)["plans"] for change in plan["changes"]}
+
+
+def test_one_number_in_a_layout(repository: Path) -> None:
+    """Its cause in the layout's words, its effects once, the verdict; the same as from plans that are written."""
+    edit("state: 128", "state: 64")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml")
+    assert said.exit_code == 1
+    for line in (
+        "2 plans change, 0 new, 0 gone; 0 stay as they are.",
+        "Roll out both sides of 2 pairs together: engines of before and after refuse each other.",
+        "  mine/mini.yaml: mamba.state 128 → 64",
+        "  EXTENT          mamba.b, .c, .ssm st: 128 → 64 (−50 %)  [both sides]",
+        "  mini: 1 chat, 2 p_tp2__d_tp1",
+    ):
+        assert line in said.stdout.splitlines()
+    compiled()
+    # Deployments name their layouts; where only plans are compared nobody says where these lie.
+    again = run("diff", "git:HEAD", "plans", "--layouts", "mine")
+    assert again.stdout == said.stdout
+
+
+def test_nothing_changes(repository: Path) -> None:
+    for words in (["git:HEAD", "plans"], ["HEAD", "plans"], ["plans", "deploy.yaml"], ["plans", "git:HEAD:plans"]):
+        said = run("diff", *words)
+        assert (said.exit_code, said.stdout) == (0, "No plan changes: 2 stay as they are.\n")
+    single = "plans/mini/chat.py"
+    assert run("diff", "git:HEAD", single).exit_code == 0
+    assert run("diff", f"git:HEAD:{single}", single).exit_code == 0
+
+
+@pytest.mark.parametrize("word", ["git:no-such", "git:HEAD:nowhere", "no-such", "git:", "git:-x:plans", "nowhere"])
+def test_what_is_not_there(repository: Path, word: str) -> None:
+    said = run("diff", word, "plans")
+    assert (said.exit_code, "error[S021]" in said.stderr) == (2, True)
+
+
+def test_a_named_pair_stays_one_whatever_changes(repository: Path) -> None:
+    edit("decode: [tp=2]", 'decode: ["tp=4,order=nhd"]', "deploy.yaml")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")
+    answer = json.loads(said.stdout)
+    assert answer["summary"] == {"changed": 1, "new": 0, "gone": 0, "same": 1}
+    assert answer["plans"][0]["name"] == "mini/chat"
+    assert {"OPTION", "WORKERS", "AXIS_ORDER"} <= rules(said)
+
+
+def test_new_and_gone(repository: Path) -> None:
+    deployment("prefill: [tp=2], decode: [tp=1]", "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml")
+    assert said.stdout.startswith("0 plans change, 2 new, 1 gone; 1 stays as it is.")
+    assert "GONE\n  mini/chat\n" in said.stdout
+    assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {"PAIR_NEW", "PAIR_GONE"}
+
+
+def test_text_alone(repository: Path) -> None:
+    edit("title: Mini", "title: Maxi")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
+    assert (said.exit_code, "Only the text changes: engines of before and after can talk." in said.stdout) == (0, True)
+
+
+def test_what_fails(repository: Path) -> None:
+    edit("decode: [tp=2]", 'decode: ["tp=2,order=nhd"]', "deploy.yaml")
+    codes = {
+        word: run("diff", "plans", "deploy.yaml", *(["--fail-on", word] if word else [])).exit_code
+        for word in ("", "BYTES", "axis_order", "BLOCK_TOKENS", "CONTRACT", "COST", "PLAN")
+    }
+    assert codes == {"": 1, "BYTES": 1, "axis_order": 1, "BLOCK_TOKENS": 0, "CONTRACT": 0, "COST": 1, "PLAN": 0}
+
+
+@pytest.mark.parametrize(("share", "code"), [("0%", 1), ("49", 1), ("100000%", 0)])
+def test_a_cost_fails_beyond_its_share(repository: Path, share: str, code: int) -> None:
+    edit("prefill: [tp=2], decode: [tp=1]", 'prefill: [tp=2], decode: ["tp=1,order=nhd"]', "deploy.yaml")
+    words = ["diff", "plans", "deploy.yaml", "--fail-on", "COST", "--cost-share", share]
+    assert run(*words).exit_code == code
+
+
+@pytest.mark.parametrize("words", [["--fail-on", "BITES"], ["--cost-share", "much"], ["--cost-share", "-1%"]])
+def test_words_that_mean_nothing(repository: Path, words: list[str]) -> None:
+    assert run("diff", "plans", "plans", *words).exit_code == 2
+
+
+def accept(*rows: str) -> None:
+    Path("kvplan-diff.yaml").write_text("accept:\n" + "".join(f"  - {{{row}}}\n" for row in rows))
+
+
+def test_what_is_accepted_does_not_fail(repository: Path) -> None:
+    edit("state: 128", "state: 64")
+    accept("rule: BYTES, pair: mini/*, reason: rolled out on Monday", "rule: COST, pair: mini/chat, reason: rare")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "BYTES")
+    assert (said.exit_code, "accepted: BYTES of mini/*: rolled out on Monday" in said.stdout) == (0, True)
+    assert "Nothing fails." in said.stdout
+    assert "kvplan-diff.yaml:3: accepts COST of mini/chat, which does not change: remove it" in said.stdout
+    accept("rule: BYTES, pair: mini/chat, reason: rolled out on Monday")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "BYTES")
+    assert (said.exit_code, "Fails in 1 pair: BYTES." in said.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("row", "code"),
     [
-        (["s.0.s page", "s.1.s page", "s.2.s page"], ["s.0-2.s page"]),
-        (["s.0 x", "s.2 x"], ["s.0, 2 x"]),
-        (["s.0 x", "s.1 y"], ["s.0 x", "s.1 y"]),
-        (["worker 0 · s.0", "worker 1 · s.0", "worker 0 · s.1"], ["worker 0 · s.0-1", "worker 1 · s.0"]),
-        (["k1 page", "k2 page"], ["k1 page", "k2 page"]),
-        (["s page", "s.0 page"], ["s page", "s.0 page"]),
+        ("rule: BITES, pair: a, reason: b", "S027"),
+        ("rule: BYTES, pair: a", "K002"),
+        ("rule: BYTES, pair: a, reason: b, why: c", "K001"),
+        ("rule: BYTES, pair: a, reason: [b]", "K003"),
     ],
 )
-def test_groups_of_one_cache_are_said_once(given: list[str], said: list[str]) -> None:
-    assert places(*((where, "2") for where in given)) == said
+def test_exceptions_that_cannot_be_read_have_their_places(repository: Path, row: str, code: str) -> None:
+    accept(row)
+    said = run("diff", "plans", "plans")
+    assert (said.exit_code, f"error[{code}]" in said.stderr, "kvplan-diff.yaml:2:" in said.stderr) == (2, True, True)
 
 
-def test_unlike_changes_are_not_said_as_one() -> None:
-    assert places(("s.0 page", "2"), ("s.1 page", "3"), ("s.2 page", "2")) == ["s.0, 2 page", "s.1 page"]
+def test_a_refused_pair_is_told_and_gone(repository: Path) -> None:
+    edit("decode: [tp=1]", "decode: [tp=3]", "deploy.yaml")
+    said = run("diff", "plans", "deploy.yaml")
+    assert (said.exit_code, "1 gone" in said.stdout, "deploy.yaml:5:" in said.stderr) == (3, True, True)
 
 
-def test_new_and_gone_stay_apart() -> None:
-    changes = [Change("reads", "s.0", None, "a"), Change("reads", "s.1", "a", None), Change("reads", "s.2", None, "a")]
-    assert [change.text() for change in _folded(changes)] == ["s.0, 2: new, a", "s.1: gone, a"]
+def test_a_fault_is_no_answer(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr("kvplan.cli.commands.diff.compared", broken)
+    said = run("diff", "plans", "plans")
+    assert (said.exit_code, "a fault" in said.stderr) == (70, True)
+
+
+def test_another_format_is_one_change(repository: Path) -> None:
+    text = Path("plans/mini/chat.py").read_text()
+    Path("old.py").write_text(text.replace("format=", "format=9", 1))
+    said = run("diff", "old.py", "plans/mini/chat.py", "--format", "json")
+    assert (said.exit_code, rules(said)) == (1, {"FORMAT"})
+
+
+CHANGES: dict[str, Callable[[], None]] = {
+    "state": lambda: edit("state: 128", "state: 64"),
+    "layers": lambda: edit("layers: 8", "layers: 12"),
+    "needs": lambda: edit("dim: 128}", "dim: 128, needs: {window: 512}}"),
+    "dtype": lambda: edit("dtype: bf16", "dtype: f32"),
+    "order": lambda: deployment(*(f'prefill: [tp=2], decode: ["tp={n},order=nhd"]' for n in (1, 2))),
+    "spread": lambda: deployment(*(f"{row}, options: {{elect: spread}}" for row in PAIRS)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_answer_is_short_narrow_and_whole(repository: Path, change: str) -> None:
+    deployment(*PAIRS)
+    compiled("old")
+    CHANGES[change]()
+    compiled("new")
+    said = run("diff", "old", "new").stdout
+    assert len(said.splitlines()) <= 50
+    for text in (said, run("diff", "old", "new", "--verbose").stdout):
+        assert max(map(len, text.splitlines())) <= WIDTH
+        assert all(line.count("→") <= 1 for line in text.splitlines())
+        assert "->" not in text
+    answer = json.loads(run("diff", "old", "new", "--format", "json").stdout)
+    assert set(answer["fails"]) <= set(RULES)
+    assert len(answer["plans"]) == answer["summary"]["changed"] + answer["summary"]["new"] + answer["summary"]["gone"]
+
+
+def test_annotations(repository: Path) -> None:
+    edit("state: 128", "state: 64")
+    lines = run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "github").stdout.splitlines()
+    assert lines[0].startswith("::notice title=kvplan diff::2 plans change")
+    assert [line.partition("::EXTENT")[0] for line in lines[1:]] == [
+        "::error file=deploy.yaml,title=BYTES%2C COST",
+        "::error file=deploy.yaml,title=BYTES%2C COST",
+    ]
+    compiled()
+    lines = run("diff", "git:HEAD", "plans", "--format", "github", "--fail-on", "CONTRACT").stdout.splitlines()
+    assert lines[1].startswith("::notice file=plans/mini/chat.py,title=BYTES%2C COST::EXTENT")
+
+
+def test_junit(repository: Path) -> None:
+    edit("decode: [tp=1]", 'decode: ["tp=1,block=32"]', "deploy.yaml")
+    edit("name: chat, prefill: [tp=2]", 'name: chat, prefill: ["tp=2,groups=by_cache"]', "deploy.yaml")
+    suites = ElementTree.fromstring(
+        run("diff", "plans", "deploy.yaml", "--format", "junit", "--fail-on", "BLOCK_TOKENS").stdout
+    )
+    cases = {case.get("name"): case for case in suites.iter("testcase")}
+    assert {*cases} == {"chat", "p_tp2__d_tp1"}
+    assert int(suites.get("failures", 0)) == len(suites.findall(".//failure"))
+    assert all(case.findtext("system-out") for case in cases.values())
+
+
+def test_markdown(repository: Path) -> None:
+    edit("state: 128", "state: 64")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "markdown").stdout
+    assert said.startswith("### Plans: 2 plans change, 0 new, 0 gone; 0 stay as they are.\n\n**Roll out both sides")
+    assert "- `mine/mini.yaml`: `mamba.state` `128` → `64`" in said
+    table = [line for line in said.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in table} == {5}
+
+
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_every_rule_is_explained(rule: str) -> None:
+    said = run("explain", rule)
+    assert (said.exit_code, RULES[rule].sentence in said.stdout) == (0, True)
+    assert MEANINGS[RULES[rule].category] in said.stdout

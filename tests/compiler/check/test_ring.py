@@ -18,7 +18,7 @@ from kvplan.compiler.check.simulate import simulate, uneven
 from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.explain.describe import describe_side
-from kvplan.compiler.explain.diff import diff
+from kvplan.compiler.explain.diff.changes import changes
 from kvplan.compiler.prove.parse import parse
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
@@ -220,8 +220,8 @@ def test_what_is_said_of_a_ring(make: Make) -> None:
     old, new = pair(library, "tp=1", "tp=1"), pair(library, "tp=1", "tp=1,draft_tokens=7")
     rings: Mapping[str, int] = {g["group"]: g["ring"] for g in describe_side(new.plan.decode)["groups"]}
     assert rings == {"all": 0, "last": 11}
-    said = [change.text() for change in diff(old.plan, new.plan) if change.about == "groups"]
-    assert [line for line in said if "in a ring of 4" in line.split(" -> ")[0] and "in a ring of 11" in line]
+    said = {(change.before, change.after) for change in changes(old.plan, new.plan) if change.rule == "RING"}
+    assert said == {(4, 11)}
     assert "11 tokens; a ring of 11 tokens; a plane for each of 2 layer" in new.text
 
 

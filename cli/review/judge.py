@@ -1,0 +1,141 @@
+"""What fails: which changes `--fail-on` names, less those that somebody has accepted, each with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.explain.diff.changes import Change
+from kvplan.compiler.explain.diff.review import PairReview, Review
+from kvplan.compiler.explain.diff.rules import RULES, Category, chosen
+from kvplan.dsl.schema.shapes import SENTENCE, Form, FormKeys, ListShape, ScalarShape, key
+from kvplan.dsl.text.diagnostics import DslError, Sink
+from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.yaml_reader import YamlScalar, read
+
+FILE = Path("kvplan-diff.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedKeys(FormKeys):
+    rule: YamlScalar | None = key(ScalarShape("rule"), "the id of a rule, or a category", required=True)
+    pair: YamlScalar | None = key(ScalarShape("name"), "the name of a pair; * stands for any letters", required=True)
+    reason: YamlScalar | None = key(SENTENCE, "why it is all right", required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptKeys(FormKeys):
+    accept: tuple[AcceptedKeys, ...] = key(
+        ListShape(Form("an exception", AcceptedKeys)), "changes that do not fail", required=True
+    )
+
+
+ACCEPT = Form("the file", AcceptKeys)
+
+
+@dataclass(frozen=True, slots=True)
+class Exempt:
+    """Changes that are accepted: `rules` of the pairs whose names are like `pair`."""
+
+    rules: tuple[str, ...]
+    word: str
+    pair: str
+    reason: str
+    place: SourceSpan
+
+    def covers(self, pair: PairReview, change: Change) -> bool:
+        return change.rule in self.rules and fnmatchcase(pair.pair.title, self.pair)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What fails. `fail_on` None: every change; a cost only where it grew by more than `cost_share`."""
+
+    fail_on: tuple[str, ...] | None = None
+    cost_share: float = 0.0
+    exempt: tuple[Exempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`failing` changes by their pair's position in the review; exceptions that were used, and those that were not."""
+
+    failing: tuple[tuple[Change, ...], ...]
+    used: tuple[Exempt, ...]
+    unused: tuple[Exempt, ...]
+    # Whether every change fails that is not accepted.
+    strict: bool = True
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The ids of what fails, in the order of the table."""
+        found = {change.rule for changes in self.failing for change in changes}
+        return tuple(rule for rule in RULES if rule in found)
+
+
+def judged(review: Review, policy: Policy) -> Judgement:
+    failing: list[tuple[Change, ...]] = []
+    used: set[Exempt] = set()
+    for pair in review.pairs:
+        asked = [change for change in pair.changes if _asked(change, policy)]
+        covering = {change: [one for one in policy.exempt if one.covers(pair, change)] for change in asked}
+        used.update(one for some in covering.values() for one in some)
+        failing.append(tuple(change for change in asked if not covering[change]))
+    return Judgement(
+        tuple(failing),
+        tuple(one for one in policy.exempt if one in used),
+        tuple(one for one in policy.exempt if one not in used),
+        policy.fail_on is None,
+    )
+
+
+def policy(fail_on: Sequence[str], cost_share: str, accept: Path | None) -> Policy:
+    """A policy from the words of a command line. Raises BadInput (S027), DslError."""
+    rules = tuple(rule for word in fail_on for rule in chosen(word))
+    path = accept or (FILE if FILE.is_file() else None)
+    return Policy(rules if fail_on else None, share(cost_share), exceptions(path) if path else ())
+
+
+def share(text: str) -> float:
+    """`10%` or `10` as 0.1. Raises BadInput (S028)."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        found = float(number) / 100
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise BadInput("S028", f"--cost-share {text} is no share", "give one in hundredths, for example 10%")
+    return found
+
+
+def exceptions(path: Path) -> tuple[Exempt, ...]:
+    """What a file accepts. Raises DslError, at the place of what is wrong."""
+    sink = Sink()
+    document = read(path)
+    sink.errors.extend(document.errors)
+    keys = ACCEPT.read(sink, document.root, "the file")
+    found = [one for entry in (keys.accept if keys else ()) if (one := _exempt(sink, entry))]
+    if sink.errors:
+        raise DslError(*sink.errors)
+    return tuple(found)
+
+
+def _exempt(sink: Sink, entry: AcceptedKeys) -> Exempt | None:
+    if entry.rule is None or entry.pair is None or entry.reason is None:
+        return None
+    try:
+        rules = chosen(entry.rule.text)
+    except BadInput as error:
+        sink.add(error.code, error.message, entry.rule.span, help=error.help)
+        return None
+    return Exempt(rules, entry.rule.text, entry.pair.text, entry.reason.text, entry.rule.span)
+
+
+def _asked(change: Change, policy: Policy) -> bool:
+    if RULES[change.rule].category is Category.COST:
+        grown = change.share is None or change.share > policy.cost_share
+        return grown and (policy.fail_on is None or change.rule in policy.fail_on)
+    return policy.fail_on is None or change.rule in policy.fail_on

@@ -1,0 +1,130 @@
+"""A review for programs: JSON with everything, GitHub's workflow commands, JUnit's XML."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import PurePosixPath
+from xml.etree import ElementTree
+
+from kvplan.cli.review.judge import Exempt, Judgement
+from kvplan.cli.review.summary import headline, verdict
+from kvplan.compiler.explain.diff.changes import Change
+from kvplan.compiler.explain.diff.fold import folded, places
+from kvplan.compiler.explain.diff.review import PairReview, Review
+from kvplan.compiler.explain.diff.rules import RULES
+
+# So many changes of one plan are told where there is little room.
+SHORT = 12
+
+
+def as_json(review: Review, judgement: Judgement) -> str:
+    """Every change of every plan; docs/review.md says what stands where."""
+    answer = {
+        "summary": {
+            "changed": len(review.changed), "new": len(review.new), "gone": len(review.gone), "same": review.same,
+        },
+        "verdict": review.verdict,
+        "sentence": verdict(review),
+        "fails": list(judgement.rules),
+        "layouts": [
+            {"path": one.path, "key": one.key, "before": one.before, "after": one.after} for one in review.layouts
+        ],
+        "plans": [
+            _pair(pair, failing) for pair, failing in zip(review.pairs, judgement.failing, strict=True)
+        ],
+        "accepted": [_exempt(one) for one in judgement.used],
+        "unused": [_exempt(one) for one in judgement.unused],
+    }  # fmt: skip
+    return json.dumps(answer, indent=2)
+
+
+def github(review: Review, judgement: Judgement, folder: str) -> str:
+    """Annotations: one for the review, one for the file of each plan; errors where it fails."""
+    lines = [_annotation("notice", {"title": "kvplan diff"}, f"{headline(review)} {verdict(review)}")]
+    for pair, failing in zip(review.pairs, judgement.failing, strict=True):
+        told = failing or pair.changes
+        words = {"file": _file(pair, folder), "title": ", ".join(_categories(told))}
+        lines.append(_annotation("error" if failing else "notice", words, _short(pair, told)))
+    lines += [
+        _annotation("warning", {"file": one.place.path, "line": str(one.place.line), "title": "kvplan diff"},
+                    f"accepts {one.word} of {one.pair}, which does not change: remove it")
+        for one in judgement.unused
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def junit(review: Review, judgement: Judgement) -> str:
+    """One test for each plan that changes, is new or gone; it fails where the review does."""
+    counts = {"tests": str(len(review.pairs)), "failures": str(sum(map(bool, judgement.failing)))}
+    suites = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(suites, "testsuite", {"name": "kvplan diff", **counts})
+    for pair, failing in zip(review.pairs, judgement.failing, strict=True):
+        path = PurePosixPath(pair.pair.title)
+        case = ElementTree.SubElement(suite, "testcase", {"classname": str(path.parent), "name": path.name})
+        if failing:
+            about = {"type": ", ".join(_categories(failing)), "message": _short(pair, failing).partition("\n")[0]}
+            ElementTree.SubElement(case, "failure", about).text = _whole(pair, failing)
+        ElementTree.SubElement(case, "system-out").text = _whole(pair, pair.changes)
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
+
+
+def _pair(pair: PairReview, failing: tuple[Change, ...]) -> dict[str, object]:
+    files = {"before": pair.pair.before, "after": pair.pair.after}
+    return {
+        "name": pair.pair.title,
+        **{name: file.path if file else None for name, file in files.items()},
+        "verdict": pair.verdict,
+        "changes": [{**_change(change), "fails": change in failing} for change in pair.changes],
+    }
+
+
+def _change(change: Change) -> dict[str, object]:
+    subject = change.subject
+    about = {name: getattr(subject, name) for name in ("side", "name", "part", "word", "unit")}
+    values = {"before": change.before, "after": change.after, "workers": change.workers}
+    return {"rule": change.rule, "category": RULES[change.rule].category, **about, **values}
+
+
+def _exempt(one: Exempt) -> dict[str, object]:
+    return {"rule": one.word, "pair": one.pair, "reason": one.reason, "path": one.place.path, "line": one.place.line}
+
+
+def _categories(changes: tuple[Change, ...]) -> list[str]:
+    return list(dict.fromkeys(str(RULES[change.rule].category) for change in changes))
+
+
+def _file(pair: PairReview, folder: str) -> str:
+    """Where a plan lies: in the new folder, or, where it is gone, where it lay below it."""
+    file = pair.pair.after or pair.pair.before
+    path = file.path if file else ""
+    return f"{folder}/{path}" if path and PurePosixPath(folder).suffix == "" else folder
+
+
+def _short(pair: PairReview, changes: tuple[Change, ...]) -> str:
+    """The changes that no other one implies, as far as there is room."""
+    news = tuple(change for change in changes if not RULES[change.rule].detail) or changes
+    lines = _lines(pair, news)
+    return "\n".join(lines[:SHORT] + ([f"and {len(lines) - SHORT} more"] if len(lines) > SHORT else []))
+
+
+def _whole(pair: PairReview, changes: tuple[Change, ...]) -> str:
+    return "\n".join(_lines(pair, changes))
+
+
+def _lines(pair: PairReview, changes: tuple[Change, ...]) -> list[str]:
+    """Each change once, with its sides."""
+    found = folded([replace(pair, changes=changes)])
+    return [" ".join(filter(None, [one.rule, places(one.where, 1), one.text()])) for one in found]
+
+
+def _annotation(level: str, words: dict[str, str], text: str) -> str:
+    given = ",".join(
+        f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in words.items()
+    )
+    return f"::{level} {given}::{_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,71 @@
+"""A review as Markdown, for a comment on a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.cli.review.judge import Judgement
+from kvplan.cli.review.summary import headline, listed_plans, outcome, sections, verdict
+from kvplan.compiler.explain.diff.fold import FoldedChange, places
+from kvplan.compiler.explain.diff.review import Review
+from kvplan.dsl.text.diagnostics import listed
+
+
+def markdown(review: Review, judgement: Judgement) -> str:
+    parts = [f"### Plans: {headline(review)}"]
+    if not review.pairs:
+        return parts[0]
+    found = sections(review)
+    parts += [f"**{verdict(review)}**", _layouts(review)]
+    parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
+    if found.left_out:
+        parts.append(f"And with that {listed([_code(rule) for rule in found.left_out], 'and')}.")
+    parts += [_plans(review), *_lists(review), _exceptions(judgement), outcome(judgement)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _layouts(review: Review) -> str:
+    lines = [
+        f"- {_code(one.path)}: {_code(one.key)} {_code(one.before or 'none')} → {_code(one.after or 'none')}"
+        for one in review.layouts
+    ]
+    return "\n".join(lines)
+
+
+def _table(changes: Sequence[FoldedChange], count: int) -> str:
+    if not changes:
+        return ""
+    rows = [
+        f"| {one.category} | {_code(one.rule)} | {_cell(one.text())} | {places(one.where, count)} |" for one in changes
+    ]
+    return "\n".join(["| | rule | what changes | in |", "|---|---|---|---|", *rows])
+
+
+def _plans(review: Review) -> str:
+    lines = [f"- {folder}: {names}" for folder, names in listed_plans(review)]
+    if not lines:
+        return ""
+    return "\n".join(["<details><summary>Plans that change</summary>", "", *lines, "", "</details>"])
+
+
+def _lists(review: Review) -> list[str]:
+    groups = (("New", review.new), ("Gone", review.gone))
+    return [
+        "\n".join([f"{word}:", "", *(f"- {_code(one.pair.title)}" for one in some)]) for word, some in groups if some
+    ]
+
+
+def _exceptions(judgement: Judgement) -> str:
+    lines = [f"- accepted: {_code(one.word)} of {_code(one.pair)}: {one.reason}" for one in judgement.used]
+    lines += [f"- accepted, but does not change: {_code(one.word)} of {_code(one.pair)}" for one in judgement.unused]
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Text that is shown as it is, whatever is in it."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{_cell(text)}{fence}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,109 @@
+"""What OLD and NEW of a review stand for: plans in files, at a git revision, or of a deployment compiled on the fly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import as_file, files
+from pathlib import Path
+from subprocess import CalledProcessError
+
+from kvplan.cli import jobs, plans
+from kvplan.cli.options import is_path
+from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
+from kvplan.compiler.explain.diff.pairing import PlanFile
+from kvplan.compiler.explain.diff.review import Review, review
+from kvplan.dsl.library import load
+from kvplan.dsl.text.source import shown
+from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.types import FORMAT
+
+RefusedJob = tuple[jobs.PairJob, Exception]
+WRITTEN_FORMAT = re.compile(r"\bformat=(\d+),")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A review, and what could not be compiled of a deployment that is part of it."""
+
+    review: Review
+    refused: Sequence[RefusedJob] = ()
+
+
+def compared(old: str, new: str, layouts: Sequence[Path]) -> Compared:
+    """The review of what OLD and NEW stand for. Raises BadInput, DslError, PlanFormatError."""
+    texts: list[Mapping[str, str]] = []
+    refused: list[RefusedJob] = []
+    for name, other in ((old, new), (new, old)):
+        found, problems = _texts(name, other, layouts)
+        texts.append(found)
+        refused += problems
+    same = {path for path, text in texts[0].items() if texts[1].get(path) == text}
+    before, after = (
+        {path: _file(path, text, name) for path, text in found.items() if path not in same}
+        for found, name in zip(texts, (old, new), strict=True)
+    )
+    return Compared(review(before, after, _layouts(old, new, layouts), len(same)), refused)
+
+
+def _texts(name: str, other: str, layouts: Sequence[Path]) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:
+    """Texts of plans by path, and the pairs of a deployment that are refused."""
+    if not _is_deployment(name):
+        return plans.read(name, other), ()
+    outcome = jobs.run(*jobs.opened([Path(name)], {}, layouts))
+    return {path: pair.text for path, pair in outcome.plans.items()}, outcome.refused
+
+
+def _is_deployment(name: str) -> bool:
+    return is_path(name) and Path(name).is_file() and not name.endswith(".py")
+
+
+def _file(path: str, text: str, name: str) -> PlanFile:
+    """A plan with its text. One of another format is there, but nothing is known of it. Raises PlanFormatError."""
+    full = f"{name}/{path}" if path else name
+    try:
+        return PlanFile(path, text, plans.parsed(text, full))
+    except PlanFormatError:
+        written = WRITTEN_FORMAT.search(text)
+        if written is None or int(written[1]) == FORMAT:
+            raise
+        return PlanFile(path, text, None)
+
+
+def _layouts(old: str, new: str, folders: Sequence[Path]) -> list[LayoutChange]:
+    """What changed in layout files between two revisions, or a revision and what lies here; nothing where they cannot
+    be read at both.
+    """
+    revisions = [plans.revision(name) for name in (old, new)]
+    if revisions[0] == revisions[1]:
+        return []
+    with as_file(files("kvplan.layouts")) as shipped:
+        every = [*folders, shipped.resolve(), *_own_models((old, new), folders)]
+        texts = [dict(pair for path in every for pair in _read(path, revision)) for revision in revisions]
+    return layout_changes(*texts) if all(texts) else []
+
+
+def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
+    """The layout files that deployments name by path."""
+    library = load([], folders)
+    found = [library.deployment(Path(name)) for name in names if _is_deployment(name)]
+    return [Path(model) for one in found for spec in one.plans for model in spec.models if is_path(model)]
+
+
+def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:
+    """Layout files at or under a path, by the path as it is shown; none where the revision does not have it."""
+    if not revision:
+        every = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
+        return [(shown(file), file.read_text(errors="replace")) for file in every if file.is_file()]
+    try:
+        found = plans.listed(revision, str(path), ".yaml")
+    except (CalledProcessError, OSError):
+        return []
+    under = partial(_joined, path)
+    return [(shown(under(name)), text) for name, text in found.items()]
+
+
+def _joined(path: Path, name: str) -> Path:
+    return path / name if name else path

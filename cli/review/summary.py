@@ -1,0 +1,98 @@
+"""A review in sentences that every report has: how many plans, the verdict, what it is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from kvplan.cli.review.judge import Judgement
+from kvplan.compiler.explain.diff.changes import Change
+from kvplan.compiler.explain.diff.fold import FoldedChange, alone, folded
+from kvplan.compiler.explain.diff.review import Review, Verdict
+from kvplan.compiler.explain.diff.rules import RULES, Category
+from kvplan.compiler.words import many
+
+# Beside these, a change that follows from others is no news.
+NEWS = (Category.PLAN, Category.BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Folded changes: what somebody wrote, what follows of it, what that costs; and rules that are not worth a line."""
+
+    causes: tuple[FoldedChange, ...]
+    effects: tuple[FoldedChange, ...]
+    costs: tuple[FoldedChange, ...]
+    left_out: tuple[str, ...]
+
+
+def sections(review: Review) -> Sections:
+    every = {change.rule for pair in review.changed for change in pair.changes}
+    news = {rule for rule in every if RULES[rule].category in NEWS and not RULES[rule].detail}
+    quiet = {rule for rule in every if RULES[rule].detail} if news else set()
+    found = folded(review.changed, lambda change: change.rule not in quiet)
+    causes = tuple(one for one in found if RULES[one.rule].cause)
+    costs = tuple(one for one in found if one.category is Category.COST)
+    effects = tuple(one for one in found if one not in causes and one not in costs)
+    return Sections(causes, effects, costs, tuple(rule for rule in RULES if rule in quiet))
+
+
+def headline(review: Review) -> str:
+    """`8 plans change, 0 new, 0 gone; 31 stay as they are.`"""
+    count, same = len(review.changed), review.same
+    said = f"{many(count, 'plan')} {'changes' if count == 1 else 'change'}"
+    stay = f"{same} {'stays as it is' if same == 1 else 'stay as they are'}"
+    return f"{said}, {len(review.new)} new, {len(review.gone)} gone; {stay}."
+
+
+def verdict(review: Review) -> str:
+    """What has to be done with engines that run, in a sentence or two."""
+    every = [*review.changed, *review.gone]
+    together = sum(pair.verdict is Verdict.TOGETHER for pair in every)
+    reload = sum(pair.verdict is Verdict.RELOAD for pair in every)
+    said = []
+    if together:
+        said.append(
+            f"Roll out both sides of {many(together, 'pair')} together: engines of before and after refuse each other."
+        )
+    if reload:
+        said.append(
+            f"Load the new plans of {many(reload, 'pair')} on both sides at once: no engine's memory changes, "
+            "but by unlike plans they refuse each other."
+        )
+    if not said and review.changed:
+        said.append("Only the text changes: engines of before and after can talk.")
+    if said and (still := len(every) - together - reload):
+        said.append(f"In {many(still, 'pair')} only the text changes: those can talk.")
+    if not said and review.new:
+        said.append("Nothing that runs is touched: there are new plans only.")
+    return " ".join(said)
+
+
+def outcome(judgement: Judgement) -> str:
+    """What fails, by category, or that nothing does; empty where nobody has said what fails."""
+    if judgement.strict and not judgement.used:
+        return ""
+    if not judgement.rules:
+        return "Nothing fails."
+    pairs = sum(bool(changes) for changes in judgement.failing)
+    categories = dict.fromkeys(RULES[rule].category for rule in judgement.rules)
+    return f"Fails in {many(pairs, 'pair')}: {', '.join(categories)}."
+
+
+def listed_plans(review: Review) -> list[tuple[str, str]]:
+    """The plans that change with their numbers, by folder: `llama`, `1 p_tp4__d_tp2, 2 p_tp4__d_tp4`."""
+    folders: dict[str, list[str]] = {}
+    for number, one in enumerate(review.changed, 1):
+        path, former = PurePosixPath(one.pair.title), PurePosixPath(one.pair.former)
+        was = former.name if former.parent == path.parent else str(former)
+        name = f"{path.name} (was {was})" if one.pair.former else path.name
+        folders.setdefault("" if str(path.parent) == "." else str(path.parent), []).append(f"{number} {name}".rstrip())
+    return [(folder, ", ".join(names)) for folder, names in folders.items()]
+
+
+def in_full(change: Change) -> str:
+    """A change of one plan with its side and its workers: `decode workers 0-1, attention: 1 → 2 B`."""
+    subject = change.subject
+    who = f"{subject.side} workers {change.workers}" if change.workers else subject.side
+    return ", ".join(filter(None, [who, alone(change).text(full=True)]))

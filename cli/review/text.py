@@ -1,0 +1,85 @@
+"""A review as a screenful of text: what changes, why, what follows, what it costs; never wider than WIDTH."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+from kvplan.cli.review.judge import Judgement
+from kvplan.cli.review.summary import headline, in_full, listed_plans, outcome, sections, verdict
+from kvplan.compiler.explain.diff.fold import FoldedChange, places
+from kvplan.compiler.explain.diff.review import PairReview, Review
+from kvplan.compiler.explain.diff.rules import RULES
+from kvplan.dsl.text.diagnostics import listed
+
+WIDTH = 100
+COLUMN = max(map(len, RULES))
+
+
+def text(review: Review, judgement: Judgement, verbose: bool = False) -> str:
+    if not review.pairs:
+        return f"No plan changes: {headline(review).partition('; ')[2]}"
+    parts = [_wrapped(headline(review)), _wrapped(verdict(review)), *_folded(review)]
+    parts += [[pair.pair.title, *_details(pair)] for pair in review.changed] if verbose else []
+    parts += [_exceptions(judgement), _wrapped(outcome(judgement))]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _folded(review: Review) -> list[list[str]]:
+    found, count = sections(review), len(review.changed)
+    causes = [line for one in review.layouts for line in _layout(one.path, one.key, one.before, one.after)]
+    causes += _rows(found.causes, count)
+    if review.changed and not causes:
+        causes = _wrapped("no option and no number of a layout: an engine's file, or kvplan itself", "  ")
+    effects = _rows(found.effects, count)
+    if found.left_out:
+        effects += _wrapped(f"and with that {listed(found.left_out, 'and')}: --verbose tells them", "  ")
+    blocks = [
+        ("CAUSE", causes),
+        ("WHAT FOLLOWS", effects),
+        ("COST, of all decode workers together", _rows(found.costs, count)),
+        ("PLANS that change", _plans(review)),
+        ("NEW", _titles(review.new)),
+        ("GONE", _titles(review.gone)),
+    ]
+    return [[heading, *lines] for heading, lines in blocks if lines]
+
+
+def _plans(review: Review) -> list[str]:
+    said = [f"{folder}: {names}" if folder else names for folder, names in listed_plans(review)]
+    return [line for one in said for line in _wrapped(one, "  ", "    ")]
+
+
+def _rows(changes: Sequence[FoldedChange], count: int) -> list[str]:
+    return [line for one in changes for line in _row(one.rule, one.text(), places(one.where, count))]
+
+
+def _row(rule: str, said: str, where: str = "") -> list[str]:
+    return _wrapped(said + (f"  [{where}]" if where else ""), f"  {rule:{COLUMN}}  ", " " * (COLUMN + 6))
+
+
+def _layout(path: str, key: str, before: str | None, after: str | None) -> list[str]:
+    return _wrapped(f"{path}: {key} {before or 'none'} → {after or 'none'}", "  ", "      ")
+
+
+def _details(pair: PairReview) -> list[str]:
+    return [line for change in pair.changes for line in _row(change.rule, in_full(change))]
+
+
+def _titles(pairs: Iterable[PairReview]) -> list[str]:
+    return [line for pair in pairs for line in _wrapped(pair.pair.title, "  ")]
+
+
+def _exceptions(judgement: Judgement) -> list[str]:
+    lines = [f"accepted: {one.word} of {one.pair}: {one.reason}" for one in judgement.used]
+    lines += [
+        f"{one.place.path}:{one.place.line}: accepts {one.word} of {one.pair}, which does not change: remove it"
+        for one in judgement.unused
+    ]
+    return [line for said in lines for line in _wrapped(said, "", "    ")]
+
+
+def _wrapped(said: str, first: str = "", rest: str | None = None) -> list[str]:
+    """Lines of WIDTH at most. A word that is longer, a path for example, is broken."""
+    indent = first if rest is None else rest
+    return wrap(said, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False) if said else []

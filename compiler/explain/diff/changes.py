@@ -1,0 +1,105 @@
+"""Changes between two plans of one pair, each under its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kvplan.compiler.explain.diff.facts import DEFAULT, Subject, Value, facts, gathered
+from kvplan.compiler.explain.diff.rules import RULES, Category
+from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.types import Plan
+
+# A fact's value by worker, or by None where it is about no worker.
+ByWorker = Mapping[int | None, Value]
+# What a fact is that a plan does not have, where that is not simply `none`.
+ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved"}
+# Where a cache, or a tensor of one, is new or gone, that is the change, and none of these is another.
+OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
+OF_A_CACHE = {*OF_A_TENSOR, "LAYERS", "TENSOR", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "PLANES"}
+OF_A_GROUP = {"GROUP_KIND", "BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One fact that differs. `before` or `after` is None where there is none. `workers` is empty for all of them."""
+
+    subject: Subject
+    before: Value | None
+    after: Value | None
+    workers: str = ""
+
+    @property
+    def rule(self) -> str:
+        return self.subject.rule
+
+    @property
+    def share(self) -> float | None:
+        """By how much a number grew, 0.5 for half as much again; None where there are no two numbers."""
+        if not isinstance(self.before, int) or not isinstance(self.after, int) or not self.before:
+            return None
+        return self.after / self.before - 1
+
+
+def changes(old: Plan, new: Plan) -> list[Change]:
+    """Every change from `old` to `new`, in the order in which a reviewer asks; empty where there is none."""
+    before, after = gathered(facts(old)), gathered(facts(new))
+    found = [
+        change
+        for subject in dict.fromkeys([*before, *after])
+        for change in _of_subject(subject, before.get(subject, {}), after.get(subject, {}))
+    ]
+    placed = [_of_unchanged_pages(change) for change in found] if same_pages(old, new) else found
+    told = [change for change in placed if not _implied(change, found, same_pages(old, new))]
+    if old.digest != new.digest and all(RULES[change.rule].category is Category.TEXT for change in told):
+        told.append(Change(Subject("DIGEST", name="digest"), old.digest[:12], new.digest[:12]))
+    order = list(RULES)
+    return sorted(told, key=lambda change: order.index(change.rule))
+
+
+def same_pages(old: Plan, new: Plan) -> bool:
+    """Whether engines keep their memory as it is: both plans are of the same two sides and store the same."""
+    before, after = ((plan.model_digest, plan.prefill.digest, plan.decode.digest) for plan in (old, new))
+    return before == after
+
+
+def _of_subject(subject: Subject, before: ByWorker, after: ByWorker) -> Iterator[Change]:
+    """The changes of one fact; those of workers that change alike are one."""
+    uniform = len({*before.values()}) <= 1 and len({*after.values()}) <= 1
+    if uniform and before and after:
+        # All workers are alike, however many they are.
+        before, after = {None: next(iter(before.values()))}, {None: next(iter(after.values()))}
+    alike: dict[tuple[Value | None, Value | None], list[int | None]] = {}
+    # Of workers that only one plan has, their number says enough.
+    every = [worker for worker in before if worker in after] if before and after else [*before, *after]
+    for worker in every:
+        pair = before.get(worker), after.get(worker)
+        if pair[0] != pair[1]:
+            alike.setdefault(pair, []).append(worker)
+    for (left, right), workers in alike.items():
+        some = ranges(number for number in workers if number is not None) if len(workers) < len(every) else ""
+        absent = ABSENT.get(subject.rule)
+        yield Change(subject, absent if left is None else left, absent if right is None else right, some)
+
+
+def _of_unchanged_pages(change: Change) -> Change:
+    return replace(change, subject=replace(change.subject, rule="SPANS_CUT")) if change.rule == "SPANS" else change
+
+
+def _implied(change: Change, found: Sequence[Change], same: bool) -> bool:
+    """Whether a change says nothing that another one does not say."""
+    subject = change.subject
+
+    def new_or_gone(rule: str, *, part: bool = False) -> bool:
+        others = (other.subject for other in found if other.rule == rule)
+        return any(other.name == subject.name and (not part or other.part == subject.part) for other in others)
+
+    if change.rule == "MATCH":
+        # Functions follow from groups and from the tokens that are needed.
+        return not same or any(other.rule == "NEEDS" for other in found)
+    return (
+        (change.rule in OF_A_CACHE and new_or_gone("CACHE"))
+        or (change.rule in OF_A_TENSOR and new_or_gone("TENSOR", part=True))
+        or (change.rule in OF_A_GROUP and new_or_gone("GROUP"))
+        or (change.rule == "PLANES" and new_or_gone("LAYERS"))
+    )

@@ -1,0 +1,216 @@
+"""The facts of one plan that a review compares, each under the rule that tells of its change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+from kvplan.compiler.emit.cost import TOKENS, plan_cost
+from kvplan.compiler.explain.contract import expected
+from kvplan.compiler.words import many, reading
+from kvplan.dsl.text.diagnostics import ranges
+from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
+from kvplan.plan.types import Group, Interval, Plan, Planes, Read, Side, View, Worker
+
+Value = int | str
+DEFAULT = "default"
+# The number of one of several groups of a cache, `state.2`.
+NUMBER = re.compile(r"\.\d+(?=$|[>:/+ ])")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a fact is about: a side of the pair, empty for both; a cache or a group, a part of it, and a word more.
+
+    `unit` is what a number counts.
+    """
+
+    rule: str
+    side: str = ""
+    name: str = ""
+    part: str = ""
+    word: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One fact, of one worker where it is about one."""
+
+    subject: Subject
+    value: Value
+    worker: int | None = None
+
+
+def facts(plan: Plan) -> Iterator[Fact]:
+    """Everything about a plan that a review compares, in the order in which a reviewer asks."""
+    yield from _plan(plan)
+    for name, side in (("prefill", plan.prefill), ("decode", plan.decode)):
+        yield from _side(name, side)
+    yield from _reads(plan)
+    yield from _contract(plan)
+    yield from _cost(plan)
+
+
+def _plan(plan: Plan) -> Iterator[Fact]:
+    yield Fact(Subject("FORMAT", name="format"), plan.format)
+    yield Fact(Subject("TITLE", name="title"), plan.title)
+    yield Fact(Subject("MODEL_NAME", name="model"), plan.model)
+    for name, value in plan.options:
+        yield Fact(Subject("COMPILE_OPTION", name=f"--{name}"), value)
+    for name in plan.skipped:
+        yield Fact(Subject("SKIPPED", name=name), "not moved")
+
+
+def _side(name: str, side: Side) -> Iterator[Fact]:
+    for item in side.key.split(","):
+        key, _, value = item.partition("=")
+        yield Fact(Subject("OPTION", name, key), value)
+    yield Fact(Subject("WORKERS", name, unit="workers"), len(side.workers))
+    yield from _stored(name, side)
+    for group in side.groups:
+        yield from _group(name, side, group)
+    for number, worker in enumerate(side.workers):
+        yield from (Fact(fact.subject, fact.value, number) for fact in _worker(name, worker))
+
+
+def _stored(name: str, side: Side) -> Iterator[Fact]:
+    """What a side stores, over all its workers."""
+    layers: dict[str, set[int]] = {}
+    tensors: dict[tuple[str, str], tuple[str, dict[str, int]]] = {}
+    whole: dict[tuple[str, str], int] = {}
+    for worker in side.workers:
+        for cache, axis, (_, end) in worker.holds:
+            whole[cache, axis] = max(whole.get((cache, axis), 0), end)
+        for entry in worker.planes:
+            layers.setdefault(entry.cache, set()).update(_layers(entry))
+            tensors.update({(entry.cache, view.tensor): (view.dtype, _extents(view)) for view in entry.views})
+    for cache, numbers in layers.items():
+        yield Fact(Subject("CACHE", name, cache), "stored")
+        yield Fact(Subject("LAYERS", name, cache), f"{many(len(numbers), 'layer')} ({ranges(numbers)})")
+    for (cache, tensor), (dtype, extents) in tensors.items():
+        yield Fact(Subject("TENSOR", name, cache, tensor), "stored")
+        yield Fact(Subject("DTYPE", name, cache, tensor), dtype)
+        for axis, extent in extents.items():
+            yield Fact(Subject("EXTENT", name, cache, tensor, axis), whole.get((cache, axis), extent))
+
+
+def _layers(entry: Planes) -> set[int]:
+    return {*entry.layers, *(index for axis, indices, _ in entry.loops if axis == "layer" for index in indices)}
+
+
+def _extents(view: View) -> dict[str, int]:
+    """Items on every axis but those of tokens and layers; an axis in tiles, `dim/8` and `dim`, is one."""
+    found: dict[str, int] = {}
+    for axis, count, _ in view.axes:
+        base = axis.partition("/")[0]
+        found[base] = found.get(base, 1) * count
+    return {axis: count for axis, count in found.items() if axis not in ("token", "layer")}
+
+
+def _group(name: str, side: Side, group: Group) -> Iterator[Fact]:
+    word = NUMBER.sub("", group.name)
+    overlaid = [other.name for other in side.groups if other is not group and group.overlays(other)]
+    yield Fact(Subject("GROUP", name, group.name), "there")
+    kind = [group.store, f"length {group.length}", *([f"the table of {group.table}"] if group.table else [])]
+    kind += [f"overlays {', '.join(overlaid)}"] if overlaid else []
+    yield Fact(Subject("GROUP_KIND", name, group.name), ", ".join(kind))
+    if group.tokens:
+        yield Fact(Subject("BLOCK_TOKENS", name, word, unit="tokens"), group.tokens)
+        kernel = "one" if group.ratio == 1 else f"{group.ratio} of {group.kernel:,} tokens"
+        yield Fact(Subject("KERNEL_BLOCKS", name, word), kernel)
+        turns = "no turns" if group.shards == 1 else f"{group.shards} workers, {many(group.chunk, 'token')} each"
+        yield Fact(Subject("TURNS", name, word), turns)
+        yield Fact(Subject("RING", name, word, unit="tokens"), group.ring or "none")
+
+
+def _worker(name: str, worker: Worker) -> Iterator[Fact]:
+    yield Fact(Subject("TURNS", name, word="turn"), worker.shard)
+    for cache, axis, held in worker.holds:
+        yield Fact(Subject("HOLDS", name, cache, "", axis), interval(held))
+    for entry in worker.planes:
+        part = entry.part or ""
+        loops = ", ".join(f"{axis} {ranges(indices)}, {step} apart" for axis, indices, step in entry.loops)
+        inside = f", layers {ranges(entry.layers)} inside" if entry.layers else ""
+        yield Fact(
+            Subject("PLANES", name, entry.cache, part, f"in {entry.group}"), f"from {entry.first}: {loops}{inside}"
+        )
+        yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, unit="B"), entry.page)
+        yield Fact(Subject("BLOCK_STRIDE", name, entry.cache, part, unit="B"), entry.stride)
+        for view in entry.views:
+            tensor = f"{part}.{view.tensor}" if part and part != view.tensor else view.tensor
+            yield Fact(Subject("PLACE", name, entry.cache, tensor, unit="B"), view.offset)
+            yield Fact(Subject("AXIS_ORDER", name, entry.cache, tensor), " ".join(axis for axis, _, _ in view.axes))
+            for axis, _, step in view.axes:
+                yield Fact(Subject("STEPS", name, entry.cache, tensor, axis, "B"), step)
+
+
+def _reads(plan: Plan) -> Iterator[Fact]:
+    for pair in plan.pairs:
+        yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}, {pair.page} rows a page")
+        yield Fact(Subject("NEEDS", name=NUMBER.sub("", pair.name)), reading(plan, pair) or "all tokens")
+    for number, reads in enumerate(plan.reads):
+        workers = ranges(read.worker for read in reads) or "none"
+        yield Fact(Subject("READERS", "decode", "reads from prefill workers"), workers, number)
+        for read in reads:
+            yield Fact(Subject("READS", "decode", NUMBER.sub("", read.pair)), _read(read), number)
+            for name, text in _tables(read):
+                yield Fact(Subject("SPANS", "decode", NUMBER.sub("", read.pair), word=name), text, number)
+    yield Fact(Subject("MATCH", name="functions"), plan.functions)
+
+
+def _read(read: Read) -> str:
+    held = [f"{axis} {interval(some)}" for axis, some in read.holds]
+    return ", ".join([f"layers {ranges(read.layers)} of {read.cache}", *held])
+
+
+def _tables(read: Read) -> Iterator[tuple[str, str]]:
+    """A table in short: how many spans, how long, where the first one lies. Equal texts mean equal tables."""
+    for name, nests in (("pages", read.table.page), ("tokens", read.table.token)):
+        if nests:
+            rows = expand_tokens(nests)
+            least, most = int(rows[:, BYTES].min()), int(rows[:, BYTES].max())
+            lengths = f"{least:,} B" if least == most else f"{least:,} to {most:,} B"
+            first = f"the first at prefill {rows[0, P_OFFSET]:,}, decode {rows[0, D_OFFSET]:,}"
+            hops = sorted({nest.hops for nest in nests} - {()})
+            tag = sha256(rows.tobytes() + str((hops, read.first)).encode()).hexdigest()[:8]
+            yield f"tables of {name}", f"{many(len(rows), 'span')} of {lengths}, {first}, table {tag}"
+
+
+def _contract(plan: Plan) -> Iterator[Fact]:
+    for number, told in enumerate(plan.notify):
+        yield Fact(Subject("TOLD", "decode", "only tells prefill workers"), ranges(told) or "none", number)
+    for number, count in enumerate(expected(plan)):
+        yield Fact(Subject("WAITS", "prefill", "waits for", unit="notifications"), count, number)
+
+
+def _cost(plan: Plan) -> Iterator[Fact]:
+    """What all decode workers post and move together."""
+    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    for move in plan_cost(plan).moves:
+        key = NUMBER.sub("", move.pair), "a request" if move.store == "state" else f"per {TOKENS:,} tokens"
+        requests, size = totals.get(key, (0, 0))
+        workers = len(move.workers)
+        totals[key] = requests + move.requests * workers, size + move.bytes * workers
+    for (pair, per), (requests, size) in totals.items():
+        yield Fact(Subject("REQUESTS", name=pair, word=per, unit="requests"), requests)
+        yield Fact(Subject("MOVED_BYTES", name=pair, word=per, unit="B"), size)
+
+
+def interval(held: Interval) -> str:
+    """A half-open interval as a reader counts: `0-3` for [0, 4)."""
+    return "none" if held[0] >= held[1] else ranges(range(*held))
+
+
+def gathered(found: Iterable[Fact]) -> dict[Subject, dict[int | None, Value]]:
+    """Facts by what they are about, then by worker; unlike values of one worker, as of several groups, as one."""
+    values: dict[Subject, dict[int | None, dict[Value, None]]] = {}
+    for fact in found:
+        values.setdefault(fact.subject, {}).setdefault(fact.worker, {})[fact.value] = None
+    return {subject: {worker: _one([*some]) for worker, some in workers.items()} for subject, workers in values.items()}
+
+
+def _one(values: list[Value]) -> Value:
+    return values[0] if len(values) == 1 else " / ".join(f"{v:,}" if isinstance(v, int) else v for v in values)

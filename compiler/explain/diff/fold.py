@@ -1,0 +1,152 @@
+"""A review in short: every change once, with the plans that it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from kvplan.compiler.explain.diff.changes import Change
+from kvplan.compiler.explain.diff.facts import Subject, Value
+from kvplan.compiler.explain.diff.review import PairReview
+from kvplan.compiler.explain.diff.rules import RULES, Category
+from kvplan.dsl.text.diagnostics import ranges
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+# A pair by its number in the review, and the side that a change is of, empty where it is of both.
+Where = tuple[int, str]
+SIDES = ("prefill", "decode")
+TABLES = {"SPANS", "SPANS_CUT"}
+# So many unlike values of one thing are all said.
+FEW = 4
+PERCENT, FACTOR = "{:+.{digits}f} %", "× {:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedChange:
+    """Equal changes of several plans as one. `subject` is in words; `shares` are by how much a number grew.
+
+    Where a thing has so many values that `more` are not said, they are the least and the largest share.
+    """
+
+    rule: str
+    subject: str
+    unit: str
+    before: Value | None
+    after: Value | None
+    where: tuple[Where, ...]
+    more: int = 0
+    shares: tuple[float, ...] = ()
+
+    @property
+    def category(self) -> Category:
+        return RULES[self.rule].category
+
+    def text(self, full: bool = False) -> str:
+        """`attention: 2,096 → 1,056 tokens (−50 %)`; in `full` also where spans lie."""
+        return f"{self.subject}: {self._values(full)}" if self.subject else self._values(full)
+
+    def _values(self, full: bool) -> str:
+        before, after = shown(self.before), shown(self.after)
+        if self.rule in TABLES and not full:
+            before, after = _brief(before), _brief(after)
+        unit = f" {self.unit}" if self.unit else ""
+        numbers = f"{before} → {after}{unit}" if before != after else f"{after} at other places"
+        grown = " to ".join(dict.fromkeys(map(percent, self.shares)))
+        return numbers + (f", and {self.more} more" if self.more else "") + (f" ({grown})" if grown else "")
+
+
+def _brief(tables: str) -> str:
+    """Tables without where their first span lies: how many spans of how many bytes."""
+    return " / ".join(dict.fromkeys(table.partition(", the first")[0] for table in tables.split(" / ")))
+
+
+def folded(pairs: Sequence[PairReview], least: Callable[[Change], bool] = lambda _: True) -> list[FoldedChange]:
+    """The changes of all pairs for which `least` is true, each once."""
+    alike: dict[Change, list[Where]] = {}
+    for number, pair in enumerate(pairs, 1):
+        for change in filter(least, pair.changes):
+            key = replace(change, subject=replace(change.subject, side=""), workers="")
+            alike.setdefault(key, []).append((number, change.subject.side))
+    every = [(change, tuple(sorted(set(where)))) for change, where in alike.items()]
+    return list(_short(_joined_parts(every)))
+
+
+def alone(change: Change) -> FoldedChange:
+    """A change as it is in one plan."""
+    return _joined_parts([(change, ())])[0]
+
+
+def _joined_parts(every: Sequence[tuple[Change, tuple[Where, ...]]]) -> list[FoldedChange]:
+    """What changes alike in several tensors of a cache, or in several caches, as one."""
+    by_cache = _grouped(every, lambda one: (replace(one[0], subject=replace(one[0].subject, part="")), one[1]))
+    named = [
+        (replace(change, subject=replace(change.subject, name=_dotted([c.subject for c, _ in some]))), where)
+        for (change, where), some in by_cache.items()
+    ]
+    by_name = _grouped(named, lambda one: (replace(one[0], subject=replace(one[0].subject, name="")), one[1]))
+    return [
+        FoldedChange(
+            change.rule,
+            _subject([c.subject.name for c, _ in some], change.subject.word),
+            change.subject.unit,
+            change.before,
+            change.after,
+            where,
+            shares=() if change.share is None else (change.share,),
+        )
+        for (change, where), some in by_name.items()
+    ]
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def _dotted(subjects: Sequence[Subject]) -> str:
+    """`mamba.b, .c, .ssm`."""
+    name, parts = subjects[0].name, [subject.part for subject in subjects]
+    return f"{name}.{', .'.join(parts)}" if parts[0] else name
+
+
+def _subject(names: Sequence[str], word: str) -> str:
+    return " ".join(filter(None, [", ".join(filter(None, names)), word]))
+
+
+def _short(every: Sequence[FoldedChange]) -> Iterator[FoldedChange]:
+    """Where one thing has many values, the first with how many more there are."""
+    for some in _grouped(every, lambda one: (one.rule, one.subject)).values():
+        if len(some) <= FEW:
+            yield from some
+            continue
+        shares = sorted(share for one in some for share in one.shares)
+        where = tuple(sorted({place for one in some for place in one.where}))
+        yield replace(some[0], where=where, more=len(some) - 1, shares=tuple(shares[:1] + shares[-1:]))
+
+
+def shown(value: Value | None) -> str:
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else value
+
+
+def percent(share: float) -> str:
+    """`−49 %`, and `× 32` from twice as much on."""
+    if share >= 1:
+        return FACTOR.format(share + 1)
+    return PERCENT.format(100 * share, digits=0 if abs(share) >= 0.02 else 1).replace("-", "−")
+
+
+def places(where: Sequence[Where], count: int) -> str:
+    """Sides and plans in words: `prefill in 1-3, decode in 2`; what is of all `count` plans names none."""
+    by_side = {side: {number for number, other in where if other == side} for side in ("", *SIDES)}
+    if by_side["prefill"] == by_side["decode"]:
+        by_side = {"": by_side[""], "both sides": by_side["decode"]}
+    said = []
+    for side, numbers in by_side.items():
+        if numbers:
+            of = "" if len(numbers) == count else f"in {ranges(numbers)}"
+            said.append(" ".join(filter(None, [side, of])))
+    return "; ".join(filter(None, said))

@@ -1,0 +1,104 @@
+"""Pairs of plans that a review compares: those of one name, then those that are for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from kvplan.plan.types import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A plan as it lies under `path`; `plan` is None where it is of a format that cannot be read."""
+
+    path: str
+    text: str
+    plan: Plan | None
+
+    @property
+    def title(self) -> str:
+        """Its name: the path without the suffix."""
+        return self.path.removesuffix(".py")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePair:
+    """The plans of one pair, before and after; one of them is None where the pair is new or gone."""
+
+    before: PlanFile | None
+    after: PlanFile | None
+
+    @property
+    def title(self) -> str:
+        """What the pair is called, now where it was called otherwise."""
+        file = self.after or self.before
+        return file.title if file else ""
+
+    @property
+    def former(self) -> str:
+        """What the pair was called, empty where it has kept its name."""
+        if self.before is None or self.after is None or self.before.title == self.after.title:
+            return ""
+        return self.before.title
+
+
+def paired(before: Mapping[str, PlanFile], after: Mapping[str, PlanFile]) -> list[FilePair]:
+    """Every plan of both in one pair, by name. Two plans that are alone are a pair, whatever they are called."""
+    old, new = dict(before), dict(after)
+    if len(old) == len(new) == 1:
+        return [FilePair(*old.values(), *new.values())]
+    found: list[FilePair] = []
+    for key in KEYS:
+        found += _matched(old, new, key)
+    found += [FilePair(file, None) for file in old.values()] + [FilePair(None, file) for file in new.values()]
+    return sorted(found, key=lambda pair: pair.title)
+
+
+def _matched(
+    old: dict[str, PlanFile], new: dict[str, PlanFile], key: Callable[[PlanFile], Hashable | None]
+) -> Iterator[FilePair]:
+    """Pairs of plans that alone have a key, which leave `old` and `new`."""
+    sides = [_alone(files, key) for files in (old, new)]
+    for word in [word for word in sides[0] if word in sides[1]]:
+        yield FilePair(old.pop(sides[0][word].path), new.pop(sides[1][word].path))
+
+
+def _alone(files: Mapping[str, PlanFile], key: Callable[[PlanFile], Hashable | None]) -> dict[Hashable, PlanFile]:
+    alike: dict[Hashable, list[PlanFile]] = {}
+    for file in files.values():
+        alike.setdefault(key(file), []).append(file)
+    return {word: some[0] for word, some in alike.items() if word is not None and len(some) == 1}
+
+
+def _own_name(file: PlanFile) -> Hashable | None:
+    """The path of a pair that a deployment has named."""
+    return None if PurePosixPath(file.path).name.startswith("p_") else file.path
+
+
+def _sides(file: PlanFile) -> Hashable | None:
+    """What a plan is for, to the letter: such pairs may change their names when others come or go."""
+    plan = file.plan
+    return plan and (plan.model, plan.prefill.key, plan.decode.key, plan.options)
+
+
+def _path(file: PlanFile) -> Hashable | None:
+    return file.path
+
+
+def _prefill(file: PlanFile) -> Hashable | None:
+    """The same engine in front, so that a mesh may change behind it."""
+    return file.plan and (file.plan.model, file.plan.prefill.key)
+
+
+def _decode(file: PlanFile) -> Hashable | None:
+    return file.plan and (file.plan.model, file.plan.decode.key)
+
+
+def _model(file: PlanFile) -> Hashable | None:
+    return file.plan and file.plan.model
+
+
+# From the surest to the least sure. Each pairs what all before it have left.
+KEYS: Sequence[Callable[[PlanFile], Hashable | None]] = (_own_name, _sides, _path, _prefill, _decode, _model)

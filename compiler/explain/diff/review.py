@@ -1,0 +1,107 @@
+"""A review of many plans: what changes in each, and how it all ends for engines that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kvplan.compiler.explain.diff.changes import Change, changes, same_pages
+from kvplan.compiler.explain.diff.facts import Subject
+from kvplan.compiler.explain.diff.layouts import LayoutChange
+from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile, paired
+
+
+class Verdict(StrEnum):
+    """What engines of before and after do when they meet, the gravest last."""
+
+    SAME = "same"
+    TEXT = "text"
+    RELOAD = "reload"
+    TOGETHER = "together"
+
+
+@dataclass(frozen=True, slots=True)
+class PairReview:
+    """What changes in the plan of one pair."""
+
+    pair: FilePair
+    changes: tuple[Change, ...]
+    verdict: Verdict
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(change.rule for change in self.changes))
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """All pairs: those that change, are new or gone, and how many stay as they are. `layouts` changed in their text."""
+
+    changed: tuple[PairReview, ...]
+    new: tuple[PairReview, ...]
+    gone: tuple[PairReview, ...]
+    same: int
+    layouts: tuple[LayoutChange, ...] = ()
+
+    @property
+    def pairs(self) -> tuple[PairReview, ...]:
+        return (*self.changed, *self.new, *self.gone)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The gravest one of any pair that was there before."""
+        order = list(Verdict)
+        return max((pair.verdict for pair in (*self.changed, *self.gone)), key=order.index, default=Verdict.SAME)
+
+
+def review(
+    before: Mapping[str, PlanFile], after: Mapping[str, PlanFile], layouts: Sequence[LayoutChange] = (), same: int = 0
+) -> Review:
+    """A review of plans by path, to which come `same` others that nobody had to read.
+
+    Of layouts those are kept that the plans which change may come from.
+    """
+    every = [_pair(pair) for pair in paired(before, after)]
+    unlike = [one for one in every if one.verdict is not Verdict.SAME]
+    changed = tuple(one for one in unlike if one.pair.before and one.pair.after)
+    new = tuple(one for one in unlike if not one.pair.before)
+    gone = tuple(one for one in unlike if not one.pair.after)
+    return Review(changed, new, gone, same + len(every) - len(unlike), _causes(layouts, changed))
+
+
+def _pair(pair: FilePair) -> PairReview:
+    before, after = pair.before, pair.after
+    if before is None:
+        return PairReview(pair, (Change(Subject("PAIR_NEW", name=pair.title), None, "new"),), Verdict.RELOAD)
+    if after is None:
+        return PairReview(pair, (Change(Subject("PAIR_GONE", name=pair.title), "there", None),), Verdict.TOGETHER)
+    named = before.path != after.path and bool(before.path and after.path)
+    moved = (Change(Subject("FILE_NAME", name="file"), before.path, after.path),) if named else ()
+    if before.text == after.text:
+        return PairReview(pair, moved, Verdict.TEXT if moved else Verdict.SAME)
+    if before.plan is None or after.plan is None:
+        unread = Change(Subject("FORMAT", name="format"), *(_format(file) for file in (before, after)))
+        return PairReview(pair, (*moved, unread), Verdict.TOGETHER)
+    found = tuple(changes(before.plan, after.plan)) or (
+        Change(Subject("FILE_TEXT", name="text"), "as it was", "reads otherwise"),
+    )
+    return PairReview(pair, (*moved, *found), _verdict(before, after))
+
+
+def _format(file: PlanFile) -> str:
+    return "another, which this kvplan cannot read" if file.plan is None else str(file.plan.format)
+
+
+def _verdict(before: PlanFile, after: PlanFile) -> Verdict:
+    assert before.plan
+    assert after.plan
+    if before.plan.digest == after.plan.digest:
+        return Verdict.TEXT
+    return Verdict.RELOAD if same_pages(before.plan, after.plan) else Verdict.TOGETHER
+
+
+def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:
+    """Changes of kinds and engines, and of those models that plans which change are of."""
+    models = {file.plan.model for one in changed for file in (one.pair.before, one.pair.after) if file and file.plan}
+    return tuple(layout for layout in layouts if not layout.models or layout.models & models)

@@ -1,0 +1,48 @@
+"""What changed in layout files, key by key."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
+
+MODEL = """kvplan: 1
+model: family
+title: A
+caches:
+  states: {kind: k, state: 128, layers: [0, 1]}
+variants:
+  small: {layers: 2}
+  large: {layers: 4, -layers-note: a guess}
+"""
+
+
+def found(old: str, new: str) -> list[tuple[str, str | None, str | None]]:
+    return [(one.key, one.before, one.after) for one in layout_changes({"a.yaml": old}, {"a.yaml": new})]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("state: 128", "state: 64", [("states.state", "128", "64")]),
+        ("[0, 1]", "[0]", [("states.layers", "[0, 1]", "[0]")]),
+        ("layers: 2", "layers: 3", [("variants.small.layers", "2", "3")]),
+        ("state: 128, ", "", [("states.state", "128", None)]),
+        ("kind: k,", "kind: k, conv: 4,", [("states.conv", None, "4")]),
+        ("title: A", "title: B\ndoc: more", []),
+        ("a guess", "sure", []),
+        ("kind: k", "kind:   'k'", []),
+    ],
+)
+def test_keys_that_count(old: str, new: str, expected: list[tuple[str, str | None, str | None]]) -> None:
+    assert found(MODEL, MODEL.replace(old, new)) == expected
+
+
+def test_a_change_knows_its_models() -> None:
+    (change,) = layout_changes({"a.yaml": MODEL}, {"a.yaml": MODEL.replace("128", "64")})
+    assert change == LayoutChange("a.yaml", "states.state", "128", "64", frozenset({"small", "large"}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "- a"])
+def test_what_is_no_layout_is_new_or_gone(text: str) -> None:
+    assert ("states.state", "128", None) in found(MODEL, text)

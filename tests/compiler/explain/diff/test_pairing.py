@@ -1,0 +1,67 @@
+"""Which plans of before and now are of one pair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.compiler.explain.diff.cases import plan
+
+from kvplan.compiler.explain.diff.pairing import PlanFile, paired
+
+
+def file(path: str, prefill: str, decode: str) -> PlanFile:
+    """A plan under a path, as if it had been asked for with these sides."""
+    found = plan()
+    sides = replace(found.prefill, key=prefill), replace(found.decode, key=decode)
+    return PlanFile(path, f"{prefill} {decode}", replace(found, prefill=sides[0], decode=sides[1]))
+
+
+def names(*sides: list[tuple[str, str, str]]) -> list[tuple[str | None, str | None]]:
+    before, after = ({path: file(path, *keys) for path, *keys in some} for some in sides)
+    return [
+        (pair.before.path if pair.before else None, pair.after.path if pair.after else None)
+        for pair in paired(before, after)
+    ]  # fmt: skip
+
+
+OTHER = ("m/p_x.py", "tp=16", "tp=16")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        # Options change: the name stays.
+        ([("m/p_a.py", "tp=1", "tp=2")], [("m/p_a.py", "tp=1", "tp=2,block=32")], [("m/p_a.py", "m/p_a.py")]),
+        # One of two with a name in common goes, and the other one gets the short name.
+        (
+            [("m/p_a.py", "tp=1", "tp=2"), ("m/p_a_block32.py", "tp=1", "tp=2,block=32")],
+            [("m/p_a.py", "tp=1", "tp=2,block=32")],
+            [("m/p_a_block32.py", "m/p_a.py"), ("m/p_a.py", None)],
+        ),
+        # A name that somebody gave counts more than that.
+        (
+            [("m/chat.py", "tp=1", "tp=2"), ("m/long.py", "tp=1", "tp=4")],
+            [("m/chat.py", "tp=1", "tp=4"), ("m/long.py", "tp=1", "tp=2")],
+            [("m/chat.py", "m/chat.py"), ("m/long.py", "m/long.py")],
+        ),
+        # The mesh of one side changes.
+        ([("m/p_a.py", "tp=1", "tp=2")], [("m/p_b.py", "tp=1", "tp=4")], [("m/p_a.py", "m/p_b.py")]),
+        # Of two that might be meant neither is.
+        (
+            [("m/p_a.py", "tp=1", "tp=2")],
+            [("m/p_b.py", "tp=1", "tp=4"), ("m/p_c.py", "tp=1", "tp=8")],
+            [("m/p_a.py", None), (None, "m/p_b.py"), (None, "m/p_c.py")],
+        ),
+    ],
+)
+def test_pairs(
+    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]], expected: list[tuple[str | None, str | None]]
+) -> None:
+    found = names([*before, OTHER], [*after, OTHER])
+    assert found == sorted([*expected, ("m/p_x.py", "m/p_x.py")], key=lambda pair: pair[1] or pair[0] or "")
+
+
+def test_two_plans_alone_are_a_pair() -> None:
+    (pair,) = paired({"": file("", "tp=1", "tp=2")}, {"b.py": file("b.py", "tp=8", "tp=8")})
+    assert (pair.before, pair.after) != (None, None)

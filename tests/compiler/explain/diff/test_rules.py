@@ -1,0 +1,64 @@
+"""Every rule has a plan of before and one of now that break it, and these break no other one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.compiler.explain.diff.cases import WITH, cases
+
+from kvplan.compiler.errors import BadInput
+from kvplan.compiler.explain.diff.review import Verdict, review
+from kvplan.compiler.explain.diff.rules import MEANINGS, RULES, TABLE, Category, chosen, rule
+
+CASES = cases()
+COSTS = {rule.id for rule in TABLE if rule.category is Category.COST}
+WHAT_THEY_MEAN = {
+    Category.TEXT: {Verdict.TEXT},
+    Category.PLAN: {Verdict.RELOAD},
+    Category.CONTRACT: {Verdict.RELOAD},
+    Category.BYTES: {Verdict.TOGETHER, Verdict.RELOAD},
+}
+
+
+def test_every_rule_has_a_case() -> None:
+    assert set(CASES) == set(RULES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_breaks_its_rule_and_no_other(name: str) -> None:
+    (pair,) = review(*CASES[name]).pairs
+    found = set(pair.rules)
+    assert name in found
+    assert found - (COSTS - {name}) - {name} == WITH.get(name, set())
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_case_and_its_category_mean_the_same(name: str) -> None:
+    (pair,) = review(*CASES[name]).pairs
+    if name not in COSTS:
+        assert pair.verdict in WHAT_THEY_MEAN[RULES[name].category]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_changes_from_a_plan_to_itself(name: str) -> None:
+    before, after = CASES[name]
+    for files in (before, after):
+        assert review(files, files).pairs == ()
+
+
+def test_ids_are_words_and_sentences_are_sentences() -> None:
+    assert len(RULES) == len(TABLE)
+    for one in TABLE:
+        assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", one.id)
+        assert one.sentence.endswith(".")
+        assert one.id not in MEANINGS
+
+
+def test_words_stand_for_rules() -> None:
+    assert chosen("page_bytes") == ("PAGE_BYTES",)
+    assert set(chosen("Cost")) == COSTS
+    with pytest.raises(BadInput, match="did you mean 'BLOCK_TOKENS'"):
+        chosen("BLOCK_TOKEN")
+    with pytest.raises(BadInput, match="S027"):
+        rule("BYTES")
