@@ -20,7 +20,7 @@ VERBS = {
     "explain": "Explain a model, a pair, an engine, a kind, a plan or an error.",
     "show": "Show a plan, or what all pairs of sides cost, as a page.",
     "doctor": "Say whether two engines can work together, and what to set.",
-    "diff": "Compare two plans by what they do.",
+    "diff": "Compare plans by what they do.",
     "trace": "List every copy of one request.",
     "simulate": "Run plans on numpy buffers, compare each byte.",
     "audit": "Judge copies that another connector makes.",
@@ -96,5 +96,5 @@ def main(color: bool | None) -> None:
     A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides.
 
     \b
-    Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 130 interrupted.
+    Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 70 a fault; 130 interrupted.
     """

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from kvplan.cli.review.judge import Judgement
 from kvplan.compiler.explain.diff.changes import Change
 from kvplan.compiler.explain.diff.fold import FoldedChange, alone, folded
-from kvplan.compiler.explain.diff.review import Review, Verdict
+from kvplan.compiler.explain.diff.review import Review, RolloutVerdict
 from kvplan.compiler.explain.diff.rules import RULES, Category
 from kvplan.compiler.words import many
 
@@ -48,8 +48,8 @@ def headline(review: Review) -> str:
 def verdict(review: Review) -> str:
     """What has to be done with engines that run, in a sentence or two."""
     every = [*review.changed, *review.gone]
-    together = sum(pair.verdict is Verdict.TOGETHER for pair in every)
-    reload = sum(pair.verdict is Verdict.RELOAD for pair in every)
+    together = sum(pair.verdict is RolloutVerdict.TOGETHER for pair in every)
+    reload = sum(pair.verdict is RolloutVerdict.RELOAD for pair in every)
     said = []
     if together:
         said.append(
@@ -81,9 +81,11 @@ def outcome(judgement: Judgement) -> str:
 
 
 def listed_plans(review: Review) -> list[tuple[str, str]]:
-    """The plans that change with their numbers, by folder: `llama`, `1 p_tp4__d_tp2, 2 p_tp4__d_tp4`."""
+    """The plans that change with their numbers, by folder: `model`, `1 p_tp4__d_tp2, 2 p_tp4__d_tp4`."""
     folders: dict[str, list[str]] = {}
-    for number, one in enumerate(review.changed, 1):
+    # Two files that are compared have no names.
+    named = [(number, one) for number, one in enumerate(review.changed, 1) if one.pair.title]
+    for number, one in named:
         path, former = PurePosixPath(one.pair.title), PurePosixPath(one.pair.former)
         was = former.name if former.parent == path.parent else str(former)
         name = f"{path.name} (was {was})" if one.pair.former else path.name

@@ -108,7 +108,7 @@ def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def _dotted(subjects: Sequence[Subject]) -> str:
-    """`mamba.b, .c, .ssm`."""
+    """`states.b, .c`."""
     name, parts = subjects[0].name, [subject.part for subject in subjects]
     return f"{name}.{', .'.join(parts)}" if parts[0] else name
 

@@ -72,7 +72,7 @@ def _entries(tree: Tree | None) -> dict[str, Tree]:
 
 
 def _joined(key: str, name: str) -> str:
-    """`mamba.state`: the words `caches` and `params`, under which everything of its sort stands, say nothing."""
+    """`states.size`: the words `caches` and `params`, under which everything of its sort stands, say nothing."""
     return key if name in ("caches", "params") else f"{key}.{name}" if key else name
 
 

@@ -12,7 +12,7 @@ from kvplan.compiler.explain.diff.layouts import LayoutChange
 from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile, paired
 
 
-class Verdict(StrEnum):
+class RolloutVerdict(StrEnum):
     """What engines of before and after do when they meet, the gravest last."""
 
     SAME = "same"
@@ -27,7 +27,7 @@ class PairReview:
 
     pair: FilePair
     changes: tuple[Change, ...]
-    verdict: Verdict
+    verdict: RolloutVerdict
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -49,10 +49,10 @@ class Review:
         return (*self.changed, *self.new, *self.gone)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> RolloutVerdict:
         """The gravest one of any pair that was there before."""
-        order = list(Verdict)
-        return max((pair.verdict for pair in (*self.changed, *self.gone)), key=order.index, default=Verdict.SAME)
+        order = list(RolloutVerdict)
+        return max((pair.verdict for pair in (*self.changed, *self.gone)), key=order.index, default=RolloutVerdict.SAME)
 
 
 def review(
@@ -63,7 +63,7 @@ def review(
     Of layouts those are kept that the plans which change may come from.
     """
     every = [_pair(pair) for pair in paired(before, after)]
-    unlike = [one for one in every if one.verdict is not Verdict.SAME]
+    unlike = [one for one in every if one.verdict is not RolloutVerdict.SAME]
     changed = tuple(one for one in unlike if one.pair.before and one.pair.after)
     new = tuple(one for one in unlike if not one.pair.before)
     gone = tuple(one for one in unlike if not one.pair.after)
@@ -73,32 +73,36 @@ def review(
 def _pair(pair: FilePair) -> PairReview:
     before, after = pair.before, pair.after
     if before is None:
-        return PairReview(pair, (Change(Subject("PAIR_NEW", name=pair.title), None, "new"),), Verdict.RELOAD)
+        return PairReview(pair, (_alone("PAIR_NEW", pair, None, "new"),), RolloutVerdict.RELOAD)
     if after is None:
-        return PairReview(pair, (Change(Subject("PAIR_GONE", name=pair.title), "there", None),), Verdict.TOGETHER)
+        return PairReview(pair, (_alone("PAIR_GONE", pair, "there", None),), RolloutVerdict.TOGETHER)
     named = before.path != after.path and bool(before.path and after.path)
     moved = (Change(Subject("FILE_NAME", name="file"), before.path, after.path),) if named else ()
     if before.text == after.text:
-        return PairReview(pair, moved, Verdict.TEXT if moved else Verdict.SAME)
+        return PairReview(pair, moved, RolloutVerdict.TEXT if moved else RolloutVerdict.SAME)
     if before.plan is None or after.plan is None:
         unread = Change(Subject("FORMAT", name="format"), *(_format(file) for file in (before, after)))
-        return PairReview(pair, (*moved, unread), Verdict.TOGETHER)
+        return PairReview(pair, (*moved, unread), RolloutVerdict.TOGETHER)
     found = tuple(changes(before.plan, after.plan)) or (
         Change(Subject("FILE_TEXT", name="text"), "as it was", "reads otherwise"),
     )
     return PairReview(pair, (*moved, *found), _verdict(before, after))
 
 
+def _alone(rule: str, pair: FilePair, before: str | None, after: str | None) -> Change:
+    return Change(Subject(rule, name=pair.title), before, after)
+
+
 def _format(file: PlanFile) -> str:
     return "another, which this kvplan cannot read" if file.plan is None else str(file.plan.format)
 
 
-def _verdict(before: PlanFile, after: PlanFile) -> Verdict:
+def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:
     assert before.plan
     assert after.plan
     if before.plan.digest == after.plan.digest:
-        return Verdict.TEXT
-    return Verdict.RELOAD if same_pages(before.plan, after.plan) else Verdict.TOGETHER
+        return RolloutVerdict.TEXT
+    return RolloutVerdict.RELOAD if same_pages(before.plan, after.plan) else RolloutVerdict.TOGETHER
 
 
 def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:

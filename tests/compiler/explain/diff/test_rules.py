@@ -8,16 +8,16 @@ import pytest
 from tests.compiler.explain.diff.cases import WITH, cases
 
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.explain.diff.review import Verdict, review
+from kvplan.compiler.explain.diff.review import RolloutVerdict, review
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES, TABLE, Category, chosen, rule
 
 CASES = cases()
 COSTS = {rule.id for rule in TABLE if rule.category is Category.COST}
 WHAT_THEY_MEAN = {
-    Category.TEXT: {Verdict.TEXT},
-    Category.PLAN: {Verdict.RELOAD},
-    Category.CONTRACT: {Verdict.RELOAD},
-    Category.BYTES: {Verdict.TOGETHER, Verdict.RELOAD},
+    Category.TEXT: {RolloutVerdict.TEXT},
+    Category.PLAN: {RolloutVerdict.RELOAD},
+    Category.CONTRACT: {RolloutVerdict.RELOAD},
+    Category.BYTES: {RolloutVerdict.TOGETHER, RolloutVerdict.RELOAD},
 }
 
 

@@ -1,0 +1,278 @@
+"""The GitHub action and the pre-commit hooks, run on a small repository: a change that may be, one that may not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests.paths import ROOT
+
+from kvplan.cli.main import main
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+BASH = shutil.which("bash")
+TEXT = {"type": "string", "minLength": 1}
+# What GitHub says of actions that are composite (docs.github.com, metadata syntax), as far as this one uses it.
+SCHEMA = {
+    "type": "object",
+    "required": ["name", "description", "runs"],
+    "additionalProperties": False,
+    "properties": {
+        "name": TEXT,
+        "description": TEXT,
+        "author": TEXT,
+        "branding": {
+            "type": "object",
+            "properties": {"icon": TEXT, "color": {"enum": ["white", "yellow", "blue", "green", "orange", "red"]}},
+            "additionalProperties": False,
+        },
+        "inputs": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["description"],
+                "additionalProperties": False,
+                "properties": {
+                    "description": TEXT,
+                    "required": {"type": "boolean"},
+                    "default": {"type": "string"},
+                },
+            },
+        },
+        "outputs": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["description", "value"],
+                "additionalProperties": False,
+                "properties": {"description": TEXT, "value": TEXT},
+            },
+        },
+        "runs": {
+            "type": "object",
+            "required": ["using", "steps"],
+            "additionalProperties": False,
+            "properties": {
+                "using": {"const": "composite"},
+                "steps": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {
+                        "type": "object",
+                        "required": ["run", "shell"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "name": TEXT,
+                            "id": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_-]*$"},
+                            "if": TEXT,
+                            "shell": {"const": "bash"},
+                            "run": TEXT,
+                            "env": {"type": "object", "additionalProperties": {"type": "string"}},
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+GH = """#!/bin/sh
+echo "$@" >> "$CALLS"
+case "$*" in *--jq*) echo "$OLD_COMMENT";; esac
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    words = ("git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@t", *words)
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def deployment(folder: Path, decode: str) -> None:
+    row = f'{{name: chat, models: [qwen3-0.6b], prefill: [tp=2], decode: ["{decode}"]}}'
+    (folder / "deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n  - {row}\n")
+
+
+def compiled(folder: Path) -> None:
+    done = CliRunner().invoke(main, ["compile", str(folder / "deploy.yaml"), "-o", str(folder / "plans")])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A deployment with its plan, committed."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    deployment(folder, "tp=1")
+    compiled(folder)
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "plans")
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A PATH on which `kvplan` is the one under test, and `gh` writes down how it is called."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "kvplan").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kvplan.cli "$@"\n')
+    (tools / "gh").write_text(GH)
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    return f"{tools}{os.pathsep}{os.environ['PATH']}"
+
+
+def test_the_action_has_the_form_that_github_reads() -> None:
+    jsonschema.validate(ACTION, SCHEMA)
+    given = set(re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text()))
+    assert given == set(ACTION["inputs"])
+
+
+def test_no_input_is_part_of_a_script() -> None:
+    """What somebody else wrote comes in by the environment, where no shell reads it."""
+    assert not [step["name"] for step in ACTION["runs"]["steps"] if "${{" in step["run"]]
+
+
+class Runner:
+    """GitHub's runner, as far as the action needs one: expressions, outputs, conditions of its steps."""
+
+    def __init__(self, folder: Path, work: Path, path: str, **inputs: str) -> None:
+        self.folder, self.work = folder, work
+        self.values = {
+            "github.repository": "o/r",
+            "github.event_name": "pull_request",
+            "github.event.pull_request.number": "7",
+            **{f"inputs.{name}": str(given.get("default", "")) for name, given in ACTION["inputs"].items()},
+            **{f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()},
+        }
+        self.environment = {**os.environ, "PATH": path, "RUNNER_TEMP": str(work), "CALLS": str(work / "calls")}
+        self.environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OLD_COMMENT": ""}
+        self.said = ""
+
+    def run(self) -> int:
+        for step in ACTION["runs"]["steps"]:
+            if self.holds(step.get("if", "")) and (code := self.step(step)):
+                return code
+        return 0
+
+    def step(self, step: Mapping[str, Any]) -> int:
+        output, summary = self.work / "output", self.work / "summary"
+        output.write_text("")
+        own = {name: self.filled(text) for name, text in step.get("env", {}).items()}
+        files = {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
+        shell = [str(BASH), "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        done = subprocess.run(
+            shell,
+            cwd=self.folder,
+            env={**self.environment, **own, **files},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        self.said += done.stdout + done.stderr
+        for line in output.read_text().splitlines():
+            name, _, value = line.partition("=")
+            self.values[f"steps.{step['id']}.outputs.{name}"] = value
+        return done.returncode
+
+    def filled(self, text: str) -> str:
+        return re.sub(r"\$\{\{ (.*?) \}\}", lambda found: self.values[found[1]], text)
+
+    def holds(self, condition: str) -> bool:
+        """`a == 'b' && c != ''`."""
+        for part in filter(None, condition.split(" && ")):
+            name, operator, word = part.split(" ")
+            if (self.values.get(name, "") == word.strip("'")) != (operator == "=="):
+                return False
+        return True
+
+
+@pytest.fixture
+def runner(repository: Path, tmp_path: Path, path: str) -> Runner:
+    if BASH is None:
+        pytest.skip("bash is not installed")
+    base = git(repository, "rev-parse", "HEAD")
+    return Runner(repository, tmp_path, path, deployment="deploy.yaml", base=base, install="", token="t")
+
+
+def test_the_action_passes_where_nothing_changes(runner: Runner, tmp_path: Path) -> None:
+    assert runner.run() == 0, runner.said
+    assert "::notice title=kvplan diff::0 plans change" in runner.said
+    assert (tmp_path / "summary").read_text().startswith("<!-- kvplan -->\n### Plans: 0 plans change")
+
+
+def test_the_action_fails_where_a_page_moves(runner: Runner, tmp_path: Path) -> None:
+    deployment(runner.folder, "tp=1,block=32")
+    compiled(runner.folder)
+    assert runner.run() == 1
+    assert "::error file=plans/qwen3_0_6b/chat.py,title=BYTES" in runner.said
+    assert "`BLOCK_TOKENS`" in (tmp_path / "summary").read_text()
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[-1].startswith("api --silent --method POST repos/o/r/issues/7/comments --field body=@")
+    runner.environment["OLD_COMMENT"] = "99"
+    runner.values["inputs.fail-on"] = "CONTRACT COST"
+    runner.values["inputs.cost-share"] = "300%"
+    assert runner.run() == 0, runner.said
+    assert "--method PATCH repos/o/r/issues/comments/99" in (tmp_path / "calls").read_text()
+
+
+def test_the_action_fails_for_stale_plans(runner: Runner) -> None:
+    deployment(runner.folder, "tp=1,block=32")
+    assert runner.run() == 1
+    assert "::error::plans are not what the deployment says" in runner.said
+    assert "plans change in a way that fails" not in runner.said
+
+
+def test_a_base_that_is_not_there_is_no_pass(runner: Runner) -> None:
+    runner.values["inputs.base"] = "0" * 40
+    assert runner.run() not in (0, 1)
+
+
+def test_hooks_have_the_form_that_pre_commit_reads(repository: Path, tmp_path: Path, path: str) -> None:
+    """pre-commit itself, which makes no environments here: `kvplan` is the one under test."""
+    pytest.importorskip("pre_commit", reason="pre-commit is not installed")
+    source = tmp_path / "hooks"
+    source.mkdir()
+    shutil.copy(ROOT / ".pre-commit-hooks.yaml", source)
+    git(source, "init", "-q")
+    git(source, "add", ".")
+    git(source, "commit", "-qm", "hooks")
+    arguments = {
+        "kvplan-compile": ["deploy.yaml", "-o", "plans"],
+        "kvplan-diff": ["git:HEAD", "plans", "--fail-on", "BYTES"],
+    }
+    assert {hook["id"] for hook in HOOKS} == set(arguments)
+    hooks = [{"id": name, "args": words, "language": "system"} for name, words in arguments.items()]
+    entry = {"repo": str(source), "rev": git(source, "rev-parse", "HEAD"), "hooks": hooks}
+    (repository / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [entry]}))
+    git(repository, "add", ".")
+    environment = {**os.environ, "PATH": path, "PRE_COMMIT_HOME": str(tmp_path / "home")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+
+    def run() -> tuple[int, str]:
+        words = [sys.executable, "-m", "pre_commit", "run", "--all-files"]
+        done = subprocess.run(
+            words, cwd=repository, env=environment, capture_output=True, text=True, timeout=300
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = run()
+    assert (code, said.count("Passed")) == (0, 2), said
+    deployment(repository, "tp=1,block=32")
+    git(repository, "add", ".")
+    code, said = run()
+    assert (code, said.count("Passed"), "1 stale" in said) == (1, 1, True), said
+    compiled(repository)
+    git(repository, "add", ".")
+    code, said = run()
+    assert (code, said.count("Passed"), "BLOCK_TOKENS" in said) == (1, 1, True), said

@@ -1,0 +1,87 @@
+"""docs/review.md: its example is what the command prints, its table has every rule, its deployments can be read."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tests.docs.test_codes_page import put
+from tests.paths import ROOT
+
+from kvplan.cli.main import main
+from kvplan.compiler.explain.diff.rules import MEANINGS, TABLE
+
+PAGE = ROOT / "docs" / "review.md"
+# The issue of many reviews: one number of a hybrid model, of which nobody knows what it moves.
+FAMILY, MODEL = "nemotron-h", "nemotron-3-nano-30b"
+DEPLOYMENT = f"""kvplan: 1
+deployment: deploy
+title: What we run
+plans:
+  - {{models: [mine/{MODEL}-ours.yaml], prefill: [tp=1/2], decode: [tp=1/2]}}
+  - {{models: [qwen3-0.6b], prefill: [tp=1], decode: [tp=1/2]}}
+"""
+STAR = r" \*"
+COMMAND = "kvplan diff git:HEAD:plans deploy.yaml"
+
+
+def rules() -> str:
+    lines = [""]
+    for category, meaning in MEANINGS.items():
+        every = [one for one in TABLE if one.category is category]
+        rows = [f"| `{one.id}`{STAR if one.detail else ''} | {one.sentence} |" for one in every]
+        lines += [f"**{category}**: {meaning}.", "", "| rule | |", "|---|---|", *rows, ""]
+    return "\n".join([*lines, ""])
+
+
+def own_model() -> str:
+    """One of a family's models as a file of its own."""
+    family = yaml.safe_load((ROOT / f"layouts/models/{FAMILY}.yaml").read_text())
+    own = family["variants"][MODEL]
+    caches = {name: {**cache, **own["caches"].get(name, {})} for name, cache in family["caches"].items()}
+    head = {"kvplan": 1, "model": f"{MODEL}-ours", "title": own["title"], "dtype": family["dtype"]}
+    numbers = {"query_heads": family["query_heads"], "layers": own["layers"]}
+    return yaml.safe_dump({**head, **numbers, "caches": caches}, sort_keys=False)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("review"))
+        model = Path("mine") / f"{MODEL}-ours.yaml"
+        model.parent.mkdir()
+        model.write_text(own_model())
+        Path("deploy.yaml").write_text(DEPLOYMENT)
+        done = CliRunner().invoke(main, ["compile", "deploy.yaml"])
+        assert done.exit_code == 0, done.output
+        for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "plans"]):
+            subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
+        model.write_text(own_model().replace("state: 128", "state: 64"))
+        return CliRunner().invoke(main, COMMAND.split()[1:]).stdout
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_page_is_fresh(example: str) -> None:
+    shown = f"\n```console\n$ {COMMAND}\n{example}```\n\n"
+    page = PAGE.read_text()
+    fresh = put(put(page, "example", "end of example", shown), "rules", "end of rules", rules())
+    if os.environ.get("KVPLAN_REGOLD") and fresh != page:
+        PAGE.write_text(fresh)
+        pytest.fail("rewrote docs/review.md")
+    assert fresh == page
+
+
+def test_the_example_is_a_screenful(example: str) -> None:
+    assert len(example.splitlines()) <= 48
+    assert max(map(len, example.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGE.read_text()))))
+def test_links_lead_somewhere(link: str) -> None:
+    assert (PAGE.parent / link).is_file()
