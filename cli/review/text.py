@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
@@ -47,7 +48,9 @@ def _folded(review: Review) -> list[list[str]]:
 
 def _plans(review: Review) -> list[str]:
     said = [f"{folder}: {names}" if folder else names for folder, names in listed_plans(review)]
-    return [line for one in said for line in _wrapped(one, "  ", "    ")]
+    # A number stays with its name.
+    joined = [re.sub(r"(\d) (?=\w)", "\\1\xa0", one) for one in said]
+    return [line.replace("\xa0", " ") for one in joined for line in _wrapped(one, "  ", "    ")]
 
 
 def _rows(changes: Sequence[FoldedChange], count: int) -> list[str]:

@@ -19,7 +19,7 @@ Where = tuple[int, str]
 SIDES = ("prefill", "decode")
 TABLES = {"SPANS", "SPANS_CUT"}
 # So many unlike values of one thing are all said.
-FEW = 4
+FEW = 3
 PERCENT, FACTOR = "{:+.{digits}f} %", "× {:.3g}"
 
 
@@ -63,14 +63,15 @@ def _brief(tables: str) -> str:
 
 
 def folded(pairs: Sequence[PairReview], least: Callable[[Change], bool] = lambda _: True) -> list[FoldedChange]:
-    """The changes of all pairs for which `least` is true, each once."""
+    """The changes of all pairs for which `least` is true, each once, in the order of the rules."""
     alike: dict[Change, list[Where]] = {}
     for number, pair in enumerate(pairs, 1):
         for change in filter(least, pair.changes):
             key = replace(change, subject=replace(change.subject, side=""), workers="")
             alike.setdefault(key, []).append((number, change.subject.side))
     every = [(change, tuple(sorted(set(where)))) for change, where in alike.items()]
-    return list(_short(_joined_parts(every)))
+    order = list(RULES)
+    return sorted(_short(_joined_parts(every)), key=lambda one: order.index(one.rule))
 
 
 def alone(change: Change) -> FoldedChange:
