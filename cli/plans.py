@@ -58,7 +58,7 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
     if not path or not revision or revision.startswith("-"):
         raise BadInput("S021", f"there is no plan or directory {text!r}", help)
     try:
-        if texts := listed(revision, path.removeprefix(GIT), ".py"):
+        if texts := listed(revision, path.removeprefix(GIT), (".py",)):
             return texts
         raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", help)
     except (subprocess.CalledProcessError, FileNotFoundError):
@@ -84,7 +84,7 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     return plan, plan_cost(plan, proved=" ".join(proved[0].split()) if proved else "", notes=notes)
 
 
-def listed(revision: str, path: str, suffix: str) -> Mapping[str, str]:
+def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:
     """Texts of files under `path`, a file or a directory that need not be there now, at a revision.
 
     Raises CalledProcessError where there is no such revision, FileNotFoundError where there is no git.
@@ -92,7 +92,7 @@ def listed(revision: str, path: str, suffix: str) -> Mapping[str, str]:
     named = Path(path).resolve()
     top, name = (named, ".") if named.is_dir() else (named.parent, named.name)
     every = git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", name).split("\0")
-    texts = {file: git(top, "show", f"{revision}:./{file}") for file in sorted(every) if file.endswith(suffix)}
+    texts = {file: git(top, "show", f"{revision}:./{file}") for file in sorted(every) if file.endswith(suffixes)}
     return {file.removeprefix(name).removeprefix("/"): text for file, text in texts.items()}
 
 

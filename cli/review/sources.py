@@ -20,6 +20,7 @@ from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import FORMAT
 
+SUFFIXES = (".yaml", ".yml")
 RefusedJob = tuple[jobs.PairJob, Exception]
 WRITTEN_FORMAT = re.compile(r"\bformat=(\d+),")
 
@@ -95,10 +96,10 @@ def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
 def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:
     """Layout files at or under a path, by the path as it is shown; none where the revision does not have it."""
     if not revision:
-        every = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
+        every = sorted(one for one in path.rglob("*") if one.suffix in SUFFIXES) if path.is_dir() else [path]
         return [(shown(file), file.read_text(errors="replace")) for file in every if file.is_file()]
     try:
-        found = plans.listed(revision, str(path), ".yaml")
+        found = plans.listed(revision, str(path), SUFFIXES)
     except (CalledProcessError, OSError):
         return []
     under = partial(_joined, path)

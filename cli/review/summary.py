@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from kvplan.cli.review.judge import Judgement
 from kvplan.compiler.explain.diff.changes import Change
 from kvplan.compiler.explain.diff.fold import FoldedChange, alone, folded
-from kvplan.compiler.explain.diff.review import Review, RolloutVerdict
+from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
 from kvplan.compiler.explain.diff.rules import RULES, Category
 from kvplan.compiler.words import many
 
@@ -27,14 +27,20 @@ class Sections:
 
 
 def sections(review: Review) -> Sections:
-    every = {change.rule for pair in review.changed for change in pair.changes}
-    news = {rule for rule in every if RULES[rule].category in NEWS and not RULES[rule].detail}
-    quiet = {rule for rule in every if RULES[rule].detail} if news else set()
-    found = folded(review.changed, lambda change: change.rule not in quiet)
+    told = [_news(pair) for pair in review.changed]
+    found = folded(told)
     causes = tuple(one for one in found if RULES[one.rule].cause)
     costs = tuple(one for one in found if one.category is Category.COST)
     effects = tuple(one for one in found if one not in causes and one not in costs)
+    quiet = {rule for pair, short in zip(review.changed, told, strict=True) for rule in {*pair.rules} - {*short.rules}}
     return Sections(causes, effects, costs, tuple(rule for rule in RULES if rule in quiet))
+
+
+def _news(pair: PairReview) -> PairReview:
+    """A pair without changes that follow from others, if there are others."""
+    if not any(RULES[rule].category in NEWS and not RULES[rule].detail for rule in pair.rules):
+        return pair
+    return replace(pair, changes=tuple(change for change in pair.changes if not RULES[change.rule].detail))
 
 
 def headline(review: Review) -> str:
@@ -47,9 +53,9 @@ def headline(review: Review) -> str:
 
 def verdict(review: Review) -> str:
     """What has to be done with engines that run, in a sentence or two."""
-    every = [*review.changed, *review.gone]
-    together = sum(pair.verdict is RolloutVerdict.TOGETHER for pair in every)
-    reload = sum(pair.verdict is RolloutVerdict.RELOAD for pair in every)
+    together = sum(pair.verdict is RolloutVerdict.TOGETHER for pair in review.changed)
+    reload = sum(pair.verdict is RolloutVerdict.RELOAD for pair in review.changed)
+    gone = len(review.gone)
     said = []
     if together:
         said.append(
@@ -62,8 +68,11 @@ def verdict(review: Review) -> str:
         )
     if not said and review.changed:
         said.append("Only the text changes: engines of before and after can talk.")
-    if said and (still := len(every) - together - reload):
+    if said and (still := len(review.changed) - together - reload):
         said.append(f"In {many(still, 'pair')} only the text changes: those can talk.")
+    if gone:
+        have = "has" if gone == 1 else "have"
+        said.append(f"{many(gone, 'pair')} {have} no plan any more: such engines cannot talk.")
     if not said and review.new:
         said.append("Nothing that runs is touched: there are new plans only.")
     return " ".join(said)

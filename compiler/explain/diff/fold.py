@@ -62,11 +62,11 @@ def _brief(tables: str) -> str:
     return " / ".join(dict.fromkeys(table.partition(", the first")[0] for table in tables.split(" / ")))
 
 
-def folded(pairs: Sequence[PairReview], least: Callable[[Change], bool] = lambda _: True) -> list[FoldedChange]:
-    """The changes of all pairs for which `least` is true, each once, in the order of the rules."""
+def folded(pairs: Sequence[PairReview]) -> list[FoldedChange]:
+    """The changes of all pairs, each once, in the order of the rules."""
     alike: dict[Change, list[Where]] = {}
     for number, pair in enumerate(pairs, 1):
-        for change in filter(least, pair.changes):
+        for change in pair.changes:
             key = replace(change, subject=replace(change.subject, side=""), workers="")
             alike.setdefault(key, []).append((number, change.subject.side))
     every = [(change, tuple(sorted(set(where)))) for change, where in alike.items()]

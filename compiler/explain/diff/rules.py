@@ -90,13 +90,6 @@ TABLE = (
 RULES = {rule.id: rule for rule in TABLE}
 
 
-def rule(id: str) -> DiffRule:
-    """The rule of that id. Raises BadInput (S027)."""
-    if id not in RULES:
-        raise BadInput("S027", f"there is no rule {id!r}", nearest(id, sorted(RULES)))
-    return RULES[id]
-
-
 def chosen(word: str) -> tuple[str, ...]:
     """The ids that a word stands for: a rule's, or all of a category, in any case. Raises BadInput (S027)."""
     name = word.strip().upper()

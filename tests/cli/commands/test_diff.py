@@ -128,6 +128,7 @@ def test_new_and_gone(repository: Path) -> None:
     deployment("prefill: [tp=2], decode: [tp=1]", "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
     said = run("diff", "git:HEAD:plans", "deploy.yaml")
     assert said.stdout.startswith("0 plans change, 2 new, 1 gone; 1 stays as it is.")
+    assert "\n\n1 pair has no plan any more: such engines cannot talk.\n\n" in said.stdout
     assert "GONE\n  mini/chat\n" in said.stdout
     assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {"PAIR_NEW", "PAIR_GONE"}
 

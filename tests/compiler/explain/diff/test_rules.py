@@ -9,7 +9,7 @@ from tests.compiler.explain.diff.cases import WITH, cases
 
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.diff.review import RolloutVerdict, review
-from kvplan.compiler.explain.diff.rules import MEANINGS, RULES, TABLE, Category, chosen, rule
+from kvplan.compiler.explain.diff.rules import MEANINGS, RULES, TABLE, Category, chosen
 
 CASES = cases()
 COSTS = {rule.id for rule in TABLE if rule.category is Category.COST}
@@ -61,4 +61,4 @@ def test_words_stand_for_rules() -> None:
     with pytest.raises(BadInput, match="did you mean 'BLOCK_TOKENS'"):
         chosen("BLOCK_TOKEN")
     with pytest.raises(BadInput, match="S027"):
-        rule("BYTES")
+        chosen("")
