@@ -120,12 +120,14 @@ def _on_disk(what: str, like: str | None) -> tuple[Plan, PlanCost]:
 
 def _change(before: str, what: str, after: Plan) -> Plain:
     """The plan before as a picture, and what is unlike, in words."""
-    from kvplan.compiler.explain.diff import diff
+    from kvplan.compiler.explain.diff.changes import changes
+    from kvplan.compiler.explain.diff.fold import alone, shown
     from kvplan.compiler.explain.picture.describe_picture import picture
 
     old, facts = _on_disk(before, what if what.endswith(".py") else None)
-    changes = [[change.about, change.where, change.before, change.after] for change in diff(old, after)]
-    return {"before": picture(old, facts), "changes": changes}
+    told = [(one, f"{one.subject.side} {alone(one).subject}".strip()) for one in changes(old, after)]
+    rows = [[one.rule, where, shown(one.before), shown(one.after)] for one, where in told]
+    return {"before": picture(old, facts), "changes": rows}
 
 
 def _matrix(what: str, prefill: str, decode: str, options: Mapping[str, str], layouts: Sequence[Path]) -> Plain:

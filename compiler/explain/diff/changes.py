@@ -50,7 +50,7 @@ def changes(old: Plan, new: Plan) -> list[Change]:
         for change in _of_subject(subject, before.get(subject, {}), after.get(subject, {}))
     ]
     placed = [_of_unchanged_pages(change) for change in found] if same_pages(old, new) else found
-    told = [change for change in placed if not _implied(change, found, same_pages(old, new))]
+    told = [change for change in placed if not _implied(change, found)]
     if old.digest != new.digest and all(RULES[change.rule].category is Category.TEXT for change in told):
         told.append(Change(Subject("DIGEST", name="digest"), old.digest[:12], new.digest[:12]))
     order = list(RULES)
@@ -86,7 +86,7 @@ def _of_unchanged_pages(change: Change) -> Change:
     return replace(change, subject=replace(change.subject, rule="SPANS_CUT")) if change.rule == "SPANS" else change
 
 
-def _implied(change: Change, found: Sequence[Change], same: bool) -> bool:
+def _implied(change: Change, found: Sequence[Change]) -> bool:
     """Whether a change says nothing that another one does not say."""
     subject = change.subject
 
@@ -94,9 +94,6 @@ def _implied(change: Change, found: Sequence[Change], same: bool) -> bool:
         others = (other.subject for other in found if other.rule == rule)
         return any(other.name == subject.name and (not part or other.part == subject.part) for other in others)
 
-    if change.rule == "MATCH":
-        # Functions follow from groups and from the tokens that are needed.
-        return not same or any(other.rule == "NEEDS" for other in found)
     return (
         (change.rule in OF_A_CACHE and new_or_gone("CACHE"))
         or (change.rule in OF_A_TENSOR and new_or_gone("TENSOR", part=True))

@@ -158,7 +158,6 @@ def _reads(plan: Plan) -> Iterator[Fact]:
             yield Fact(Subject("READS", "decode", NUMBER.sub("", read.pair)), _read(read), number)
             for name, text in _tables(read):
                 yield Fact(Subject("SPANS", "decode", NUMBER.sub("", read.pair), word=name), text, number)
-    yield Fact(Subject("MATCH", name="functions"), plan.functions)
 
 
 def _read(read: Read) -> str:
@@ -168,7 +167,8 @@ def _read(read: Read) -> str:
 
 def _tables(read: Read) -> Iterator[tuple[str, str]]:
     """A table in short: how many spans, how long, where the first one lies. Equal texts mean equal tables."""
-    for name, nests in (("pages", read.table.page), ("tokens", read.table.token)):
+    table = read.table.moved((0, read.offset[0]), (0, read.offset[1]))
+    for name, nests in (("pages", table.page), ("tokens", table.token)):
         if nests:
             rows = expand_tokens(nests)
             least, most = int(rows[:, BYTES].min()), int(rows[:, BYTES].max())

@@ -55,7 +55,6 @@ TABLE = (
     DiffRule("READERS", PLAN, "A decode worker reads from other prefill workers.", detail=True),
     DiffRule("READS", PLAN, "A decode worker reads other layers, heads or groups from a prefill worker.", detail=True),
     DiffRule("SPANS_CUT", PLAN, "Between pages that did not change the same bytes are read in other spans."),
-    DiffRule("MATCH", PLAN, "Groups that did not change have their blocks matched by another function."),
     DiffRule("PAIR_GONE", BYTES, "A pair has no plan any more: engines of it cannot talk."),
     DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read."),
     DiffRule("WORKERS", BYTES, "A side has another number of workers.", cause=True),

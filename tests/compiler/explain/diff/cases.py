@@ -130,7 +130,6 @@ def cases() -> dict[str, tuple[Files, Files]]:
             reads(lambda found: tuple(tuple(replace(r, layers=(5,)) for r in some) for some in found.reads))
         ),
         "SPANS_CUT": edited(tables(cut)),
-        "MATCH": edited(lambda found: replace(found, digest="other", functions="other")),
         "FORMAT": (files(None, "format=0,"), files(plan(), "text")),
         "WORKERS": edited(prefill(workers=(*side.workers, side.workers[0]))),
         "CACHE": worker(lambda one: replace(one, planes=(*one.planes, extra))),
