@@ -1,0 +1,146 @@
+"""docs/operations.md: its defaults, codes, metrics, alerts, verdicts and links are those of the code."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+from tests.docs.test_vllm_page import default, rows
+from tests.paths import DOCS, ROOT
+
+from kvplan.cli.codes import all_codes
+from kvplan.compiler.api import compile_pair
+from kvplan.compiler.explain.diff.review import RolloutVerdict
+from kvplan.dsl.library import load
+from kvplan.integrations.vllm.measures import NAMES
+from kvplan.plan.planes import planes
+from kvplan.plan.types import FORMAT
+from kvplan.runtime.control.outbox import MOST_BYTES
+from kvplan.runtime.decode.engines import HEARTBEATS_PER_LEASE
+from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
+from kvplan.runtime.ops.prometheus import PREFIX, RATIO
+from kvplan.runtime.polling import STUCK
+from kvplan.runtime.prefill.clients import MOST
+from kvplan.runtime.prefill.inbox import SILENT
+from kvplan.runtime.prefill.worker import PrefillWorker
+from kvplan.runtime.transfer.limits import Limits
+
+PAGE = (DOCS / "operations.md").read_text()
+UNITS = {"s": 1, "MiB": 1 << 20, "GiB": 1 << 30}
+SETTING = re.compile(r"\| `([\w.]+)(?:\((\w+)=…\))?` \| ([\d,]+)(?: (\w+))? \|")
+SERIES = re.compile(r"\b(?:vllm:)?kvplan_\w+")
+SELECTOR = re.compile(r'\b((?:vllm:)?kvplan_\w+)\{(\w+)=~?"([^"]*)"\}')
+
+
+def vllm_series() -> set[str]:
+    """What Prometheus stores of the connector, whose module needs vLLM: a counter's name ends in `_total` there."""
+    source = (ROOT / "integrations/vllm/stats.py").read_text()
+    named = set(re.findall(r"vllm:kvplan_\w+", source))
+    assert len(named) == len(NAMES)
+    return {f"{name}_total" if "_num_" in name else name for name in named}
+
+
+METRICS = {
+    **{f"{PREFIX}{metric.name}_total": metric for metric in COUNTERS},
+    **{f"{PREFIX}{metric.name}": metric for metric in (*HISTOGRAMS, *GAUGES, RATIO)},
+    **{name: Metric(name, "") for name in vllm_series()},
+}
+
+
+def section(name: str) -> str:
+    return PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def alerts() -> list[dict[str, str]]:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (group,) = yaml.safe_load(text)["groups"]
+    rules: list[dict[str, str]] = group["rules"]
+    return rules
+
+
+def code_default(name: str, parameter: str) -> Any:
+    """The default of `Limits.requests`, of a worker's parameter, or of a key of the connector."""
+    if parameter:
+        worker = {"PrefillWorker": PrefillWorker, "DecodeWorker": DecodeWorker}[name]
+        return inspect.signature(worker).parameters[parameter].default
+    return getattr(Limits(), name.removeprefix("Limits.")) if "." in name else default(name)
+
+
+def test_every_default_is_that_of_the_code() -> None:
+    told = SETTING.findall(section("Sizing"))
+    assert {name for name, _, _, _ in told} >= {f"Limits.{field.name}" for field in fields(Limits)}
+    assert len(told) == len(rows(section("Sizing")))
+    for name, parameter, number, unit in told:
+        assert int(number.replace(",", "")) * UNITS.get(unit, 1) == code_default(name, parameter), name
+
+
+def test_numbers_in_sentences_are_those_of_the_code() -> None:
+    text = " ".join(PAGE.split())
+    assert HEARTBEATS_PER_LEASE == 6
+    assert "every sixth of a lease" in text
+    assert SILENT == 3
+    assert "silent for three leases" in text
+    assert f"at most {MOST:,} connections" in text
+    assert f"takes up to {MOST_BYTES >> 20} MiB" in text
+    assert f"lasted more than {STUCK:.0f} s" in text
+    assert f"this one reads plan format {FORMAT}" in text
+    assert f"from `port` on (default {default('port')})" in text
+    requests, lease = Limits().requests, default("lease_s")
+    assert f"{requests:,} requests for {lease:.0f} s are {requests / lease:.0f} a second" in text
+    assert f"kvplan_held_leases > 0.8 * {requests}'" in text
+
+
+def test_its_example_of_a_block_is_what_a_side_has() -> None:
+    assert "Llama 3.1 8B with `tp=2,block=32` has 32 planes of 65,536 B: 2 MiB a block" in " ".join(PAGE.split())
+    side = compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2,block=32").plan.decode
+    strides = [plane.stride for plane in planes(side.workers[0])]
+    assert strides == [65_536] * 32
+    assert {group.ratio for group in side.groups} == {1}
+
+
+def test_every_metric_is_told_once_and_there_is_no_other() -> None:
+    told = [name for cells in rows(section("Metrics")) for name in SERIES.findall(cells[0])]
+    assert sorted(told) == sorted(METRICS)
+    parts = re.sub(r"_bucket\b", "", PAGE)
+    assert set(SERIES.findall(parts)) <= {*METRICS, PREFIX}
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: str(alert["alert"]))
+def test_alerts_ask_for_labels_that_there_are(alert: dict[str, str]) -> None:
+    assert alert.keys() <= {"alert", "expr", "for"}
+    for name in SERIES.findall(alert["expr"]):
+        assert name.removesuffix("_bucket") in METRICS
+        assert not name.endswith(("_total", "_bucket")) or re.search(rf"(rate|increase)\({name}[\[{{]", alert["expr"])
+    for name, label, values in SELECTOR.findall(alert["expr"]):
+        assert label == METRICS[name].label
+        assert set(values.split("|")) <= {*METRICS[name].values, "other"}
+
+
+def test_verdicts_are_those_of_diff() -> None:
+    told = [word for cells in rows(section("Rolling out")) for word in re.findall(r"`(\w+)`", cells[0])]
+    assert told == [str(verdict) for verdict in RolloutVerdict]
+
+
+def test_codes_and_links_are_there() -> None:
+    codes = set(re.findall(r"\b[A-Z]\d{3}\b", PAGE))
+    assert codes
+    assert codes <= set(all_codes())
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE)
+    assert links
+    assert not [link for link in links if not (DOCS / link).exists()]
+    assert "docs/operations.md" in (ROOT / "README.md").read_text()
+    assert "operations.md" in (ROOT / "mkdocs.yml").read_text()
+
+
+def test_what_logs_are_quoted_is_logged() -> None:
+    rooms = (ROOT / "runtime", ROOT / "integrations")
+    source = "\n".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
+    named = ("keys changed", "key refused", "key file ignored", "push chosen", "load failed", "load refused")
+    for event in (*named, "blocks freed unread", "parameters refused"):
+        assert f"`{event}`" in PAGE
+        assert f'"{event}"' in source
