@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TextIO
 
+from kvplan.runtime.errors import KvplanError
+
 Failed = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 LOG = logging.getLogger("kvplan.runtime")
 DEBUG, INFO, WARNING = logging.DEBUG, logging.INFO, logging.WARNING
@@ -124,5 +126,6 @@ def _plain(value: object) -> object:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    """A text of bounded length; of an error its code, too, for `kvplan explain`."""
+    text = f"{value.code}: {value}" if isinstance(value, KvplanError) else str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text) - LONGEST} more)"

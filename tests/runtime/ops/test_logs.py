@@ -44,6 +44,11 @@ def test_values(value: object, text: str) -> None:
     assert line("peer met", {"key": value}) == f"peer met key={text}"
 
 
+def test_an_error_has_its_code() -> None:
+    told = line("load failed", {"error": errors.HandleError("it is gone")})
+    assert told == f'load failed error="{errors.HandleError.code}: it is gone"'
+
+
 def test_every_character_stays_in_its_value() -> None:
     for number in [*range(0x300), 0x2028, 0x2029, 0x202E, 0xD800, 0xFEFF, 0x1F600]:
         found = line("e", {"k": f"a{chr(number)}b", "after": 1})
