@@ -314,7 +314,9 @@ def test_ctrl_c_is_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None
     assert (done.exit_code, done.stderr) == (130, "interrupted\n")
 
 
+# A shell's background jobs ignore Ctrl-C, and their children do, unless they say otherwise.
 WORKERS = """
+import signal
 import sys
 import time
 from kvplan.cli.demo.processes import Processes
@@ -324,6 +326,7 @@ def work(pipe):
     pipe.listen(60)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with Processes() as workers:
         until = time.monotonic() + 60
         try:
