@@ -26,7 +26,12 @@ def on_disk(path: Path) -> str:
 
 def stale(out: Path, texts: Mapping[str, str]) -> list[str]:
     """The paths of `texts` whose file under `out` is missing or reads differently, sorted."""
-    return [path for path in sorted(texts) if state(out, path, texts[path]) != "current"]
+    return not_current({path: state(out, path, text) for path, text in texts.items()})
+
+
+def not_current(states: Mapping[str, str]) -> list[str]:
+    """Of paths by how their files stand those that are missing or stale, sorted."""
+    return sorted(path for path, stands in states.items() if stands != "current")
 
 
 def state(out: Path, path: str, text: str) -> str:

@@ -22,71 +22,17 @@ BUSY, QUIET = 1e-3, 50e-3
 Look = Callable[[], tuple[list[int], float]]
 
 
-class WakeupDescriptor:
-    """One descriptor of one worker, and the thread that makes it readable. It is not made before it is asked for."""
-
-    def __init__(self, name: str, look: Look) -> None:
-        self._look, self._heard, self._closed = look, threading.Event(), False
-        self._bell, self._rope = socket.socketpair()
-        self._stirred, self._stirring = socket.socketpair()
-        for one in (self._bell, self._rope, self._stirred, self._stirring):
-            one.setblocking(False)
-        self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
-        self._thread.start()
-
-    def fileno(self) -> int:
-        return self._bell.fileno()
-
-    def polled(self) -> None:
-        """The worker was polled: it is not readable any more, until there may be something to do again."""
-        _drain(self._bell)
-        self._heard.set()
-
-    def stir(self) -> None:
-        """There may be something to do now."""
-        _ring(self._stirring)
-
-    def close(self) -> None:
-        """End the thread, then the descriptor, which nobody may wait on any more."""
-        self._closed = True
-        self.stir()
-        self._heard.set()
-        self._thread.join()
-        for one in (self._bell, self._rope, self._stirred, self._stirring):
-            one.close()
-
-    def _wait(self) -> None:
-        while not self._closed:
-            wakers, seconds = self._looked()
-            rest([*wakers, self._stirred.fileno()], seconds)
-            _drain(self._stirred)
-            self._heard.clear()
-            if not self._closed:
-                _ring(self._rope)
-                self._heard.wait()
-
-    def _looked(self) -> tuple[list[int], float]:
-        """What to wait for; a fault is no reason to wait for ever."""
-        try:
-            return self._look()
-        except Exception:
-            logs.failure("look failed", thread=threading.current_thread().name)
-            return [], QUIET
-
-
 class PollingPause:
-    """The pauses of a worker's own thread: as short as it says while there was something to do, then what `look` says.
+    """The pauses of who polls a worker: for as long as `look` says at most, and until a descriptor that it names tells.
 
-    `stir` ends one, and so do the descriptors that `look` names.
+    `stir` ends one.
     """
 
     def __init__(self, look: Look) -> None:
         self._look = look
-        self._stirred, self._stirring = socket.socketpair()
-        for end in (self._stirred, self._stirring):
-            end.setblocking(False)
+        self._stirred, self._stirring = _pair()
 
-    def rest(self, pause: float) -> None:
+    def rest(self, pause: float = LONGEST) -> None:
         """Wait for `pause` seconds at most, and longer only where that is the longest pause."""
         wakers, most = self._look()
         rest([*wakers, self._stirred.fileno()], most if pause >= LONGEST else min(pause, most))
@@ -100,6 +46,55 @@ class PollingPause:
         """After the thread has ended, or from within it."""
         self._stirred.close()
         self._stirring.close()
+
+
+class WakeupDescriptor:
+    """One descriptor of one worker, and the thread that makes it readable. It is not made before it is asked for."""
+
+    def __init__(self, name: str, look: Look) -> None:
+        self._look, self._heard, self._closed = look, threading.Event(), False
+        self._bell, self._rope = _pair()
+        self._pause = PollingPause(self._looked)
+        self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
+        self._thread.start()
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def polled(self) -> None:
+        """The worker was polled: it is not readable any more, until there may be something to do again."""
+        _drain(self._bell)
+        self._heard.set()
+
+    def stir(self) -> None:
+        """There may be something to do now."""
+        self._pause.stir()
+
+    def close(self) -> None:
+        """End the thread, then the descriptor, which nobody may wait on any more."""
+        self._closed = True
+        self.stir()
+        self._heard.set()
+        self._thread.join()
+        self._pause.close()
+        for end in (self._bell, self._rope):
+            end.close()
+
+    def _wait(self) -> None:
+        while not self._closed:
+            self._pause.rest()
+            self._heard.clear()
+            if not self._closed:
+                _ring(self._rope)
+                self._heard.wait()
+
+    def _looked(self) -> tuple[list[int], float]:
+        """What to wait for; a fault is no reason to wait for ever."""
+        try:
+            return self._look()
+        except Exception:
+            logs.failure("look failed", thread=threading.current_thread().name)
+            return [], QUIET
 
 
 class LoopPolling:
@@ -185,6 +180,14 @@ class Wakeup:
         with self._lock:
             self._descriptor = self._descriptor or WakeupDescriptor(self._name, self._look)
             return self._descriptor
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends, of which nobody ever waits to write to the one or to read from the other."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setblocking(False)
+    return ends
 
 
 def _ring(end: socket.socket) -> None:

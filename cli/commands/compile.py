@@ -49,12 +49,14 @@ def command(
     texts = {path: compiled.text for path, compiled in outcome.plans.items()}
     left = plan_index.leftovers(out, texts) if whole else Leftovers()
     index = plan_index.expected(out, outcome.plans, whole) if check else {}
-    changed = files.stale(out, {**texts, **index}) if check else plan_index.write(out, outcome.plans, whole)
+    every = {**texts, **index}
+    states = {path: files.state(out, path, text) for path, text in every.items()} if check else {}
+    changed = files.not_current(states) if check else plan_index.write(out, outcome.plans, whole)
     # What is refused now may be a slip: nothing is thrown away for it.
     removed = left.plans if prune and not outcome.refused else ()
     if removed:
         plan_index.prune(out, removed)
-    _say(form, CompileReport(out, check, {**texts, **index}, changed, left, removed, outcome))
+    _say(form, CompileReport(out, check, states, every, changed, left, removed, outcome))
     if outcome.refused:
         sys.exit(failure.REFUSED)
     sys.exit(failure.WRONG if check and (changed or left) else 0)
@@ -62,20 +64,19 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class CompileReport:
-    """What a compilation comes to. `texts` are all files by path, `changed` those that are or were not current."""
+    """What a compilation comes to. `texts` are all files by path, `changed` those that are or were not current.
+
+    `states` says how every file stands, where that is what was asked.
+    """
 
     out: Path
     check: bool
+    states: Mapping[str, str]
     texts: Mapping[str, str]
     changed: Sequence[str]
     left: Leftovers
     removed: Sequence[str]
     outcome: jobs.CompileOutcome
-
-    @property
-    def states(self) -> dict[str, str]:
-        """How every file stands, where that is what was asked."""
-        return {path: files.state(self.out, path, text) for path, text in self.texts.items()} if self.check else {}
 
 
 def _wanted(

@@ -260,10 +260,8 @@ class DecodeWorker(PolledWorker):
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to poll for: `seconds`, less while bytes move or where somebody speaks."""
-        with self._lock:
-            moving = self._transfers.admission.in_flight() > 0
-            wakers = [control.fileno() for control in self._engines.controls()]
-        rest(wakers, min(seconds, MOVING) if moving else seconds)
+        wakers, most = self._look()
+        rest(wakers, min(seconds, most))
 
     def cancel(self, transfer: Transfer, error: RequestError) -> None:
         """End a running transfer with `error`."""
