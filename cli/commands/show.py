@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # What a model is shown on where no sides are asked for.
 SIDES = "tp=1/2/4/8"
-FILE = click.Path(path_type=Path, dir_okay=False)
+FILE, PAGE = click.Path(path_type=Path, dir_okay=False), Path("page.html")
 Plain = dict[str, Any]
 
 
@@ -31,9 +31,7 @@ Plain = dict[str, Any]
 @click.option("--before", metavar="PLAN|REVISION", help="Show a change: the plan before, or the revision that has it.")
 @click.option("--worker", type=int, default=0, metavar="N", help="Of an SVG: the decode worker; 0 by default.")
 @click.option("--svg", is_flag=True, help="A figure for a text, without tables; so is a FILE that ends with .svg.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("page.html"), show_default=True
-)
+@click.option("-o", "--out", type=FILE, default=PAGE, show_default=True)
 @layouts_option
 @format_option("text", "json")
 def command(
@@ -55,7 +53,7 @@ def command(
 
 
 def _named(out: Path) -> Path:
-    return out.with_suffix(".svg") if out == Path("page.html") else out
+    return out.with_suffix(".svg") if out == PAGE else out
 
 
 def _write(text: str, out: Path, form: str) -> None:

@@ -135,7 +135,6 @@ def _exempt(sink: Sink, entry: AcceptedKeys) -> Exempt | None:
 
 
 def _asked(change: Change, policy: Policy) -> bool:
-    if RULES[change.rule].category is Category.COST:
-        grown = change.share is None or change.share > policy.cost_share
-        return grown and (policy.fail_on is None or change.rule in policy.fail_on)
+    if RULES[change.rule].category is Category.COST and change.share is not None and change.share <= policy.cost_share:
+        return False
     return policy.fail_on is None or change.rule in policy.fail_on

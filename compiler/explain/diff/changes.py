@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvplan.compiler.explain.diff.facts import DEFAULT, Subject, Value, facts, gathered
-from kvplan.compiler.explain.diff.rules import RULES, Category
+from kvplan.compiler.explain.diff.rules import POSITION, RULES, Category
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.types import Plan
 
@@ -53,8 +53,7 @@ def changes(old: Plan, new: Plan) -> list[Change]:
     told = [change for change in placed if not _implied(change, found)]
     if old.digest != new.digest and all(RULES[change.rule].category is Category.TEXT for change in told):
         told.append(Change(Subject("DIGEST", name="digest"), old.digest[:12], new.digest[:12]))
-    order = list(RULES)
-    return sorted(told, key=lambda change: order.index(change.rule))
+    return sorted(told, key=lambda change: POSITION[change.rule])
 
 
 def same_pages(old: Plan, new: Plan) -> bool:

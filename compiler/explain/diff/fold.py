@@ -9,7 +9,7 @@ from typing import TypeVar
 from kvplan.compiler.explain.diff.changes import Change
 from kvplan.compiler.explain.diff.facts import Subject, Value
 from kvplan.compiler.explain.diff.review import PairReview
-from kvplan.compiler.explain.diff.rules import RULES, Category
+from kvplan.compiler.explain.diff.rules import POSITION, RULES, Category
 from kvplan.dsl.text.diagnostics import ranges
 
 T = TypeVar("T")
@@ -70,8 +70,7 @@ def folded(pairs: Sequence[PairReview]) -> list[FoldedChange]:
             key = replace(change, subject=replace(change.subject, side=""), workers="")
             alike.setdefault(key, []).append((number, change.subject.side))
     every = [(change, tuple(sorted(set(where)))) for change, where in alike.items()]
-    order = list(RULES)
-    return sorted(_short(_joined_parts(every)), key=lambda one: order.index(one.rule))
+    return sorted(_short(_joined_parts(every)), key=lambda one: POSITION[one.rule])
 
 
 def alone(change: Change) -> FoldedChange:

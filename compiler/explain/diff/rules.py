@@ -87,6 +87,8 @@ TABLE = (
     DiffRule("MOVED_BYTES", COST, "More or fewer bytes are moved, of 1,024 tokens, or of a state."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}
+# In which order changes are told.
+POSITION = {rule.id: number for number, rule in enumerate(TABLE)}
 
 
 def chosen(word: str) -> tuple[str, ...]:
