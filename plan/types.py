@@ -23,6 +23,7 @@ __all__ = [
     "Loop",
     "Needs",
     "Nest",
+    "PageRange",
     "Pair",
     "Place",
     "Plan",
@@ -159,14 +160,35 @@ class Nest:
 
 
 @dataclass(frozen=True, slots=True)
+class PageRange:
+    """`bytes` bytes from `offset` on of one page of each of `planes` planes, which lie `step` apart from `plane` on.
+
+    Planes count from the read's first one, offsets as those of its table.
+    """
+
+    plane: int = 0
+    offset: int = 0
+    bytes: int = 0
+    planes: int = 1
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """What is read for one block: `page` for a whole page against a whole page, `token` for one token of a run.
 
     `page` is empty where the two sides' pages hold unlike numbers of tokens; `token` is empty for states.
+
+    Where it pays, bytes go by way of a stage, a buffer that has the image of one side's pages: their ranges, one after
+    the other. With `unpack`, ranges of prefill pages, who reads takes these as they lie, and the table copies from the
+    image; with `pack`, ranges of decode pages, who writes has the table copy into the image, and sends that. Every nest
+    lies in one range; those of `pack` are filled to the last byte. Empty: spans go straight to their place.
     """
 
     page: tuple[Nest, ...] = ()
     token: tuple[Nest, ...] = ()
+    unpack: tuple[PageRange, ...] = ()
+    pack: tuple[PageRange, ...] = ()
 
     def moved(self, prefill: Place, decode: Place) -> Table:
         """The same spans, so many (planes, bytes) further on either side."""
@@ -174,7 +196,16 @@ class Table:
         def further(nest: Nest) -> Nest:
             return replace(nest, prefill=_sum(nest.prefill, prefill), decode=_sum(nest.decode, decode))
 
-        return Table(tuple(map(further, self.page)), tuple(map(further, self.token)))
+        return Table(
+            tuple(map(further, self.page)),
+            tuple(map(further, self.token)),
+            tuple(_range(part, prefill) for part in self.unpack),
+            tuple(_range(part, decode) for part in self.pack),
+        )
+
+
+def _range(part: PageRange, by: Place) -> PageRange:
+    return replace(part, plane=part.plane + by[0], offset=part.offset + by[1])
 
 
 def _sum(one: Place, other: Place) -> Place:

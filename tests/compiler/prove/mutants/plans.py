@@ -8,7 +8,7 @@ from random import Random
 from tests.compiler.prove.mutants.nests import NESTS, OF_TOKENS, Nests, OfNests
 from tests.compiler.prove.mutants.reads import READS, Damage, changed, victim, with_read
 
-from kvplan.plan.types import Plan
+from kvplan.plan.types import Plan, Table
 
 
 def in_table(plan: Plan, name: str, change: OfNests) -> Plan | None:
@@ -17,7 +17,11 @@ def in_table(plan: Plan, name: str, change: OfNests) -> Plan | None:
     table = plan.reads[worker][number].table
     nests: Nests = getattr(table, name)
     found = change(nests) if nests else None
-    return None if found is None or found == nests else changed(plan, table=replace(table, **{name: found}))
+    return None if found is None or found == nests else changed(plan, table=_with(table, name, found))
+
+
+def _with(table: Table, name: str, nests: Nests) -> Table:
+    return replace(table, page=nests) if name == "page" else replace(table, token=nests)
 
 
 def _one(name: str, change: OfNests) -> Damage:
@@ -46,4 +50,4 @@ def anywhere(random: Random, plan: Plan) -> Plan | None:
     found = random.choice(list((NESTS | OF_TOKENS).values()))(turned)
     if found is None or found == turned:
         return None
-    return with_read(plan, (worker, number), replace(read, table=replace(read.table, **{name: found})))
+    return with_read(plan, (worker, number), replace(read, table=_with(read.table, name, found)))
