@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from kvplan.compiler.emit.cost import PlanCost, plan_cost
+from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.prove.parse import parse
 from kvplan.plan.errors import PlanFormatError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.bind import bind, held_as
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.emit.cost import PlanCost, plan_cost
+from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
 from kvplan.compiler.pair import digests as digest

@@ -21,7 +21,7 @@ from kvplan.cli import complete, jobs
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 from kvplan.cli.terminal import width
 from kvplan.compiler.api import settled
-from kvplan.compiler.emit.cost import TOKENS
+from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, matrix
 from kvplan.compiler.side.text import sides
 

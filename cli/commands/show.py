@@ -15,7 +15,7 @@ from kvplan.cli.page.assemble import page
 from kvplan.compiler.errors import BadInput
 
 if TYPE_CHECKING:
-    from kvplan.compiler.emit.cost import PlanCost
+    from kvplan.compiler.cost.cost import PlanCost
     from kvplan.plan.types import Plan
 
 # What a model is shown on where no sides are asked for.

@@ -8,8 +8,8 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.emit.constants import Constants, hoisted
-from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.match_text import match_text
 from kvplan.compiler.emit.names import Names

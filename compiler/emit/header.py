@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 
+from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost
 from kvplan.compiler.drawing import tensors
 from kvplan.compiler.drawing.bars import bar, legend, levels
-from kvplan.compiler.emit.cost import TOKENS, Moves, PlanCost
 from kvplan.compiler.emit.names import planes
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import many, readings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.drawing.tensors import draw
-from kvplan.compiler.emit.cost import PlanCost
 from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.explain.landing.spans import DECODE, PREFILL, LandingSpan, laid, numbered, pieces, worker_of
 from kvplan.compiler.explain.landing.text import landing

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvplan.compiler.api import compile_bound, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.emit.cost import PlanCost
+from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.errors import Refused
 
 if TYPE_CHECKING:

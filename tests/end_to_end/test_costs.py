@@ -10,7 +10,7 @@ from tests.requests import ask, block_table, ring_table
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.request import groups_of
-from kvplan.compiler.emit.cost import TOKENS, plan_cost
+from kvplan.compiler.cost.cost import TOKENS, plan_cost
 from kvplan.plan.block_tables import Slot, Table, positions
 from kvplan.plan.types import CONTEXT, Group
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kvplan.compiler.emit.cost import TOKENS, plan_cost
+from kvplan.compiler.cost.cost import TOKENS, plan_cost
 from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.words import many, reading
 from kvplan.dsl.text.diagnostics import ranges

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from kvplan.compiler.emit.cost import TOKENS, PlanCost, read_cost
+from kvplan.compiler.cost.cost import TOKENS, PlanCost, read_cost
 from kvplan.compiler.explain.describe import describe_plan
 from kvplan.compiler.explain.picture.colours import cache_colours, split_axes
 from kvplan.compiler.explain.picture.page_map import page_map

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.paths import ROOT, TESTS
 
-from kvplan.compiler.emit.cost import Moves, PlanCost, plan_cost
+from kvplan.compiler.cost.cost import Moves, PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.names import apart, constant

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.compiler.emit.cost import plan_cost
+from kvplan.compiler.cost.cost import plan_cost
 from kvplan.compiler.emit.emit import emit
 from kvplan.plan import digest
 from kvplan.plan.types import Plan
