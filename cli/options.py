@@ -84,7 +84,7 @@ def compile_options(function: F) -> F:
     chosen = partial(click.option, shell_complete=complete.compile_option)
 
     @chosen("--elect", metavar="RULE", help="How readers are spread over equal holders: one, spread.")
-    @chosen("--strategy", metavar="NAME", help="How bytes travel: direct.")
+    @chosen("--strategy", metavar="NAME", help="How bytes travel: direct, unpack, pack, or auto, what costs least.")
     @wraps(function)
     def wrapped(*args: Any, elect: str | None, strategy: str | None, **rest: Any) -> Any:
         given = {"elect": elect, "strategy": strategy}

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from kvplan.compiler.bind.bind import bind, held_as
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
+from kvplan.compiler.cost.profile import MachineProfile
+from kvplan.compiler.cost.strategy import staged, with_strategies
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
 from kvplan.compiler.pair import digests as digest
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from kvplan.dsl.model import Model
 
 LONGEST = 200
+PROFILE = MachineProfile("host-memory", "draft", 0.9, 6.3e9, ((2, 0.1e9), (64, 1e9), (512, 3e9), (16384, 5e9)))
 # How a note begins that repeats a doubt of the model.
 DOUBT = "in doubt: "
 
@@ -55,7 +58,7 @@ def compile_pair(
     except Refused as error:
         raise _with_command(error, library, found, prefill, decode) from error
     extra = _own_layouts(library, *sides_of)
-    return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts))
+    return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts), PROFILE)
 
 
 def compile_bound(
@@ -65,19 +68,23 @@ def compile_bound(
     title: str = "",
     extra: Sequence[str] = (),
     doubts: Sequence[str] = (),
+    profile: MachineProfile = PROFILE,
 ) -> Compiled:
     """The plan of two bound sides; `extra` are words that the command which makes it again needs, too, `doubts` what
-    its header says is not sure of the model.
+    its header says is not sure of the model. Strategies but direct are chosen and judged by a machine's `profile`.
     """
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
+    stages = chosen["strategy"] != OPTIONS["strategy"][0]
+    plan = digest.sealed(staged(plan, chosen["strategy"], profile)) if stages else plan
     sides = (("prefill", prefill), ("decode", decode))
     notes = tuple(f"{name}: {note}" for name, side in sides for note in (*side.notes, *_unprobed(side)))
     notes = (*(f"{DOUBT}{doubt.rstrip('.')}" for doubt in doubts), *notes)
     proved = claim(there, skipped)
     about = plan_cost(plan, proved=proved, notes=notes)
+    about = with_strategies(about, plan, profile) if stages else about
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
     parsed = parse(text, plan.model)
     proof = prove(parsed, here, there)

@@ -26,6 +26,7 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
     "Loop": types.Loop,
     "Needs": types.Needs,
     "Nest": types.Nest,
+    "PageRange": types.PageRange,
     "Pair": types.Pair,
     "Plan": types.Plan,
     "Planes": types.Planes,

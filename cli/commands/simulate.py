@@ -21,7 +21,7 @@ from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import check, parse_text
 from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
-from kvplan.compiler.check.trace import copies
+from kvplan.compiler.check.trace import copies, ways
 from kvplan.dsl.library import Library
 
 # The tokens needed, [first, end), and what was found.
@@ -87,7 +87,9 @@ def _simulate(
         request = sample_request(*sides, _range(tokens) if tokens else sample_range(*sides), seed)
     check(request, *sides)
     watched = partial(jobs.stepped, bar, say=lambda plane: f"{plane[1][1]} of decode worker {plane[1][0]}")
-    return request.tokens, simulate(compiled.plan, *sides, copies(compiled.plan, request), request, watched)
+    moves = (copies(compiled.plan, request, way) for way in ways(compiled.plan))
+    verdicts = [simulate(compiled.plan, *sides, moved, request, watched) for moved in moves]
+    return request.tokens, next((verdict for verdict in verdicts if not verdict.right), verdicts[0])
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -7,40 +7,49 @@ from typing import Any
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.request import Copy, check
+from kvplan.compiler.check.stages import staged
 from kvplan.compiler.errors import BadInput
 from kvplan.plan import planes as names
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import Table, blocks
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.request import Request
-from kvplan.plan.spans import copies as span_copies
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import Group, Plan, Read, Side
 
+STAGED = ("unpack", "pack")
 
-def copies(plan: Plan, request: Request) -> list[Copy]:
+
+def copies(plan: Plan, request: Request, way: str = "direct") -> list[Copy]:
     """All copies, sorted by destination; none of a range that is empty (decode has all of it).
 
+    They are from end to end, also those that go by way of a stage where the `way` is unpack or pack.
     Raises BadInput (Q…) where the request's tables do not fit the plan.
     """
     found = [
         copy
         for number, reads in enumerate(plan.reads)
         for read in reads
-        for copy in _of_read(plan, number, read, request)
+        for copy in _of_read(plan, number, read, request, way)
     ]
     planes = [{plane.name: i for i, plane in enumerate(names.planes(w))} for w in plan.decode.workers]
     return sorted(found, key=lambda c: (c.to_worker, planes[c.to_worker][c.to_plane], c.to_offset))
 
 
-def _of_read(plan: Plan, number: int, read: Read, request: Request) -> list[Copy]:
+def ways(plan: Plan) -> tuple[str, ...]:
+    """The ways by which a plan's bytes may go: direct, and by way of each stage that a read of it has."""
+    tables = [read.table for reads in plan.reads for read in reads]
+    return "direct", *(way for way in STAGED if any(getattr(table, way) for table in tables))
+
+
+def _of_read(plan: Plan, number: int, read: Read, request: Request, way: str) -> list[Copy]:
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[number]
     try:
         runs = requests.runs(plan, pair_named(plan, read.pair), request, (source.shard, reader.shard))
     except BadRequestError as error:
         raise BadInput("Q020", str(error), "give ids for every block position of the tokens") from None
     theirs, ours = names.planes(source), names.planes(reader)
-    rows = span_copies(plan, number, read, runs).tolist()
+    rows = staged(plan, number, read, runs, way)
     return [Copy(read.worker, theirs[p].name, po, number, ours[d].name, do, n) for p, po, d, do, n in rows]
 
 

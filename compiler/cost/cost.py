@@ -37,8 +37,20 @@ DIRECT = "direct, every span goes straight to its place in the decode pages: not
 
 
 @dataclass(frozen=True, slots=True)
+class StagedMoves:
+    """What `Moves` comes to where its pair pulls (`unpack`) or pushes (`pack`) by way of a stage: requests and bytes on
+    the wire, and microseconds, beside those of going direct, by the profile that the plan was compiled for."""
+
+    strategy: str
+    requests: int
+    bytes: int
+    us: float
+    direct_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Moves:
-    """What one decode worker (each of `workers`, which are alike) moves for one pair of groups.
+    """What one decode worker (each of `workers`, which are alike) moves for one pair of groups, straight or `staged`.
 
     `spans` are rows of its tables per page (per run of tokens where pages are unlike), from one shard of the tokens.
     `requests` and `bytes` are
@@ -53,6 +65,7 @@ class Moves:
     spans: int
     requests: int
     bytes: int
+    staged: tuple[StagedMoves, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +86,10 @@ def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCo
     """The facts of `plan`. `proved` is the sentence of the prover, `notes` name the values that were overridden."""
     costs = [cost for pair in plan.pairs for worker in range(len(plan.reads)) for cost in _moves(plan, worker, pair)]
     shortest = min((size for _, size in costs if size), default=0)
-    return PlanCost(_merged([moves for moves, _ in costs]), shortest, proved, tuple(notes))
+    return PlanCost(merged([moves for moves, _ in costs]), shortest, proved, tuple(notes))
 
 
-def _merged(moves: list[Moves]) -> tuple[Moves, ...]:
+def merged(moves: Iterable[Moves]) -> tuple[Moves, ...]:
     """Equal figures of several decode workers are said once, in order of first use."""
     alike: dict[Moves, tuple[int, ...]] = {}
     for move in moves:
@@ -90,7 +103,7 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[tuple[Moves, int]]:
     reads = [read for read in plan.reads[worker] if read.pair == pair.name]
     if not reads:
         return []
-    costs = [_cost(plan, worker, pair, read) for read in reads]
+    costs = [_count(read.table, ends_of(plan, worker, read)) for read in reads]
     paged = all(read.table.page for read in reads)
     # A run lies on one shard of the tokens: what is read from the others is other runs. A ring has all of them.
     ring = spans.group_named(plan.prefill, pair.prefill).ring
@@ -106,7 +119,7 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[tuple[Moves, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
+class TableEnds:
     """All that the cost of a table depends on, apart from the table; planes as (block stride, page)."""
 
     prefill: Group
@@ -119,10 +132,12 @@ class _Ends:
     decode_planes: tuple[tuple[int, int], ...]
 
 
-def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int, int]:
+def ends_of(plan: Plan, worker: int, read: Read) -> TableEnds:
+    """What the cost of a read of decode worker `worker` depends on, apart from its table."""
+    pair = spans.pair_named(plan, read.pair)
     ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
     reach = _reach(read.table)
-    ends = _Ends(
+    return TableEnds(
         replace(spans.group_named(plan.prefill, pair.prefill), name=""),
         replace(spans.group_named(plan.decode, pair.decode), name=""),
         pair.needs,
@@ -132,12 +147,11 @@ def _cost(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int, in
         _sizes(theirs.planes)[read.first[0] : read.first[0] + reach[0]],
         _sizes(ours.planes)[read.first[1] : read.first[1] + reach[1]],
     )
-    return _count(read.table, ends)
 
 
 def read_cost(plan: Plan, worker: int, read: Read) -> tuple[int, int]:
     """(requests, bytes) of one read of decode worker `worker`, per 1024 tokens, or per request for a state."""
-    requests, size, _ = _cost(plan, worker, spans.pair_named(plan, read.pair), read)
+    requests, size, _ = _count(read.table, ends_of(plan, worker, read))
     return requests, size
 
 
@@ -157,9 +171,9 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _count(table: Table, ends: _Ends) -> tuple[int, int, int]:
+def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
     """(requests, bytes, bytes of the shortest span) of one read of 1024 tokens, or of one state."""
-    runs = _runs(ends)
+    runs = sample(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
     strides = np.array(ends.prefill_planes)[:, 0], np.array(ends.decode_planes)[:, 0]
@@ -170,7 +184,7 @@ def _count(table: Table, ends: _Ends) -> tuple[int, int, int]:
     return _requests(found, ends) * repeat, int(size.sum()) * repeat, int(size.min()) if len(size) else 0
 
 
-def _runs(ends: _Ends) -> Runs:
+def sample(ends: TableEnds) -> Runs:
     """The runs of 1024 tokens, or of one state, whose logical blocks lie two apart."""
     blocks = 1 if ends.decode.store == "state" else TOKENS
     table = Blocks(0, 2 * np.arange(blocks, dtype=np.int64))
@@ -206,7 +220,7 @@ def _moves_plane(place: Place) -> bool:
     return place[0] != 0 and place[1] == 0
 
 
-def _requests(found: Ints, ends: _Ends) -> int:
+def _requests(found: Ints, ends: TableEnds) -> int:
     """How many requests `found` comes to once spans that follow each other on both sides are joined."""
     if not len(found):
         return 0

@@ -19,6 +19,10 @@ from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 
 # The indent of what a function returns.
 INNER = 2 * STEP
+STAGES = (
+    " By way of a stage these ranges of pages travel as they lie: of prefill pages, from which the reader copies "
+    "(`unpack`), of decode pages, into which the writer copies (`pack`)."
+)
 
 
 def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
@@ -72,10 +76,11 @@ def _about_tables(plan: Plan) -> str:
     hops = (
         "Hops, where tokens lie in tiles, are (rows, prefill bytes, decode bytes): so much further every so many rows."
     )
+    stages = any(read.table.unpack or read.table.pack for reads in plan.reads for read in reads)
     return (
         f"What is read for one block (`page`){run}: spans of `bytes` bytes at (plane, byte of its page) of either "
         "side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). "
-        f"{hops if any(nest.hops for nest in tokens) else ''}"
+        f"{hops if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
     )
 
 

@@ -123,4 +123,4 @@ def spread(
 
 RULES: Mapping[str, Rule] = {"one": one_each, "spread": spread}
 # Compile options with the values they may have, the default first.
-OPTIONS: Mapping[str, tuple[str, ...]] = {"elect": tuple(RULES), "strategy": ("direct",)}
+OPTIONS: Mapping[str, tuple[str, ...]] = {"elect": tuple(RULES), "strategy": ("direct", "auto", "unpack", "pack")}

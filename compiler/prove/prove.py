@@ -2,7 +2,8 @@
 
 What is proved, exactly: every byte that both sides store and a decode worker needs is written once; each comes from
 the same (layer, tensor, coordinate); no span leaves its page, pairs padding with data, begins or ends in it, or cuts
-an element; readers are spread evenly over the holders of an interval; everyone who holds something is told.
+an element; what goes by way of a stage is all in it; readers are spread evenly over the holders of an interval;
+everyone who holds something is told.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kvplan.compiler.placement.tree import PlacedCache
 from kvplan.compiler.prove.cover import CoordinateSet, check_cover
 from kvplan.compiler.prove.frame import check_balance, check_contract, check_frame
 from kvplan.compiler.prove.reads import ProofContext, WrittenCoordinates, group_of, read_regions
+from kvplan.compiler.prove.stages import check_stages
 from kvplan.plan.types import Plan, Read
 
 
@@ -30,7 +32,7 @@ class Proof:
 
 
 def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
-    """Check all of it. Raises ProofFailed (P001..P019) with what is wrong and where."""
+    """Check all of it. Raises ProofFailed (P001..P022) with what is wrong and where."""
     check_frame(plan, prefill, decode)
     case = ProofContext(plan, prefill, decode)
     done: set[object] = set()
@@ -38,6 +40,8 @@ def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
         _check_strays(case, worker.number)
         for unit in decode.units[worker.number]:
             _check_unit(case, worker.number, unit, done)
+        for read in plan.reads[worker.number]:
+            check_stages(plan, worker.number, read)
     check_balance(plan, prefill.side, decode.side)
     check_contract(plan, prefill)
     return Proof(claim(decode, plan.skipped), len(done))

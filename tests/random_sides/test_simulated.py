@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, note, settings
+from hypothesis.strategies import sampled_from
 from tests.random_sides.draw import Case, case, cases
 
 from kvplan.compiler.api import compile_bound
@@ -14,13 +16,21 @@ from kvplan.compiler.check.trace import copies
 
 
 @settings(max_examples=100)
-@given(cases())
-def test_a_plan_gives_what_naive_indexing_gives(drawn: Case) -> None:
+@given(cases(), sampled_from(("direct", "unpack", "pack")))
+def test_a_plan_gives_what_naive_indexing_gives(drawn: Case, way: str) -> None:
     note("\n".join([f"seed {drawn.seed}", *drawn.texts]))
     check(drawn.request, drawn.prefill, drawn.decode)
-    plan = compile_bound(drawn.prefill, drawn.decode, {"elect": drawn.elect}).plan
-    report = simulate(plan, drawn.prefill, drawn.decode, copies(plan, drawn.request), drawn.request)
+    plan = compile_bound(drawn.prefill, drawn.decode, {"elect": drawn.elect, "strategy": way}).plan
+    report = simulate(plan, drawn.prefill, drawn.decode, copies(plan, drawn.request, way), drawn.request)
     assert report.right, report.text()
+
+
+@pytest.mark.parametrize("way", ["unpack", "pack"])
+def test_many_cases_go_by_way_of_a_stage(way: str) -> None:
+    found = [case(Random(seed)) for seed in range(60)]
+    plans = [compile_bound(c.prefill, c.decode, {"strategy": way}).plan for c in found]
+    staged = [plan for plan in plans if any(getattr(read.table, way) for reads in plan.reads for read in reads)]
+    assert len(staged) > len(found) // 4
 
 
 def test_most_cases_move_something() -> None:

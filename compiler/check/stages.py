@@ -1,0 +1,105 @@
+"""Stages, simulated: both hops of a read as lists of copies, and the one list that they come to.
+
+The way is `unpack`, where pages of prefill are read into a buffer as they lie, or `pack`, where pages of decode are
+written from one as they lie. Addresses in the buffer are counted here on their own: pages in order, of each all ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+
+from kvplan.plan import planes as names
+from kvplan.plan.spans import copies, group_named, pair_named
+from kvplan.plan.types import PageRange, Plan, Read, Runs
+
+# (prefill plane, prefill offset, decode plane, decode offset, bytes), offsets from the plane's base.
+Row = tuple[int, int, int, int, int]
+# (plane, offset, offset in the buffer, bytes).
+Hop = tuple[int, int, int, int]
+# Offset in the buffer by (plane, block, offset in the page) of every range.
+Buffer = dict[tuple[int, int], list[tuple[int, int, int]]]
+
+
+def staged(plan: Plan, number: int, read: Read, runs: Runs, way: str) -> list[Row]:
+    """What a read copies by way of a stage, from end to end; what cannot go that way goes straight.
+
+    Bytes that no hop has found are not copied, which a simulation finds.
+    """
+    rows = [tuple(row) for row in copies(plan, number, read, runs).tolist()]
+    table = read.placed
+    if way == "unpack" and table.unpack:
+        strides = names.strides(plan.prefill.workers[read.worker]).tolist()
+        buffer = _buffer(table.unpack, runs.prefill_block.tolist())
+        wire = _pages(buffer, strides)
+        copied = [(d, do, at, n) for p, po, d, do, n in rows for at in _found(buffer, strides, p, po, n)]
+        return [(p, po, d, do, n) for (p, po), (d, do), n in composed(wire, copied)]
+    if way == "pack" and table.pack:
+        strides = names.strides(plan.decode.workers[number]).tolist()
+        whole = _whole(plan, read, runs)
+        alone = [row for row in rows if row[3] // strides[row[2]] not in whole]
+        buffer = _buffer(table.pack, whole)
+        packed = [
+            (p, po, at, n)
+            for p, po, d, do, n in rows
+            if do // strides[d] in whole
+            for at in _found(buffer, strides, d, do, n)
+        ]
+        sent = composed(packed, _pages(buffer, strides))
+        return [*alone, *((p, po, d, do, n) for (p, po), (d, do), n in sent)]
+    return rows
+
+
+def composed(into: Iterable[Hop], out: Iterable[Hop]) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
+    """(source, target, bytes) of what goes into a buffer and out of it again, places as (plane, offset)."""
+    filled = sorted((at, size, plane, offset) for plane, offset, at, size in into)
+    starts = [at for at, *_ in filled]
+    found = []
+    for plane, offset, low, size in out:
+        for at, length, source, start in filled[max(bisect_right(starts, low) - 1, 0) :]:
+            if at >= low + size:
+                break
+            first, end = max(low, at), min(low + size, at + length)
+            if first < end:
+                found.append(((source, start + first - at), (plane, offset + first - low), end - first))
+    return found
+
+
+def _whole(plan: Plan, read: Read, runs: Runs) -> list[int]:
+    """The decode blocks all of whose rows are in the runs; a state's slot is."""
+    pair = pair_named(plan, read.pair)
+    group = group_named(plan.decode, pair.decode)
+    if group.store == "state":
+        return sorted(set(runs.decode_block.tolist()))
+    rows = Counter[int]()
+    for block, count in zip(runs.decode_block.tolist(), runs.count.tolist(), strict=True):
+        rows[block] += count
+    return sorted(block for block, count in rows.items() if count == group.kernel // pair.rows)
+
+
+def _buffer(ranges: tuple[PageRange, ...], blocks: Iterable[int]) -> Buffer:
+    buffer, at = Buffer(), 0
+    for block in sorted(set(blocks)):
+        for part in ranges:
+            for turn in range(part.planes):
+                plane = part.plane + turn * part.step
+                buffer.setdefault((plane, block), []).append((part.offset, part.bytes, at))
+                at += part.bytes
+    return buffer
+
+
+def _pages(buffer: Buffer, strides: list[int]) -> list[Hop]:
+    """The hop between pages and the buffer."""
+    return [
+        (plane, block * strides[plane] + offset, at, size)
+        for (plane, block), parts in buffer.items()
+        for offset, size, at in parts
+    ]
+
+
+def _found(buffer: Buffer, strides: list[int], plane: int, offset: int, size: int) -> list[int]:
+    """Where a span of a page lies in the buffer: nowhere, unless one range has all of it."""
+    block, inside = divmod(offset, strides[plane])
+    parts = buffer.get((plane, block), [])
+    return [at + inside - start for start, length, at in parts if start <= inside and inside + size <= start + length]

@@ -1,0 +1,153 @@
+"""Strategy: whether a read's bytes go straight to their place, or by way of a stage, by what either costs.
+
+Who drives a transfer stages: `unpack` is for pairs that pull, where the reader takes prefill pages as they lie and
+copies them into place; `pack` for pairs that push, where the writer copies into the order of the decode pages first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from kvplan.compiler.cost.cost import DIRECT, PlanCost, StagedMoves, ends_of, merged, read_cost, sample
+from kvplan.compiler.cost.profile import MachineProfile
+from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
+from kvplan.plan.stage import image, moved_bytes
+from kvplan.plan.types import Group, Nest, PageRange, Plan, Read, Table
+
+# A stage takes memory and processor time: it has to win at least this much of the time of going direct.
+WORTH = 0.2
+STAGED = (
+    "where a table has ranges, what is pulled is read as prefill pages lie and copied into place (`unpack`), what is "
+    "pushed is copied into the order of decode pages and sent (`pack`); all else goes straight to its place"
+)
+# Rows of a run of tokens where pages are unlike.
+RUN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyCost:
+    """What a read comes to one way, of 1024 tokens, or of one state: requests and bytes on the wire, microseconds."""
+
+    requests: int
+    bytes: int
+    us: float
+
+
+def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
+    """The plan with the page ranges of reads that are staged: all that can be, or with `auto` those where it pays."""
+    memo: dict[object, Table] = {}
+    chosen = partial(_chosen, strategy=strategy, profile=profile, memo=memo)
+    reads = tuple(
+        tuple(replace(read, table=chosen(plan, worker, read)) for read in each)
+        for worker, each in enumerate(plan.reads)
+    )
+    return replace(plan, reads=reads)
+
+
+def costs(plan: Plan, worker: int, read: Read, profile: MachineProfile) -> dict[str, StrategyCost]:
+    """By name the cost of every strategy of a read: `direct` always, `unpack` and `pack` where its table has ranges."""
+    requests, size = read_cost(plan, worker, read)
+    found = {"direct": StrategyCost(requests, size, profile.wire_us(requests, size))}
+    if size:
+        ways = {"unpack": (read.table.unpack, PREFILL), "pack": (read.table.pack, DECODE)}
+        copied = _copied_us(read.table, size, profile)
+        found |= {
+            name: _staged_cost(plan, worker, read, ranges, side, copied, profile)
+            for name, (ranges, side) in ways.items()
+            if ranges
+        }
+    return found
+
+
+def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> PlanCost:
+    """What the header of a plan says of its costs, with those of its stages beside those of going direct."""
+    moves = [
+        replace(move, workers=(worker,), staged=_moves(plan, worker, move.pair, profile))
+        for move in facts.moves
+        for worker in move.workers
+    ]
+    said = STAGED if any(move.staged for move in moves) else DIRECT
+    return replace(
+        facts, moves=merged(moves), strategy=f"{dict(plan.options)['strategy']} by profile {profile.name}: {said}"
+    )
+
+
+def _moves(plan: Plan, worker: int, pair: str, profile: MachineProfile) -> tuple[StagedMoves, ...]:
+    """The stages of a pair's reads, each with all reads, of which some may go direct."""
+    every = [costs(plan, worker, read, profile) for read in plan.reads[worker] if read.pair == pair]
+    direct = sum(cost["direct"].us for cost in every)
+    found = []
+    for name in ("unpack", "pack"):
+        ways = [cost.get(name, cost["direct"]) for cost in every]
+        if any(name in cost for cost in every):
+            requests, size = sum(way.requests for way in ways), sum(way.bytes for way in ways)
+            found.append(StagedMoves(name, requests, size, sum(way.us for way in ways), direct))
+    return tuple(found)
+
+
+def page_rows(group: Group, rows: int) -> int:
+    """Rows of `rows` tokens in a page of a group, 1 for a state."""
+    return group.kernel // rows if group.store == "tokens" else 1
+
+
+def _chosen(
+    plan: Plan, worker: int, read: Read, *, strategy: str, profile: MachineProfile, memo: dict[object, Table]
+) -> Table:
+    ends = ends_of(plan, worker, read)
+    if (read.table, ends) not in memo:
+        memo[read.table, ends] = _with_stages(plan, worker, read, strategy, profile)
+    return memo[read.table, ends]
+
+
+def _with_stages(plan: Plan, worker: int, read: Read, strategy: str, profile: MachineProfile) -> Table:
+    every = _with_ranges(plan, worker, read)
+    wanted = ("unpack", "pack") if strategy == "auto" else (strategy,)
+    cost = costs(plan, worker, replace(read, table=every), profile)
+    pays = {name for name in wanted if name in cost and (strategy != "auto" or _pays(cost, name))}
+    return replace(every, unpack=every.unpack if "unpack" in pays else (), pack=every.pack if "pack" in pays else ())
+
+
+def _pays(cost: Mapping[str, StrategyCost], name: str) -> bool:
+    return cost[name].us < (1 - WORTH) * cost["direct"].us
+
+
+def _with_ranges(plan: Plan, worker: int, read: Read) -> Table:
+    """A read's table with the ranges of both stages; none to `pack` where it leaves bytes between its own to others."""
+    ends, table = ends_of(plan, worker, read), read.table
+    rows = page_rows(ends.decode, ends.rows)
+    into = touched(table, DECODE, rows)
+    into = into if filled(table, into, DECODE, rows) else ()
+    return replace(table, unpack=touched(table, PREFILL, page_rows(ends.prefill, ends.rows)), pack=into)
+
+
+def _staged_cost(
+    plan: Plan,
+    worker: int,
+    read: Read,
+    ranges: tuple[PageRange, ...],
+    side: int,
+    copied: float,
+    profile: MachineProfile,
+) -> StrategyCost:
+    """A request for each image row of each page that is touched, no two pages being neighbours, and the copy."""
+    runs, whole = sample(ends_of(plan, worker, read)), image(ranges)
+    pages = len(np.unique((runs.prefill_block, runs.decode_block)[side]))
+    requests, size = pages * len(whole.bytes), pages * whole.size
+    return StrategyCost(requests, size, profile.wire_us(requests, size) + copied)
+
+
+def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
+    """The time of copying `size` bytes by the nests of a table: each has its share, and its bytes that lie together."""
+    nests = table.page or table.token
+    moved = [moved_bytes(nest) for nest in nests]
+    parts = (size * part // sum(moved) for part in moved)
+    return sum(profile.copy_us(part, _together(nest)) for part, nest in zip(parts, nests, strict=True))
+
+
+def _together(nest: Nest) -> int:
+    """Bytes that lie together on both sides, where rows of tokens follow each other those of a usual run."""
+    return nest.bytes * (RUN if nest.token == (nest.bytes, nest.bytes) else 1)

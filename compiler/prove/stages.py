@@ -1,0 +1,93 @@
+"""Stages: with the ranges of a table as a stop between the sides, each byte still comes from its own place.
+
+Why that is enough: an image is its ranges byte for byte, so that a copy from the image of a prefill page, or into that
+of a decode page, is the copy between the pages themselves, which match.py and cover.py judge, as long as every span
+lies in one range. What is sent whole, `pack`, must have been copied whole, which counting shows: no byte is written
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise, product
+from math import prod
+
+from kvplan.compiler.errors import ProofFailed
+from kvplan.plan.planes import planes
+from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.types import Group, Nest, PageRange, Plan, Read, Worker
+
+PREFILL, DECODE = 0, 1
+
+
+def check_stages(plan: Plan, number: int, read: Read) -> None:
+    """Check both stages of a read of decode worker `number`. Raises ProofFailed (P020, P021, P022)."""
+    if not read.table.unpack and not read.table.pack:
+        return
+    pair, table = pair_named(plan, read.pair), read.placed
+    groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
+    workers = plan.prefill.workers[read.worker], plan.decode.workers[number]
+    for side, ranges in ((PREFILL, table.unpack), (DECODE, table.pack)):
+        if ranges:
+            rows = _rows(groups[side], pair.rows)
+            images = _images(workers[side], ranges)
+            for nest in (*table.page, *table.token):
+                _check_inside(nest, side, rows, images)
+            if side == DECODE:
+                _check_filled(table.page or table.token, rows, ranges)
+
+
+def _rows(group: Group, tokens: int) -> int:
+    return group.kernel // tokens if group.store == "tokens" else 1
+
+
+def _images(worker: Worker, ranges: tuple[PageRange, ...]) -> dict[int, list[tuple[int, int]]]:
+    """First byte and end of every image row by plane, in order. Raises ProofFailed (P020) where that is no image."""
+    pages = [plane.page for plane in planes(worker)]
+    found: dict[int, list[tuple[int, int]]] = {}
+    for part in ranges:
+        for turn in range(part.planes):
+            found.setdefault(part.plane + turn * part.step, []).append((part.offset, part.offset + part.bytes))
+    for plane, rows in found.items():
+        rows.sort()
+        if not 0 <= plane < len(pages) or rows[0][0] < 0 or rows[-1][1] > pages[plane]:
+            raise ProofFailed(
+                "P020", f"a stage has bytes {rows[0][0]} to {rows[-1][1]} of plane {plane}, not of a page"
+            )
+        if any(start >= end for start, end in rows) or any(end > start for (_, end), (start, _) in pairwise(rows)):
+            raise ProofFailed("P020", f"a stage has bytes of plane {plane} twice, or none")
+    return found
+
+
+def _check_inside(nest: Nest, side: int, rows: int, images: dict[int, list[tuple[int, int]]]) -> None:
+    """Every plane that a nest touches has one image row around all that the nest touches there."""
+    touched: dict[int, list[int]] = {}
+    for plane, byte in _corners(nest, side, rows):
+        touched.setdefault(plane, []).append(byte)
+    for plane, starts in touched.items():
+        low, high = min(starts), max(starts) + nest.bytes
+        if not any(start <= low and high <= end for start, end in images.get(plane, [])):
+            what = f"bytes {low} to {high} of plane {plane}"
+            raise ProofFailed(
+                "P021", f"a nest of {'+'.join(nest.tensors)} touches {what}, no range of the stage has them"
+            )
+
+
+def _corners(nest: Nest, side: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Places of spans: of every plane, and in it the first and the last turn of each loop and row of tokens."""
+    at = (nest.prefill, nest.decode)[side]
+    steps = [(loop.count, (loop.prefill, loop.decode)[side]) for loop in nest.loops]
+    turns = [range(count) if step[0] else sorted({0, count - 1}) for count, step in steps]
+    for point in product(*turns):
+        plane = at[0] + sum(turn * step[0] for turn, (_, step) in zip(point, steps, strict=True))
+        byte = at[1] + sum(turn * step[1] for turn, (_, step) in zip(point, steps, strict=True))
+        for row in {0, rows - 1} if nest.token else {0}:
+            hops = sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
+            yield plane, byte + row * (nest.token[side] if nest.token else 0) + hops
+
+
+def _check_filled(nests: tuple[Nest, ...], rows: int, ranges: tuple[PageRange, ...]) -> None:
+    moved = sum(n.bytes * prod(loop.count for loop in n.loops) * (rows if n.token else 1) for n in nests)
+    size = sum(part.bytes * part.planes for part in ranges)
+    if moved != size:
+        raise ProofFailed("P022", f"{moved} of {size} bytes of a packed page are written: the rest would be rubbish")

@@ -1,0 +1,86 @@
+"""Strategies: what goes by way of a stage, and what that costs beside going direct."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvplan.compiler.api import Compiled, compile_pair
+from kvplan.compiler.cost.profile import MachineProfile
+from kvplan.compiler.cost.strategy import costs, staged
+from kvplan.compiler.errors import BadInput
+from kvplan.dsl.library import load
+from kvplan.plan.types import PageRange, Plan
+
+LIBRARY = load()
+SLOW_REQUESTS = MachineProfile("slow-requests", "made up", 10.0, 1e9, ((16, 1e9), (1024, 2e9)))
+SLOW_COPIES = replace(SLOW_REQUESTS, request_us=0.01, copies=((16, 1e6),))
+
+
+def made(prefill: str, decode: str, strategy: str = "direct", model: str = "llama-3.1-8b") -> Compiled:
+    return compile_pair(LIBRARY, model, prefill, decode, {"strategy": strategy})
+
+
+def ranges(plan: Plan) -> set[tuple[str, PageRange]]:
+    tables = {read.table for reads in plan.reads for read in reads}
+    return {(name, part) for table in tables for name in ("unpack", "pack") for part in getattr(table, name)}
+
+
+def test_heads_first_is_unpacked_where_tokens_come_first() -> None:
+    plan = made("tp=4,order=hnd", "tp=2,order=nhd", "auto").plan
+    # Each decode page is filled by two workers, row by row: neither can pack it.
+    assert ranges(plan) == {("unpack", PageRange(bytes=16 * 2 * 512, planes=32))}
+
+
+def test_a_reader_of_some_heads_takes_whole_pages_or_has_them_packed() -> None:
+    plan = made("tp=2,order=nhd", "tp=4,order=hnd", "auto").plan
+    whole, heads = 16 * 4 * 512, 2 * 512
+    unpacked, packed = PageRange(bytes=whole - heads, planes=32), PageRange(bytes=whole // 2, planes=32)
+    assert ranges(plan) == {("unpack", unpacked), ("pack", packed)}
+
+
+def test_equal_sides_go_direct_whatever_the_strategy_may_be() -> None:
+    assert ranges(made("tp=2", "tp=2", "auto").plan) == set()
+
+
+def test_the_profile_decides() -> None:
+    plan = made("tp=4,order=hnd", "tp=2,order=nhd").plan
+    assert ranges(staged(plan, "auto", SLOW_REQUESTS))
+    assert not ranges(staged(plan, "auto", SLOW_COPIES))
+    assert ranges(staged(plan, "unpack", SLOW_COPIES))
+
+
+def test_costs_are_requests_bytes_and_copies() -> None:
+    plan = staged(made("tp=4,order=hnd", "tp=2,order=nhd").plan, "unpack", SLOW_REQUESTS)
+    cost = costs(plan, 0, plan.reads[0][0], SLOW_REQUESTS)
+    size = 1024 * 32 * 2 * 512
+    assert (cost["direct"].requests, cost["direct"].bytes) == (1024 * 32 * 2, size)
+    assert (cost["unpack"].requests, cost["unpack"].bytes) == (64 * 32, size)
+    assert cost["direct"].us == pytest.approx(1024 * 32 * 2 * 10 + size / 1e3)
+    assert cost["unpack"].us == pytest.approx(64 * 32 * 10 + size / 1e3 + SLOW_REQUESTS.copy_us(size, 512))
+
+
+def test_the_header_has_both_figures() -> None:
+    found = made("tp=4,order=hnd", "tp=2,order=nhd", "auto")
+    text = " ".join(found.text.split())
+    assert "131,072 requests and 67,108,864 B; unpack: 4,096 requests and 67,108,864 B," in text
+    assert "ms instead of" in text
+    assert "Strategy: auto by profile" in text
+
+
+def test_direct_plans_are_what_they_were() -> None:
+    direct, auto = made("tp=2", "tp=2").plan, made("tp=2", "tp=2", "auto").plan
+    assert replace(auto, options=direct.options, digest=direct.digest) == direct
+
+
+def test_a_strategy_that_there_is_not_is_refused() -> None:
+    with pytest.raises(BadInput, match="strategy=staged"):
+        made("tp=2", "tp=2", "staged")
+
+
+def test_copies_cost_between_what_was_measured() -> None:
+    assert SLOW_REQUESTS.copy_us(10**6, 8) == SLOW_REQUESTS.copy_us(10**6, 16) == pytest.approx(1000)
+    assert SLOW_REQUESTS.copy_us(10**6, 4096) == SLOW_REQUESTS.copy_us(10**6, 1024) == pytest.approx(500)
+    between = [SLOW_REQUESTS.copy_us(10**6, together) for together in (16, 32, 64, 1024)]
+    assert between == sorted(between, reverse=True)
