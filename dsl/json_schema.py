@@ -17,6 +17,7 @@ from kvplan.dsl.model import Kind, Param
 from kvplan.dsl.schema.engine import ENGINE
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS
 from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM
+from kvplan.dsl.schema.machine import MACHINE
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FAMILY, MODEL
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
@@ -51,6 +52,7 @@ FILES: Mapping[str, Form[Any]] = {
     "engine": ENGINE,
     "model": MODEL,
     "deployment": DEPLOYMENT,
+    "machine": MACHINE,
     "config": CONFIG,
 }
 # Files that may be parts: with one of these keys they are laid over another, or others over them.

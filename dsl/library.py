@@ -5,7 +5,7 @@ A file is parsed when something of it is asked for, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import as_file, files
@@ -17,11 +17,12 @@ from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, open_document
 from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.kinds import parse_kind
+from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.variants import check_variants, extended, names_in, place, variant
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.model import ConfigRules, Deployment, Engine, Kind, Model, Param
+from kvplan.dsl.model import ConfigRules, Deployment, Engine, Kind, MachineProfile, Model, Param
 from kvplan.dsl.rules.rule import parse_reading
 from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
@@ -32,14 +33,14 @@ from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import YamlDocument, YamlScalar, YamlTable
 
 T = TypeVar("T")
-FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "configs": "config"}
+FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "machines": "machine", "configs": "config"}
 # Words that a model gives to every expression.
 WORDS = ("dtype", "query_heads")
 
 
 @dataclass(frozen=True)
 class Library:
-    """Kinds, engines and models by name; `paths` are the files of each type by what they describe."""
+    """Kinds, engines, models and machines by name; `paths` are the files of each type by what they describe."""
 
     paths: Mapping[str, Mapping[str, Path]]
 
@@ -54,6 +55,10 @@ class Library:
     @cached_property
     def models(self) -> LazyFiles[Model]:
         return LazyFiles("model", self.paths["model"], partial(self._parsed, "model", self._model))
+
+    @cached_property
+    def machines(self) -> LazyFiles[MachineProfile]:
+        return LazyFiles("machine", self.paths["machine"], partial(self._parsed, "machine", _machine))
 
     @cached_property
     def readings(self) -> LazyFiles[ConfigRules]:
@@ -73,6 +78,9 @@ class Library:
             raise DslError(Diagnostic("K016", f"'{name}' is a family", inline(name, "<argument>"), (), help))
         return self.models.find(name)
 
+    def machine(self, name: str) -> MachineProfile:
+        return self.machines.find(name)
+
     def family(self, name: str) -> tuple[str, ...]:
         """The models of the file `name`.yaml, in its order; none if there is no such file."""
         stems = {path.stem: path for path in self.paths["model"].values()}
@@ -86,12 +94,12 @@ class Library:
     @cached_property
     def default_engine(self) -> str:
         """The engine whose file says `default: true`. Raises DslError (K014) unless there is exactly one."""
-        chosen = [name for name in self.engines if _says_default(self._root("engine", name))]
-        if len(chosen) == 1:
-            return chosen[0]
-        message = f"{listed(chosen, 'and') if chosen else 'no engine'} marked as the default"
-        help = "give engine=… in the side, or mark one engine 'default: true'"
-        raise DslError(Diagnostic("K014", message, inline("default", "<layouts>"), (), help))
+        return self._default("engine", self.engines, "give engine=… in the side")
+
+    @cached_property
+    def default_machine(self) -> str:
+        """The machine whose file says `default: true`. Raises DslError (K014) unless there is exactly one."""
+        return self._default("machine", self.machines, "name one")
 
     @cached_property
     def outer(self) -> tuple[str, ...]:
@@ -153,7 +161,7 @@ class Library:
         """Report the errors of a file; a mistake of a family is told once."""
         parsers: Mapping[str, Callable[[Sink, YamlDocument, str], object]] = {
             "kind": self._kind, "engine": self._engine, "model": self._model, "config": _config,
-            "deployment": self._deployment,
+            "deployment": self._deployment, "machine": _machine,
         }  # fmt: skip
         for described in names_in(document.path) if file_type == "model" else (name,):
             parsers[file_type](sink, document, described)
@@ -191,6 +199,14 @@ class Library:
         root = self._over("engine", document.root, name)
         return parse_engine(sink, root, name, EngineContext(self.kinds, WORDS))
 
+    def _default(self, file_type: str, names: Iterable[str], otherwise: str) -> str:
+        chosen = [name for name in names if _says_default(self._root(file_type, name))]
+        if len(chosen) == 1:
+            return chosen[0]
+        message = f"{listed(chosen, 'and') if chosen else f'no {file_type}'} marked as the default"
+        help = f"{otherwise}, or mark one {file_type} 'default: true'"
+        raise DslError(Diagnostic("K014", message, inline("default", "<layouts>"), (), help))
+
     def _extended(self, file_type: str, name: str) -> YamlTable:
         """A file with all that it extends."""
         return self._over(file_type, self._root(file_type, name), name)
@@ -205,6 +221,10 @@ class Library:
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
     return parse_reading(sink, document.root, name)
+
+
+def _machine(sink: Sink, document: YamlDocument, name: str) -> MachineProfile:
+    return parse_machine(sink, document.root, name)
 
 
 def _says_default(root: YamlTable) -> bool:

@@ -367,6 +367,25 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineProfile:
+    """What moving costs on a machine. `says` tells on which it was measured, and under which conditions.
+
+    `transfer_us` is what a transfer takes however little it moves, `slice_us` a slice beside its requests, `request_us`
+    one posted request beside its bytes. `wire` is bytes a second of long requests, `copies` pairs (bytes that lie
+    together on both sides of a copy, bytes a second) with rising bytes, one at least.
+    """
+
+    name: str
+    title: str
+    says: str
+    transfer_us: float
+    slice_us: float
+    request_us: float
+    wire: float
+    copies: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """A deployment file: which models, sides and compile options are to be compiled, and the default output folder."""
 

@@ -1,4 +1,4 @@
-"""kvplan list: models, kinds and engines."""
+"""kvplan list: models, kinds, engines and machines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.model import Engine, Kind, Model
+from kvplan.dsl.model import Engine, Kind, MachineProfile, Model
 from kvplan.dsl.text.diagnostics import DslError
 
 # A name, what it is called, and what is noted of it.
@@ -22,7 +22,7 @@ Entry = tuple[str, str, Sequence[str]]
 @layouts_option
 @format_option("text", "json")
 def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> None:
-    """List known models, kinds and engines.
+    """List known models, kinds, engines and machines.
 
     With WORDs only those that have all of them in a name or a title, upper or lower case, or in the name of a kind
     that a model has.
@@ -33,8 +33,9 @@ def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> Non
     ]
     kinds = [kind for kind in library.kinds.values() if _meant(words, kind.name, kind.title)]
     engines = [engine for engine in library.engines.values() if _meant(words, engine.name, engine.title)]
+    machines = [machine for machine in library.machines.values() if _meant(words, machine.name, machine.title)]
     if form == "json":
-        click.echo(json.dumps(_answer(models, kinds, engines), indent=2))
+        click.echo(json.dumps(_answer(models, kinds, engines, machines), indent=2))
         return
     # Of a model what its file notes stands below it, unconfirmed numbers above all.
     sections: dict[str, list[Entry]] = {
@@ -43,6 +44,7 @@ def command(words: tuple[str, ...], layouts: tuple[Path, ...], form: str) -> Non
         ],
         "kinds": [(kind.name, kind.title, []) for kind in kinds],
         "engines": [(engine.name, _engine(library, engine), []) for engine in engines],
+        "machines": [(machine.name, machine.title, [machine.says]) for machine in machines],
     }
     shown = [_section(heading, entries) for heading, entries in sections.items() if entries or not words]
     click.echo("\n\n".join(shown) or f"nothing has {' and '.join(words)} in its name, title or kind")
@@ -53,11 +55,14 @@ def _meant(words: Sequence[str], *about: str) -> bool:
     return all(word.casefold() in " ".join(about).casefold() for word in words)
 
 
-def _answer(models: Iterable[Model], kinds: Iterable[Kind], engines: Iterable[Engine]) -> dict[str, object]:
+def _answer(
+    models: Iterable[Model], kinds: Iterable[Kind], engines: Iterable[Engine], machines: Iterable[MachineProfile]
+) -> dict[str, object]:
     return {
         "models": {model.name: model.title for model in models},
         "kinds": {kind.name: kind.title for kind in kinds},
         "engines": {engine.name: _described(engine) for engine in engines},
+        "machines": {machine.name: machine.title for machine in machines},
         "notes": {m.name: [{"about": about, "note": note} for about, note in m.notes] for m in models if m.notes},
     }
 

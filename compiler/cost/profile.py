@@ -1,36 +1,28 @@
-"""A machine's profile: what a request, a byte on the wire and a byte copied cost there, measured by `calibrate`."""
+"""What moving takes on a machine, by its profile: requests and bytes on the wire, bytes copied. Microseconds."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from dataclasses import dataclass
+
+from kvplan.dsl.model import MachineProfile
 
 
-@dataclass(frozen=True, slots=True)
-class MachineProfile:
-    """What moving costs on a machine. `says` tells where the figures come from and under which conditions.
+def wire_us(profile: MachineProfile, requests: int, size: int) -> float:
+    """What `requests` requests of `size` bytes in all take."""
+    return requests * profile.request_us + size / profile.wire * 1e6
 
-    `request_us` is one posted request, `wire` bytes a second of long requests, `copies` pairs (bytes that lie together
-    on both sides of a copy, bytes a second), with rising bytes; `slice_us` what a slice costs beside its requests.
-    """
 
-    name: str
-    says: str
-    request_us: float
-    wire: float
-    copies: tuple[tuple[int, float], ...]
-    slice_us: float = 0.0
-
-    def wire_us(self, requests: int, size: int) -> float:
-        """Microseconds that `requests` requests of `size` bytes in all take."""
-        return requests * self.request_us + size / self.wire * 1e6
-
-    def copy_us(self, size: int, together: int) -> float:
-        """Microseconds of a copy of `size` bytes of which `together` lie together, between the two nearest measured."""
-        at = bisect_right(self.copies, (together, float("inf")))
-        if at in (0, len(self.copies)):
-            return size / self.copies[max(at - 1, 0)][1] * 1e6
-        (low, slow), (high, fast) = self.copies[at - 1 : at + 1]
-        # Time per byte falls as spans grow: what is fixed per span is shared out over its bytes.
-        share = (1 / together - 1 / high) / (1 / low - 1 / high)
-        return size * (share / slow + (1 - share) / fast) * 1e6
+def copy_us(profile: MachineProfile, size: int, together: int) -> float:
+    """What a copy of `size` bytes takes of which `together` lie together: between the nearest that were measured."""
+    at = bisect_right(profile.copies, (together, math.inf))
+    if at == 0:
+        # No span takes less than the shortest that was measured.
+        low, slow = profile.copies[0]
+        return size / slow * low / together * 1e6
+    if at == len(profile.copies):
+        return size / profile.copies[-1][1] * 1e6
+    (low, slow), (high, fast) = profile.copies[at - 1 : at + 1]
+    # Time per byte falls as spans grow: what is fixed per span is shared out over its bytes.
+    share = (1 / together - 1 / high) / (1 / low - 1 / high)
+    return size * (share / slow + (1 - share) / fast) * 1e6

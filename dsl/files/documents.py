@@ -10,7 +10,7 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, near
 from kvplan.dsl.text.source import inline, shown
 from kvplan.dsl.text.yaml_reader import YamlDocument, YamlEntry, YamlScalar, read_cached
 
-FILE_TYPES = ("kind", "engine", "model", "deployment", "config")
+FILE_TYPES = ("kind", "engine", "model", "deployment", "machine", "config")
 VERSION = "1"
 T = TypeVar("T")
 

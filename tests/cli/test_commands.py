@@ -284,7 +284,7 @@ def test_explain_a_plan_on_disk_says_the_same(tmp_path: Path) -> None:
 def test_explain_model_and_list() -> None:
     assert "23 layers: 0, 2, 4" in run("explain", "nemotron-3-nano-30b").stdout
     known = json.loads(run("list", "--format", "json").stdout)
-    assert {"models", "kinds", "engines", "notes"} == set(known)
+    assert {"models", "kinds", "engines", "notes", "machines"} == set(known)
     assert "llama-3.1-8b" in known["models"]
     for name in known["models"]:
         assert run("explain", name).exit_code == 0

@@ -12,6 +12,7 @@ from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
 from kvplan.dsl.schema.engine import CASE, DERIVED, DUMP, ENGINE, GROUPS, MESH, PROBED, REQUIRE, SERVE, SETTING
 from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
+from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.shapes import (
@@ -36,12 +37,13 @@ from kvplan.dsl.schema.shapes import (
 
 PAGE = ROOT / "docs" / "dsl.md"
 BEGIN, END = "<!-- table: {} -->\n", "<!-- end of table -->"
-FILE = document("kind, engine, model, deployment", "a file", "", DocumentKeys)
+FILE = document("kind, engine, model, deployment, machine", "a file", "", DocumentKeys)
 EXAMPLES = {
     "kind": "layouts/kinds/gqa.yaml",
     "engine": "layouts/engines/vllm.yaml",
     "model": "layouts/models/llama-3.yaml",
     "deployment": "examples/demo.yaml",
+    "machine": "layouts/machines/xeon-2-cores-shared-memory.yaml",
 }
 # Forms by the heading that their table stands under; those of one file only begin with its own keys.
 SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
@@ -51,6 +53,7 @@ SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "doubts": (DOUBT,), "engines": (ENGINE,), "a-probe": (PROBED,), "serving": (SERVE,),
     "settings": (SETTING,), "requirements": (REQUIRE,),
     "groups": (GROUPS,), "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,),
+    "machines": (MACHINE,), "a-measurement": (MEASUREMENT,), "a-copy": (COPY_RATE,),
     "recognition": (RULE, FOUND), "what-a-model-adds": (OWN,), "configurations": (CONFIG,), "remarks": (REMARK,),
 }  # fmt: skip
 # Where names are known, by the names.

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from kvplan.cli.main import main
 from kvplan.dsl.library import load
 
+SECTIONS = ["models", "kinds", "engines", "machines", "notes"]
+
 
 def said(*words: str) -> str:
     result = CliRunner().invoke(main, ["list", *words])
@@ -29,6 +31,7 @@ def test_without_words_everything_is_listed() -> None:
     library = load()
     assert sections(said()) == {
         "models": list(library.models), "kinds": list(library.kinds), "engines": list(library.engines),
+        "machines": list(library.machines),
     }  # fmt: skip
 
 
@@ -55,7 +58,7 @@ def test_notes_stay_with_the_models_that_are_meant() -> None:
 
 def test_a_word_that_nothing_has_is_told() -> None:
     assert said("mla", "zzz") == "nothing has mla and zzz in its name, title or kind\n"
-    assert json.loads(said("zzz", "--format", "json")) == {"models": {}, "kinds": {}, "engines": {}, "notes": {}}
+    assert json.loads(said("zzz", "--format", "json")) == dict.fromkeys(SECTIONS, {})
 
 
 def test_engines_are_marked_and_their_releases_stand_apart() -> None:
@@ -70,7 +73,7 @@ def test_engines_are_marked_and_their_releases_stand_apart() -> None:
 
 def test_json_says_the_same_of_fewer() -> None:
     every, some = (json.loads(said(*words, "--format", "json")) for words in ((), ("gdn",)))
-    assert list(every) == list(some) == ["models", "kinds", "engines", "notes"]
+    assert list(every) == list(some) == SECTIONS
     for section, entries in some.items():
         assert entries.items() <= every[section].items()
         assert len(entries) < len(every[section])

@@ -1,0 +1,42 @@
+"""What moving takes by a profile: at what was measured, between it, and beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvplan.compiler.cost.profile import copy_us, wire_us
+from kvplan.dsl.model import MachineProfile
+
+PROFILE = MachineProfile(
+    name="toy", title="", says="", transfer_us=0, slice_us=0, request_us=2, wire=1e9,
+    copies=((16, 1e9), (64, 2e9), (1024, 8e9)),
+)  # fmt: skip
+
+
+def test_requests_and_bytes_add_up() -> None:
+    assert wire_us(PROFILE, 3, 4000) == pytest.approx(3 * 2 + 4)
+
+
+@pytest.mark.parametrize(("together", "rate"), PROFILE.copies)
+def test_a_copy_that_was_measured_takes_what_it_took(together: int, rate: float) -> None:
+    assert copy_us(PROFILE, 1 << 20, together) == pytest.approx((1 << 20) / rate * 1e6)
+
+
+def test_between_two_a_span_takes_something_beside_its_bytes() -> None:
+    # 16 at 1 GB/s and 64 at 2 GB/s are 16 and 32 ns a span: 10.67 ns and a third of a nanosecond a byte.
+    assert copy_us(PROFILE, 32_000, 32) == pytest.approx(1000 * (32 / 3 + 32 / 3) / 1e3)
+
+
+def test_shorter_spans_than_were_measured_are_no_cheaper_each() -> None:
+    assert copy_us(PROFILE, 4000, 4) == pytest.approx(1000 * 16e-3)
+
+
+def test_longer_spans_than_were_measured_are_no_faster() -> None:
+    assert copy_us(PROFILE, 1 << 20, 1 << 20) == pytest.approx((1 << 20) / 8e9 * 1e6)
+
+
+def test_one_measurement_is_enough() -> None:
+    single = replace(PROFILE, copies=((64, 2e9),))
+    assert copy_us(single, 2000, 64) == copy_us(single, 2000, 4096) == pytest.approx(1.0)
