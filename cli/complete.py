@@ -41,7 +41,7 @@ def compile_option(ctx: click.Context, param: click.Parameter, incomplete: str) 
     """The values of an option of a compilation."""
     from kvplan.compiler.api import OPTIONS
 
-    return _begun(OPTIONS[str(param.name)], incomplete)
+    return _begun(OPTIONS.get(str(param.name)) or _library(ctx).machines, incomplete)
 
 
 def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

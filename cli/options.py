@@ -79,15 +79,16 @@ def side_options(required: bool, pool: bool = False) -> Callable[[F], F]:
 
 
 def compile_options(function: F) -> F:
-    """`--elect` and `--strategy`, handed over as one mapping `options` of those that were given, checked."""
+    """`--elect`, `--strategy` and `--machine`: one mapping `options` of those that were given, checked."""
 
     chosen = partial(click.option, shell_complete=complete.compile_option)
 
     @chosen("--elect", metavar="RULE", help="How readers are spread over equal holders: one, spread.")
     @chosen("--strategy", metavar="NAME", help="How bytes travel: direct, unpack, pack, or auto, what costs least.")
+    @chosen("--machine", metavar="NAME", help="The machine whose profile decides; `kvplan list` has them.")
     @wraps(function)
-    def wrapped(*args: Any, elect: str | None, strategy: str | None, **rest: Any) -> Any:
-        given = {"elect": elect, "strategy": strategy}
+    def wrapped(*args: Any, elect: str | None, strategy: str | None, machine: str | None, **rest: Any) -> Any:
+        given = {"elect": elect, "strategy": strategy, "machine": machine}
         options = {name: value for name, value in given.items() if value is not None}
         if options:
             from kvplan.compiler.api import settled

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.bind import bind, held_as
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
-from kvplan.compiler.cost.profile import MachineProfile
 from kvplan.compiler.cost.strategy import staged, with_strategies
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
-from kvplan.compiler.pair.elect import OPTIONS
+from kvplan.compiler.pair.elect import DIRECT, MACHINE, OPTIONS
 from kvplan.compiler.pair.groups import pair_groups
 from kvplan.compiler.pair.reads import PlacedSide, elections, notified, placed, reads
 from kvplan.compiler.pair.sides import plan_side
@@ -27,10 +27,9 @@ from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Model
+    from kvplan.dsl.model import MachineProfile, Model
 
 LONGEST = 200
-PROFILE = MachineProfile("host-memory", "draft", 0.9, 6.3e9, ((2, 0.1e9), (64, 1e9), (512, 3e9), (16384, 5e9)))
 # How a note begins that repeats a doubt of the model.
 DOUBT = "in doubt: "
 
@@ -58,7 +57,8 @@ def compile_pair(
     except Refused as error:
         raise _with_command(error, library, found, prefill, decode) from error
     extra = _own_layouts(library, *sides_of)
-    return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts), PROFILE)
+    profile = library.machine((options or {}).get(MACHINE, library.default_machine))
+    return compile_bound(*sides_of, options, found.title, extra, tuple(found.doubts), profile)
 
 
 def compile_bound(
@@ -68,23 +68,24 @@ def compile_bound(
     title: str = "",
     extra: Sequence[str] = (),
     doubts: Sequence[str] = (),
-    profile: MachineProfile = PROFILE,
+    profile: MachineProfile | None = None,
 ) -> Compiled:
     """The plan of two bound sides; `extra` are words that the command which makes it again needs, too, `doubts` what
-    its header says is not sure of the model. Strategies but direct are chosen and judged by a machine's `profile`.
+    its header says is not sure of the model. Strategies but direct are chosen and judged by a machine's `profile`,
+    by default that of the shipped one.
     """
     chosen = settled(options or {})
     skipped = check_pair(prefill, decode)
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
-    stages = chosen["strategy"] != OPTIONS["strategy"][0]
-    plan = digest.sealed(staged(plan, chosen["strategy"], profile)) if stages else plan
+    machine = None if chosen["strategy"] == DIRECT else profile or _shipped_machine()
+    plan = digest.sealed(staged(plan, chosen["strategy"], machine)) if machine else plan
     sides = (("prefill", prefill), ("decode", decode))
     notes = tuple(f"{name}: {note}" for name, side in sides for note in (*side.notes, *_unprobed(side)))
     notes = (*(f"{DOUBT}{doubt.rstrip('.')}" for doubt in doubts), *notes)
     proved = claim(there, skipped)
     about = plan_cost(plan, proved=proved, notes=notes)
-    about = with_strategies(about, plan, profile) if stages else about
+    about = with_strategies(about, plan, machine) if machine else about
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
     parsed = parse(text, plan.model)
     proof = prove(parsed, here, there)
@@ -132,14 +133,25 @@ def side_of(bound: BoundSide) -> tuple[Side, str]:
 
 
 def settled(options: Mapping[str, str]) -> dict[str, str]:
-    """All compile options with their values. Raises BadInput (S015)."""
-    for name, value in options.items():
+    """All compile options with their values; the machine only where it is given. Raises BadInput (S015)."""
+    named = {MACHINE: options[MACHINE]} if MACHINE in options else {}
+    if named and options.get("strategy", DIRECT) == DIRECT:
+        raise BadInput("S015", "a machine, and nothing to be chosen by it", "give strategy=auto, too")
+    for name, value in options.items() - named.items():
         allowed = OPTIONS.get(name)
         if allowed is None:
             raise BadInput("S015", f"unknown compile option {name!r}", nearest(name, sorted(OPTIONS)))
         if value not in allowed:
             raise BadInput("S015", f"{name}={value} is not a choice", nearest(value, allowed))
-    return {name: options.get(name, values[0]) for name, values in OPTIONS.items()}
+    return {**{name: options.get(name, values[0]) for name, values in OPTIONS.items()}, **named}
+
+
+@cache
+def _shipped_machine() -> MachineProfile:
+    from kvplan.dsl.library import load
+
+    library = load()
+    return library.machine(library.default_machine)
 
 
 def command(plan: Plan) -> str:
@@ -159,7 +171,7 @@ def path(plan: Plan) -> str:
 
 def unusual(plan: Plan) -> list[tuple[str, str]]:
     """The compile options that are not as they are by default."""
-    return [(name, value) for name, value in plan.options if value != OPTIONS[name][0]]
+    return [(name, value) for name, value in plan.options if name == MACHINE or value != OPTIONS[name][0]]
 
 
 def words(items: Iterable[str]) -> str:

@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 
 from kvplan.compiler.cost.cost import DIRECT, PlanCost, StagedMoves, ends_of, merged, read_cost, sample
-from kvplan.compiler.cost.profile import MachineProfile
+from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
+from kvplan.dsl.model import MachineProfile
 from kvplan.plan.stage import image, moved_bytes
 from kvplan.plan.types import Group, Nest, PageRange, Plan, Read, Table
 
@@ -51,7 +52,7 @@ def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
 def costs(plan: Plan, worker: int, read: Read, profile: MachineProfile) -> dict[str, StrategyCost]:
     """By name the cost of every strategy of a read: `direct` always, `unpack` and `pack` where its table has ranges."""
     requests, size = read_cost(plan, worker, read)
-    found = {"direct": StrategyCost(requests, size, profile.wire_us(requests, size))}
+    found = {"direct": StrategyCost(requests, size, wire_us(profile, requests, size))}
     if size:
         ways = {"unpack": (read.table.unpack, PREFILL), "pack": (read.table.pack, DECODE)}
         copied = _copied_us(read.table, size, profile)
@@ -71,9 +72,7 @@ def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> Pla
         for worker in move.workers
     ]
     said = STAGED if any(move.staged for move in moves) else DIRECT
-    return replace(
-        facts, moves=merged(moves), strategy=f"{dict(plan.options)['strategy']} by profile {profile.name}: {said}"
-    )
+    return replace(facts, moves=merged(moves), strategy=f"{dict(plan.options)['strategy']} on {profile.name}: {said}")
 
 
 def _moves(plan: Plan, worker: int, pair: str, profile: MachineProfile) -> tuple[StagedMoves, ...]:
@@ -137,7 +136,7 @@ def _staged_cost(
     runs, whole = sample(ends_of(plan, worker, read)), image(ranges)
     pages = len(np.unique((runs.prefill_block, runs.decode_block)[side]))
     requests, size = pages * len(whole.bytes), pages * whole.size
-    return StrategyCost(requests, size, profile.wire_us(requests, size) + copied)
+    return StrategyCost(requests, size, wire_us(profile, requests, size) + copied)
 
 
 def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
@@ -145,7 +144,7 @@ def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
     nests = table.page or table.token
     moved = [moved_bytes(nest) for nest in nests]
     parts = (size * part // sum(moved) for part in moved)
-    return sum(profile.copy_us(part, _together(nest)) for part, nest in zip(parts, nests, strict=True))
+    return sum(copy_us(profile, part, _together(nest)) for part, nest in zip(parts, nests, strict=True))
 
 
 def _together(nest: Nest) -> int:

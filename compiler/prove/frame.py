@@ -8,7 +8,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
-from kvplan.compiler.pair.elect import OPTIONS, classes, overlap
+from kvplan.compiler.pair.elect import DIRECT, MACHINE, OPTIONS, classes, overlap
 from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.pair.sides import plan_side
 from kvplan.plan.types import Needs, Plan, Read, Side
@@ -35,7 +35,8 @@ def check_frame(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> None:
 def _check_options(plan: Plan) -> None:
     """Every compile option once, with a value that it may have, and `elect` as the reads are."""
     given = dict(plan.options)
-    if len(given) != len(plan.options) or given.keys() != OPTIONS.keys():
+    machine = given.pop(MACHINE, "") and given.get("strategy") == DIRECT
+    if len(dict(plan.options)) != len(plan.options) or given.keys() != OPTIONS.keys() or machine:
         raise ProofFailed("P019", f"the plan has options {plan.options}")
     if any(value not in OPTIONS[name] for name, value in given.items()):
         raise ProofFailed("P019", f"the plan has options {plan.options}")

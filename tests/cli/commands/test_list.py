@@ -58,7 +58,7 @@ def test_notes_stay_with_the_models_that_are_meant() -> None:
 
 def test_a_word_that_nothing_has_is_told() -> None:
     assert said("mla", "zzz") == "nothing has mla and zzz in its name, title or kind\n"
-    assert json.loads(said("zzz", "--format", "json")) == dict.fromkeys(SECTIONS, {})
+    assert json.loads(said("zzz", "--format", "json")) == {section: {} for section in SECTIONS}
 
 
 def test_engines_are_marked_and_their_releases_stand_apart() -> None:

@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from kvplan.compiler.api import Compiled, compile_pair
-from kvplan.compiler.cost.profile import MachineProfile
+from kvplan.compiler.cost.profile import copy_us
 from kvplan.compiler.cost.strategy import costs, staged
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import load
+from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.types import PageRange, Plan
 
 LIBRARY = load()
-SLOW_REQUESTS = MachineProfile("slow-requests", "made up", 10.0, 1e9, ((16, 1e9), (1024, 2e9)))
+SLOW_REQUESTS = MachineProfile("slow-requests", "Slow", "made up", 0.0, 0.0, 10.0, 1e9, ((16, 1e9), (1024, 2e9)))
 SLOW_COPIES = replace(SLOW_REQUESTS, request_us=0.01, copies=((16, 1e6),))
 
 
@@ -58,7 +60,7 @@ def test_costs_are_requests_bytes_and_copies() -> None:
     assert (cost["direct"].requests, cost["direct"].bytes) == (1024 * 32 * 2, size)
     assert (cost["unpack"].requests, cost["unpack"].bytes) == (64 * 32, size)
     assert cost["direct"].us == pytest.approx(1024 * 32 * 2 * 10 + size / 1e3)
-    assert cost["unpack"].us == pytest.approx(64 * 32 * 10 + size / 1e3 + SLOW_REQUESTS.copy_us(size, 512))
+    assert cost["unpack"].us == pytest.approx(64 * 32 * 10 + size / 1e3 + copy_us(SLOW_REQUESTS, size, 512))
 
 
 def test_the_header_has_both_figures() -> None:
@@ -66,7 +68,7 @@ def test_the_header_has_both_figures() -> None:
     text = " ".join(found.text.split())
     assert "131,072 requests and 67,108,864 B; unpack: 4,096 requests and 67,108,864 B," in text
     assert "ms instead of" in text
-    assert "Strategy: auto by profile" in text
+    assert "Strategy: auto on" in text
 
 
 def test_direct_plans_are_what_they_were() -> None:
@@ -79,8 +81,11 @@ def test_a_strategy_that_there_is_not_is_refused() -> None:
         made("tp=2", "tp=2", "staged")
 
 
-def test_copies_cost_between_what_was_measured() -> None:
-    assert SLOW_REQUESTS.copy_us(10**6, 8) == SLOW_REQUESTS.copy_us(10**6, 16) == pytest.approx(1000)
-    assert SLOW_REQUESTS.copy_us(10**6, 4096) == SLOW_REQUESTS.copy_us(10**6, 1024) == pytest.approx(500)
-    between = [SLOW_REQUESTS.copy_us(10**6, together) for together in (16, 32, 64, 1024)]
-    assert between == sorted(between, reverse=True)
+def test_a_machine_is_named_where_it_is_not_the_default_one() -> None:
+    name = LIBRARY.default_machine
+    found = compile_pair(LIBRARY, "llama-3.1-8b", "tp=2", "tp=2", {"strategy": "auto", "machine": name})
+    assert f"--machine {name} --strategy auto" in " ".join(found.text.split())
+    with pytest.raises(BadInput, match="nothing to be chosen"):
+        compile_pair(LIBRARY, "llama-3.1-8b", "tp=2", "tp=2", {"machine": name})
+    with pytest.raises(DslError, match="no-such"):
+        compile_pair(LIBRARY, "llama-3.1-8b", "tp=2", "tp=2", {"strategy": "auto", "machine": "no-such"})
