@@ -20,7 +20,7 @@ from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 # The indent of what a function returns.
 INNER = 2 * STEP
 STAGES = (
-    " By way of a stage these ranges of pages travel as they lie: of prefill pages, from which the reader copies "
+    "By way of a stage these ranges of pages travel as they lie: of prefill pages, from which the reader copies "
     "(`unpack`), of decode pages, into which the writer copies (`pack`)."
 )
 
@@ -80,7 +80,7 @@ def _about_tables(plan: Plan) -> str:
     return (
         f"What is read for one block (`page`){run}: spans of `bytes` bytes at (plane, byte of its page) of either "
         "side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). "
-        f"{hops if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
+        f"{f'{hops} ' if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
     )
 
 

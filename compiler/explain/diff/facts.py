@@ -12,7 +12,7 @@ from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.words import many, reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
-from kvplan.plan.types import Group, Interval, Plan, Planes, Read, Side, View, Worker
+from kvplan.plan.types import Group, Interval, PageRange, Plan, Planes, Read, Side, View, Worker
 
 Value = int | str
 DEFAULT = "default"
@@ -158,6 +158,14 @@ def _reads(plan: Plan) -> Iterator[Fact]:
             yield Fact(Subject("READS", "decode", NUMBER.sub("", read.pair)), _read(read), number)
             for name, text in _tables(read):
                 yield Fact(Subject("SPANS", "decode", NUMBER.sub("", read.pair), word=name), text, number)
+            for name, ranges_ in (("unpack", read.table.unpack), ("pack", read.table.pack)):
+                text = ", ".join(map(_page_range, ranges_)) or "no stage"
+                yield Fact(Subject("STAGES", "decode", NUMBER.sub("", read.pair), word=name), text, number)
+
+
+def _page_range(part: PageRange) -> str:
+    planes = f"{many(part.planes, 'plane')} from {part.plane}" + (f", {part.step} apart" if part.step != 1 else "")
+    return f"{part.bytes:,} B from {part.offset:,} of {planes}"
 
 
 def _read(read: Read) -> str:

@@ -11,7 +11,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.dsl.library import load
 from kvplan.plan.needs import Needs
-from kvplan.plan.types import Group, Nest, Plan, Planes, Side, Table, View, Worker
+from kvplan.plan.types import Group, Nest, PageRange, Plan, Planes, Side, Table, View, Worker
 
 Files = Mapping[str, PlanFile]
 # Rules that no plan can break alone.
@@ -130,6 +130,7 @@ def cases() -> dict[str, tuple[Files, Files]]:
             reads(lambda found: tuple(tuple(replace(r, layers=(5,)) for r in some) for some in found.reads))
         ),
         "SPANS_CUT": edited(tables(cut)),
+        "STAGES": edited(tables(lambda table: replace(table, unpack=(PageRange(bytes=512),)))),
         "FORMAT": (files(None, "format=0,"), files(plan(), "text")),
         "WORKERS": edited(prefill(workers=(*side.workers, side.workers[0]))),
         "CACHE": worker(lambda one: replace(one, planes=(*one.planes, extra))),

@@ -1,0 +1,98 @@
+"""Llama 3.1 8B: prefill tp=4 -> decode tp=2,order=LBNHC.
+
+Emitted by kvplan from llama-3.1-8b, do not edit:
+    kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2,order=LBNHC --strategy auto
+
+attention, a page of the first worker that has one:
+    prefill  |     head 0    |     head 1    |                                      16,384 B
+             16 tokens; a plane for each of 32 layers
+             2 heads, 8,192 B each: [16 tokens, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+    decode   |  token 0  |  token 1   |  token 2   |     …      |  token 15  |      32,768 B
+             16 tokens; a plane for each of 32 layers
+             16 tokens, 2,048 B each: [4 heads, 512 B each: k 256 B (128 dim x bf16) | v 256 B (128 dim x bf16)]
+
+What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
+    decode workers 0-1, attention: 2 reads, 2,048 spans a kernel block; 131,072 requests and 67,108,864 B; unpack:
+        4,096 requests and 67,108,864 B, 21.61 ms instead of 132.19 ms
+
+Strategy: auto on xeon-2-cores-shared-memory: where a table has ranges, what is pulled is read as prefill pages lie
+and copied into place (`unpack`), what is pushed is copied into the order of decode pages and sent (`pack`); all
+else goes straight to its place. Exactly the tokens asked for are written, of those the needed ones; a state is
+written whole.
+Both sides: not probed on vllm, whose file alone says how a page is filled: attention.
+Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
+(layer, head, token, dim).
+"""
+
+# fmt: off
+from kvplan.plan.types import Group, Loop, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table, View, Worker
+
+
+# Who reads what: of every decode worker, from which prefill worker, which layers and which intervals of split axes. A
+# table counts planes from `first` and bytes of a page from `offset`, (those of prefill, those of decode).
+def reads() -> tuple[tuple[Read, ...], ...]:
+    return (
+        (  # decode worker 0
+            Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 2)),), table=ATTENTION),
+            Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),), table=ATTENTION,
+                 offset=(0, 1024)),
+        ),
+        (  # decode worker 1
+            Read(worker=2, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 6)),), table=ATTENTION),
+            Read(worker=3, pair="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),), table=ATTENTION,
+                 offset=(0, 1024)),
+        ),
+    )
+
+# What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
+# its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). By way of a
+# stage these ranges of pages travel as they lie: of prefill pages, from which the reader copies (`unpack`), of decode
+# pages, into which the writer copies (`pack`).
+EACH_32_LAYERS_16_TOKENS_2_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
+                                    Loop("token", count=16, prefill=(0, 512), decode=(0, 2048)),
+                                    Loop("head", count=2, prefill=(0, 8192), decode=(0, 512)))
+EACH_32_LAYERS_2_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
+                          Loop("head", count=2, prefill=(0, 8192), decode=(0, 512)))
+ATTENTION = Table(
+    page=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_16_TOKENS_2_HEADS),),
+    token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_2_HEADS, token=(512, 2048)),),
+    unpack=(PageRange(bytes=16_384, planes=32),),
+)
+
+# Which blocks of a request meet; `page` is the rows of a page that both sides have.
+# attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
+PAIRS = (Pair("attention", page=16),)
+
+# Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
+def prefill() -> Side:
+    return Side(key="tp=4", digest="9aba382b15c7256f50f705fa85af2109", groups=(
+        Group("attention", "tokens", tokens=16, kernel=16),
+    ), workers=(
+        Worker(PREFILL_PLANES, holds=(("attention", "head", (0, 2)),)),
+        Worker(PREFILL_PLANES, holds=(("attention", "head", (2, 4)),)),
+        Worker(PREFILL_PLANES, holds=(("attention", "head", (4, 6)),)),
+        Worker(PREFILL_PLANES, holds=(("attention", "head", (6, 8)),)),
+    ))
+
+def decode() -> Side:
+    return Side(key="tp=2,order=LBNHC", digest="255ee48d634e3cb7db884fd07e55c72a", groups=(
+        Group("attention", "tokens", tokens=16, kernel=16),
+    ), workers=(
+        Worker(DECODE_PLANES, holds=(("attention", "head", (0, 4)),)),
+        Worker(DECODE_PLANES, holds=(("attention", "head", (4, 8)),)),
+    ))
+
+# What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
+# (axis, global indices, planes per step), with pages `stride` bytes apart.
+PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
+    View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
+    View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
+)),)
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=32_768, views=(
+    View("k", "bf16", axes=(("token", 16, 2048), ("head", 4, 512), ("dim", 128, 2))),
+    View("v", "bf16", offset=256, axes=(("token", 16, 2048), ("head", 4, 512), ("dim", 128, 2))),
+)),)
+
+PLAN = Plan(format=2, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
+            digest="9cc0af2e0e9707974e44edee41477baf", options=(("elect", "one"), ("strategy", "auto")),
+            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
