@@ -132,10 +132,14 @@ def _staged_cost(
     copied: float,
     profile: MachineProfile,
 ) -> StrategyCost:
-    """A request for each image row of each page that is touched, no two pages being neighbours, and the copy."""
-    runs, whole = sample(ends_of(plan, worker, read)), image(ranges)
-    pages = len(np.unique((runs.prefill_block, runs.decode_block)[side]))
-    requests, size = pages * len(whole.bytes), pages * whole.size
+    """A request for each image row of each page that is touched, no two logical blocks being neighbours; the copy."""
+    ends, whole = ends_of(plan, worker, read), image(ranges)
+    runs, planes = sample(ends), (ends.prefill_planes, ends.decode_planes)[side]
+    pages = np.unique((runs.prefill_block, runs.decode_block)[side])
+    # Kernel blocks of one logical block are neighbours: rows that are whole pages join.
+    dense = int((np.array(planes)[whole.plane, 0] == whole.bytes).sum())
+    chains = len(pages) - int((np.diff(pages) == 1).sum())
+    requests, size = dense * chains + (len(whole.bytes) - dense) * len(pages), len(pages) * whole.size
     return StrategyCost(requests, size, wire_us(profile, requests, size) + copied)
 
 

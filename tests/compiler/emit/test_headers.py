@@ -284,9 +284,9 @@ def test_moves(name: str) -> None:
 
 
 def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object, ...]]]:
-    who, reads, spans, unit, requests, size, per = taken(
+    who, reads, spans, unit, requests, size, per, staged = taken(
         r"decode workers? (.+): ([\d,]+) reads?, ([\d,]+) spans? a (slot|kernel block|run of tokens); "
-        r"([\d,]+) requests? and ([\d,]+) B( whatever the tokens)?",
+        r"([\d,]+) requests? and ([\d,]+) B( whatever the tokens)?((?:; .+)?)",
         line,
     )
     names = {pair.name for pair in plan.pairs}
@@ -295,7 +295,19 @@ def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object
     workers = [n for word in words if word not in names for n in numbers(word)]
     assert (unit == "slot") == bool(per)
     for worker, pair in product(workers, pairs):
-        yield (worker, pair), (number(reads), number(spans), unit, number(requests), number(size))
+        yield (worker, pair), (number(reads), number(spans), unit, number(requests), number(size), ways(staged))
+
+
+def ways(said: str) -> dict[str, tuple[int, int]]:
+    """Requests and bytes by way of each stage, which is said to take less time than going direct."""
+    found = {}
+    for way in said.split("; ")[1:]:
+        name, requests, size, less, more = taken(
+            r"(unpack|pack): ([\d,]+) requests? and ([\d,]+) B, ([\d,.]+) ms instead of ([\d,.]+) ms", way
+        )
+        assert float(less.replace(",", "")) < float(more.replace(",", ""))
+        found[name] = number(requests), number(size)
+    return found
 
 
 def numbers(text: str) -> range:
@@ -318,7 +330,41 @@ def cost(plan: Plan, worker: int, pair: Pair) -> tuple[object, ...]:
         shards[shard] = shards.get(shard, 0) + sum(prod(loop.count for loop in nest.loops) for nest in nests)
     unit = "slot" if ours.store == "state" else "kernel block" if paged else "run of tokens"
     found = [requests_and_bytes(plan, worker, pair, read) for read in reads]
-    return len(reads), max(shards.values()), unit, sum(n for n, _ in found), sum(size for _, size in found)
+    requests, size = sum(n for n, _ in found), sum(size for _, size in found)
+    return len(reads), max(shards.values()), unit, requests, size, by_stages(plan, worker, pair, reads, found)
+
+
+def by_stages(
+    plan: Plan, worker: int, pair: Pair, reads: list[Read], direct: list[tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
+    """Requests and bytes by way of each stage that a read of a pair has; reads that have none go direct."""
+    found = {}
+    for name, side in (("unpack", 0), ("pack", 1)):
+        ranges = [getattr(read.table, name) for read in reads]
+        if any(ranges):
+            each = [
+                in_ranges(plan, worker, pair, read, side) if some else straight
+                for read, some, straight in zip(reads, ranges, direct, strict=True)
+            ]
+            found[name] = sum(requests for requests, _ in each), sum(size for _, size in each)
+    return found
+
+
+def in_ranges(plan: Plan, worker: int, pair: Pair, read: Read, side: int) -> tuple[int, int]:
+    """A request for every range of every plane of every page that is touched; whole pages that follow each other are
+    one."""
+    source, reader = plan.prefill.workers[read.worker], plan.decode.workers[worker]
+    groups = group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
+    where = blocks_and_rows(pair, *groups, source.shard, reader.shard)
+    blocks = sorted(set(where[:, 2 * side].tolist()))
+    chains = sum(block - 1 not in blocks for block in blocks)
+    strides, _ = plane_sizes((source, reader)[side].planes)
+    requests = size = 0
+    for part in (read.table.unpack, read.table.pack)[side]:
+        for plane in range(part.plane, part.plane + part.planes * part.step, part.step):
+            dense = strides[read.first[side] + plane] == part.bytes
+            requests, size = requests + (chains if dense else len(blocks)), size + len(blocks) * part.bytes
+    return requests, size
 
 
 @cache
@@ -454,6 +500,8 @@ def test_closing(name: str) -> None:
             told |= {name: reading(hit[2]) for name in names}
         elif hit := re.fullmatch(r"(Prefill|Decode): (\S+)=(\d+) given; derived (\d+)", sentence):
             check_override(plan, hit[1].lower(), hit[2], hit[3], int(hit[4]))
+        elif hit := re.fullmatch(r"Strategy: (\w+) on (\S+): .+", sentence):
+            assert (hit[1], hit[2]) == (dict(plan.options)["strategy"], load().default_machine)
         else:
             assert not re.search(r"\d", sentence) or "is not stored (when" in sentence
     assert {pair.name: told.get(pair.name, ALL) for pair in plan.pairs} == {
