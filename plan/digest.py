@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from typing import Any
 
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan, Side
@@ -18,8 +20,7 @@ def digest(value: object) -> str:
 
     Fields that have their default are left out: one that is added later changes no digest.
     """
-    text = json.dumps(value, default=_object, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    return hashlib.sha256(_json(value, {}).encode()).hexdigest()[:LENGTH]
 
 
 def side(value: Side) -> str:
@@ -67,13 +68,32 @@ def check(value: Plan) -> None:
             )
 
 
-def _object(value: object) -> dict[str, object]:
-    if not is_dataclass(value) or isinstance(value, type):
+def _json(value: Any, known: dict[int, str]) -> str:
+    """JSON text of a value. What workers or reads share, the same object, is made once: `known` has it by identity."""
+    if type(value) is int:
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return json.dumps(value)
+    if id(value) not in known:
+        known[id(value)] = _written(value, known)
+    return known[id(value)]
+
+
+def _written(value: Any, known: dict[int, str]) -> str:
+    if isinstance(value, tuple | list):
+        return f"[{','.join([_json(item, known) for item in value])}]"
+    if isinstance(value, Mapping):
+        items = [f"{json.dumps(name)}:{_json(value[name], known)}" for name in sorted(value)]
+    elif is_dataclass(value) and not isinstance(value, type):
+        of_fields = ((key, getattr(value, name), default) for key, name, default in _fields(type(value)))
+        items = [key + _json(found, known) for key, found, default in of_fields if found != default]
+    else:
         raise TypeError(f"no digest of a {type(value).__name__}")
-    return {name: found for name, default in _fields(type(value)) if (found := getattr(value, name)) != default}
+    return f"{{{','.join(items)}}}"
 
 
 @cache
-def _fields(cls: type) -> tuple[tuple[str, object], ...]:
-    """The fields of a class that count, with their defaults."""
-    return tuple((field.name, field.default) for field in fields(cls))
+def _fields(cls: type) -> tuple[tuple[str, str, object], ...]:
+    """The fields of a class that count, as a key of JSON, by name, with their defaults; in the order of JSON."""
+    by_name = sorted(fields(cls), key=lambda field: field.name)
+    return tuple((f"{json.dumps(field.name)}:", field.name, field.default) for field in by_name)

@@ -130,12 +130,11 @@ def _jobs(
     """The jobs of every decode worker, cache by cache in the order of its planes, and of a cache worker by worker."""
     met = {(m.prefill, m.decode, *tensor): m for m in pair_groups(prefill.side, decode.side) for tensor in m.tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
-    jobs: tuple[dict[tuple[int, PlacedCache, PlacedCache, tuple[int, ...], str], PlannedRead], ...] = tuple(
-        {} for _ in decode.units
-    )
+    # Units by identity: a worker has each once, and to compare them takes long.
+    jobs: tuple[dict[tuple[int, int, int, tuple[int, ...], str], PlannedRead], ...] = tuple({} for _ in decode.units)
     for cache, tensor, choice, from_unit, to_unit, layers in _matches(prefill, decode, caches, chosen):
         meeting = met[from_unit.group, to_unit.group, cache.name, tensor.name]
-        key = (choice.holder, from_unit, to_unit, layers, meeting.name)
+        key = (choice.holder, id(from_unit), id(to_unit), layers, meeting.name)
         mine = jobs[choice.reader]
         job = mine.get(key) or PlannedRead(meeting, cache, choice.holder, choice.reader, from_unit, to_unit, layers, ())
         mine[key] = replace(job, tensors=(*job.tensors, tensor))

@@ -11,7 +11,8 @@ from kvplan.plan.types import Group, Planes, Side, View, Worker
 
 def plan_side(side: PlacedSide) -> Side:
     """The side as the runtime sees it, its digest still empty."""
-    return Side(side.side.key, "", _groups(side.side), tuple(_worker(side, w) for w in side.side.workers))
+    planes: dict[object, tuple[Planes, ...]] = {}
+    return Side(side.side.key, "", _groups(side.side), tuple(_worker(side, w, planes) for w in side.side.workers))
 
 
 def _groups(side: BoundSide) -> tuple[Group, ...]:
@@ -23,16 +24,16 @@ def _group(side: BoundSide, g: BoundGroup) -> Group:
     return Group(g.name, g.store, g.tokens, g.kernel, g.ratio, g.arena, ways, chunk, g.length, g.ring, g.table)
 
 
-def _worker(side: PlacedSide, worker: BoundWorker) -> Worker:
-    planes = [p for unit in side.units[worker.number] for p in _planes(side.side, worker, unit)]
-    holds = {
-        (c.name, a): shard_intervals(side.side, t, worker)[a]
-        for c in side.side.caches
-        for t in c.tensors
-        for a, _ in t.split
-    }
+def _worker(side: PlacedSide, worker: BoundWorker, planes: dict[object, tuple[Planes, ...]]) -> Worker:
+    """A worker; `planes` are those of workers before it, of which some are placed alike."""
+    units, held = side.units[worker.number], side.holds[worker.number]
+    holds = {(c.name, a): held[c.name, t.name][a] for c in side.side.caches for t in c.tensors for a, _ in t.split}
+    named = any(digit.axis != "layer" for unit in units for part in unit.parts for digit in part.outer)
+    key = (id(units), worker.number if named else 0)
+    if key not in planes:
+        planes[key] = tuple(p for unit in units for p in _planes(side.side, worker, unit))
     turn = worker.token_shard if any(cache.store == "tokens" for cache in side.side.caches) else 0
-    return Worker(tuple(planes), turn, tuple((*key, held) for key, held in sorted(holds.items())))
+    return Worker(planes[key], turn, tuple((*names, part) for names, part in sorted(holds.items())))
 
 
 def _planes(side: BoundSide, worker: BoundWorker, unit: PlacedCache) -> list[Planes]:
