@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from kvplan.plan.block_tables import Tables, own
 from kvplan.plan.request import check_id
 from kvplan.runtime import clock as clocks
+from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.card import Hello, Refusal
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
@@ -33,14 +34,17 @@ from kvplan.runtime.wakeup import BUSY, QUIET
 from kvplan.runtime.worker import PolledWorker
 
 LEASE = 30.0
+# Seconds that a round may come after the one before. More is time in which this worker did not listen, as its thread
+# waited for a core or its process stood still: no lease runs out in it, as its renewals may have come.
+LISTENING = 1.0
 
 
 class PrefillWorker(PolledWorker):
     """One prefill worker: its memory registered, its control server at `address`. Safe to use from threads.
 
-    `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker. With
-    `admission` decode workers ask before each read, within `limits`. A thread of its own polls, unless `start` is
-    false: then the caller does, often, or nobody can read.
+    `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker; time
+    in which nobody polled does not count. With `admission` decode workers ask before each read, within `limits`. A
+    thread of its own polls, unless `start` is false: then the caller does, often, or nobody can read.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class PrefillWorker(PolledWorker):
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side, self._admission = 0, pool.side, admission
         self._lease, self._leases = lease, Leases(lease, self.limits.requests)
+        self._lease_clock = ListeningClock(clock, LISTENING)
         self._spans = RequestSpans("kvplan hold", {"worker": worker})
         self._addresses = tuple[str, ...]()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
@@ -142,7 +147,7 @@ class PrefillWorker(PolledWorker):
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
         with self._lock:
             self._check_open()
-            self._give_up(request, self._clock())
+            self._give_up(request, self._lease_clock())
         self._stir()
 
     def drain(self, timeout: float) -> None:
@@ -215,14 +220,14 @@ class PrefillWorker(PolledWorker):
         self._spans.tell()
         with self._lock:
             self._check_not_closed()
-            now, face = self._clock(), self._face()
+            now, face = self._lease_clock.listen(), self._face()
             messages = self._server.receive()
             for identity, message in messages:
                 self._hear(identity, message, face, now)
             if not self._asleep:
                 self._round(now, completed)
             self._expire(now)
-            for request in list(self._inbox.sources) if self._drain.past_deadline(now) else ():
+            for request in list(self._inbox.sources) if self._drain.past_deadline(self._clock()) else ():
                 self._give_up(request, now)
             self._report_released()
             return bool(messages) or (not self._asleep and self._slices.in_flight() > 0)
@@ -276,7 +281,7 @@ class PrefillWorker(PolledWorker):
             pool, self._context, self._server, self._leases, self._lease, self.limits, self.counters
         )
         self._asleep, self._drain = False, Drain(self._name)
-        self._all_heard = self._clock()
+        self._all_heard = self._lease_clock()
 
     def _expire(self, now: float) -> None:
         """End leases that nobody renewed, unless what is still unheard may renew them: not for longer than a lease."""
@@ -310,14 +315,14 @@ class PrefillWorker(PolledWorker):
             self._check_open()
             self._drain.check()
             if self._unread:
-                self._leases.pass_by(request, self._clock())
+                self._leases.pass_by(request, self._lease_clock())
                 self._spans.begin(request, began)
                 return
             named, again = self._named(tables), self._leases.remembers(request)
             if again and tokens is None and named is None:
                 text = f"request {request} was held before, and decode may still name its old blocks"
                 raise HandleError(f"{text}: give its tables, or another name")
-            pin = self._leases.pin(request, self._clock())
+            pin = self._leases.pin(request, self._lease_clock())
             self._spans.begin(request, began)
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
         self._stir()

@@ -108,8 +108,8 @@ def fork(log: str, work: Callable[[], None]) -> None:
         return
     code = 1
     try:
-        # No session of its own: Linux schedules sessions against each other (sched_autogroup), and of two that have more
-        # to do than there are cores, a thread of either was seen to wait for its turn for seconds; within one, for 25 ms.
+        # No session of its own: Linux shares cores between sessions first (sched_autogroup). Where two of them had more
+        # to do than there are cores, a thread was seen to wait seconds for its turn; in one session, 25 ms.
         os.setpgid(0, 0)
         die_with_parent(parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -15,6 +15,7 @@ from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import PREFILL, memory
 
 from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
+from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, checksum, seal
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import Caller as DecodeCaller
@@ -39,6 +40,7 @@ from kvplan.runtime.control.messages import (
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.polling import PollingThread
 from kvplan.runtime.prefill.clients import expected
+from kvplan.runtime.prefill.worker import LISTENING
 from kvplan.runtime.transport.inmemory import Hub
 
 ONE, WIDE = plan(Shape(1), Shape(1)), plan(Shape(1), Shape(2))
@@ -171,6 +173,26 @@ def test_a_lease_that_nobody_renews_runs_out(worker: PrefillWorker, caller: Call
     assert caller.hear().code == errors.LeaseError.code
     problem = caller.ask(Done("r", number, 1))
     assert problem == Failed("r", errors.LeaseError.code, problem.message, 1)
+
+
+def test_no_lease_runs_out_while_nobody_polls(worker: PrefillWorker, caller: Caller, clock: Clock) -> None:
+    """A thread that waited for a core for longer than a lease has not heard who claimed meanwhile."""
+    worker._lease_clock = ListeningClock(clock, LISTENING, clock)
+    caller.hello()
+    worker.hold("r")
+    number = pin(caller, "r")
+    caller.line.send(Claim(2, ("r",)))
+    clock.time += 40
+    assert caller.hear().answers == (Claimed("r", number),)
+    clock.time += 40
+    worker.poll()
+    for _ in range(8):
+        clock.time += LISTENING
+        worker.poll()
+        assert worker.released() == []
+    clock.time += LISTENING
+    worker.poll()
+    assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
 
 
 def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
