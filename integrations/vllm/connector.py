@@ -21,7 +21,7 @@ from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.facts import engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
-from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
+from kvplan.integrations.vllm.scheduler import NOTHING, RESTING, ConnectorScheduler, GroupTable
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
 from kvplan.integrations.vllm.stats import KvplanPromMetrics, KvplanStats
 from kvplan.integrations.vllm.worker import ConnectorWorker
@@ -29,9 +29,16 @@ from kvplan.integrations.vllm.worker import ConnectorWorker
 
 @dataclass(frozen=True)
 class OrdersMetadata(KVConnectorMetadata):  # type: ignore[misc]
-    """A step's orders, on their way to the workers."""
+    """A step's orders, on their way to the workers; where they are `empty` there is nothing to begin."""
 
     orders: StepOrders
+    empty: bool = False
+
+
+# What most steps have, made once: calls that do nothing take longer than they look, as the model's step has just had
+# the processor's caches.
+NO_ORDERS, RESTING_ORDERS = OrdersMetadata(NOTHING, empty=True), OrdersMetadata(RESTING, empty=True)
+NO_RESULTS = KVConnectorTransferResults(frozenset(), frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -94,15 +101,16 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def bind_connector_metadata(self, connector_metadata: OrdersMetadata) -> None:
         """A step begins: what decode engines wait for does not wait for the model."""
         super().bind_connector_metadata(connector_metadata)
-        if self._worker is not None:
-            orders = connector_metadata.orders
-            self._idle, self._offering = orders.idle, bool(orders.chunks)
+        orders = connector_metadata.orders
+        self._idle, self._offering = orders.idle, bool(orders.chunks)
+        if self._worker is not None and not connector_metadata.empty:
             self._worker.hold(orders)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begin what was ordered, beside the model's step."""
-        if self._worker is not None:
-            self._worker.load(self._get_connector_metadata().orders)
+        metadata = self._get_connector_metadata()
+        if self._worker is not None and not metadata.empty:
+            self._worker.load(metadata.orders)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled once all of it is there."""
@@ -119,8 +127,8 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._worker.computed()
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        if self._worker is None:
-            return KVConnectorTransferResults()
+        if self._worker is None or not self._worker.busy:
+            return NO_RESULTS
         results = self._worker.ended(idle=self._idle)
         return KVConnectorTransferResults(results.sent, results.received, results.failed)
 
@@ -174,10 +182,14 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> OrdersMetadata:
         self._scheduler.scheduled(scheduler_output)
-        return OrdersMetadata(self._scheduler.orders(idle=not scheduler_output.total_num_scheduled_tokens))
+        orders = self._scheduler.orders(idle=not scheduler_output.total_num_scheduled_tokens)
+        if orders is NOTHING:
+            return NO_ORDERS
+        return RESTING_ORDERS if orders is RESTING else OrdersMetadata(orders)
 
     def update_connector_output(self, connector_output: Any) -> None:
-        self._scheduler.loaded(connector_output.finished_recving or ())
+        if connector_output.finished_recving:
+            self._scheduler.loaded(connector_output.finished_recving)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         return self.request_finished_all_groups(request, (block_ids,))

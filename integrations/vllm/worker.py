@@ -11,7 +11,7 @@ from functools import partial
 from threading import Event
 
 from kvplan.integrations.vllm.clearing import BlockClearing
-from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, empty, nothing
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, Measures, nothing
 from kvplan.integrations.vllm.metadata import (
     AGAIN,
     HoldOrder,
@@ -72,7 +72,8 @@ class PrefillSide:
 
     @property
     def busy(self) -> bool:
-        return bool(self._held)
+        """Whether the runtime may release something."""
+        return bool(self._held or self._refused or self.offers.unreleased)
 
     def suspend(self) -> None:
         self._worker.suspend()
@@ -93,7 +94,7 @@ class PrefillSide:
 
     def sent(self) -> set[str]:
         """The requests whose blocks are free again, each once."""
-        if not self.busy and not self._refused and not self.offers.unreleased:
+        if not self.busy:
             return set()
         free, self._refused = self._refused, set()
         for lease in self._worker.released():
@@ -144,7 +145,13 @@ class DecodeSide:
 
     @property
     def busy(self) -> bool:
+        """Whether a load may end."""
         return bool(self._loads or self._failed or self._refused)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are measures of loads that ended."""
+        return bool(self.measures[SECONDS] or self.measures[FAILED])
 
     def suspend(self) -> None:
         self._worker.suspend()
@@ -345,9 +352,15 @@ class ConnectorWorker:
         return results
 
     @property
+    def busy(self) -> bool:
+        """Whether `ended` may have something to say."""
+        held = self._prefill is not None and self._prefill.busy
+        return held or (self._decode is not None and self._decode.busy) or bool(self._sideless)
+
+    @property
     def measured(self) -> bool:
         """Whether there are measures to ask for."""
-        loads = self._decode is not None and not empty(self._decode.measures)
+        loads = self._decode is not None and self._decode.measured
         return loads or (self._prefill is not None and self._prefill.expired > 0)
 
     def measures(self) -> Measures:

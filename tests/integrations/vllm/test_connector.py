@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests.integrations.vllm.requests import facts
@@ -21,9 +21,16 @@ TAKEN = (
     "KVConnectorHandshakeMetadata",
     "KVConnectorMetadata",
     "KVConnectorRole",
-    "KVConnectorTransferResults",
     "SupportsHMA",
 )
+
+
+class FakeResults(NamedTuple):
+    """What has ended, by vLLM's names."""
+
+    finished_sending: frozenset[str]
+    finished_recving: frozenset[str]
+    failed_recving: frozenset[str]
 
 
 class FakeBase:
@@ -51,6 +58,8 @@ class FakeWorker:
 
     said: list[str]
     number: int
+    busy: bool = False
+    measured: bool = False
 
     def close(self) -> None:
         self.said.append(f"closed {self.number}")
@@ -93,8 +102,9 @@ def workers() -> FakeWorkers:
 
 @pytest.fixture
 def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator[ModuleType]:
+    taken = {name: type(name, (), {}) for name in TAKEN}
     stubs = {
-        BASE: module(BASE, KVConnectorBase_V1=FakeBase, **{name: type(name, (), {}) for name in TAKEN}),
+        BASE: module(BASE, KVConnectorBase_V1=FakeBase, KVConnectorTransferResults=FakeResults, **taken),
         "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: None),
         "kvplan.integrations.vllm.stats": module("stats", KvplanPromMetrics=object, KvplanStats=object),
     }
@@ -208,10 +218,25 @@ def test_layers_are_told_of_in_steps_that_offer_something(connector: ModuleType,
     made.register_kv_caches({})
     workers.said.clear()
     chunk = PromptChunk("t", (0, 8), 39, ((1,),))
-    for orders in (StepOrders(), StepOrders(chunks=(chunk,)), StepOrders()):
-        made.bind_connector_metadata(connector.OrdersMetadata(orders))
+    empty = made.build_connector_meta(SimpleNamespace(total_num_scheduled_tokens=1))
+    for metadata in (empty, connector.OrdersMetadata(StepOrders(chunks=(chunk,))), empty):
+        made.bind_connector_metadata(metadata)
         made.save_kv_layer("layers.0", None, None)
         made.start_load_kv(None)
         made.wait_for_save()
-    step = ["hold", "load"]
-    assert workers.said == [*step, "hold", "computed layers.0", "load", "computed all", *step]
+    assert workers.said == ["hold", "computed layers.0", "load", "computed all"]
+
+
+def test_a_step_that_orders_nothing_reaches_no_worker(connector: ModuleType, workers: FakeWorkers) -> None:
+    """And what it is told of is made once, for all of them."""
+    made = engine(connector)
+    made.register_kv_caches({})
+    workers.said.clear()
+    computing, idle = (SimpleNamespace(total_num_scheduled_tokens=tokens) for tokens in (1, 0))
+    assert made.build_connector_meta(computing) is made.build_connector_meta(computing)
+    assert made.build_connector_meta(idle).orders == StepOrders(idle=True)
+    made.bind_connector_metadata(made.build_connector_meta(computing))
+    made.start_load_kv(None)
+    assert made.get_transfer_results(set()) == FakeResults(frozenset(), frozenset(), frozenset())
+    assert made.get_kv_connector_stats() is None
+    assert workers.said == []
