@@ -1,13 +1,15 @@
 """What connectors cost: requests of both take turns, so that a slow minute hits both.
 
-Time to the first token on decode; the connector's part in a step that has nothing to load; CPU of an engine that idles.
+While one is asked the engines of the other stand still: idle ones of NixlConnector would have a core of its two. Time
+to the first token on decode; the connector's part in a step that has nothing to load; CPU of an engine that idles.
 """
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from statistics import median
 
 from tests.vllm.cases import QWEN, Connector
@@ -15,7 +17,7 @@ from tests.vllm.pair import Pair
 from tests.vllm.process import Launcher
 from tests.vllm.requests import Asker, meet, name
 
-LENGTH, ROUNDS, WARM = 300, 40, 5
+LENGTH, ROUNDS, LEAST, WARM = 300, 40, 12, 5
 IDLE_S, STEPS = 5.0, 400
 LOADS = {"idle": 1, "16 at once": 16}
 
@@ -28,41 +30,57 @@ def measured(launcher: Launcher, connectors: Sequence[Connector]) -> list[list[s
             stack.callback(pair.close)
             meet(pair)
         first = [row(f"time to the first token, {label}", pairs, many) for label, many in LOADS.items()]
-        idle = ["CPU of an idle decode engine, of a core", *(f"{100 * idling(pair):.1f} %" for pair in pairs)]
+        idle = ["CPU of an idle decode engine, of a core", *(f"{100 * idling(pair, pairs):.1f} %" for pair in pairs)]
         steps = [
             "the connector in a step that loads nothing",
-            *(f"{1e6 * step(pair):.0f} µs" for pair in pairs),
+            *(f"{1e6 * step(pair, pairs):.0f} µs" for pair in pairs),
         ]
         return [["", *(connector.value for connector in connectors)], *first, idle, steps]
 
 
-def idling(pair: Pair) -> float:
+@contextmanager
+def alone(pair: Pair, pairs: Sequence[Pair]) -> Iterator[None]:
+    """The engines of all other pairs stand still."""
+    others = [engine for other in pairs if other is not pair for engine in other.engines.values()]
+    for engine in others:
+        engine.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for engine in others:
+            engine.signal(signal.SIGCONT)
+
+
+def idling(pair: Pair, pairs: Sequence[Pair]) -> float:
     """The part of a core that decode takes when nothing is asked of it."""
-    before = pair.decode.call("count")["cpu"]
-    time.sleep(IDLE_S)
-    return float(pair.decode.call("count")["cpu"] - before) / IDLE_S
+    with alone(pair, pairs):
+        before = pair.decode.call("count")["cpu"]
+        time.sleep(IDLE_S)
+        return float(pair.decode.call("count")["cpu"] - before) / IDLE_S
 
 
-def step(pair: Pair) -> float:
+def step(pair: Pair, pairs: Sequence[Pair]) -> float:
     """Seconds of a step of decode in its connector, the median while it computes a request of its own."""
-    pair.decode.call("watch")
-    asker = Asker(pair, "steps")
-    asker.alone(asker.prompt(32), tokens=STEPS)
-    return float(pair.decode.call("steps")["connector_s"])
+    with alone(pair, pairs):
+        pair.decode.call("watch")
+        asker = Asker(pair, "steps")
+        asker.alone(asker.prompt(32), tokens=STEPS)
+        return float(pair.decode.call("steps")["connector_s"])
 
 
 def row(label: str, pairs: Sequence[Pair], many: int) -> list[str]:
     askers = [Asker(pair, f"times {label}") for pair in pairs]
-    rounds = WARM + max(4, ROUNDS // many)
-    seconds = [[first_token(asker, many) for asker in askers] for _ in range(rounds)][WARM:]
+    rounds = WARM + max(LEAST, ROUNDS // many)
+    seconds = [[first_token(asker, pairs, many) for asker in askers] for _ in range(rounds)][WARM:]
     medians = [median(column) for column in zip(*seconds, strict=True)]
     return [label, *(f"{1e3 * value:.1f} ms" for value in medians)]
 
 
-def first_token(asker: Asker, many: int) -> float:
+def first_token(asker: Asker, pairs: Sequence[Pair], many: int) -> float:
     """The median of the seconds that `many` requests at once wait on decode, once prefill holds them all."""
-    texts = {name(): asker.prompt(LENGTH) for _ in range(many)}
-    asked = {request: asker.start_prefill(text, request) for request, text in texts.items()}
-    held = {request: asker.pair.prefill.answer(number) for request, number in asked.items()}
-    started = [asker.start(held[request], text, 1, request) for request, text in texts.items()]
-    return median([asker.pair.decode.answer(number)["first_s"] for number in started])
+    with alone(asker.pair, pairs):
+        texts = {name(): asker.prompt(LENGTH) for _ in range(many)}
+        asked = {request: asker.start_prefill(text, request) for request, text in texts.items()}
+        held = {request: asker.pair.prefill.answer(number) for request, number in asked.items()}
+        started = [asker.start(held[request], text, 1, request) for request, text in texts.items()]
+        return median([asker.pair.decode.answer(number)["first_s"] for number in started])
