@@ -88,7 +88,7 @@ def test_what_prefill_holds_after_the_deadline_is_withdrawn(pair: World, clock: 
     waiting = pair.decode[0].submit(request, 500)
     for _ in range(13):
         clock.time += 5
-        rounds(pair, 3)
+        rounds(pair, 20)
     assert isinstance(waiting.error, errors.WithdrawnError)
     assert source.drained()
     assert ("late", "withdrawn") in {(one.request, one.why) for one in source.released()}
