@@ -16,8 +16,8 @@ from contextlib import suppress
 from kvplan.runtime.ops import logs
 from kvplan.runtime.polling import LONGEST, rest
 
-# Seconds until a worker is polled at the latest: while something is under way, and while nothing is.
-BUSY, QUIET = 1e-3, 50e-3
+# Seconds until a worker is polled at the latest: while bytes move, while anything is under way, and while nothing is.
+MOVING, BUSY, QUIET = 50e-6, 1e-3, 50e-3
 # Descriptors to wait on, and for how many seconds at most.
 Look = Callable[[], tuple[list[int], float]]
 
@@ -25,7 +25,7 @@ Look = Callable[[], tuple[list[int], float]]
 class PollingPause:
     """The pauses of who polls a worker: for as long as `look` says at most, and until a descriptor that it names tells.
 
-    `stir` ends one.
+    Shorter ones count only while bytes move, of which no descriptor tells. `stir` ends one.
     """
 
     def __init__(self, look: Look) -> None:
@@ -33,9 +33,9 @@ class PollingPause:
         self._stirred, self._stirring = _pair()
 
     def rest(self, pause: float = LONGEST) -> None:
-        """Wait for `pause` seconds at most, and longer only where that is the longest pause."""
+        """Wait until there may be something to do: while bytes move for `pause` seconds at most."""
         wakers, most = self._look()
-        rest([*wakers, self._stirred.fileno()], most if pause >= LONGEST else min(pause, most))
+        rest([*wakers, self._stirred.fileno()], min(pause, most) if most <= MOVING else most)
         _drain(self._stirred)
 
     def stir(self) -> None:

@@ -135,6 +135,8 @@ class ControlServer:
         return messages
 
     def _tend(self) -> None:
+        if not waits(self._monitor):
+            return
         import zmq
         from zmq.utils.monitor import parse_monitor_message
 
@@ -234,9 +236,11 @@ class ControlClient:
 
     def broken(self) -> KvplanError | None:
         """Why nothing more comes: KeysError, HandshakeError, or PeerLostError once it was connected. It stays so."""
+        if self._closed or not waits(self._monitor):
+            return self._error
         from zmq.utils.monitor import parse_monitor_message
 
-        for frames in [] if self._closed else received(self._monitor, MOST):
+        for frames in received(self._monitor, MOST):
             event = parse_monitor_message(frames)
             self._error = self._error or self._meaning(int(event["event"]), int(event["value"]))
         return self._error

@@ -174,7 +174,8 @@ def _place(socket: sockets.socket) -> object:
 def _received(descriptor: int) -> int:
     """Bytes that have come over a connection, 0 where nobody counts them."""
     try:
-        socket = sockets.socket(fileno=descriptor)
+        # Of whatever family it is: TCP alone has the figures, and to look costs three calls of the system.
+        socket = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, 0, fileno=descriptor)
     except OSError:
         return 0
     try:

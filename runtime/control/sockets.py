@@ -154,12 +154,13 @@ def received_frames(socket: zmq.Socket[bytes], most: int) -> list[list[zmq.Frame
 
     messages: list[list[zmq.Frame]] = []
     size = 0
-    while len(messages) < most and size < ENOUGH:
-        try:
-            messages.append(socket.recv_multipart(zmq.NOBLOCK, copy=False))
-        except zmq.Again:
-            break
-        size += sum(map(len, messages[-1]))
+    # To ask costs a quarter of what the exception of an empty queue does.
+    while len(messages) < most and size < ENOUGH and waits(socket):
+        frames = [socket.recv(zmq.NOBLOCK, copy=False)]
+        while frames[-1].more:
+            frames.append(socket.recv(zmq.NOBLOCK, copy=False))
+        size += sum(map(len, frames))
+        messages.append(frames)
     return messages
 
 
@@ -187,7 +188,7 @@ def waits(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message is there to be received."""
     import zmq
 
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+    return bool(zmq.zmq_poll([(socket, zmq.POLLIN)], 0))
 
 
 def sent(socket: zmq.Socket[bytes], to: list[bytes], message: bytes) -> LineState:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kvplan.runtime.transfer.chunks import ChunkCover
     from kvplan.runtime.transfer.executor import Slice, TransferExecutor
 
-SHORTEST, LONGEST = 20e-6, 1e-3
+# Seconds between two looks at a transfer that nobody has said anything of.
+LONGEST = 1e-3
 NOTHING = Demand({}, {})
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]
@@ -176,10 +177,8 @@ class Transfer:
 
     def wait(self) -> Transfer:
         """Block until the end, which the deadline bounds. Raises the transfer's error."""
-        pause = SHORTEST
         while not self.poll():
-            self.worker.rest(pause)
-            pause = min(2 * pause, LONGEST)
+            self.worker.rest(LONGEST)
         return self._result()
 
     def __await__(self) -> Generator[Any, None, Transfer]:

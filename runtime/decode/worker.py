@@ -41,12 +41,11 @@ from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.polling import rest
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
-from kvplan.runtime.wakeup import BUSY, QUIET
+from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 from kvplan.runtime.worker import PolledWorker
 
 MODES = ("auto", "pull", "push")
 IDLE = 600.0
-MOVING = 100e-6
 
 
 class DecodeWorker(PolledWorker):

@@ -30,7 +30,7 @@ from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
-from kvplan.runtime.wakeup import BUSY, QUIET
+from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 from kvplan.runtime.worker import PolledWorker
 
 LEASE = 30.0
@@ -90,7 +90,7 @@ class PrefillWorker(PolledWorker):
             self.counters.gauge("in_flight_bytes", lambda: self._slices.in_flight()),
         ]
         if start:
-            self._begin_thread(self.poll)
+            self._begin_thread(self._poll_moving)
 
     def announce(self, addresses: Iterable[str]) -> None:
         """Say where all workers of this engine answer, in the plan's order; before that, peers are told to wait.
@@ -204,13 +204,18 @@ class PrefillWorker(PolledWorker):
         finally:
             self._wakeup.polled()
 
+    def _poll_moving(self) -> bool:
+        """`poll`, and whether bytes move: who waits for anything else is told of it."""
+        return self.poll() and self._slices.in_flight() > 0
+
     def _look(self) -> tuple[list[int], float]:
         """What a wakeup waits for, and for how many seconds at most: less while anybody claims what is held."""
         with self._lock:
             if self._closed or self._server.pending():
                 return [], QUIET if self._closed else 0.0
             busy = not self._asleep and self._inbox.busy
-            return [self._server.fileno()], BUSY if busy else QUIET
+            seconds = BUSY if busy else QUIET
+            return [self._server.fileno()], MOVING if self._slices.in_flight() > 0 else seconds
 
     def _poll(self) -> bool:
         with self._lock:
