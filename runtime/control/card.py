@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import struct
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
@@ -18,11 +20,14 @@ CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
 # What a release speaks, and what one spoke that did not say it in every card.
-PROTOCOL, UNSAID = 5, 2
+PROTOCOL, UNSAID = 6, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
 MOST_FABRICS = 16
+MOST_TOGETHER = 1 << 10
+# How msgpack begins an array of up to 65,535, which nothing else here does.
+ARRAY, ARRAY_TAG = struct.Struct(">BH"), b"\xdc"
 T = TypeVar("T")
 
 Nonce = Annotated[bytes, msgspec.Meta(max_length=64)]
@@ -113,22 +118,44 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
 
 
 def seal(value: msgspec.Struct) -> bytes:
-    """`value` as bytes that show every change. Raises CardError where they are too many, or no text or int64."""
+    """`value` as bytes that show every change. Raises as `encode` does."""
+    return together([encode(value)])
+
+
+def together(bodies: Sequence[bytes]) -> bytes:
+    """Encoded messages, in order, as bytes that show every change: one is a map, several are an array of maps."""
+    body = bodies[0] if len(bodies) == 1 else ARRAY.pack(0xDC, len(bodies)) + b"".join(bodies)
+    return MAGIC + checksum(body) + body
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    """`value` as a message has it. Raises CardError where its bytes are too many, or it has no text or int64."""
     try:
         body = msgspec.msgpack.encode(value)
     except (UnicodeError, OverflowError) as error:
         raise CardError(f"a message cannot be sent: {error}") from error
     if len(body) > LARGEST:
         raise CardError(f"a message of {len(body)} bytes is above {LARGEST}: register fewer regions, or ask for less")
-    return MAGIC + checksum(body) + body
+    return body
 
 
 def unseal(data: bytes, kind: Any) -> Any:
-    """The value of type `kind`, a struct or a union of structs, in `data`.
+    """The value of type `kind`, a struct or a union of structs, in `data`. Raises as `unseal_all` does."""
+    return _decoded(_opened(data), kind)
 
-    Raises CardError where it is not exactly as `seal` made it, ProtocolError where it is of another release's protocol.
+
+def unseal_all(data: bytes, kind: Any) -> list[Any]:
+    """The values of type `kind`, a struct or a union of structs, in `data`: one, or as many as were said together.
+
+    Raises CardError where it is not exactly as it was sealed, ProtocolError where it is of another release's protocol.
     Unknown fields are ignored.
     """
+    body = _opened(data)
+    return _several(body, kind) if body[:1] == ARRAY_TAG else [_decoded(body, kind)]
+
+
+def _opened(data: bytes) -> bytes:
+    """What was sealed. Raises CardError."""
     if len(data) > LARGEST + HEAD:
         raise CardError(f"a message of {len(data)} bytes is above {LARGEST}")
     if not data.startswith(MAGIC):
@@ -136,6 +163,18 @@ def unseal(data: bytes, kind: Any) -> Any:
     body = data[HEAD:]
     if checksum(body) != data[len(MAGIC) : HEAD]:
         raise CardError("a message is truncated or corrupt: connect again")
+    return body
+
+
+def _several(body: bytes, kind: Any) -> list[Any]:
+    try:
+        parts = _PARTS.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CardError(f"messages that were said together cannot be read: {str(error)[:300]}") from error
+    return [_decoded(part, kind) for part in parts]
+
+
+def _decoded(body: bytes | msgspec.Raw, kind: Any) -> Any:
     try:
         value = _decoder(kind).decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -152,9 +191,10 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 _OUTLINE = _decoder(dict[str, msgspec.Raw])
+_PARTS = _decoder(Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MOST_TOGETHER)])
 
 
-def _why(body: bytes, kind: Any, error: Exception) -> str:
+def _why(body: bytes | msgspec.Raw, kind: Any, error: Exception) -> str:
     """What is wrong with a message: a field that lacks, or what msgspec says. Raises ProtocolError of its own."""
     structs: dict[Any, type[msgspec.Struct]] = {one.__struct_config__.tag: one for one in get_args(kind) or (kind,)}
     try:

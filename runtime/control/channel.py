@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address
-from kvplan.runtime.control.card import Refusal, seal, unseal
+from kvplan.runtime.control.card import Refusal, encode, seal, together, unseal_all
 from kvplan.runtime.control.door import Door
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
@@ -56,6 +57,7 @@ class ControlServer:
         _check(bind, keys)
         context, self._closed, self._keys = zmq.Context(), False, keys
         self._outboxes: dict[bytes, Outbox] = {}
+        self._unread, self._gathers = deque[tuple[bytes, Any]](), False
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
@@ -76,28 +78,33 @@ class ControlServer:
 
     def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
         """What came since the last call, at most `most`: who sent it, and a ToPrefill struct or a CardError."""
-        for identity in list(self._outboxes):
-            self._flush(identity)
-        if self._closed or not (messages := self._heard(most)):
-            return []
-        keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in messages]
-        allowed = self._keys.allowed() if isinstance(self._keys, Keys) else {key for key, _ in keyed}
-        return [(frames[0], self._open(frames) if key in allowed else self._bar(frames[0])) for key, frames in keyed]
+        self.flush()
+        if not self._closed and len(self._unread) < most:
+            self._read(most)
+        return [self._unread.popleft() for _ in range(min(most, len(self._unread)))]
 
     def send(self, identity: bytes, message: msgspec.Struct) -> bool:
         """False where the peer is gone, or has not listened for long. Raises CardError for a message too large."""
-        data = seal(message)
+        data = encode(message)
         if self._closed:
             return False
-        outbox = self._outboxes.get(identity) or Outbox(lambda waiting: sent(self._socket, [identity], waiting))
-        taken = outbox.put(data)
-        if len(outbox):
+        outbox = self._outboxes.get(identity)
+        if outbox is None:
+            outbox = Outbox(lambda waiting: sent(self._socket, [identity], waiting), together)
             self._outboxes[identity] = outbox
-        return taken
+        return outbox.put(data) and ((self._gathers and not outbox.ample) or self._flush(identity))
+
+    def gather(self) -> None:
+        """From now on say with `flush`, and `receive`, what was sent before it: to each peer in one message."""
+        self._gathers = True
+
+    def flush(self) -> list[bytes]:
+        """Say what is to be said, as far as it is taken; returns those who are gone."""
+        return [] if self._closed else [identity for identity in list(self._outboxes) if not self._flush(identity)]
 
     def behind(self, identity: bytes) -> bool:
         """Whether something waits until this peer takes it."""
-        return identity in self._outboxes
+        return identity in self._outboxes and self._outboxes[identity].full
 
     def forget(self, identity: bytes) -> None:
         """What waits for this peer is not said."""
@@ -111,11 +118,11 @@ class ControlServer:
 
     def pending(self) -> bool:
         """Whether something can be received, of which `fileno` may not tell any more."""
-        return not self._closed and waits(self._socket)
+        return not self._closed and (len(self._unread) > 0 or waits(self._socket))
 
     def wait(self, seconds: float) -> None:
         """Until something can be received, at most `seconds`."""
-        if not self._closed:
+        if not self._closed and not self._unread:
             self._socket.poll(milliseconds(seconds))
 
     def close(self) -> None:
@@ -124,6 +131,13 @@ class ControlServer:
             return
         self._closed = True
         self._end()
+
+    def _read(self, most: int) -> None:
+        keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in self._heard(most)]
+        allowed = self._keys.allowed() if keyed and isinstance(self._keys, Keys) else {key for key, _ in keyed}
+        for key, frames in keyed:
+            messages = self._open(frames) if key in allowed else [self._bar(frames[0])]
+            self._unread.extend((frames[0], message) for message in messages)
 
     def _heard(self, most: int) -> list[list[zmq.Frame]]:
         """The messages that came, after a look at who connected and who ended."""
@@ -145,11 +159,13 @@ class ControlServer:
             tell = self._door.accepted if event["event"] == zmq.EVENT_ACCEPTED else self._door.gone
             tell(int(event["value"]))
 
-    def _flush(self, identity: bytes) -> None:
+    def _flush(self, identity: bytes) -> bool:
+        """False where nobody listens."""
         outbox = self._outboxes[identity]
-        outbox.flush()
+        listens = outbox.flush()
         if not len(outbox):
             del self._outboxes[identity]
+        return listens
 
     def _bar(self, identity: bytes) -> Bye:
         """Tell one whose key was taken back since it connected; its words count as a goodbye."""
@@ -157,12 +173,12 @@ class ControlServer:
         sent(self._socket, [identity], seal(Refusal(KeysError.code, text, False, b"")))
         return Bye()
 
-    def _open(self, frames: list[bytes]) -> Any:
-        """The struct of a message, or why there is none. Another release is told."""
-        message = _opened(frames[1:], ToPrefill)
-        if isinstance(message, ProtocolError):
-            sent(self._socket, [frames[0]], seal(Refusal(message.code, str(message), False, b"")))
-        return message
+    def _open(self, frames: list[bytes]) -> list[Any]:
+        """The structs of a message, or why there is none. Another release is told."""
+        messages = _opened(frames[1:], ToPrefill)
+        if isinstance(messages[0], ProtocolError):
+            sent(self._socket, [frames[0]], seal(Refusal(messages[0].code, str(messages[0]), False, b"")))
+        return messages
 
 
 class ControlClient:
@@ -181,7 +197,8 @@ class ControlClient:
         self._error: KvplanError | None = None
         self._up, self._failures = False, 0
         self._socket = socket(client_context(os.getpid()), zmq.DEALER, address)
-        self._outbox = Outbox(lambda waiting: sent(self._socket, [], waiting))
+        self._outbox = Outbox(lambda waiting: sent(self._socket, [], waiting), together)
+        self._unread, self._gathers = deque[Any](), False
         if isinstance(keys, Keys):
             self._socket.curve_serverkey = self._server_key
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
@@ -196,12 +213,22 @@ class ControlClient:
 
     def send(self, message: msgspec.Struct) -> bool:
         """False where the connection is broken, or nobody has listened for long. Raises CardError for one too large."""
-        return self.broken() is None and self._outbox.put(seal(message))
+        listens = self.broken() is None and self._outbox.put(encode(message))
+        return listens and ((self._gathers and not self._outbox.ample) or self._outbox.flush())
+
+    def gather(self) -> None:
+        """From now on say with `flush`, and `receive`, what was sent before it: in one message."""
+        self._gathers = True
+
+    def flush(self) -> None:
+        """Say what is to be said, as far as it is taken."""
+        if len(self._outbox) and not self._closed:
+            self._outbox.flush()
 
     @property
     def behind(self) -> bool:
         """Whether something waits until the peer takes it."""
-        return len(self._outbox) > 0
+        return self._outbox.full
 
     def say(self, message: msgspec.Struct) -> None:
         """`send` what must be said. Raises PeerLostError where it cannot be, CardError."""
@@ -210,9 +237,11 @@ class ControlClient:
 
     def receive(self, most: int = MOST) -> list[Any]:
         """What came since the last call, at most `most`: ToDecode structs and CardErrors."""
-        if not self._closed:
-            self._outbox.flush()
-        return [] if self._closed else [_opened(frames, ToDecode) for frames in received(self._socket, most)]
+        self.flush()
+        if not self._closed and len(self._unread) < most:
+            for frames in received(self._socket, most):
+                self._unread.extend(_opened(frames, ToDecode))
+        return [self._unread.popleft() for _ in range(min(most, len(self._unread)))]
 
     def fileno(self) -> int:
         """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
@@ -222,13 +251,13 @@ class ControlClient:
 
     def pending(self) -> bool:
         """Whether something can be received, of which `fileno` may not tell any more."""
-        return not self._closed and waits(self._socket)
+        return not self._closed and (len(self._unread) > 0 or waits(self._socket))
 
     def wait(self, seconds: float) -> None:
         """Until something can be received or the connection breaks, at most `seconds`."""
         import zmq
 
-        if self.broken() is None:
+        if self.broken() is None and not self._unread:
             poller = zmq.Poller()
             poller.register(self._socket, zmq.POLLIN)
             poller.register(self._monitor, zmq.POLLIN)
@@ -248,6 +277,7 @@ class ControlClient:
     def leave(self) -> None:
         """Say goodbye, so that nobody waits for this connection to speak, and end it."""
         self.send(Bye())
+        self.flush()
         self.close()
 
     def close(self) -> None:
@@ -294,9 +324,9 @@ def _check(address: str, keys: Keys | Plain) -> None:
     check_address(address)
 
 
-def _opened(frames: list[bytes], kind: Any) -> Any:
-    """The struct of a message, or why there is none."""
+def _opened(frames: list[bytes], kind: Any) -> list[Any]:
+    """The structs of a message, or why there is none."""
     try:
-        return unseal(b"".join(frames), kind)
+        return unseal_all(frames[0] if len(frames) == 1 else b"".join(frames), kind)
     except CardError as error:
-        return error
+        return [error]

@@ -1,13 +1,18 @@
-"""Outbox: sealed messages that a connection has not taken yet, in order. A full line is waited for, never an end."""
+"""Outbox: messages that a connection has not taken yet, in order. A full line is waited for, never an end.
+
+What waits together is said together: one sealed message for all of it costs both sides what one for the first does.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kvplan.runtime.machine import TextEnum
 
 MOST, MOST_BYTES = 1 << 16, 256 << 20
+# What is said together: so many messages, and none more once they have so many bytes.
+TOGETHER, TOGETHER_BYTES = 256, 48 << 10
 
 
 class LineState(TextEnum):
@@ -19,31 +24,55 @@ class LineState(TextEnum):
 
 
 class Outbox:
-    """What is to be said through one line. `hand_over` gives it one message."""
+    """What is to be said through one line. `hand_over` gives it what `join` makes of messages, in one piece.
 
-    def __init__(self, hand_over: Callable[[bytes], LineState]) -> None:
-        self._hand_over, self._waiting, self._bytes = hand_over, deque[bytes](), 0
+    `full` says that the line took no more when it was last asked.
+    """
+
+    def __init__(self, hand_over: Callable[[bytes], LineState], join: Callable[[Sequence[bytes]], bytes]) -> None:
+        self._hand_over, self._join = hand_over, join
+        self._waiting, self._bytes = deque[bytes](), 0
+        self.full = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, message: bytes) -> bool:
-        """Say this after all that waits. False where nobody listens, or 65,536 messages or 256 MiB wait."""
+        """Say this after all that waits, with the next `flush`. False where 65,536 messages or 256 MiB wait."""
         if self._waiting and (len(self._waiting) >= MOST or self._bytes + len(message) > MOST_BYTES):
             return False
         self._waiting.append(message)
         self._bytes += len(message)
-        return self.flush()
+        return True
+
+    @property
+    def ample(self) -> bool:
+        """Whether as much waits as is said together."""
+        return self._bytes >= TOGETHER_BYTES or len(self._waiting) >= TOGETHER
 
     def flush(self) -> bool:
         """Hand over what the line takes; False where nobody listens, and then nothing waits any more."""
-        while self._waiting:
-            state = self._hand_over(self._waiting[0])
-            if state is LineState.FULL:
-                return True
-            self._bytes -= len(self._waiting.popleft())
-            if state is LineState.GONE:
-                self._waiting.clear()
-                self._bytes = 0
-                return False
-        return True
+        state = LineState.TAKEN
+        while self._waiting and state is LineState.TAKEN:
+            head = self._head()
+            state = self._hand_over(self._join(head))
+            if state is LineState.TAKEN:
+                self._forget(head)
+        if state is LineState.GONE:
+            self._waiting.clear()
+            self._bytes = 0
+        self.full = state is LineState.FULL
+        return state is not LineState.GONE
+
+    def _head(self) -> list[bytes]:
+        """The first messages that wait, as many as are said together: one at least."""
+        head, size = [self._waiting[0]], len(self._waiting[0])
+        while len(head) < min(TOGETHER, len(self._waiting)) and size < TOGETHER_BYTES:
+            head.append(self._waiting[len(head)])
+            size += len(head[-1])
+        return head
+
+    def _forget(self, head: list[bytes]) -> None:
+        for message in head:
+            self._waiting.popleft()
+            self._bytes -= len(message)

@@ -73,6 +73,7 @@ class PrefillEngine:
         remote, local = geometry(card), self._pool
         shape.check(remote, self.plan.prefill, card.worker)
         peer = self._transport.add_peer(card.metadata)
+        control.gather()
         links = PreparedLinks(
             lambda layers: link(
                 self.plan,
@@ -187,6 +188,11 @@ class PrefillEngine:
         """Give the prepared lists back."""
         for connection in self.connections.values():
             connection.links.release()
+
+    def say(self) -> None:
+        """Say what was sent in this round, to each worker in one message."""
+        for connection in self.connections.values():
+            connection.control.flush()
 
     def close(self) -> None:
         """Stop speaking to this engine."""

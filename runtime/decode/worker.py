@@ -516,7 +516,7 @@ class DecodeWorker(PolledWorker):
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
-        """The lock; then, without it, the callbacks, which may ask workers that wait for this one."""
+        """The lock, until all is said; then, without it, the callbacks: they may ask workers that wait for this one."""
         ended: list[Transfer] = []
         try:
             with self._lock:
@@ -525,6 +525,8 @@ class DecodeWorker(PolledWorker):
                     yield
                 finally:
                     ended = transfers.settled()
+                    for engine in self._engines:
+                        engine.say()
         finally:
             call_back(ended)
 

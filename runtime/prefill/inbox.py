@@ -158,7 +158,7 @@ class PrefillInbox:
         return bool(clients or written)
 
     def send(self, client: DecodeClient, message: msgspec.Struct) -> None:
-        """Say something; a client that cannot be told is gone. What no message can hold ends its request."""
+        """Have `say` say it; a client that cannot be told is gone. What no message can hold ends its request."""
         if self.clients.get(client.identity) is not client:
             return
         try:
@@ -169,6 +169,12 @@ class PrefillInbox:
             return
         if not told:
             self._drop(client, "its line is broken, or has been full for long")
+
+    def say(self) -> None:
+        """Say what was sent in this round, to each client in one message."""
+        for identity in self._server.flush():
+            if (client := self.clients.get(identity)) is not None:
+                self._drop(client, "its line is broken")
 
     def note(self, event: LeaseEvent, count: int = 1) -> None:
         """Something came that is no step of the protocol."""

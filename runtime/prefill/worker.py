@@ -77,6 +77,7 @@ class PrefillWorker(PolledWorker):
         # No plan has a decode worker that would ever tell this worker that it is done.
         self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
         self._server = ControlServer(bind, keys)
+        self._server.gather()
         try:
             self._register(pool)
         except Exception:
@@ -148,6 +149,7 @@ class PrefillWorker(PolledWorker):
         with self._lock:
             self._check_open()
             self._give_up(request, self._lease_clock())
+            self._inbox.say()
         self._stir()
 
     def drain(self, timeout: float) -> None:
@@ -173,7 +175,9 @@ class PrefillWorker(PolledWorker):
         """
         with self._lock:
             self._check_open()
-            if not self._inbox.drop(engine, dead):
+            known = self._inbox.drop(engine, dead)
+            self._inbox.say()
+            if not known:
                 raise HandshakeError(f"decode engine {engine!r} is not connected")
 
     def unready(self) -> tuple[str, ...]:
@@ -185,6 +189,7 @@ class PrefillWorker(PolledWorker):
         """The requests whose blocks are free now, each once: finished, expired or withdrawn."""
         with self._lock:
             self._report_released()
+            self._inbox.say()
             return self._leases.released()
 
     def events(self) -> list[LeaseEvent]:
@@ -235,6 +240,7 @@ class PrefillWorker(PolledWorker):
             for request in list(self._inbox.sources) if self._drain.past_deadline(self._clock()) else ():
                 self._give_up(request, now)
             self._report_released()
+            self._inbox.say()
             return bool(messages) or (not self._asleep and self._slices.in_flight() > 0)
 
     def suspend(self) -> None:

@@ -20,9 +20,12 @@ from kvplan.runtime.control.card import (
     WorkerCard,
     checksum,
     describe,
+    encode,
     geometry,
     seal,
+    together,
     unseal,
+    unseal_all,
 )
 from kvplan.runtime.control.messages import Done, ToDecode, ToPrefill
 
@@ -199,3 +202,19 @@ def test_text_that_is_no_text_is_not_sent() -> None:
 def test_numbers_beyond_int64_are_no_geometry() -> None:
     with pytest.raises(errors.CardError, match="beyond the address space"):
         geometry(msgspec.structs.replace(WORKER, base=(1 << 63, *WORKER.base[1:])))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xdc\0\0", b"\xdc\0\2\xc0", b"\xdc\4\1" + b"\xc0" * 1025, b"\xdc\0\1\x91\xc0", b"\x91\xc0"],
+    ids=["none", "one is missing", "too many", "no struct", "another array"],
+)
+def test_what_is_no_message_said_together_is_refused(body: bytes) -> None:
+    with pytest.raises(errors.CardError):
+        unseal_all(MAGIC + checksum(body) + body, ToPrefill)
+
+
+def test_another_release_is_named_among_others() -> None:
+    later = encode(msgspec.structs.replace(HELLO, protocol=PROTOCOL + 1))
+    with pytest.raises(errors.ProtocolError, match=f"speaks protocol {PROTOCOL + 1}"):
+        unseal_all(together([encode(Done("r", 1, 1)), later]), ToPrefill)

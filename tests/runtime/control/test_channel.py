@@ -21,7 +21,8 @@ from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, seal, unseal
 from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
-from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave, LossReason, Lost
+from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave, LossReason, Lost, Stopped
+from kvplan.runtime.control.outbox import TOGETHER
 from kvplan.runtime.control.sockets import FRAME, OVERHEAD, QUEUE, REFUSED, _Peers
 
 CLAIM = Claim(1, ("a", "b"))
@@ -93,6 +94,39 @@ def test_order_is_kept_and_receive_is_bounded() -> None:
         assert len(part) <= 7
         found += [message.request for _, message in part]
     assert found == [str(number) for number in range(100)]
+    line.close()
+    desk.close()
+
+
+def test_what_is_gathered_is_one_message_each_way_and_keeps_its_order() -> None:
+    one, other = pair()
+    desk, said = ControlServer(BIND, one), [Leave(str(number)) for number in range(20)]
+    line = ControlClient(desk.address, other)
+    for side in (desk, line):
+        side.gather()
+    assert all(line.send(message) for message in said)
+    desk.wait(0.1)
+    assert desk.receive() == []
+    line.flush()
+    heard = until(desk.wait, lambda: desk.receive(7))
+    identity = heard[0][0]
+    assert (len(heard), desk.pending()) == (7, True), "the rest is there, and not read yet"
+    assert [message for _, message in heard + desk.receive()] == said
+    assert all(desk.send(identity, Stopped(str(number))) for number in range(20))
+    assert desk.flush() == []
+    assert len(until(line.wait, lambda: line.receive(7))) == 7
+    assert (line.pending(), len(line.receive())) == (True, 13)
+    line.close()
+    assert until(desk.wait, lambda: desk.send(identity, HELD) and desk.flush()) == [identity]
+    desk.close()
+
+
+def test_much_is_said_before_the_round_is_over() -> None:
+    desk = ControlServer(BIND, Plain())
+    line = ControlClient(desk.address, Plain())
+    line.gather()
+    assert all(line.send(CLAIM) for _ in range(TOGETHER))
+    assert until(desk.wait, desk.receive)
     line.close()
     desk.close()
 

@@ -25,40 +25,59 @@ class Narrow:
         return LineState.TAKEN
 
 
+def box_of(line: Narrow) -> Outbox:
+    return Outbox(line.take, b"".join)
+
+
+def say(box: Outbox, message: bytes) -> bool:
+    return box.put(message) and box.flush()
+
+
 def test_what_a_line_does_not_take_is_said_later_and_in_order() -> None:
     line = Narrow(3)
-    box, said = Outbox(line.take), [str(number).encode() for number in range(10)]
-    assert all(box.put(message) for message in said)
-    assert (list(line.taken), len(box)) == (said[:3], 7)
-    heard = [line.taken.popleft() for _ in range(3)]
-    assert box.put(b"last")
-    while line.taken:
-        heard.append(line.taken.popleft())
-        box.flush()
-    assert (heard, len(box)) == ([*said, b"last"], 0)
+    box, said = box_of(line), [str(number).encode() for number in range(10)]
+    assert all(say(box, message) for message in said)
+    assert (list(line.taken), len(box), box.full) == (said[:3], 7, True)
+    line.taken.clear()
+    assert say(box, b"last")
+    assert (list(line.taken), len(box), box.full) == ([b"3456789last"], 0, False)
+
+
+def test_what_is_put_is_said_together_and_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "TOGETHER", 4)
+    monkeypatch.setattr(outbox, "TOGETHER_BYTES", 6)
+    line = Narrow(9)
+    box = box_of(line)
+    ample = []
+    for message in (b"a", b"b", b"c", b"d", b"e", b"large one", b"f"):
+        assert box.put(message)
+        ample.append(box.ample)
+    assert (ample, list(line.taken)) == ([False] * 3 + [True] * 4, [])
+    assert box.flush()
+    assert list(line.taken) == [b"abcd", b"elarge one", b"f"]
 
 
 def test_who_is_gone_is_waited_for_no_more() -> None:
     line = Narrow(1)
-    box = Outbox(line.take)
-    assert box.put(b"1")
-    assert box.put(b"2")
+    box = box_of(line)
+    assert say(box, b"1")
+    assert say(box, b"2")
     line.gone = True
-    assert not box.put(b"3")
-    assert len(box) == 0
+    assert not say(box, b"3")
+    assert (len(box), box.full) == (0, False)
 
 
 @pytest.mark.parametrize(("most", "bytes_"), [(4, 1 << 20), (100, 40)])
 def test_so_much_waits_and_no_more(most: int, bytes_: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MOST", most)
     monkeypatch.setattr(outbox, "MOST_BYTES", bytes_)
-    box = Outbox(Narrow(0).take)
-    assert [box.put(b"0123456789") for _ in range(6)] == [True] * 4 + [False] * 2
+    box = box_of(Narrow(0))
+    assert [say(box, b"0123456789") for _ in range(6)] == [True] * 4 + [False] * 2
     assert len(box) == 4
 
 
 def test_one_message_may_be_larger_than_what_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MOST_BYTES", 1)
     line = Narrow(1)
-    assert Outbox(line.take).put(b"0123456789")
+    assert say(box_of(line), b"0123456789")
     assert list(line.taken) == [b"0123456789"]

@@ -28,7 +28,8 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
 
 def said(net: Net, *kinds: type) -> list[Any]:
     """What of these kinds the prefill worker has said, and the decode worker not heard."""
-    return [word for word in (opened(data, ToDecode) for data in live(net).down.take()) if isinstance(word, kinds)]
+    heard = [word for data in live(net).down.take() for word in opened(data, ToDecode)]
+    return [word for word in heard if isinstance(word, kinds)]
 
 
 def client(made: World) -> Any:
@@ -123,6 +124,7 @@ def test_who_leaves_what_is_not_written_is_told_at_once(net: Net) -> None:
     made = pair(net, "push")
     held(made)
     made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face(), net.time)
+    made.prefill[0]._inbox.say()
     assert said(net, Stopped) == [Stopped("r")]
 
 

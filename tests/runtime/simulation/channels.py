@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvplan.runtime import InMemory
-from kvplan.runtime.control.card import seal, unseal
+from kvplan.runtime.control.card import encode, together, unseal_all
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
@@ -93,29 +93,35 @@ class Desk:
         net.desks[self.address] = self
 
     def receive(self, most: int = 256) -> list[tuple[bytes, Any]]:
-        for line in self.guests.values():
-            line.answers.flush()
+        self.flush()
         found = [[(name, one) for one in line.up.take()] for name, line in self.guests.items()]
         mixed, left = [], [one for one in found if one and not self.closed]
         while left:
             one = self.net.draw.choice(left)
             mixed.append(one.pop(0))
             left = [one for one in left if one]
-        return [(name, opened(data, ToPrefill)) for name, data in mixed]
+        return [(name, message) for name, data in mixed for message in opened(data, ToPrefill)]
 
     def send(self, identity: bytes, message: Any) -> bool:
-        line, data = self.guests.get(identity), seal(message)
-        return not self.closed and line is not None and not line.gone and line.answers.put(data)
+        line, data = self.guests.get(identity), encode(message)
+        return not self.closed and line is not None and line.answers.put(data)
+
+    def gather(self) -> None:
+        """Always: what is sent is said by `flush`."""
+
+    def flush(self) -> list[bytes]:
+        return [name for name, line in self.guests.items() if len(line.answers) and not line.answers.flush()]
 
     def pending(self) -> bool:
         """Never: `receive` takes all that came."""
         return False
 
     def behind(self, identity: bytes) -> bool:
-        return len(self.guests[identity].answers) > 0
+        return self.guests[identity].answers.full
 
     def forget(self, identity: bytes) -> None:
-        self.guests[identity].answers = Outbox(lambda _: LineState.GONE)
+        line = self.guests[identity]
+        line.answers = Outbox(line.tell, together)
 
     def fileno(self) -> int:
         return -1
@@ -130,27 +136,37 @@ class Line:
     def __init__(self, net: Net, address: str, keys: object, server_key: bytes | None = None) -> None:
         self.net, self.address, self.gone, self.closed = net, address, False, False
         self.up, self.down = Pipe(net), Pipe(net)
-        self.words, self.answers = Outbox(self.up.give), Outbox(self.down.give)
+        self.words, self.answers = Outbox(self.up.give, together), Outbox(self.tell, together)
+        self.gathers = False
         self.desk = net.desks[address]
         self.gone = self.desk.closed
         self.desk.guests[len(net.lines).to_bytes(4, "big")] = self
         net.lines.append(self)
 
     def send(self, message: Any) -> bool:
-        data = seal(message)
-        return not self.gone and self.words.put(data)
+        data = encode(message)
+        return not self.gone and self.words.put(data) and (self.gathers or self.words.flush())
+
+    def gather(self) -> None:
+        self.gathers = True
+
+    def flush(self) -> None:
+        self.words.flush()
 
     @property
     def behind(self) -> bool:
-        return len(self.words) > 0
+        return self.words.full
+
+    def tell(self, data: bytes) -> LineState:
+        return LineState.GONE if self.gone else self.down.give(data)
 
     def say(self, message: Any) -> None:
         if not self.send(message):
             raise PeerLostError("the line is full")
 
     def receive(self, most: int = 256) -> list[Any]:
-        self.words.flush()
-        return [] if self.closed else [opened(data, ToDecode) for data in self.down.take()]
+        self.flush()
+        return [] if self.closed else [message for data in self.down.take() for message in opened(data, ToDecode)]
 
     def fileno(self) -> int:
         return -1
@@ -174,11 +190,11 @@ class Line:
     leave = close
 
 
-def opened(data: bytes, kind: Any) -> Any:
+def opened(data: bytes, kind: Any) -> list[Any]:
     try:
-        return unseal(data, kind)
+        return unseal_all(data, kind)
     except CardError as error:
-        return error
+        return [error]
 
 
 class Executor:
