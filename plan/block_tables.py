@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
-from kvplan.plan.blocks import held_before, without_null
+from kvplan.plan.blocks import Ids, Positions, distinct, held_before, row_of, without_null
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
 from kvplan.plan.needs import oldest
 from kvplan.plan.types import Blocks, Group, Interval, Ints, Side
@@ -24,20 +24,20 @@ class Slot:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Ring:
     """All blocks of a ring in order, -1 where there is none, which holds the last of `at` tokens.
 
     Token t lies where token t % (the tokens of all blocks) would lie in a block table. `null` is another number
-    that the engine has for no block.
+    that the engine has for no block. Ids are taken as those of Blocks are.
     """
 
     ids: Ints
     at: int
-    null: InitVar[int | None] = None
 
-    def __post_init__(self, null: int | None) -> None:
-        object.__setattr__(self, "ids", without_null(self.ids, null))
+    def __init__(self, ids: Ids, at: int, null: int | None = None) -> None:
+        object.__setattr__(self, "ids", without_null(row_of(ids), null))
+        object.__setattr__(self, "at", at)
 
 
 class AnyBlock(Blocks):
@@ -46,8 +46,8 @@ class AnyBlock(Blocks):
     def __init__(self) -> None:
         Blocks.__init__(self, 0, np.zeros(1, np.int64))
 
-    def at(self, position: Ints) -> Ints:
-        return np.zeros_like(position)
+    def at(self, positions: Positions) -> Ints:
+        return np.zeros_like(positions.each)
 
 
 Table = Blocks | Slot | Ring
@@ -152,13 +152,14 @@ def _ids_of(word: str, alike: Sequence[Group], tables: Tables) -> Ints:
         return found[0]
     for group, ids in zip(alike, found, strict=True):
         _check_once(word, [group], ids, tables)
-    return np.unique(np.concatenate(found))
+    return distinct(np.concatenate(found))
 
 
 def _check_once(word: str, groups: Sequence[Group], ids: Ints, tables: Tables) -> None:
-    block, count = np.unique(ids[ids >= 0], return_counts=True)
-    if block.size and count.max() > 1:
-        twice = int(block[count.argmax()])
+    ordered = np.sort(ids)
+    again = (ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)
+    if again.any():
+        twice = int(ordered[1:][again][0])
         names = ", ".join(repr(group.name) for group in groups if twice in blocks(tables[group.name]).ids)
         message = f"{word} block {twice} is named twice, in {names}: one block holds one thing at a time"
         raise BadRequestError(message, RequestFault.REPEATED_BLOCK)

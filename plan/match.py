@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
-from kvplan.plan.blocks import NO_RUNS, Blocks, Ints, Runs, both, cuts, slots, turns
+from kvplan.plan.blocks import NO_RUNS, Blocks, Ints, Positions, Runs, both, cuts, slots, turns
 from kvplan.plan.needs import ALL, Needs
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Group, Interval, Pair, Plan
+
+# Shapes of requests that are kept, and how many runs one may have that is: 20 MB in all.
+SHAPES, LONGEST_SHAPE = 32, 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,20 @@ class MatchRule:
             return slots(prefill, decode)
         if not needed:
             return NO_RUNS
+        rows = sum(stop - start for start, stop in needed) // self.rows
+        shape = _kept_shape if rows // min(self.steps) < LONGEST_SHAPE else _shape
+        there, here, count = shape(self, tuple(needed), shards)
+        return Runs(there.kernel_blocks(prefill), there.row, here.kernel_blocks(decode), here.row, count)
+
+    def shape(self, needed: Sequence[Interval], shards: tuple[int, int]) -> Shape:
+        """Where the runs of these ranges lie, whatever blocks hold them."""
         cut = [self._cut(start // self.rows, stop // self.rows, shards) for start, stop in needed]
         row, count = cut[0] if len(cut) == 1 else both(*cut)
         if self.prefill.shards > 1:
             row, count = _of_shard(self.prefill, self.rows, shards[0], row, count)
         if self.decode.shards > 1:
             row, count = _of_shard(self.decode, self.rows, shards[1], row, count)
-        p_block, p_row = _places(self.prefill, self.rows, prefill, row)
-        d_block, d_row = _places(self.decode, self.rows, decode, row)
-        return Runs(p_block, p_row, d_block, d_row, count)
+        return _places(self.prefill, self.rows, row), _places(self.decode, self.rows, row), fixed(count)
 
     def _cut(self, first: int, end: int, shards: tuple[int, int]) -> tuple[Ints, Ints]:
         """First row and rows of every run: cut where a kernel block of either side ends, or a turn of its shards."""
@@ -100,14 +108,45 @@ def _of_shard(group: Group, rows: int, shard: int, row: Ints, count: Ints) -> tu
     return row[keep], count[keep]
 
 
-def _places(group: Group, rows: int, table: Blocks, row: Ints) -> tuple[Ints, Ints]:
-    """The kernel block of every row and its place in there, by a worker's block table."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where rows lie on one side: positions in its block table, which of `ratio` kernel blocks, and rows in that."""
+
+    blocks: Positions
+    ratio: int
+    kernel: Ints
+    row: Ints
+
+    def kernel_blocks(self, table: Blocks) -> Ints:
+        """The kernel block of every row, by a worker's block table. Raises BlockTableError where it has none."""
+        ids = table.at(self.blocks)
+        return ids if self.ratio == 1 else ids * self.ratio + self.kernel
+
+
+# Places on the prefill side, on the decode side, and rows of every run.
+Shape = tuple[Places, Places, Ints]
+
+
+def _shape(rule: MatchRule, needed: tuple[Interval, ...], shards: tuple[int, int]) -> Shape:
+    return rule.shape(needed, shards)
+
+
+# Requests of a length that comes again cost no more than a look at their tables.
+_kept_shape = lru_cache(maxsize=SHAPES)(_shape)
+
+
+def _places(group: Group, rows: int, row: Ints) -> Places:
+    """Where the first rows of runs lie in a worker's memory."""
     if group.ring:
         row = row % (group.ring // rows)
     if group.shards > 1:
         chunk = group.chunk // rows
         row = row // (chunk * group.shards) * chunk + row % chunk
     position, place = np.divmod(row, group.kernel // rows)
-    if group.ratio == 1:
-        return table.at(position), place
-    return table.at(position // group.ratio) * group.ratio + position % group.ratio, place
+    return Places(Positions(position // group.ratio), group.ratio, fixed(position % group.ratio), fixed(place))
+
+
+def fixed(row: Ints) -> Ints:
+    """The same numbers, which nobody may change: they are shared."""
+    row.flags.writeable = False
+    return row

@@ -33,7 +33,10 @@ def pair_named(plan: Plan, name: str) -> Pair:
 
 def group_named(side: Side, name: str) -> Group:
     """The group of that name. Raises KeyError."""
-    return {found.name: found for found in side.groups}[name]
+    for group in side.groups:
+        if group.name == name:
+            return group
+    raise KeyError(name)
 
 
 def whole_pages(page: int, table: Table, runs: Runs) -> npt.NDArray[np.bool_]:

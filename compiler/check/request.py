@@ -17,6 +17,7 @@ from kvplan.compiler.errors import BadInput
 from kvplan.compiler.json_input import JsonInput, shown
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import Ring, Slot, Table, block_ids, blocks, check_covers, check_repeats, positions
+from kvplan.plan.blocks import Positions
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
 from kvplan.plan.request import Request
 from kvplan.plan.types import CONTEXT, Blocks, Group, Interval, Ints, Needs
@@ -174,4 +175,4 @@ def _check_blocks(group: Group, table: Table, tokens: Interval, rows: int) -> No
     for shard in range(group.shards):
         check_covers(group, table, tokens, rows, shard)
         for asked in positions(group, tokens, shard):
-            blocks(table).at(np.arange(asked.start, asked.stop))
+            blocks(table).at(Positions(np.arange(asked.start, asked.stop)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvplan.plan.block_tables import Ring, Slot, Table
+from kvplan.plan.blocks import Positions
 from kvplan.plan.errors import BadRequestError, BlockTableError, PlanFormatError
 from kvplan.plan.types import Blocks, Group, Interval, Ints, Needs
 from kvplan.runtime.checksum.elements import hashes, name_hash
@@ -109,7 +110,7 @@ def _place(token: Ints, per_row: int, group: Group, table: Blocks | Ring) -> tup
     else:
         local = token // (group.chunk * group.shards) * group.chunk + token % group.chunk
     held = Blocks(0, table.ids) if isinstance(table, Ring) else table
-    block = held.at(local // group.tokens) * group.ratio + local % group.tokens // group.kernel
+    block = held.at(Positions(local // group.tokens)) * group.ratio + local % group.tokens // group.kernel
     return block, local % group.kernel // per_row
 
 

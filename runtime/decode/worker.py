@@ -74,7 +74,7 @@ class DecodeWorker(PolledWorker):
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side = 0, pool.side.digest
-        self._idle, self._meetings = idle, Meetings()
+        self._idle, self._meetings, self._batches = idle, Meetings(), 0
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -211,6 +211,20 @@ class DecodeWorker(PolledWorker):
         Its prefill tables may be empty: offers bring them.
         """
         return self._begin(request, timeout, peer, checksum, wait, streamed=True)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Ask for all that is submitted or opened within at once: one message to each prefill worker, not one each.
+
+        No lock is held within; a poll meanwhile asks for what there is.
+        """
+        with self._lock:
+            self._batches += 1
+        try:
+            yield
+        finally:
+            with self._settled():
+                self._batches -= 1
 
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
         """Requests that would be posted, by prefill worker. Raises the error that `submit` would give."""
@@ -483,7 +497,7 @@ class DecodeWorker(PolledWorker):
     ) -> Transfer:
         now, began = self._clock(), tracing.start()
         transfer = Transfer(request, now, now, self, streamed, sample)
-        with self._settled():
+        with self._settled(say=not self._batches):
             try:
                 self._check_taking()
                 if not isinstance(sample, Sample | None):
@@ -515,7 +529,7 @@ class DecodeWorker(PolledWorker):
         self._drain.check()
 
     @contextmanager
-    def _settled(self) -> Iterator[None]:
+    def _settled(self, say: bool = True) -> Iterator[None]:
         """The lock, until all is said; then, without it, the callbacks: they may ask workers that wait for this one."""
         ended: list[Transfer] = []
         try:
@@ -525,7 +539,7 @@ class DecodeWorker(PolledWorker):
                     yield
                 finally:
                     ended = transfers.settled()
-                    for engine in self._engines:
+                    for engine in self._engines if say else ():
                         engine.say()
         finally:
             call_back(ended)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import AnyBlock
+from kvplan.plan.blocks import distinct
 from kvplan.plan.request import Request
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import Ints, Plan, Runs
@@ -62,4 +63,4 @@ def written_by(plan: Plan, runs: Mapping[tuple[str, int], Runs]) -> dict[str, In
     for (pair, _), of_pair in runs.items():
         group = pair_named(plan, pair).decode
         blocks.setdefault(group, []).append(of_pair.decode_block // ratio[group])
-    return {group: np.unique(np.concatenate(ids)) for group, ids in blocks.items()}
+    return {group: distinct(np.concatenate(ids)) for group, ids in blocks.items()}

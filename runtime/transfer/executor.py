@@ -1,17 +1,20 @@
 """Transfer executor: what one worker moves to or from one peer for one request, slice by slice, within limits.
 
 A slice waits for the limits, asks for the peer's permit where that bounds what is read from it, is posted, and is over
-when every handle of it is. After a failure nothing more is posted.
+when every handle of it is. After a failure nothing more is posted. Small slices that may begin at the same time over
+one link, of whatever requests, are posted as one transfer.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
+
+import numpy as np
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Runs
@@ -23,7 +26,11 @@ from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.shared import shared
 from kvplan.runtime.transport.base import TransferHandle, Transport
+
+# Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all.
+SMALL, TOGETHER = 1 << 20, 8 << 20
 
 
 class SliceStage(Enum):
@@ -57,7 +64,8 @@ class Slice:
 class ExecutorContext:
     """What slices are moved with: shared by all executors of a worker. `numbers` tell their slices apart.
 
-    `permitted` are the slices that a peer permitted, until they are posted or their executor is stopped.
+    `permitted` are the slices that a peer permitted, until they are posted or their executor is stopped; `ready` are
+    those whose turn it is.
     """
 
     transport: Transport
@@ -66,6 +74,7 @@ class ExecutorContext:
     slice_bytes: int
     numbers: Iterator[int] = field(default_factory=itertools.count)
     permitted: deque[Slice] = field(default_factory=deque)
+    ready: list[Slice] = field(default_factory=list)
 
     def begin(self) -> None:
         """Begin slices that may be: of `slice_bytes` bytes in all, or one, since a post may copy before it returns."""
@@ -75,6 +84,50 @@ class ExecutorContext:
         while self.permitted and (posted == 0 or posted + self.permitted[0].size <= self.slice_bytes):
             slice_ = self.permitted.popleft()
             posted += slice_.size if slice_.executor.post(slice_) else 0
+        self.post()
+
+    def post(self) -> None:
+        """Post the slices whose turn it is."""
+        ready = list(self.ready)
+        self.ready.clear()
+        for group in groups(ready):
+            self._post([slice_ for slice_ in group if slice_.executor.has(slice_)])
+
+    def _post(self, group: list[Slice]) -> None:
+        """Post slices of one link as one transfer."""
+        for slice_ in group:
+            slice_.stage = SliceStage.POSTED
+        try:
+            load = gather(group[0].link, joined([slice_.runs for slice_ in group]), self.scratch) if group else None
+        except Exception as error:
+            self._apart(group, error)
+            return
+        if load is not None:
+            self._issue(group, load)
+
+    def _apart(self, group: list[Slice], error: Exception) -> None:
+        """What cannot be gathered for all is for each of them, so that who is at fault fails alone."""
+        if len(group) == 1:
+            group[0].executor.fail(error)
+            return
+        for slice_ in group:
+            self._post([slice_])
+
+    def _issue(self, group: list[Slice], load: GatheredSpans) -> None:
+        handles, failure = list[TransferHandle | None](), None
+        try:
+            hand_over(self.transport, group[0].link, load, handles)
+        except Exception as error:
+            failure = error
+            if begun_nothing(error):
+                handles = [handle for handle in handles if handle is not None]
+        held = shared(handles, len(group))
+        group[0].executor.count(load)
+        for slice_ in group:
+            slice_.handles = list(held)
+        for slice_ in group if failure is not None else ():
+            if failure is not None and slice_.executor.has(slice_):
+                slice_.executor.fail(failure)
 
 
 class TransferExecutor:
@@ -121,7 +174,7 @@ class TransferExecutor:
         if self._slices.get(slice_.number) is not slice_:
             self._context.admission.done(slice_)
         elif self._permits is None:
-            self._post(slice_)
+            self._context.ready.append(slice_)
         else:
             slice_.stage = SliceStage.ASKED
             self._try(self._ask, self._permits, slice_)
@@ -141,8 +194,21 @@ class TransferExecutor:
         """Post a slice that was permitted; False where it was given up meanwhile."""
         if self._slices.get(slice_.number) is not slice_:
             return False
-        self._post(slice_)
+        self._context.ready.append(slice_)
         return True
+
+    def has(self, slice_: Slice) -> bool:
+        """Whether a slice is still to be moved, or being moved."""
+        return self._slices.get(slice_.number) is slice_
+
+    def count(self, load: GatheredSpans) -> None:
+        """Count what was posted for a slice, and for those that were posted with it."""
+        self.requests += load.requests
+        self.spans += load.spans
+
+    def fail(self, error: Exception) -> None:
+        """A slice cannot be moved."""
+        self._on_failure(error)
 
     def step(self) -> None:
         """Follow what is posted."""
@@ -184,33 +250,6 @@ class TransferExecutor:
             self._on_failure(error)
             return False
 
-    def _post(self, slice_: Slice) -> None:
-        slice_.stage = SliceStage.POSTED
-        self._try(self._gathered, slice_)
-
-    def _gathered(self, slice_: Slice) -> None:
-        load = gather(slice_.link, slice_.runs, self._context.scratch)
-        self.requests += load.requests
-        self.spans += load.spans
-        try:
-            self._issue(slice_, load)
-        except Exception as error:
-            if begun_nothing(error):
-                slice_.handles = [handle for handle in slice_.handles if handle is not None]
-            raise
-
-    def _issue(self, slice_: Slice, load: GatheredSpans) -> None:
-        # None stands for a transfer that the transport may have begun before it raised.
-        link, transport = slice_.link, self._context.transport
-        for bank, local, remote in load.banks:
-            slice_.handles.append(None)
-            slice_.handles[-1] = transport.post(link.op, link.peer, bank.local, local, bank.remote, remote)
-        if len(load.local_spans):
-            slice_.handles.append(None)
-            slice_.handles[-1] = transport.post_spans(
-                link.op, link.peer, load.local_spans, link.local.mem_type, load.remote_spans, link.remote.mem_type
-            )
-
     def _over(self, slice_: Slice) -> bool:
         for handle in list(slice_.handles):
             if handle is None or not self._poll(slice_, handle):
@@ -228,6 +267,45 @@ class TransferExecutor:
             slice_.handles.remove(handle)
             release(slice_.link.peer, handle)
             raise
+
+
+def groups(ready: Iterable[Slice]) -> list[list[Slice]]:
+    """Slices as they are posted, in order: small ones of one link that follow each other together."""
+    found: list[list[Slice]] = []
+    size = 0
+    for slice_ in ready:
+        fits = found and slice_.link is found[-1][0].link and max(slice_.size, found[-1][0].size) <= SMALL
+        if fits and size + slice_.size <= TOGETHER:
+            found[-1].append(slice_)
+            size += slice_.size
+        else:
+            found.append([slice_])
+            size = slice_.size
+    return found
+
+
+def joined(runs: Sequence[Mapping[str, Runs]]) -> Mapping[str, Runs]:
+    """The runs by pair of several slices of one link."""
+    if len(runs) == 1:
+        return runs[0]
+    return {pair: Runs(*map(np.concatenate, zip(*(one[pair] for one in runs), strict=True))) for pair in runs[0]}
+
+
+def hand_over(
+    transport: Transport, link: PreparedLink, load: GatheredSpans, handles: list[TransferHandle | None]
+) -> None:
+    """Post what was gathered; `handles` are told of each before it can fail.
+
+    None stands for a transfer that the transport may have begun before it raised.
+    """
+    for bank, local, remote in load.banks:
+        handles.append(None)
+        handles[-1] = transport.post(link.op, link.peer, bank.local, local, bank.remote, remote)
+    if len(load.local_spans):
+        handles.append(None)
+        handles[-1] = transport.post_spans(
+            link.op, link.peer, load.local_spans, link.local.mem_type, load.remote_spans, link.remote.mem_type
+        )
 
 
 def begun_nothing(error: Exception) -> bool:

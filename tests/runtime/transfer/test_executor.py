@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Runs
 from kvplan.runtime import Limits
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, SliceStage, TransferExecutor, over
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue
@@ -53,11 +55,12 @@ class Transport:
 
 
 class Rig:
-    """Slices of 10 bytes, two posts each, of which two slices may be in flight."""
+    """Slices of 10 bytes, two posts each, of which two slices may be in flight. `small` ones are posted together."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, permits: bool = False) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, permits: bool = False, small: int = 0) -> None:
+        monkeypatch.setattr(executor, "SMALL", small)
         bank, self.link = SimpleNamespace(local=None, remote=None), SimpleNamespace(op="READ", peer="p")
-        load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, 10, 2)  # type: ignore[arg-type]
+        self.load = load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, 10, 2)  # type: ignore[arg-type]
         monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
         monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [runs])
         monkeypatch.setattr("kvplan.runtime.transfer.slices.size", lambda link, runs: 10)
@@ -66,6 +69,7 @@ class Rig:
         self.failures, self.said = list[Exception](), list[object]()
         peer: Any = SimpleNamespace(say=self.said.append, send=self.said.append) if permits else None
         self.executor = TransferExecutor("r", "p", self.context, self.failures.append, peer)
+        self.other = TransferExecutor("s", "p", self.context, self.failures.append, peer)
 
     def add(self, count: int = 1) -> None:
         runs: dict[str, Runs] = {}
@@ -76,6 +80,7 @@ class Rig:
         admitted = self.queue.admit()
         for slice_ in admitted:
             slice_.executor.admitted(slice_)
+        self.context.post()
         return admitted
 
     def end(self, *numbers: int) -> None:
@@ -83,6 +88,16 @@ class Rig:
         for number in numbers:
             self.transport.handles[number].end = True
         self.executor.step()
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """A slice each of two requests, which are posted together."""
+    rig = Rig(monkeypatch, small=10)
+    for one in (rig.executor, rig.other):
+        one.add(rig.link, {"kv": NO_RUNS})  # type: ignore[arg-type]
+        one.complete = True
+    return rig
 
 
 @pytest.fixture
@@ -210,3 +225,76 @@ def test_who_fails_before_it_is_permitted_gives_the_permit_back_when_it_comes(mo
     assert not rig.executor.permitted(slice_.number)
     assert rig.said[1:] == [ReturnPermit("r", slice_.number)]
     assert rig.transport.handles == []
+
+
+def test_small_slices_of_two_requests_are_one_transfer_and_done_each_by_itself(both: Rig) -> None:
+    both.admit()
+    assert len(both.transport.handles) == 2
+    both.end(0, 1)
+    assert (both.executor.done, both.other.done, both.queue.in_flight()) == (True, False, 10)
+    assert not any(handle.released for handle in both.transport.handles)
+    both.other.step()
+    assert (both.other.done, both.queue.in_flight()) == (True, 0)
+    assert all(handle.released for handle in both.transport.handles)
+    assert (both.executor.posted, both.other.posted, both.executor.requests, both.other.requests) == (6, 0, 2, 0)
+
+
+def test_who_leaves_a_shared_transfer_waits_until_it_is_over(both: Rig) -> None:
+    both.admit()
+    (left,) = both.executor.stop()
+    assert not left.settled()
+    both.end(0, 1)
+    both.other.step()
+    assert both.other.done
+    assert not any(handle.released for handle in both.transport.handles)
+    assert left.settled()
+    assert all(handle.released for handle in both.transport.handles)
+
+
+def test_a_lost_peer_is_told_to_all_who_share_a_transfer(both: Rig) -> None:
+    both.admit()
+    both.transport.handles[0].end = PeerLostError("gone")
+    both.executor.step()
+    both.transport.handles[0].end = TransportError("asked once more")
+    both.other.step()
+    assert [type(error) for error in both.failures] == [PeerLostError] * 2
+    assert both.transport.handles[0].released
+    for one in (both.executor, both.other):
+        (slice_,) = one.stop()
+        assert len(slice_.handles) == 1
+
+
+@pytest.mark.parametrize(("error", "left"), [(NotBegunError("full"), 0), (TransportError("odd"), 1)])
+def test_a_shared_post_that_fails_fails_all(both: Rig, error: Exception, left: int) -> None:
+    both.transport.fail[0] = error
+    both.admit()
+    assert both.failures == [error] * 2
+    assert [len(one.stop()) for one in (both.executor, both.other)] == [left] * 2
+
+
+def test_what_cannot_be_gathered_for_all_is_gathered_for_each(both: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[int]()
+
+    def gather(link: object, runs: dict[str, Runs], scratch: object) -> GatheredSpans:
+        calls.append(len(calls))
+        if len(calls) < 3:
+            raise LimitError("many")
+        return both.load
+
+    monkeypatch.setattr(executor, "gather", gather)
+    both.admit()
+    assert (len(calls), [str(error) for error in both.failures]) == (3, ["many"])
+    assert len(both.transport.handles) == 2
+
+
+def test_a_large_slice_is_posted_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, small=10)
+    sizes = [10, 10, 11, 10, 10, 10]
+    links: list[Any] = [rig.link] * 5 + [SimpleNamespace(op="READ", peer="q")]
+    made = [
+        executor.Slice(rig.executor, at, link, {}, size)
+        for at, (link, size) in enumerate(zip(links, sizes, strict=True))
+    ]
+    assert [[one.number for one in group] for group in executor.groups(made)] == [[0, 1], [2], [3, 4], [5]]
+    monkeypatch.setattr(executor, "TOGETHER", 15)
+    assert [len(group) for group in executor.groups(made)] == [1] * 6

@@ -101,7 +101,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
     "too few": ("prefill", ring(5, 2), "give 3 ids, not 2"),
     "too many": ("decode", ring(4, 3), "a ring of 8 tokens in blocks of 8: give 1 ids, not 2"),
     "none": ("decode", ring(), "give 1 ids, not 0"),
-    "a list": ("decode", Ring([4], 30), "one row of integers"),  # type: ignore[arg-type]
+    "a list of fractions": ("decode", Ring([4.0], 30), "one row of integers"),  # type: ignore[list-item]
     "two rows": ("decode", Ring(np.zeros((1, 1), np.int64), 30), "one row of integers"),
     "a fraction": ("decode", Ring(np.array([4.0]), 30), "one row of integers"),  # type: ignore[arg-type]
     "beyond the pool": ("decode", ring(10**6), "ids from 1000000"),
