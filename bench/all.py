@@ -7,7 +7,18 @@ from collections.abc import Callable, Sequence
 
 from kvplan.bench.report import Row
 
-MEASUREMENTS = ("hot", "preparing", "requests", "homogeneous", "rounds", "checksum", "compiling", "proof")
+MEASUREMENTS = (
+    "hot",
+    "preparing",
+    "requests",
+    "homogeneous",
+    "rounds",
+    "many",
+    "idle",
+    "checksum",
+    "compiling",
+    "proof",
+)
 
 
 def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:

@@ -44,10 +44,10 @@ def measure(pairs: int) -> list[Row]:
     return [row]
 
 
-def request(plan: Plan, blocks: int, name: str) -> Request:
-    """The first `blocks` blocks on both sides, in order."""
+def request(plan: Plan, blocks: int, name: str, first: int = 0) -> Request:
+    """`blocks` blocks from block `first` on, the same ones on both sides, in order."""
     from kvplan.runtime import Blocks, Request
 
     (group,) = plan.decode.groups
-    tables = {group.name: Blocks(0, np.arange(blocks, dtype=np.int64))}
+    tables = {group.name: Blocks(0, np.arange(first, first + blocks, dtype=np.int64))}
     return Request(name, (0, blocks * group.tokens), tables, tables)

@@ -17,7 +17,7 @@ from kvplan.bench.stage import pool, room
 
 if TYPE_CHECKING:
     from kvplan.cli.demo.processes import WorkerPipe
-    from kvplan.runtime import DecodeWorker, Identity, Keys
+    from kvplan.runtime import DecodeWorker, Identity, Keys, Limits
 
 SECONDS, LEASE = 60.0, 3600.0
 PAUSE = 0.0005
@@ -39,8 +39,13 @@ class PeerPair:
         return self.raw
 
 
-def serve(line: WorkerPipe, path: str, blocks: int, requests: Iterable[str], identity: Identity, keys: Keys) -> None:
-    """Prefill worker 0 of the plan at `path`, over noise that `requests` hold; until the parent is gone."""
+def serve(
+    line: WorkerPipe, path: str, blocks: int, requests: Iterable[str], pause: float, identity: Identity, keys: Keys
+) -> None:
+    """Prefill worker 0 of the plan at `path`, over noise that `requests` hold; until the parent is gone.
+
+    NIXL by hand is polled every `pause` seconds.
+    """
     from kvplan.runtime import Nixl, PrefillWorker, load_plan
     from kvplan.runtime.transport.nixl import api
 
@@ -51,16 +56,18 @@ def serve(line: WorkerPipe, path: str, blocks: int, requests: Iterable[str], ide
     raw = Raw(api(), "raw-prefill", memory)
     for request in requests:
         worker.hold(request)
-    worker.announce([worker.address])
+    worker.announce([worker.address] * len(plan.prefill.workers))
     line.say((worker.address, raw.card()))
     while not line.waiting():
         raw.poll()
-        time.sleep(PAUSE)
+        time.sleep(pause)
     worker.close()
 
 
 @contextmanager
-def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[PeerPair]:
+def met(
+    path: str, blocks: int, requests: Iterable[str], limits: Limits | None = None, pause: float = PAUSE
+) -> Iterator[PeerPair]:
     """A process that serves `requests` of `blocks` blocks, and this one connected to it; NIXL counts what it posts."""
     from kvplan.cli.demo.processes import Processes
     from kvplan.cli.demo.run import engines
@@ -71,11 +78,11 @@ def met(path: str, blocks: int, requests: Iterable[str]) -> Iterator[PeerPair]:
     memory = np.zeros(room(plan.decode, 0, blocks), np.uint8)
     who = engines()
     with Processes() as crew:
-        member = crew.start("prefill", serve, path, blocks, tuple(requests), *who["prefill"])
+        member = crew.start("prefill", serve, path, blocks, tuple(requests), pause, *who["prefill"])
         address, card = member.hear(time.monotonic() + SECONDS)
         mine, transport = pool(plan.decode, 0, blocks, memory.ctypes.data), Nixl("decode", telemetry=True)
         identity, keys = who["decode"]
-        decode = DecodeWorker(plan, 0, mine, transport, identity=identity, keys=keys)
+        decode = DecodeWorker(plan, 0, mine, transport, identity=identity, keys=keys, limits=limits)
         try:
             decode.connect(address, SECONDS)
             yield PeerPair(decode, Raw(api(), "raw-decode", memory), card, memory)

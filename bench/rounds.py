@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from kvplan.runtime.control.channel import ControlClient
 
 AREA = "small requests"
-MODEL, SIDE, BLOCKS, ROUNDS = "llama-3.1-8b", "tp=1", 4, 2
+ROUNDS = 2
+# Model, side, blocks, and the most that is allowed. The first worker of many stages has one layer: a page of 64 KiB.
+CASES = (("llama-3.1-8b", "tp=1", 4, 1.15), ("qwen3-0.6b", "pp=28", 1, 1.5))
 
 
 def measure(pairs: int) -> list[Row]:
@@ -25,14 +27,18 @@ def measure(pairs: int) -> list[Row]:
     """
     if why := nixl_missing():
         return [skipped(AREA, why)]
+    return [_case(*case, pairs) for case in CASES]
+
+
+def _case(model: str, side: str, blocks: int, most: float, pairs: int) -> Row:
     with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, MODEL, SIDE, SIDE)
+        path, plan = write_plan(library(), folder, model, side, side)
         names = [f"request-{number}" for number in range(WARMUP + pairs)]
-        with met(path, BLOCKS, names) as pair:
+        with met(path, blocks, names) as pair:
             left, (line,) = iter(names), pair.decode._engines.controls()
 
             def ours() -> object:
-                return pair.decode.submit(request(plan, BLOCKS, next(left)), SECONDS).wait()
+                return pair.decode.submit(request(plan, blocks, next(left)), SECONDS).wait()
 
             def bare() -> None:
                 round_trip(line)
@@ -40,7 +46,7 @@ def measure(pairs: int) -> list[Row]:
                 round_trip(line)
 
             size = len(pair.memory) >> 10
-            return [within(AREA, f"{size} KiB, {ROUNDS} round trips", interleave(ours, bare, pairs, WARMUP))]
+            return within(AREA, f"{size} KiB, {ROUNDS} round trips", interleave(ours, bare, pairs, WARMUP), most)
 
 
 def round_trip(line: ControlClient) -> None:
@@ -48,5 +54,6 @@ def round_trip(line: ControlClient) -> None:
     from kvplan.runtime.control.messages import Claim
 
     line.send(Claim(0, ()))
+    line.flush()
     while not line.receive(1):
         line.wait(SECONDS)

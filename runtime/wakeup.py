@@ -17,7 +17,7 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.polling import LONGEST, rest
 
 # Seconds until a worker is polled at the latest: while bytes move, while anything is under way, and while nothing is.
-MOVING, BUSY, QUIET = 50e-6, 1e-3, 50e-3
+MOVING, BUSY, QUIET = 50e-6, 1e-3, 0.25
 # Descriptors to wait on, and for how many seconds at most.
 Look = Callable[[], tuple[list[int], float]]
 

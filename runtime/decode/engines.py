@@ -167,6 +167,10 @@ class PrefillEngine:
                 named = requests[first : first + MOST_NAMED]
                 self.claim(connection, named, tuple(name for name in named if name in chunked))
 
+    def until_heartbeat(self, now: float) -> float:
+        """Seconds until it is time to renew the claims."""
+        return max(0.0, self._next - now)
+
     def heartbeat_due(self, now: float) -> bool:
         """Whether it is time to renew the claims; once for each time that comes."""
         if now < self._next:

@@ -266,10 +266,15 @@ class DecodeWorker(PolledWorker):
             if self._asleep or any(control.pending() for control in controls):
                 return [], QUIET if self._asleep else 0.0
             busy = self.running() or self._transfers.in_use
-            seconds = BUSY if busy else QUIET
+            seconds = BUSY if busy else self._quiet()
             # What is written here over TCP goes on in this worker's own polls.
             moving = self._transfers.admission.in_flight() > 0 or self._transfers.written_to()
             return [control.fileno() for control in controls], MOVING if moving else seconds
+
+    def _quiet(self) -> float:
+        """Seconds until it is time for anything, where nothing is under way."""
+        now = self._clock()
+        return min([QUIET, *(engine.until_heartbeat(now) for engine in self._engines.served())])
 
     def rest(self, seconds: float) -> None:
         """Sleep until there may be something to poll for: `seconds`, less while bytes move or where somebody speaks."""
@@ -280,6 +285,7 @@ class DecodeWorker(PolledWorker):
         """End a running transfer with `error`."""
         with self._settled():
             self._transfers.fail(transfer, error)
+        self._stir()
 
     def watch(self, transfer: Transfer, callback: Callable[[Transfer], None]) -> bool:
         """Call `callback` when the transfer ends; False where it has ended."""

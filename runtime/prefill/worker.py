@@ -190,7 +190,11 @@ class PrefillWorker(PolledWorker):
         with self._lock:
             self._report_released()
             self._inbox.say()
-            return self._leases.released()
+            released = self._leases.released()
+        if released:
+            # What was said may have taken the hint that something came.
+            self._stir()
+        return released
 
     def events(self) -> list[LeaseEvent]:
         """What decode workers told, or got wrong, since the last call; at most the last 16,384."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.runtime.decode.test_races import elsewhere, held, pair, rounds, writing
@@ -60,3 +61,16 @@ def test_who_is_done_has_been_confirmed_by_all(net: Net) -> None:
     made.prefill[0].poll()
     made.decode[0].poll()
     assert (transfer.state, transfer.progress) == ("done", 1.0)
+
+
+def test_what_is_submitted_together_is_asked_for_in_one_message(net: Net) -> None:
+    made = pair(net, "pull")
+    worker, request = made.decode[0], held(made)
+    line: Any = worker._engines.controls()[0]
+    with worker.together():
+        transfers = [worker.submit(one, 20) for one in (request, elsewhere(replace(request, id="unheld")))]
+        assert len(line.words) == 2
+    assert len(line.words) == 0
+    assert len(line.up.queue) == 1
+    rounds(made, net)
+    assert transfers[0].state == "done", transfers[0].error
