@@ -29,6 +29,7 @@ VERBS = {
     "new": "Write a model file from a checkpoint's config.json; - is stdin.",
     "from-cache": "Compare a dump of a running engine's caches with a layout.",
     "schema": "JSON Schemas of layout files, for editors that complete and check.",
+    "calibrate": "Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.",
     "keys": "Make a key pair for an engine.",
     "demo": "Compile the pairs of DEPLOYMENT (examples/demo.yaml), start one process per prefill and decode worker "
     "with pages of the real geometry, move one request, and compare every byte with what it must be.",

@@ -1,0 +1,60 @@
+"""All of a calibration: transfers and copies in turns, each figure the median of its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from kvplan.cli.calibrate import pairs as timed
+from kvplan.cli.calibrate.copies import timed_copies
+from kvplan.cli.calibrate.fit import TimedTransfer, TransferRates, fitted
+from kvplan.cli.calibrate.memories import memory_of
+from kvplan.cli.calibrate.transfers import TransferCase, connected
+
+WARMUP = 2
+Watch = Callable[[Iterable[int]], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured: what transfers take, bytes a second of copies by bytes that lie together.
+
+    `mode` says who moved the bytes of transfers: `pull` or `push`.
+    """
+
+    rates: TransferRates
+    copies: dict[int, float]
+    mode: str
+
+
+def calibrated(mem_type: str, rounds: int, size: int, watch: Watch) -> Calibration:
+    """Measure memory of the type DRAM or VRAM, `size` bytes at most in one transfer; `watch` hands on each round.
+
+    Raises NixlMissingError, BadInput (S031), ProcessError and TransferError.
+    """
+    with TemporaryDirectory() as folder:
+        pairs = timed.compiled(Path(folder), size)
+        with connected(pairs, mem_type, WARMUP + rounds) as cases:
+            return _in_turns(cases, mem_type, size, rounds, watch)
+
+
+def _in_turns(cases: list[TransferCase], mem_type: str, size: int, rounds: int, watch: Watch) -> Calibration:
+    copies = timed_copies(memory_of(mem_type), size)
+    for turn in range(WARMUP):
+        moved = [case.run(turn) for case in cases]
+        _ = [copy.run() for copy in copies.values()]
+    seconds: dict[str, list[float]] = {case.name: [] for case in cases}
+    rates: dict[int, list[float]] = {together: [] for together in copies}
+    for turn in watch(range(WARMUP, WARMUP + rounds)):
+        for case in cases:
+            seconds[case.name].append(case.run(turn).seconds)
+        for together, copy in copies.items():
+            rates[together].append(copy.run())
+    every = [
+        TimedTransfer(case.slices, one.requests, one.bytes, median(seconds[case.name]))
+        for case, one in zip(cases, moved, strict=True)
+    ]
+    return Calibration(fitted(every), {together: median(found) for together, found in rates.items()}, cases[0].mode)

@@ -1,0 +1,47 @@
+"""kvplan calibrate: what moving costs on this machine, as a machine file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kvplan.cli import jobs
+
+UNNAMED = "this-machine"
+
+
+@click.command("calibrate")
+@click.option("-o", "--out", metavar="FILE.yaml", type=click.Path(dir_okay=False, path_type=Path),
+              help="Where to, named as the file is; stdout if not given. No file is overwritten.")  # fmt: skip
+@click.option("--memory", type=click.Choice(["DRAM", "VRAM"], case_sensitive=False), default="DRAM", show_default=True,
+              help="The host's, or that of the first GPU, which takes torch.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(min=1), default=25, show_default=True,
+              help="How often each is timed, in turns; medians count.")  # fmt: skip
+@click.option("--mib", type=click.IntRange(min=1), default=16, show_default=True, help="MiB of one transfer or copy.")
+def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
+    """Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.
+
+    It takes seconds. What UCX_TLS and the like say holds here as in an engine. `kvplan advise --profile FILE.yaml`
+    predicts by the file; a busy machine gives times of a busy machine, and the file says how busy it was.
+    """
+    from kvplan.cli.calibrate.machine_text import machine_text
+    from kvplan.cli.calibrate.measure import calibrated
+    from kvplan.cli.demo.processes import ProcessError
+    from kvplan.compiler.errors import BadInput
+
+    if out and out.exists():
+        raise BadInput("S030", f"{out} is there already, and is not overwritten", "give another name, or remove it")
+    click.echo("starting two processes …", err=True)
+    try:
+        found = calibrated(memory.upper(), rounds, mib << 20, lambda turns: jobs.watched([*turns], lambda _: "rounds"))
+    except ProcessError as error:
+        raise click.ClickException(str(error)) from error
+    how = f"kvplan calibrate, medians of {rounds} rounds of {mib} MiB"
+    text = machine_text(out.stem if out else UNNAMED, found, memory.upper(), how)
+    if not out:
+        click.echo(text, nl=False)
+        return
+    with out.open("x", encoding="utf-8") as file:
+        file.write(text)
+    click.echo(f"wrote {out}")
