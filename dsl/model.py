@@ -333,6 +333,14 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutChoice:
+    """An option that may be set otherwise for the sake of speed: how the engine is told, the `values` to compare."""
+
+    setting: Setting
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
     `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are. `package`
@@ -362,6 +370,7 @@ class Engine:
     package: str = ""
     platforms: tuple[str, ...] = ()
     serve: Serve | None = None
+    choices: Mapping[str, LayoutChoice] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)
 

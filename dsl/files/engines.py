@@ -9,7 +9,7 @@ from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
-from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Probed, Requirement, Serve, Setting, ValueDoc
+from kvplan.dsl.model import DumpRules, Engine, Kind, LayoutChoice, Param, Probed, Requirement, Serve, Setting, ValueDoc
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import (
     DERIVED,
@@ -20,6 +20,7 @@ from kvplan.dsl.schema.engine import (
     CaseKeys,
     DumpKeys,
     EngineKeys,
+    LayoutChoiceKeys,
     ProbedKeys,
     RequireKeys,
     ServeKeys,
@@ -87,6 +88,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         legend={letters.text: text for letters, text in keys.legend.items()},
         probed=_probed(sink, keys.probed, around),
         serve=serve,
+        choices=_choices(sink, keys.choices, options, serve),
         flags=_flags(sink, keys.flags, serve, (*axes, *options, *derive)),
         aside={spelled(flag.text): why for flag, why in keys.aside.items()},
     )
@@ -181,6 +183,33 @@ def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
         {name.text: _setting(setting) for name, setting in keys.settings.items()},
         _setting(keys.interleave),
     )
+
+
+def _choices(
+    sink: Sink, given: Mapping[YamlScalar, LayoutChoiceKeys], options: Mapping[str, Param], serve: Serve | None
+) -> dict[str, LayoutChoice]:
+    """What may be set otherwise. Reports options and values that there are not, and what no setting is known of."""
+    told = serve.settings if serve else {}
+    found: dict[str, LayoutChoice] = {}
+    for name, keys in given.items():
+        option = options.get(name.text)
+        if option is None:
+            sink.add("K008", f"'{name.text}' is no option", name.span, help=nearest(name.text, options))
+            continue
+        _check_values(sink, keys.values, option)
+        setting = _setting(keys.setting) if keys.setting.tree is not None else told.get(name.text, Setting())
+        if not setting.flag and not setting.variable:
+            sink.add("K002", f"choice '{name.text}' has no setting", name.span, help="add setting: {flag: …}")
+        found[name.text] = LayoutChoice(setting, tuple(value.text for value in keys.values))
+    return found
+
+
+def _check_values(sink: Sink, values: Iterable[YamlScalar], option: Param) -> None:
+    """Report values that an option with named ones has not (K010)."""
+    for value in values:
+        if option.values and value.text not in option.values:
+            message = f"'{option.name}' cannot be '{value.text}'"
+            sink.add("K010", message, value.span, help=nearest(value.text, option.values))
 
 
 def spelled(flag: str) -> str:

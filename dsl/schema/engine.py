@@ -184,6 +184,13 @@ class ServeKeys(FormKeys):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LayoutChoiceKeys(FormKeys):
+    values: tuple[YamlScalar, ...] = key(ListShape(SENTENCE), "the values that are compared", required=True)
+    setting: SettingKeys = key(SETTING, "how the engine is told, where `serve` does not say it")
+
+
+CHOICE = Form("a choice", LayoutChoiceKeys)
 PROBED = Form("a probe", ProbedKeys)
 SERVE = Form("serve", ServeKeys)
 REQUIRE = Form("a requirement", RequireKeys)
@@ -238,6 +245,10 @@ class EngineKeys(DocumentKeys):
     )
     serve: ServeKeys = key(
         SERVE, "how the engine is started with a connector of kvplan's, for `kvplan doctor`; nothing where it has none"
+    )
+    choices: dict[YamlScalar, LayoutChoiceKeys] = key(
+        MapShape(CHOICE),
+        "option of a side → what `kvplan advise` compares: options that say where bytes lie, and not which",
     )
     flags: dict[YamlScalar, tuple[YamlScalar, ...]] = key(
         MapShape(ListShape(ScalarShape("flag"), bare=True)),

@@ -10,7 +10,7 @@ from tests.paths import ROOT
 
 from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
-from kvplan.dsl.schema.engine import CASE, DERIVED, DUMP, ENGINE, GROUPS, MESH, PROBED, REQUIRE, SERVE, SETTING
+from kvplan.dsl.schema.engine import CASE, CHOICE, DERIVED, DUMP, ENGINE, GROUPS, MESH, PROBED, REQUIRE, SERVE, SETTING
 from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
 from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
@@ -51,7 +51,7 @@ SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "records": (KIND_VARIANT,), "derived-values": (DERIVED,), "cases": (CASE,),
     "which-tokens-are-needed": (NEEDS,),
     "doubts": (DOUBT,), "engines": (ENGINE,), "a-probe": (PROBED,), "serving": (SERVE,),
-    "settings": (SETTING,), "requirements": (REQUIRE,),
+    "settings": (SETTING,), "choices": (CHOICE,), "requirements": (REQUIRE,),
     "groups": (GROUPS,), "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,),
     "machines": (MACHINE,), "a-measurement": (MEASUREMENT,), "a-copy": (COPY_RATE,),
     "recognition": (RULE, FOUND), "what-a-model-adds": (OWN,), "configurations": (CONFIG,), "remarks": (REMARK,),
