@@ -25,6 +25,7 @@ VERBS = {
     "simulate": "Run plans on numpy buffers, compare each byte.",
     "audit": "Judge copies that another connector makes.",
     "matrix": "Compare all pairs of sides by what they cost.",
+    "advise": "Say which settings of two engines would move caches faster.",
     "list": "List known models, kinds, engines and machines.",
     "new": "Write a model file from a checkpoint's config.json; - is stdin.",
     "from-cache": "Compare a dump of a running engine's caches with a layout.",

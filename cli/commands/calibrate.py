@@ -22,8 +22,8 @@ UNNAMED = "this-machine"
 def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
     """Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.
 
-    It takes seconds. What UCX_TLS and the like say holds here as in an engine. `kvplan advise --profile FILE.yaml`
-    predicts by the file; a busy machine gives times of a busy machine, and the file says how busy it was.
+    It takes seconds. What UCX_TLS and the like say holds here as in an engine. `kvplan advise --machine NAME
+    --layouts DIR` predicts by it; a busy machine gives times of a busy machine, and the file says how busy it was.
     """
     from kvplan.cli.calibrate.machine_text import machine_text
     from kvplan.cli.calibrate.measure import calibrated

@@ -13,6 +13,11 @@ def wire_us(profile: MachineProfile, requests: int, size: int) -> float:
     return requests * profile.request_us + size / profile.wire * 1e6
 
 
+def transfer_us(profile: MachineProfile, requests: int, size: int, slices: int = 1) -> float:
+    """What a transfer of `requests` requests of `size` bytes in all takes, from submit to done."""
+    return profile.transfer_us + slices * profile.slice_us + wire_us(profile, requests, size)
+
+
 def copy_us(profile: MachineProfile, size: int, together: int) -> float:
     """What a copy of `size` bytes takes of which `together` lie together: between the nearest that were measured."""
     at = bisect_right(profile.copies, (together, math.inf))

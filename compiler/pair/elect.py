@@ -123,7 +123,7 @@ def spread(
 
 RULES: Mapping[str, Rule] = {"one": one_each, "spread": spread}
 # Compile options with the values they may have, the default first.
-DIRECT = "direct"
-OPTIONS: Mapping[str, tuple[str, ...]] = {"elect": tuple(RULES), "strategy": (DIRECT, "auto", "unpack", "pack")}
+DIRECT, AUTO = "direct", "auto"
+OPTIONS: Mapping[str, tuple[str, ...]] = {"elect": tuple(RULES), "strategy": (DIRECT, AUTO, "unpack", "pack")}
 # The option that names the machine by whose profile a strategy is chosen, where that is not the default one.
 MACHINE = "machine"

@@ -1,0 +1,202 @@
+"""Advice: what a pair of sides would take with other settings of its engines, and by other strategies.
+
+The settings are those that engine files name under `choices`; nothing else of a side is touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from kvplan.compiler.api import compile_bound
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bind.key import show
+from kvplan.compiler.bind.mesh import mesh_sizes
+from kvplan.compiler.bound import BoundSide
+from kvplan.compiler.cost.cost import Moves
+from kvplan.compiler.cost.profile import transfer_us, wire_us
+from kvplan.compiler.errors import Refused
+from kvplan.compiler.pair.elect import AUTO, DIRECT
+from kvplan.compiler.side.keys import check_pool, side_keys
+from kvplan.compiler.side.options import split_options
+from kvplan.compiler.side.text import parse_side
+from kvplan.dsl.model import Engine, LayoutChoice, MachineProfile, Model
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+
+# Times that differ by less are one.
+NEAR = 0.01
+Values = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """An option of a side, prefill or decode, that is set otherwise. `now` and `then` are the engine's own words.
+
+    `setting` is the flag or the variable of the environment that tells it.
+    """
+
+    side: str
+    option: str
+    setting: str
+    now: str
+    then: str
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleSide:
+    """A side as it could be: bound, with the values of all that is compared, and what has to be changed for it."""
+
+    text: str
+    bound: BoundSide
+    values: Values
+    changes: tuple[SettingChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedPair:
+    """What one request of 1024 tokens takes one way: all decode workers together, states included.
+
+    `us` is the time of the decode worker that takes longest, in microseconds, as a machine's profile has it.
+    """
+
+    prefill: str
+    decode: str
+    strategy: str
+    changes: tuple[SettingChange, ...]
+    requests: int
+    bytes: int
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A pair as it is, and all that it could be, the fastest first; `refused` counts what some rule does not allow."""
+
+    now: AdvisedPair
+    others: tuple[AdvisedPair, ...]
+    refused: int
+
+
+Sides = tuple[PossibleSide, PossibleSide]
+Watched = Callable[[Sequence[Sides]], Iterable[Sides]]
+
+
+def advise(
+    library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, watched: Watched = iter
+) -> Advice:
+    """Every choice of either side by itself, and of both sides alike, by every strategy; each plan is proved.
+
+    `watched` hands on each pair as it is begun. Raises DslError, BadInput, ProofFailed, and Refused for the pair as
+    it is.
+    """
+    found = library.model(model)
+    prefills, bad = _possible(library, found, "prefill", prefill)
+    decodes, worse = _possible(library, found, "decode", decode)
+    pairs, advised, refused = _pairs(prefills, decodes), list[AdvisedPair](), bad + worse
+    for sides in watched(pairs):
+        try:
+            advised += _advised(sides, found.title, profile)
+        except Refused:
+            if sides == pairs[0]:
+                raise
+            refused += 1
+    now, *others = advised
+    return Advice(now, tuple(sorted(others, key=lambda each: (each.us, len(each.changes)))), refused)
+
+
+def _possible(library: Library, model: Model, role: str, text: str) -> tuple[list[PossibleSide], int]:
+    """A side with every value of every choice, as it is first; and how many of them are refused."""
+    check_pool(text)
+    engine = library.engine(parse_side(text).get("engine", library.default_engine))
+    given = side_keys(engine, text)
+    now = _values(engine, model, given)
+    found, refused = [PossibleSide(_text(given), bind(library, model, _text(given)), now, ())], 0
+    for values in _others(engine.choices, now):
+        changed = {name: value for name, value in values if dict(now)[name] != value}
+        then = _text({**given, **changed})
+        try:
+            found.append(PossibleSide(then, bind(library, model, then), values, _changes(role, engine, now, changed)))
+        except Refused:
+            refused += 1
+    return found, refused
+
+
+def _values(engine: Engine, model: Model, given: Mapping[str, str]) -> Values:
+    """What the choices of an engine are now, by option."""
+    own = {name: value for name, value in given.items() if name != "engine"}
+    env = split_options(engine.options, own, {**model.values, **mesh_sizes(engine, own)})
+    return tuple((name, show(env[name])) for name in engine.choices)
+
+
+def _others(choices: Mapping[str, LayoutChoice], now: Values) -> Iterator[Values]:
+    """Every combination of values but the one that holds now."""
+    for values in product(*(dict.fromkeys((value, *choices[name].values)) for name, value in now)):
+        chosen = tuple(zip(choices, values, strict=True))
+        if chosen != now:
+            yield chosen
+
+
+def _text(given: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in given.items())
+
+
+def _changes(role: str, engine: Engine, now: Values, changed: Mapping[str, str]) -> tuple[SettingChange, ...]:
+    return tuple(
+        _change(role, name, engine.choices[name], value, changed[name]) for name, value in now if name in changed
+    )
+
+
+def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str) -> SettingChange:
+    setting = choice.setting
+    words = (setting.words.get(value, value) for value in (now, then))
+    return SettingChange(role, option, setting.flag or setting.variable, *words)
+
+
+def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) -> list[Sides]:
+    """The pair as it is first, then those with one side changed, then those with both sides changed to the same."""
+    prefill, decode = prefills[0], decodes[0]
+    one = [*((other, decode) for other in prefills[1:]), *((prefill, other) for other in decodes[1:])]
+    both = [(p, d) for p in prefills[1:] for d in decodes[1:] if p.values == d.values]
+    return [(prefill, decode), *one, *both]
+
+
+def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedPair]:
+    """A pair by every strategy that it has, direct first. Raises Refused."""
+    prefill, decode = sides
+    moves = compile_bound(prefill.bound, decode.bound, {"strategy": AUTO}, title, profile=profile).facts.moves
+    names = dict.fromkeys([DIRECT, *(stage.strategy for move in moves for stage in move.staged)])
+    changes = (*prefill.changes, *decode.changes)
+    return [AdvisedPair(prefill.text, decode.text, name, changes, *_figures(moves, name, profile)) for name in names]
+
+
+def _figures(moves: Sequence[Moves], strategy: str, profile: MachineProfile) -> tuple[int, int, float]:
+    """Requests and bytes of all decode workers by a strategy, and the time of the slowest one."""
+    requests = size = 0
+    times: Counter[int] = Counter()
+    for move in moves:
+        stage = next((stage for stage in move.staged if stage.strategy == strategy), None)
+        each = stage or move
+        requests, size = requests + each.requests * len(move.workers), size + each.bytes * len(move.workers)
+        times.update(dict.fromkeys(move.workers, stage.us if stage else wire_us(profile, move.requests, move.bytes)))
+    return requests, size, transfer_us(profile, 0, 0) + max(times.values(), default=0.0)
+
+
+def worth(advice: Advice) -> list[AdvisedPair]:
+    """Of all that it could be what wins time: at each number of changes those that take least, fewest changes first.
+
+    Left out is what wins less than a hundredth over fewer changes.
+    """
+    found: list[AdvisedPair] = []
+    best = advice.now.us
+    for count in sorted({len(each.changes) for each in advice.others}):
+        alike = [each for each in advice.others if len(each.changes) == count]
+        least = min(each.us for each in alike)
+        if least < (1 - NEAR) * best:
+            found += [each for each in alike if each.us <= (1 + NEAR) * least]
+            best = least
+    return found
