@@ -77,9 +77,8 @@ def text(model: str, profile: MachineProfile, advice: Advice, shown: Sequence[Ad
 
 
 def _row(each: AdvisedPair, now: AdvisedPair) -> tuple[object, ...]:
-    change = "; ".join(map(_told, each.changes)) or (
-        "as it is" if each.strategy == DIRECT else f"kvplan compile --strategy {AUTO}"
-    )
+    alone = "as it is" if each.strategy == DIRECT else f"kvplan compile --strategy {AUTO}"
+    change = "; ".join(map(_told, each.changes)) or alone
     time, part = f"{each.us / 1000:9,.2f} ms", f"{100 * each.us / now.us:4.0f} %"
     return time, part, each.requests, size(each.bytes), each.strategy, change
 

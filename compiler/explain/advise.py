@@ -5,7 +5,6 @@ The settings are those that engine files name under `choices`; nothing else of a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -17,7 +16,7 @@ from kvplan.compiler.bind.key import show
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import Moves
-from kvplan.compiler.cost.profile import transfer_us, wire_us
+from kvplan.compiler.cost.times import by_stage, times_us
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.pair.elect import AUTO, DIRECT
 from kvplan.compiler.side.keys import check_pool, side_keys
@@ -37,7 +36,7 @@ Values = tuple[tuple[str, str], ...]
 class SettingChange:
     """An option of a side, prefill or decode, that is set otherwise. `now` and `then` are the engine's own words.
 
-    `setting` is the flag or the variable of the environment that tells it.
+    `setting` is the flag or the variable of the environment that tells it, the option itself where there is none.
     """
 
     side: str
@@ -154,7 +153,7 @@ def _changes(role: str, engine: Engine, now: Values, changed: Mapping[str, str])
 def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str) -> SettingChange:
     setting = choice.setting
     words = (setting.words.get(value, value) for value in (now, then))
-    return SettingChange(role, option, setting.flag or setting.variable, *words)
+    return SettingChange(role, option, setting.flag or setting.variable or option, *words)
 
 
 def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) -> list[Sides]:
@@ -176,14 +175,9 @@ def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedP
 
 def _figures(moves: Sequence[Moves], strategy: str, profile: MachineProfile) -> tuple[int, int, float]:
     """Requests and bytes of all decode workers by a strategy, and the time of the slowest one."""
-    requests = size = 0
-    times: Counter[int] = Counter()
-    for move in moves:
-        stage = next((stage for stage in move.staged if stage.strategy == strategy), None)
-        each = stage or move
-        requests, size = requests + each.requests * len(move.workers), size + each.bytes * len(move.workers)
-        times.update(dict.fromkeys(move.workers, stage.us if stage else wire_us(profile, move.requests, move.bytes)))
-    return requests, size, transfer_us(profile, 0, 0) + max(times.values(), default=0.0)
+    moved = [(len(move.workers), by_stage(move, strategy) or move) for move in moves]
+    requests, size = (sum(workers * getattr(each, name) for workers, each in moved) for name in ("requests", "bytes"))
+    return requests, size, max(times_us(moves, strategy, profile).values(), default=0.0)
 
 
 def worth(advice: Advice) -> list[AdvisedPair]:

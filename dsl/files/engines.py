@@ -188,7 +188,7 @@ def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
 def _choices(
     sink: Sink, given: Mapping[YamlScalar, LayoutChoiceKeys], options: Mapping[str, Param], serve: Serve | None
 ) -> dict[str, LayoutChoice]:
-    """What may be set otherwise. Reports options and values that there are not, and what no setting is known of."""
+    """What may be set otherwise. Reports options and values that there are not."""
     told = serve.settings if serve else {}
     found: dict[str, LayoutChoice] = {}
     for name, keys in given.items():
@@ -198,8 +198,6 @@ def _choices(
             continue
         _check_values(sink, keys.values, option)
         setting = _setting(keys.setting) if keys.setting.tree is not None else told.get(name.text, Setting())
-        if not setting.flag and not setting.variable:
-            sink.add("K002", f"choice '{name.text}' has no setting", name.span, help="add setting: {flag: …}")
         found[name.text] = LayoutChoice(setting, tuple(value.text for value in keys.values))
     return found
 

@@ -187,7 +187,9 @@ class ServeKeys(FormKeys):
 @dataclass(frozen=True, slots=True)
 class LayoutChoiceKeys(FormKeys):
     values: tuple[YamlScalar, ...] = key(ListShape(SENTENCE), "the values that are compared", required=True)
-    setting: SettingKeys = key(SETTING, "how the engine is told, where `serve` does not say it")
+    setting: SettingKeys = key(
+        SETTING, "how the engine is told, where `serve` does not say it; without either, the option is named"
+    )
 
 
 CHOICE = Form("a choice", LayoutChoiceKeys)

@@ -1,0 +1,24 @@
+"""Times of a request of 1024 tokens by what a plan moves for it and by a machine's profile. Microseconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kvplan.compiler.cost.cost import Moves, StagedMoves
+from kvplan.compiler.cost.profile import transfer_us, wire_us
+from kvplan.dsl.model import MachineProfile
+
+
+def by_stage(move: Moves, strategy: str) -> StagedMoves | None:
+    """What `move` comes to by way of a stage of that strategy; None where it goes direct."""
+    return next((stage for stage in move.staged if stage.strategy == strategy), None)
+
+
+def times_us(moves: Iterable[Moves], strategy: str, profile: MachineProfile) -> dict[int, float]:
+    """From submit to done, by decode worker: each moves alone, and all states with the tokens."""
+    times: Counter[int] = Counter()
+    for move in moves:
+        stage = by_stage(move, strategy)
+        times.update(dict.fromkeys(move.workers, stage.us if stage else wire_us(profile, move.requests, move.bytes)))
+    return {worker: transfer_us(profile, 0, 0) + us for worker, us in times.items()}
