@@ -173,7 +173,7 @@ def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out
     if entry.joinable:
         p, d = by_decode(p, d)
         _joined(entry, p, d, ragged, out)
-    if entry.joinable < len(entry.page):
+    if entry.joinable < len(entry.addresses):
         _index(entry, False, p, d, out)
 
 
@@ -222,7 +222,7 @@ def _spelled(addresses: Ints, p: Ints, d: Ints, length: Ints) -> Ints:
     spelled[:, :, 0] = address[:, 0] + stride[:, 0] * p
     spelled[:, :, 1] = address[:, 1] + stride[:, 1] * d
     spelled[:, :, 2] = addresses[:, 2, None] + stride[:, 1] * (length - 1)
-    spelled[:, :, 3:] = addresses[:, None, 5:]
+    spelled[:, :, 3:] = addresses[:, None, 5:7]
     return spelled.reshape(-1, 5)
 
 

@@ -6,7 +6,7 @@ both sides come first, so that gather.py can join them, which NIXL does not do b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -43,11 +43,13 @@ class DescriptorBank:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRead:
-    """One read, expanded. The first `joinable` rows of `page` run on from one block into the next on both sides.
+    """One read, expanded, or all of a pair of groups, whose blocks meet alike. `read` is the first of them.
 
-    `addresses` are, by page row, of block 0: prefill address, decode address, bytes, prefill stride, decode stride,
-    prefill region, decode region. `blocks` are those of the pools (prefill, decode). Without `banks`, where an int32
-    does not index the blocks, all goes by address.
+    `page` are the rows of the page tables. `addresses` are the same bytes in as few rows as they lie together on both
+    sides, whichever plane or cache they are of, in block 0: prefill address, decode address, bytes, prefill stride,
+    decode stride, prefill region, decode region, prefill blocks, decode blocks. The first `joinable` of them run on
+    from one block into the next on both sides. `blocks` are those of the pools (prefill, decode). Without `banks`,
+    where an int32 does not index the blocks, all goes by address.
     """
 
     read: Read
@@ -138,29 +140,38 @@ def link(
         shape.bridgeable(prefill, plan.prefill, prefill_worker),
         shape.bridgeable(decode, plan.decode, decode_worker),
     )
+    reads = [read for read in plan.reads[decode_worker] if read.worker == prefill_worker]
+    found = [entry for read in reads if (entry := _entry(plan, read, ends, bridges, layers))]
     entries: list[PreparedRead] = []
     try:
-        for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
-            entry = _entry(plan, read, ends, bridges, layers)
-            entries += [_with_banks(entry, transport, ends)] if entry else []
+        for entry in _of_pairs(found):
+            entries.append(_with_banks(entry, transport, ends))
     except Exception:
         _release(bank for entry in entries for bank in entry.banks)
         raise
     return replace(ends, entries=tuple(entries))
 
 
-def strided(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> Ints:
-    """Rows (address, bytes, device, stride, count) of spans in pages. Raises AddressError where one leaves its page."""
+def check_inside(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> None:
+    """Raises AddressError where a span leaves its page."""
     if ((offset < 0) | (size < 1) | (size > geometry.page[plane] - offset)).any():
         raise AddressError("a span of the plan leaves its page: compile the plan again")
-    columns = (
-        geometry.base[plane] + offset,
-        size,
-        geometry.device[plane],
-        geometry.stride[plane],
-        geometry.count[plane],
-    )
-    return np.stack(columns, axis=1)
+
+
+def beside(addresses: Ints) -> Ints:
+    """Rows of `PreparedRead.addresses` by decode address, those that follow each other on both sides as one.
+
+    What is joined stays within a block on either side: the next block's is another row's.
+    """
+    addresses = addresses[np.argsort(addresses[:, 1], kind="stable")]
+    before, after = addresses[:-1], addresses[1:]
+    follows = (after[:, :2] == before[:, :2] + before[:, 2:3]).all(axis=1) & (after[:, 3:] == before[:, 3:]).all(axis=1)
+    if not follows.any():
+        return addresses
+    first = np.flatnonzero(np.concatenate(([True], ~follows)))
+    found = addresses[first]
+    found[:, 2] = np.add.reduceat(addresses[:, 2], first)
+    return found if (found[:, 2] <= found[:, 3:5].min(axis=1)).all() else addresses
 
 
 def joinable(table: Ints, sides: tuple[Geometry, Geometry], bridges: tuple[Mask, Mask]) -> Mask:
@@ -188,6 +199,8 @@ def _entry(
         return None
     page = rows.joined(page)
     sides = ends.prefill, ends.decode
+    check_inside(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
+    check_inside(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
     join = joinable(page, sides, bridges)
     every = page if len(page) else token[0].table
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
@@ -196,32 +209,56 @@ def _entry(
     return PreparedRead(read, pair, ordered, token, _addresses(ordered, sides), int(join.sum()), blocks, ())
 
 
+def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
+    """The reads of each pair of groups as one, with what lies side by side in their pages as one row."""
+    alike: dict[object, list[PreparedRead]] = {}
+    for entry in entries:
+        table = entry.read.table
+        alike.setdefault((entry.pair.name, entry.blocks, not table.page, not table.token), []).append(entry)
+    for same in alike.values():
+        run_on = np.concatenate([entry.addresses[: entry.joinable] for entry in same])
+        others = np.concatenate([entry.addresses[entry.joinable :] for entry in same])
+        joined = beside(others)
+        # Pages that lie side by side and fill their blocks run on where none of them did alone.
+        dense = (joined[:, 2] == joined[:, 3]) & (joined[:, 2] == joined[:, 4])
+        addresses = np.concatenate([run_on, joined[dense], joined[~dense]])
+        page = np.concatenate([entry.page for entry in same])
+        token = tuple(one for entry in same for one in entry.token)
+        joinable = len(run_on) + int(dense.sum())
+        yield replace(same[0], page=page, token=token, addresses=addresses, joinable=joinable)
+
+
 def _addresses(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
     prefill, decode = sides
     p, d = page[:, rows.P_PLANE], page[:, rows.D_PLANE]
     address = prefill.base[p] + page[:, rows.P_OFFSET], decode.base[d] + page[:, rows.D_OFFSET]
     strides, regions = (prefill.stride[p], decode.stride[d]), (prefill.region[p], decode.region[d])
-    return np.stack((*address, page[:, rows.BYTES], *strides, *regions), axis=1)
+    return np.stack((*address, page[:, rows.BYTES], *strides, *regions, prefill.count[p], decode.count[d]), axis=1)
 
 
 def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -> PreparedRead:
-    page, size = entry.page, INT32 // max(entry.blocks)
+    addresses, size = entry.addresses, INT32 // max(entry.blocks)
     if not size:
         return entry
     # A state has one block: the fewest transfers are best.
     size = min(size, BANK) if entry.read.table.token else size
-    prefill = strided(ends.prefill, page[:, rows.P_PLANE], page[:, rows.P_OFFSET], page[:, rows.BYTES])
-    decode = strided(ends.decode, page[:, rows.D_PLANE], page[:, rows.D_OFFSET], page[:, rows.BYTES])
+    prefill, decode = _strided(addresses, 0, ends.prefill), _strided(addresses, 1, ends.decode)
     local, remote = (prefill, decode) if ends.push else (decode, prefill)
     banks: list[DescriptorBank] = []
     try:
-        for start, stop in _cut(entry.joinable, len(page), size):
+        for start, stop in _cut(entry.joinable, len(addresses), size):
             lists = _lists(transport, ends, local[start:stop], remote[start:stop])
             banks.append(DescriptorBank(stop - start, stop <= entry.joinable, *lists))
     except Exception:
         _release(banks)
         raise
     return replace(entry, banks=tuple(banks))
+
+
+def _strided(addresses: Ints, side: int, geometry: Geometry) -> Ints:
+    """Rows (address, bytes, device, stride, count) of one side, 0 for prefill and 1 for decode."""
+    address, size, stride, region, count = (addresses[:, n] for n in (side, 2, 3 + side, 5 + side, 7 + side))
+    return np.stack((address, size, geometry.regions[region, 2], stride, count), axis=1)
 
 
 def _lists(transport: Transport, ends: PreparedLink, local: Ints, remote: Ints) -> tuple[PreparedList, PreparedList]:
