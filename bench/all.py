@@ -9,6 +9,7 @@ from kvplan.bench.report import Row
 
 MEASUREMENTS = (
     "hot",
+    "lists",
     "preparing",
     "requests",
     "homogeneous",

@@ -97,12 +97,12 @@ def room(side: Side, worker: int, blocks: int) -> int:
     return sum(blocks * ratios[plane.group] * plane.stride for plane in names.planes(side.workers[worker]))
 
 
-def here(plan: Plan, blocks: int) -> PreparedLink:
-    """Decode worker 0's prepared reads from prefill worker 0, over made-up addresses that nothing is read from."""
+def here(plan: Plan, blocks: int, worker: int = 0) -> PreparedLink:
+    """Decode worker 0's prepared reads from a prefill worker, over made-up addresses that nothing is read from."""
     from kvplan.runtime.transport.inmemory import Hub, InMemory
 
-    prefill = pool(plan.prefill, 0, blocks, TOP)
-    decode = pool(plan.decode, 0, blocks, TOP + room(plan.prefill, 0, blocks) + GAP)
+    prefill = pool(plan.prefill, worker, blocks, TOP)
+    decode = pool(plan.decode, 0, blocks, TOP + room(plan.prefill, worker, blocks) + GAP)
     hub = Hub()
     return between(plan, prefill, decode, InMemory(hub), InMemory(hub))
 
@@ -116,8 +116,8 @@ def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Tr
     peer = ours.add_peer(theirs.metadata())
     return prepare.link(
         plan,
-        prefill_worker=0,
-        decode_worker=0,
+        prefill_worker=prefill.worker,
+        decode_worker=decode.worker,
         peer=peer,
         transport=ours,
         prefill=prefill.geometry,

@@ -133,6 +133,7 @@ def _shape(rule: MatchRule, needed: tuple[Interval, ...], shards: tuple[int, int
 
 # Requests of a length that comes again cost no more than a look at their tables.
 _kept_shape = lru_cache(maxsize=SHAPES)(_shape)
+forget_shapes = _kept_shape.cache_clear
 
 
 def _places(group: Group, rows: int, row: Ints) -> Places:

@@ -77,17 +77,25 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
     """What to post to `link` for `runs` by pair. Raises LimitError where an int32 does not count it."""
     scratch.clear()
     out = _Out(link, scratch)
-    total = 0
+    total, parts = 0, dict[tuple[str, bool, bool], tuple[Runs, Runs]]()
     for entry in link.entries:
-        of_pair = runs[entry.pair.name]
-        whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)
-        pages, ragged = (of_pair, NO_RUNS) if whole.all() else (spans.pick(of_pair, whole), spans.pick(of_pair, ~whole))
+        key = entry.pair.name, not entry.read.table.token, not entry.read.table.page
+        if key not in parts:
+            parts[key] = _parts(entry, runs[entry.pair.name])
+        pages, ragged = parts[key]
         if (total := total + _most(entry, pages, ragged)) > INT32:
             text = f"{total} descriptors from worker {link.prefill_worker} to {link.decode_worker}, at most {INT32}"
             raise LimitError(f"{text}: ask for fewer tokens at once")
         _entry(entry, pages, ragged, out)
     merged = merge(np.concatenate(out.explicit)) if out.explicit else NOTHING
     return GatheredSpans(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
+
+
+def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
+    """The runs that are whole pages, and the others: the same for all reads of a pair with the same sorts of tables."""
+    whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)
+    pages, ragged = (of_pair, NO_RUNS) if whole.all() else (spans.pick(of_pair, whole), spans.pick(of_pair, ~whole))
+    return pages, ragged
 
 
 def merge(spelled: Ints) -> Ints:
@@ -141,7 +149,8 @@ class _Out:
 
 def _most(entry: PreparedRead, pages: Runs, ragged: Runs) -> int:
     """How many descriptors whole pages and ragged runs come to before anything is joined."""
-    return len(pages.count) * len(entry.page) + sum(_ragged(one, ragged) for one in entry.token)
+    partial = sum(_ragged(one, ragged) for one in entry.token) if len(ragged.count) else 0
+    return len(pages.count) * len(entry.page) + partial
 
 
 def _ragged(tokens: rows.TokenRows, runs: Runs) -> int:
@@ -159,7 +168,7 @@ def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
         out.bytes += int(table[:, rows.BYTES].sum())
         out.spans += len(table)
         out.explicit.append(_addresses(out.link, table))
-    out.bytes += len(pages.count) * int(entry.page[:, rows.BYTES].sum())
+    out.bytes += len(pages.count) * entry.page_bytes
     out.spans += len(pages.count) * len(entry.page)
     _pages(entry, pages.prefill_block, pages.decode_block, beside, out)
 

@@ -49,7 +49,7 @@ class PreparedRead:
     sides, whichever plane or cache they are of, in block 0: prefill address, decode address, bytes, prefill stride,
     decode stride, prefill region, decode region, prefill blocks, decode blocks. The first `joinable` of them run on
     from one block into the next on both sides. `blocks` are those of the pools (prefill, decode). Without `banks`,
-    where an int32 does not index the blocks, all goes by address.
+    where an int32 does not index the blocks, all goes by address. `page_bytes` and `token_bytes` are those of all rows.
     """
 
     read: Read
@@ -60,6 +60,8 @@ class PreparedRead:
     joinable: int
     blocks: tuple[int, int]
     banks: tuple[DescriptorBank, ...]
+    page_bytes: int
+    token_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,10 @@ def _entry(
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
     ordered = np.concatenate([page[join], page[~join]])
     pair = spans.pair_named(plan, read.pair)
-    return PreparedRead(read, pair, ordered, token, _addresses(ordered, sides), int(join.sum()), blocks, ())
+    sizes = (int(table[:, rows.BYTES].sum()) for table in (ordered, *(one.table for one in token)))
+    page_bytes, token_bytes = next(sizes), sum(sizes)
+    addresses = _addresses(ordered, sides)
+    return PreparedRead(read, pair, ordered, token, addresses, int(join.sum()), blocks, (), page_bytes, token_bytes)
 
 
 def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
@@ -225,7 +230,16 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
         page = np.concatenate([entry.page for entry in same])
         token = tuple(one for entry in same for one in entry.token)
         joinable = len(run_on) + int(dense.sum())
-        yield replace(same[0], page=page, token=token, addresses=addresses, joinable=joinable)
+        page_bytes, token_bytes = (sum(sizes) for sizes in zip(*((e.page_bytes, e.token_bytes) for e in same)))
+        yield replace(
+            same[0],
+            page=page,
+            token=token,
+            addresses=addresses,
+            joinable=joinable,
+            page_bytes=page_bytes,
+            token_bytes=token_bytes,
+        )
 
 
 def _addresses(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from kvplan.plan import expand as rows
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
@@ -17,7 +16,23 @@ Pieces = list[dict[str, Runs]]
 
 def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
     """Bytes that `runs` by pair move over a link."""
-    return sum(int(cost.sum()) for cost in _costs(link, runs).values())
+    parts = dict[tuple[str, bool, bool], tuple[int, int]]()
+    total = 0
+    for entry in link.entries:
+        key = entry.pair.name, not entry.read.table.token, not entry.read.table.page
+        if key not in parts:
+            parts[key] = _counts(entry, runs[entry.pair.name])
+        pages, tokens = parts[key]
+        total += pages * entry.page_bytes + tokens * entry.token_bytes
+    return total
+
+
+def _counts(entry: PreparedRead, runs: Runs) -> tuple[int, int]:
+    """How many runs are whole pages, and how many rows of tokens the others have."""
+    whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
+    pages = int(np.count_nonzero(whole))
+    tokens = 0 if pages == len(whole) else int(runs.count[~whole].sum())
+    return pages, tokens
 
 
 def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
@@ -26,10 +41,10 @@ def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
     What fits is one piece, of the same arrays. A run is not cut, so that one of more bytes is a piece of its own;
     within a pair the runs are kept in the order of decode blocks where they are cut, so that neighbours stay together.
     """
-    costs = _costs(link, runs)
-    total = sum(int(cost.sum()) for cost in costs.values())
+    total = size(link, runs)
     if total <= most:
-        return [{pair: runs[pair] for pair in costs}] if total else []
+        return [{entry.pair.name: runs[entry.pair.name] for entry in link.entries}] if total else []
+    costs = _costs(link, runs)
     sorted_, weights = _in_order({pair: runs[pair] for pair in costs}, costs)
     starts = np.cumsum([0, *(len(cost) for cost in weights.values())])
     edges = _edges(np.concatenate(list(weights.values())), most)
@@ -53,9 +68,7 @@ def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
 
 def _cost(entry: PreparedRead, runs: Runs) -> Ints:
     whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
-    page = int(entry.page[:, rows.BYTES].sum())
-    token = sum(int(one.table[:, rows.BYTES].sum()) for one in entry.token)
-    found: Ints = np.where(whole, page, runs.count * token)
+    found: Ints = np.where(whole, entry.page_bytes, runs.count * entry.token_bytes)
     return found
 
 

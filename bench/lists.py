@@ -1,0 +1,90 @@
+"""From an engine's lists of block ids to what is posted: all that a request costs on decode before NIXL is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvplan.bench.report import Row
+from kvplan.bench.sample import clock
+from kvplan.bench.stage import here, library, plan_of
+
+if TYPE_CHECKING:
+    from kvplan.plan.types import Group, Plan
+    from kvplan.runtime import Blocks, Slot
+
+AREA = "block lists to posted ids"
+# Model, prefill, decode, tokens.
+CASES = (
+    ("llama-3.3-70b", "tp=8", "tp=8", 32768),
+    ("llama-3.3-70b", "tp=8", "tp=4", 32768),
+    ("nemotron-3-nano-30b", "tp=4", "tp=1", 8192),
+)
+
+
+def measure(pairs: int) -> list[Row]:
+    """Blocks in no order; requests whose shape was seen before, and others."""
+    return [row for model, p, d, tokens in CASES for row in _case(f"{model} {p} -> {d}", model, p, d, tokens, pairs)]
+
+
+def _case(name: str, model: str, prefill: str, decode: str, tokens: int, pairs: int) -> list[Row]:
+    from kvplan.plan.match import forget_shapes
+
+    plan = plan_of(library(), model, prefill, decode)
+    prepare = preparer(plan, tokens)
+    prepare()
+    again = [clock(prepare) for _ in range(pairs)]
+    first = []
+    for _ in range(pairs):
+        forget_shapes()
+        first.append(clock(prepare))
+    return [_row(f"{name}, shape known", again), _row(f"{name}, shape new", first)]
+
+
+def _row(name: str, times: Sequence[float]) -> Row:
+    low, middle, high = np.quantile(times, (0.25, 0.5, 0.75)) * 1e6
+    return Row(AREA, name, f"{middle:.0f} us", spread=f"{low:.0f}..{high:.0f}", pairs=len(times), details={"s": times})
+
+
+def preparer(plan: Plan, tokens: int) -> Callable[[], int]:
+    """What takes lists to indices and addresses, for all workers that decode worker 0 reads from, and counts these."""
+    from kvplan.plan import request as requests
+    from kvplan.runtime import Request
+    from kvplan.runtime.transfer import demand, slices
+    from kvplan.runtime.transfer.gather import IndexScratch, gather
+
+    random, workers = np.random.default_rng(5), sorted({read.worker for read in plan.reads[0]})
+    sides = plan.prefill, plan.decode
+    pool = 2 * max(-(-tokens // group.tokens) for side in sides for group in side.groups if group.tokens) + 16
+    ids = [_ids(side.groups, pool - 8, tokens, random) for side in sides]
+    links = [here(plan, pool, worker) for worker in workers]
+    shards = [plan.prefill.workers[worker].shard for worker in workers]
+    pools = [{group.name: pool for group in side.groups} for side in sides]
+    scratch = IndexScratch()
+
+    def prepare() -> int:
+        theirs, ours = (_tables(side.groups, lists, pool, tokens) for side, lists in zip(sides, ids, strict=True))
+        request = requests.check(plan, Request("r", (0, tokens), theirs, ours), *pools)
+        wanted, posted = demand.demand(plan, 0, request), 0
+        for link, shard in zip(links, shards, strict=True):
+            for runs in slices.cut(link, wanted.of(shard), 1 << 40):
+                posted += gather(link, runs, scratch).requests
+        return posted
+
+    return prepare
+
+
+def _ids(groups: Sequence[Group], pool: int, tokens: int, random: np.random.Generator) -> dict[str, list[int]]:
+    """Block ids by group, in no order."""
+    counts = {group.name: -(-tokens // group.tokens) for group in groups if group.tokens}
+    return {name: random.permutation(pool)[:count].tolist() for name, count in counts.items()}
+
+
+def _tables(groups: Sequence[Group], ids: dict[str, list[int]], pool: int, tokens: int) -> dict[str, Blocks | Slot]:
+    from kvplan.runtime import Blocks, Slot
+
+    states = [group.name for group in groups if group.store == "state"]
+    slots: dict[str, Blocks | Slot] = {name: Slot(pool - 1 - i, tokens) for i, name in enumerate(states)}
+    return slots | {group.name: Blocks(0, ids[group.name]) for group in groups if group.tokens}
