@@ -26,6 +26,7 @@ from kvplan.runtime.control.sockets import (
     admit,
     client_context,
     connection_of,
+    descriptors,
     end,
     key_of,
     milliseconds,
@@ -110,15 +111,13 @@ class ControlServer:
         """What waits for this peer is not said."""
         self._outboxes.pop(identity, None)
 
-    def fileno(self) -> int:
-        """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
-        import zmq
-
-        return int(self._socket.getsockopt(zmq.FD))
+    def filenos(self) -> list[int]:
+        """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
+        return descriptors(self._socket, self._monitor)
 
     def pending(self) -> bool:
-        """Whether something can be received, of which `fileno` may not tell any more."""
-        return not self._closed and (len(self._unread) > 0 or waits(self._socket))
+        """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
+        return not self._closed and (len(self._unread) > 0 or waits(self._socket) or waits(self._monitor))
 
     def wait(self, seconds: float) -> None:
         """Until something can be received, at most `seconds`."""
@@ -243,15 +242,13 @@ class ControlClient:
                 self._unread.extend(_opened(frames, ToDecode))
         return [self._unread.popleft() for _ in range(min(most, len(self._unread)))]
 
-    def fileno(self) -> int:
-        """A descriptor that may become readable when something comes: a hint to wake up by, from any thread."""
-        import zmq
-
-        return int(self._socket.getsockopt(zmq.FD))
+    def filenos(self) -> list[int]:
+        """Descriptors that may become readable when something comes, or a connection changes: hints, for any thread."""
+        return descriptors(self._socket, self._monitor)
 
     def pending(self) -> bool:
-        """Whether something can be received, of which `fileno` may not tell any more."""
-        return not self._closed and (len(self._unread) > 0 or waits(self._socket))
+        """Whether there is something to be received, or to be looked at, of which `filenos` may not tell any more."""
+        return not self._closed and (len(self._unread) > 0 or waits(self._socket) or waits(self._monitor))
 
     def wait(self, seconds: float) -> None:
         """Until something can be received or the connection breaks, at most `seconds`."""

@@ -184,6 +184,13 @@ def connection_of(frames: list[zmq.Frame]) -> int:
         return -1
 
 
+def descriptors(*sockets: zmq.Socket[bytes]) -> list[int]:
+    """What becomes readable when something may have come; by edges, so that one has to look first."""
+    import zmq
+
+    return [int(one.getsockopt(zmq.FD)) for one in sockets]
+
+
 def waits(socket: zmq.Socket[bytes]) -> bool:
     """Whether a message is there to be received."""
     import zmq

@@ -269,7 +269,7 @@ class DecodeWorker(PolledWorker):
             seconds = BUSY if busy else self._quiet()
             # What is written here over TCP goes on in this worker's own polls.
             moving = self._transfers.admission.in_flight() > 0 or self._transfers.written_to()
-            return [control.fileno() for control in controls], MOVING if moving else seconds
+            return [one for control in controls for one in control.filenos()], MOVING if moving else seconds
 
     def _quiet(self) -> float:
         """Seconds until it is time for anything, where nothing is under way."""

@@ -94,8 +94,9 @@ class RequestSpans:
 
     def tell(self) -> None:
         """Make the spans that have ended. Hold no lock."""
+        # Another thread may take the last one meanwhile.
         with suppress(IndexError):
-            while True:
+            while self._ended:
                 request, began, how = self._ended.popleft()
                 tell(self._name, began, how, {**self._attributes, "request": request})
 

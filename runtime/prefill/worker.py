@@ -224,7 +224,7 @@ class PrefillWorker(PolledWorker):
                 return [], QUIET if self._closed else 0.0
             busy = not self._asleep and self._inbox.busy
             seconds = BUSY if busy else QUIET
-            return [self._server.fileno()], MOVING if self._slices.in_flight() > 0 else seconds
+            return self._server.filenos(), MOVING if self._slices.in_flight() > 0 else seconds
 
     def _poll(self) -> bool:
         with self._lock:
@@ -234,10 +234,9 @@ class PrefillWorker(PolledWorker):
         self._spans.tell()
         with self._lock:
             self._check_not_closed()
-            now, face = self._lease_clock.listen(), self._face()
-            messages = self._server.receive()
-            for identity, message in messages:
-                self._hear(identity, message, face, now)
+            now = self._lease_clock.listen()
+            if messages := self._server.receive():
+                self._hear(messages, now)
             if not self._asleep:
                 self._round(now, completed)
             self._expire(now)
@@ -306,12 +305,14 @@ class PrefillWorker(PolledWorker):
             return
         self._leases.expire(now)
 
-    def _hear(self, identity: bytes, message: object, face: PrefillFace, now: float) -> None:
-        if self._asleep and isinstance(message, Hello):
-            text = f"{self._name} is suspended"
-            self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
-            return
-        self._inbox.hear(identity, message, face, now)
+    def _hear(self, messages: Iterable[tuple[bytes, object]], now: float) -> None:
+        face = self._face()
+        for identity, message in messages:
+            if self._asleep and isinstance(message, Hello):
+                text = f"{self._name} is suspended"
+                self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
+            else:
+                self._inbox.hear(identity, message, face, now)
 
     def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""

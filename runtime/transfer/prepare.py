@@ -230,15 +230,14 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
         page = np.concatenate([entry.page for entry in same])
         token = tuple(one for entry in same for one in entry.token)
         joinable = len(run_on) + int(dense.sum())
-        page_bytes, token_bytes = (sum(sizes) for sizes in zip(*((e.page_bytes, e.token_bytes) for e in same)))
         yield replace(
             same[0],
             page=page,
             token=token,
             addresses=addresses,
             joinable=joinable,
-            page_bytes=page_bytes,
-            token_bytes=token_bytes,
+            page_bytes=sum(entry.page_bytes for entry in same),
+            token_bytes=sum(entry.token_bytes for entry in same),
         )
 
 

@@ -68,8 +68,8 @@ def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
 
 def _cost(entry: PreparedRead, runs: Runs) -> Ints:
     whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
-    found: Ints = np.where(whole, entry.page_bytes, runs.count * entry.token_bytes)
-    return found
+    cost: Ints = np.where(whole, entry.page_bytes, runs.count * entry.token_bytes)
+    return cost
 
 
 def _in_order(runs: Mapping[str, Runs], costs: Mapping[str, Ints]) -> tuple[dict[str, Runs], dict[str, Ints]]:

@@ -123,8 +123,8 @@ class Desk:
         line = self.guests[identity]
         line.answers = Outbox(line.tell, together)
 
-    def fileno(self) -> int:
-        return -1
+    def filenos(self) -> list[int]:
+        return []
 
     def close(self) -> None:
         self.closed = True
@@ -168,8 +168,8 @@ class Line:
         self.flush()
         return [] if self.closed else [message for data in self.down.take() for message in opened(data, ToDecode)]
 
-    def fileno(self) -> int:
-        return -1
+    def filenos(self) -> list[int]:
+        return []
 
     def wait(self, seconds: float) -> None:
         self.net.sleep()
