@@ -12,6 +12,7 @@ MEASUREMENTS = (
     "lists",
     "preparing",
     "requests",
+    "predicting",
     "homogeneous",
     "rounds",
     "many",

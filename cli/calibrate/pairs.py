@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from kvplan.plan import planes as names
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
-    from kvplan.plan.types import Plan, Side
-    from kvplan.runtime import Request
 
 DEPLOYMENT = "calibrate.yaml"
 # Requests of one transfer: enough to tell what each takes, few enough for many turns.
-MOST = 16384
+MOST = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class TimedPair:
-    """Two sides of one cache in one plane of one worker: the path of their plan, the blocks that a transfer moves."""
+    """Two sides of one cache in one plane: the path of their plan, the blocks and bytes of a transfer."""
 
     path: str
     blocks: int
+    bytes: int
 
 
 def compiled(folder: Path, size: int) -> list[TimedPair]:
@@ -44,28 +40,5 @@ def compiled(folder: Path, size: int) -> list[TimedPair]:
 def _written(path: Path, made: Compiled, size: int) -> TimedPair:
     path.write_text(made.text)
     (plane,), (moves,) = names.planes(made.plan.decode.workers[0]), made.facts.moves
-    return TimedPair(str(path), max(1, min(size // plane.stride, MOST // moves.spans)))
-
-
-def planes_of(side: Side, blocks: int, memory: Any) -> dict[str, Any]:
-    """The first `blocks` blocks of a side's plane, in `memory`: flat bytes of numpy's or torch's."""
-    (plane,) = names.planes(side.workers[0])
-    return {plane.name: memory[: blocks * plane.stride].reshape(blocks, plane.stride)}
-
-
-def room(pairs: Sequence[TimedPair]) -> int:
-    """Bytes that the largest of the pairs takes on either side."""
-    from kvplan.plan.loader import load_plan
-
-    plans = ((pair.blocks, load_plan(pair.path)) for pair in pairs)
-    ends = ((blocks, side) for blocks, plan in plans for side in (plan.prefill, plan.decode))
-    return max(blocks * plane.stride for blocks, side in ends for plane in names.planes(side.workers[0]))
-
-
-def request(plan: Plan, blocks: int, name: str) -> Request:
-    """The first `blocks` blocks on both sides, in order."""
-    from kvplan.runtime import Blocks, Request
-
-    (group,) = plan.decode.groups
-    tables = {group.name: Blocks(0, np.arange(blocks, dtype=np.int64))}
-    return Request(name, (0, blocks * group.tokens), tables, tables)
+    blocks = max(1, min(size // plane.stride, MOST // moves.spans))
+    return TimedPair(str(path), blocks, blocks * plane.stride)

@@ -18,7 +18,13 @@ UNNAMED = "this-machine"
               help="The host's, or that of the first GPU, which takes torch.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), default=25, show_default=True,
               help="How often each is timed, in turns; medians count.")  # fmt: skip
-@click.option("--mib", type=click.IntRange(min=1), default=16, show_default=True, help="MiB of one transfer or copy.")
+@click.option(
+    "--mib",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="MiB of one transfer or copy: more than caches of processors hold.",
+)
 def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
     """Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.
 

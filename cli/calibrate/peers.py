@@ -1,0 +1,110 @@
+"""Two processes: prefill workers of some pairs in one, over one memory, decode workers in this one, over another."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kvplan.cli.calibrate.memories import memory_of
+from kvplan.cli.demo.processes import Processes, WorkerPipe
+from kvplan.cli.demo.run import engines
+from kvplan.plan import planes as names
+from kvplan.plan.loader import load_plan
+
+if TYPE_CHECKING:
+    from kvplan.plan.types import Side
+    from kvplan.runtime import DecodeWorker, Identity, Keys, Limits, Peer
+
+SECONDS, LEASE, PAUSE = 30.0, 600.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPair:
+    """Worker 0 of both sides of the plan at `path`: the blocks of either pool, and the requests that prefill holds."""
+
+    path: str
+    blocks: int
+    requests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairReaders:
+    """Who makes decode workers of the pairs: what they need, and `stack`, which closes them."""
+
+    pairs: Sequence[ServedPair]
+    addresses: Sequence[str]
+    memory: Any
+    identity: Identity
+    keys: Keys
+    stack: ExitStack
+
+    def reader(self, number: int, limits: Limits | None = None) -> tuple[DecodeWorker, Peer]:
+        """A decode worker of a pair by number, and its peer, which it has met."""
+        from kvplan.runtime import DecodeWorker, Nixl, views
+
+        pair = self.pairs[number]
+        plan = load_plan(pair.path)
+        pool = views(plan.decode, 0, arrays(plan.decode, pair.blocks, self.memory))
+        worker = DecodeWorker(plan, 0, pool, Nixl("decode"), identity=self.identity, keys=self.keys, limits=limits)
+        self.stack.callback(worker.close)
+        return worker, worker.connect(self.addresses[number], SECONDS)
+
+
+@contextmanager
+def served(pairs: Sequence[ServedPair], mem_type: str) -> Iterator[PairReaders]:
+    """The other process, and who makes decode workers here. Raises NixlMissingError, BadInput (S031), ProcessError."""
+    from kvplan.runtime.transport.nixl import api
+
+    api()
+    memory = memory_of(mem_type).allocate(max(room(load_plan(pair.path).decode, pair.blocks) for pair in pairs))
+    who = engines()
+    with Processes() as crew, ExitStack() as stack:
+        member = crew.start("prefill", serve, tuple(pairs), mem_type, *who["prefill"])
+        yield PairReaders(pairs, member.hear(time.monotonic() + SECONDS), memory, *who["decode"], stack)
+
+
+def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity: Identity, keys: Keys) -> None:
+    """The prefill workers, which hold what will be asked for; until the parent is gone."""
+    from kvplan.runtime import Nixl, PrefillWorker, views
+
+    plans, workers = [load_plan(pair.path) for pair in pairs], []
+    sizes = [room(plan.prefill, pair.blocks) for plan, pair in zip(plans, pairs, strict=True)]
+    memory = memory_of(mem_type).allocate(max(sizes))
+    for plan, pair in zip(plans, pairs, strict=True):
+        pool = views(plan.prefill, 0, arrays(plan.prefill, pair.blocks, memory))
+        worker = PrefillWorker(plan, 0, pool, Nixl("prefill"), identity=identity, keys=keys, lease=LEASE)
+        for request in pair.requests:
+            worker.hold(request)
+        worker.announce([worker.address])
+        workers.append(worker)
+    line.say([worker.address for worker in workers])
+    while not line.waiting():
+        select.select([line.pipe.fileno(), *(worker.fileno() for worker in workers)], [], [], PAUSE)
+        for worker in workers:
+            worker.poll()
+    for worker in workers:
+        worker.close()
+
+
+def room(side: Side, blocks: int) -> int:
+    """Bytes of `blocks` blocks of each plane of worker 0."""
+    return sum(size for _, _, size in _sizes(side, blocks))
+
+
+def arrays(side: Side, blocks: int, memory: Any) -> dict[str, Any]:
+    """Worker 0's planes, one behind the other in `memory`: flat bytes of numpy's or torch's."""
+    found, at = {}, 0
+    for name, stride, size in _sizes(side, blocks):
+        found[name] = memory[at : at + size].reshape(-1, stride)
+        at += size
+    return found
+
+
+def _sizes(side: Side, blocks: int) -> list[tuple[str, int, int]]:
+    ratios = {group.name: group.ratio for group in side.groups}
+    planes = names.planes(side.workers[0])
+    return [(plane.name, plane.stride, blocks * ratios[plane.group] * plane.stride) for plane in planes]
