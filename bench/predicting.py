@@ -19,6 +19,7 @@ from kvplan.bench.sample import WARMUP
 from kvplan.bench.stage import library, nixl_missing
 
 if TYPE_CHECKING:
+    from kvplan.compiler.bound import BoundSide
     from kvplan.compiler.cost.cost import Moves
     from kvplan.dsl.model import MachineProfile
     from kvplan.plan.types import Group, Plan
@@ -27,35 +28,44 @@ if TYPE_CHECKING:
 AREA = "predicted times"
 MOST = 0.15
 SIZE = 64 << 20
-# Where one prefill worker has all: the other process runs one of each.
+DIRECT = "direct"
+# Model, sides and strategy, where one prefill worker has all: the other process runs one of each pair.
 PAIRS = (
-    ("qwen3-0.6b", "tp=1", "tp=1"),
-    ("qwen3-0.6b", "tp=1,block=64", "tp=1,block=64"),
-    ("qwen3-0.6b", "tp=1", "tp=2"),
-    ("qwen3-0.6b", "tp=1", "tp=4"),
-    ("qwen3-0.6b", "tp=1", "tp=1,block=32"),
-    ("qwen3-0.6b", "tp=1,order=nhd", "tp=2,order=nhd"),
-    ("qwen3-0.6b", "tp=1,order=BLHNC", "tp=1"),
-    ("qwen3-0.6b", "tp=1", "tp=1,order=nhd"),
-    ("nemotron-3-nano-30b", "tp=1", "tp=1"),
-    ("nemotron-3-nano-30b", "tp=1", "tp=2"),
-    ("deepseek-v3", "tp=1", "tp=1"),
-    ("gpt-oss-20b", "tp=1", "tp=2"),
+    ("qwen3-0.6b", "tp=1", "tp=1", DIRECT),
+    ("qwen3-0.6b", "tp=1,block=64", "tp=1,block=64", DIRECT),
+    ("qwen3-0.6b", "tp=1", "tp=2", DIRECT),
+    ("qwen3-0.6b", "tp=1", "tp=4", DIRECT),
+    ("qwen3-0.6b", "tp=1", "tp=1,block=32", DIRECT),
+    ("qwen3-0.6b", "tp=1,order=nhd", "tp=2,order=nhd", DIRECT),
+    ("qwen3-0.6b", "tp=1,order=BLHNC", "tp=1", DIRECT),
+    ("qwen3-0.6b", "tp=1", "tp=1,order=nhd", DIRECT),
+    ("nemotron-3-nano-30b", "tp=1", "tp=1", DIRECT),
+    ("nemotron-3-nano-30b", "tp=1", "tp=2", DIRECT),
+    ("deepseek-v3", "tp=1", "tp=1", DIRECT),
+    ("gpt-oss-20b", "tp=1", "tp=2", DIRECT),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedPair:
-    """A pair whose times are predicted: the path of its plan, what that moves, blocks of either pool."""
+    """A pair whose times are predicted: its sides, the path of its plan, blocks of either pool."""
 
     name: str
+    prefill: BoundSide
+    decode: BoundSide
+    strategy: str
     path: str
-    moves: tuple[Moves, ...]
     blocks: int
 
     def request(self, turn: int) -> str:
         """The name of the request of one turn."""
         return f"{self.name}, {turn}"
+
+    def moves(self, profile: MachineProfile) -> tuple[Moves, ...]:
+        """What its plan moves, stages with their times by `profile`."""
+        from kvplan.compiler.api import compile_bound
+
+        return compile_bound(self.prefill, self.decode, {"strategy": self.strategy}, profile=profile).facts.moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +121,14 @@ def compiled(folder: str) -> list[PredictedPair]:
     from kvplan.compiler.api import compile_pair
 
     found = []
-    for number, (model, prefill, decode) in enumerate(PAIRS):
-        made = compile_pair(library(), model, prefill, decode)
+    for number, (model, prefill, decode, strategy) in enumerate(PAIRS):
+        made = compile_pair(library(), model, prefill, decode, {"strategy": strategy})
         path = Path(folder) / f"pair_{number}.py"
         path.write_text(made.text)
         plan = made.plan
         blocks = max(_apart(side.groups) * _count(g) for side in (plan.prefill, plan.decode) for g in side.groups)
-        found.append(PredictedPair(f"{model} {prefill} -> {decode}", str(path), made.facts.moves, blocks))
+        name = f"{model} {prefill} -> {decode}, {strategy}"
+        found.append(PredictedPair(name, made.prefill, made.decode, strategy, str(path), blocks))
     return found
 
 
@@ -162,9 +173,8 @@ def readers(pairs: Sequence[PredictedPair], turns: int) -> Iterator[list[Reader]
 
 def _row(pair: PredictedPair, seconds: Sequence[float], profile: MachineProfile) -> Row:
     from kvplan.compiler.cost.times import times_us
-    from kvplan.compiler.pair.elect import DIRECT
 
-    predicted = times_us(pair.moves, DIRECT, profile)[0] / 1e6
+    predicted = times_us(pair.moves(profile), pair.strategy, profile)[0] / 1e6
     parts = [predicted / one for one in seconds]
     low, middle, high = quantiles(parts, n=4, method="inclusive")
     details: dict[str, object] = {"predicted": predicted, "seconds": median(seconds), "error": abs(middle - 1)}

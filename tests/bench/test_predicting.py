@@ -9,10 +9,11 @@ import pytest
 from tests.cli.demo.test_demo import needs_nixl
 
 from kvplan.bench import predicting
+from kvplan.bench.stage import library
 from kvplan.plan.block_tables import blocks
 from kvplan.plan.loader import load_plan
 
-SMALL = [("qwen3-0.6b", "tp=1", "tp=8"), ("gpt-oss-20b", "tp=1", "tp=8")]
+SMALL = [("qwen3-0.6b", "tp=1", "tp=8", "direct"), ("gpt-oss-20b", "tp=1", "tp=8", "direct")]
 
 
 @pytest.fixture
@@ -35,7 +36,8 @@ def test_no_two_blocks_are_neighbours_and_none_is_named_twice(small: list[predic
 def test_as_many_requests_are_posted_as_are_predicted(small: list[predicting.PredictedPair]) -> None:
     with predicting.readers(small, turns=1) as met:
         for reader in met:
-            moved = [move.requests for move in reader.pair.moves if 0 in move.workers]
+            moves = reader.pair.moves(library().machine(library().default_machine))
+            moved = [move.requests for move in moves if 0 in move.workers]
             posted = reader.worker.predict(predicting.request(reader.peer.plan, "r"))
             assert sum(posted.values()) == sum(moved)
             assert reader.read(0) > 0
