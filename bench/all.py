@@ -20,6 +20,7 @@ MEASUREMENTS = (
     "checksum",
     "compiling",
     "proof",
+    "curves",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -29,13 +29,17 @@ def measure(pairs: int) -> list[Row]:
     """Requests a second, from submit to done; the first sample of each is not counted."""
     if why := nixl_missing():
         return [skipped(AREA, why)]
+    return [*rates(AT_ONCE), _longest_poll(pairs)]
+
+
+def rates(numbers: Sequence[int]) -> list[Row]:
+    """A row for each number of requests at once."""
     with TemporaryDirectory() as folder:
         path, plan = write_plan(library(), folder, MODEL, SIDE, SIDE)
-        names = [f"request-{number}" for number in range(len(AT_ONCE) * REQUESTS * SAMPLES)]
-        with met(path, max(AT_ONCE), names, pause=PAUSE) as pair:
+        names = [f"request-{number}" for number in range(len(numbers) * REQUESTS * SAMPLES)]
+        with met(path, max(numbers), names, pause=PAUSE) as pair:
             left = iter(names)
-            rows = [_rate(plan, pair.decode, at_once, left) for at_once in AT_ONCE]
-    return [*rows, _longest_poll(pairs)]
+            return [_rate(plan, pair.decode, at_once, left) for at_once in numbers]
 
 
 def _rate(plan: Plan, decode: DecodeWorker, at_once: int, names: Iterator[str]) -> Row:

@@ -33,6 +33,12 @@ def measure(pairs: int) -> list[Row]:
 
 def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
     """What prepares decode worker 0's reads from prefill worker 0 and gives them back, pools of `blocks` blocks."""
+    prepare = linker(plan, blocks)
+    return lambda: prepare().release()
+
+
+def linker(plan: Plan, blocks: int) -> Callable[[], PreparedLink]:
+    """What prepares decode worker 0's reads from prefill worker 0, pools of `blocks` blocks."""
     from kvplan.runtime.transfer import prepare
     from kvplan.runtime.transport.nixl import Nixl
 
@@ -44,12 +50,11 @@ def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
         agent.register(memory.geometry.regions, "DRAM")
     peer = ours.add_peer(theirs.metadata())
 
-    def once(keep: object = (spaces, theirs)) -> None:
-        made: PreparedLink = prepare.link(
+    def once(keep: object = (spaces, theirs)) -> PreparedLink:
+        return prepare.link(
             plan, prefill_worker=0, decode_worker=0, peer=peer, transport=ours,
             prefill=pools[0].geometry, decode=pools[1].geometry,
         )  # fmt: skip
-        made.release()
 
     return once
 

@@ -22,8 +22,8 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
     """Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.
 
     WHAT is any of hot, lists, preparing, requests, predicting, staging, homogeneous, rounds, many, idle, checksum,
-    compiling, proof; all by default. A figure that misses its target is shown as such; the exit code is 0 all the same,
-    since machines differ.
+    compiling, proof, curves; all by default. A figure that misses its target is shown as such; the exit code is 0 all
+    the same, since machines differ.
     """
     # By name: commands know nothing of what stands above them.
     run, report = (importlib.import_module(f"kvplan.bench.{name}") for name in ("all", "report"))
