@@ -49,7 +49,7 @@ class Transport(Protocol):
     fabrics: frozenset[str]
 
     def register(self, regions: Ints, mem_type: str) -> None:
-        """Register rows (address, bytes, device), once, and once more after `deregister`."""
+        """Register rows (address, bytes, device), beside those registered before; anew after `deregister`."""
 
     def deregister(self) -> None:
         """Give all registrations and prepared lists back. Raises HandleError while bytes may still move.

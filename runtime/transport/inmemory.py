@@ -103,7 +103,7 @@ class InMemory:
         if mem_type != "DRAM":
             raise TransportError(f"the in-memory transport copies host memory only, not {mem_type}: use NIXL")
         guard.check_spans(regions)
-        self._regions = regions
+        self._regions = np.concatenate([self._regions, regions])
 
     def deregister(self) -> None:
         """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
 from kvplan.plan.digest import sealed
 from kvplan.plan.match import MatchRule
+from kvplan.plan.spans import group_named
 from kvplan.plan.types import (
     FORMAT,
     Blocks,
@@ -57,6 +59,25 @@ def plan(prefill: Shape, decode: Shape, model: Model = Model()) -> Plan:
     notify = tuple(_rest(prefill, found) for found in reads)
     sides = side("p", prefill, model), side("d", decode, model)
     return sealed(Plan(FORMAT, "hand-made", "m", "md", "", (), *sides, tuple(pairs), reads, notify))
+
+
+def with_ranges(made: Plan) -> Plan:
+    """The plan with all its tables staged, in either direction where they can be."""
+    rows = {pair.name: _page_rows(made, pair) for pair in made.pairs}
+    reads = tuple(
+        tuple(replace(read, table=_ranged(read.table, rows[read.pair])) for read in some) for some in made.reads
+    )
+    return sealed(replace(made, reads=reads))
+
+
+def _page_rows(made: Plan, pair: Pair) -> tuple[int, int]:
+    return max(group_named(made.prefill, pair.prefill).kernel, 1), max(group_named(made.decode, pair.decode).kernel, 1)
+
+
+def _ranged(table: Table, rows: tuple[int, int]) -> Table:
+    into = touched(table, DECODE, rows[1])
+    into = into if filled(table, into, DECODE, rows[1]) else ()
+    return replace(table, unpack=touched(table, PREFILL, rows[0]), pack=into)
 
 
 def matched(tokens: tuple[int, int], p: npt.ArrayLike, d: npt.ArrayLike) -> Runs:

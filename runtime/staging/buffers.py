@@ -1,0 +1,118 @@
+"""Stage memory of one worker: buffers that slices borrow, in the order in which they came, and a thread that copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.memory.arrays import describe
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.staging.views import CopyMaker, DeviceCopies, HostCopies
+from kvplan.runtime.transport.base import Transport
+
+STAGE_BYTES = 64 << 20
+# While one is copied, the wire fills the next ones: two would do where both always took equally long.
+BUFFERS = 8
+ALIGNED = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageBuffer:
+    """One buffer at `address`. It belongs to one slice from `borrow` until `give_back`."""
+
+    address: int
+
+
+class Stage:
+    """The stage of one worker: `size` bytes in all, in buffers of `buffer_bytes`; 0 for none.
+
+    Memory is taken and registered when the first plan that stages is prepared. `copied` is called, from the thread,
+    when a copy has ended. Raises LimitedError for a size that is no whole number from 0.
+    """
+
+    def __init__(self, size: int, transport: Transport, pool: Geometry, copied: Callable[[], None]) -> None:
+        if type(size) is not int or size < 0:
+            raise LimitedError(f"stage_bytes is {size!r}: give a whole number from 0")
+        devices = set(pool.device.tolist())
+        # A buffer lies on one device.
+        self.buffer_bytes = size // BUFFERS // ALIGNED * ALIGNED if len(devices) == 1 else 0
+        self.mem_type, self.device = pool.mem_type, min(devices, default=0)
+        self._transport, self._pool, self._copied = transport, pool, copied
+        # The last one that came back is the first to be lent: its memory is in the processor's caches.
+        self._free: list[StageBuffer] = []
+        self._queue: dict[object, None] = {}
+        self._kept = 0
+        self._maker: CopyMaker | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    def open(self) -> None:
+        """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
+        if self._maker is not None:
+            return
+        size = BUFFERS * self.buffer_bytes
+        maker = HostCopies(self._pool, size) if self.mem_type == "DRAM" else DeviceCopies(self.device, size)
+        start = describe(maker.memory).address
+        self._transport.register(np.array([[start, size, self.device]]), self.mem_type)
+        self._maker = maker
+        self._free = [StageBuffer(start + number * self.buffer_bytes) for number in range(BUFFERS)]
+
+    @property
+    def stuck(self) -> bool:
+        """Whether every buffer belongs to somebody who was given up: what comes now had better go without."""
+        return self._kept == BUFFERS
+
+    def borrow(self, who: object) -> StageBuffer | None:
+        """A buffer, None while none is free or others wait for longer: ask again, or `withdraw`."""
+        self._queue.setdefault(who)
+        if not self._free or next(iter(self._queue)) is not who:
+            return None
+        del self._queue[who]
+        return self._free.pop()
+
+    def withdraw(self, who: object) -> None:
+        """Whoever waited for a buffer does not any more."""
+        self._queue.pop(who, None)
+
+    def keep(self) -> None:
+        """Whoever has a buffer was given up, and the buffer may still be written or read for a long time."""
+        self._kept += 1
+
+    def give_back(self, buffer: StageBuffer, kept: bool) -> None:
+        """Nothing reads or writes a buffer any more, which was to `keep` or not."""
+        self._free.append(buffer)
+        self._kept -= kept
+
+    def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
+        """Have copies made on the thread, one caller's after the other's, or `at_once` within this call."""
+        assert self._maker is not None
+        if at_once:
+            return _ended(make, self._maker)
+        self._thread = self._thread or ThreadPoolExecutor(1, "kvplan-stage")
+        future = self._thread.submit(_make, make, self._maker)
+        future.add_done_callback(lambda _: self._copied())
+        return future
+
+    def close(self) -> None:
+        """End, when what is being copied is. The transport has given the registration back, or is closed."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+        self._thread, self._maker, self._free = None, None, []
+
+
+def _make(make: Callable[[CopyMaker], None], maker: CopyMaker) -> None:
+    make(maker)
+    maker.finish()
+
+
+def _ended(make: Callable[[CopyMaker], None], maker: CopyMaker) -> Future[None]:
+    future = Future[None]()
+    try:
+        _make(make, maker)
+        future.set_result(None)
+    except Exception as error:
+        future.set_exception(error)
+    return future

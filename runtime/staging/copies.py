@@ -1,0 +1,183 @@
+"""Strided copies between a stage and the pages of a pool, made once from a table's nests. Units are bytes.
+
+A stage has the image of the peer's pages (plan/stage.py); the pool is this process's. One copy is as many equal spans
+as its planes, blocks and loops say, and numpy or torch makes it in one call (views.py). Nothing here moves a byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from kvplan.plan import expand as rows
+from kvplan.plan.stage import StageImage
+from kvplan.plan.types import Ints, Loop, Nest
+from kvplan.runtime.errors import AddressError
+from kvplan.runtime.memory.geometry import Geometry
+
+# Where a span has fewer bytes than this, items of 16 bytes are copied faster than rows of 8: a row costs some
+# nanoseconds.
+SHORT = 64
+# A loop, or the tokens of a run: how often, and bytes further in the stage and in the pool.
+Repeat = tuple[int, int, int]
+Hops = tuple[Repeat, ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NestPlanes:
+    """A nest by planes: the first span of each pair of planes as a row of plan/expand.py, and what repeats there."""
+
+    firsts: Ints
+    loops: tuple[Loop, ...] = ()
+    hops: Hops = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StridedCopy:
+    """Spans of `bytes` bytes that lie alike in some planes and in any block.
+
+    Of N blocks in the stage, the n-th has its span of plane p at (`row` + p * `row_step`) * N + n * `row_bytes` +
+    `inside`; block b of the pool has it at `address` + p * `address_step` + b * `stride`. `page` are the pool's bytes
+    before and behind `address` that are the page's. `token` is a row of tokens further, until `at` has placed it.
+    """
+
+    planes: int
+    row: int
+    row_step: int
+    row_bytes: int
+    inside: int
+    address: int
+    address_step: int
+    stride: int
+    blocks: int
+    region: int
+    page: tuple[int, int]
+    bytes: int
+    loops: tuple[Repeat, ...]
+    token: tuple[int, int] = (0, 0)
+    hops: Hops = ()
+
+    @property
+    def moved(self) -> int:
+        """Bytes in one block, of one row of tokens where it is of a table of tokens."""
+        return self.planes * self.bytes * math.prod(count for count, _, _ in self.loops)
+
+    @property
+    def width(self) -> int:
+        """Bytes of the widest item that every address of it is a multiple of."""
+        steps = [step for _, *both in self.loops for step in both]
+        numbers = (self.row, self.row_step, self.row_bytes, self.inside, self.address, self.address_step, self.stride)
+        common = math.gcd(self.bytes, *numbers, *steps)
+        return min(common & -common, 16 if self.bytes < SHORT else 8)
+
+    def at(self, stage_token: int, pool_token: int, count: int) -> StridedCopy:
+        """The copy of `count` rows of tokens that lie in one tile of either side, from these on.
+
+        Raises AddressError where that leaves the page, or its image.
+        """
+        hops = [(stage_token // size * stage, pool_token // size * pool) for size, stage, pool in self.hops]
+        inside = stage_token * self.token[0] + sum(stage for stage, _ in hops)
+        address = pool_token * self.token[1] + sum(pool for _, pool in hops)
+        return replace(
+            self,
+            inside=self.inside + inside,
+            address=self.address + address,
+            page=(self.page[0] + address, self.page[1] - address),
+            loops=(*self.loops, (count, *self.token)),
+            token=(0, 0),
+            hops=(),
+        ).joined()
+
+    def joined(self) -> StridedCopy:
+        """The same bytes, spans that run on into each other on both sides as one. Raises AddressError as `at`."""
+        size, loops = self.bytes, [loop for loop in self.loops if loop[0] > 1]
+        while follows := [loop for loop in loops if loop[1:] == (size, size)]:
+            size *= follows[0][0]
+            loops.remove(follows[0])
+        made = replace(self, bytes=size, loops=tuple(loops))
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        stage, pool = self._reach(1), self._reach(2)
+        imaged = self.inside + stage[0] >= 0 and self.inside + stage[1] <= self.row_bytes
+        if not imaged or -pool[0] > self.page[0] or pool[1] > self.page[1]:
+            raise AddressError("a copy of the plan leaves its page: compile the plan again")
+
+    def _reach(self, side: int) -> tuple[int, int]:
+        """First byte and end of a block's spans in the stage (1) or the pool (2), counted from the first span."""
+        steps = [(loop[0] - 1) * loop[side] for loop in self.loops]
+        return sum(min(0, step) for step in steps), sum(max(0, step) for step in steps) + self.bytes
+
+
+def by_planes(nest: Nest) -> NestPlanes:
+    """A nest with the planes of its loops spelled."""
+    across = tuple(loop for loop in nest.loops if loop.prefill[0] or loop.decode[0])
+    within = tuple(loop for loop in nest.loops if not (loop.prefill[0] or loop.decode[0]))
+    return NestPlanes(rows.expand_tokens((replace(nest, loops=across),)), within, nest.hops)
+
+
+def copies(nests: Sequence[NestPlanes], staged: int, image: StageImage, pool: Geometry) -> tuple[StridedCopy, ...]:
+    """The copies of nests whose side `staged`, 0 for prefill and 1 for decode, is imaged.
+
+    Raises AddressError for a nest that lies in none of the image's rows, or leaves a page.
+    """
+    return tuple(copy for nest in nests for copy in _copies(nest, staged, image, pool))
+
+
+def _copies(nest: NestPlanes, staged: int, image: StageImage, pool: Geometry) -> Iterator[StridedCopy]:
+    loops = tuple((loop.count, *_ordered(loop.prefill[1], loop.decode[1], staged)) for loop in nest.loops)
+    hops = tuple((size, *_ordered(prefill, decode, staged)) for size, prefill, decode in nest.hops)
+    every = [_single(first, staged, image, pool, loops, hops) for first in nest.firsts.tolist()]
+    for alike in _equidistant(sorted(every, key=lambda copy: (copy.row, copy.address))):
+        yield alike if any(alike.token) else alike.joined()
+
+
+def _single(
+    first: list[int], staged: int, image: StageImage, pool: Geometry, loops: tuple[Repeat, ...], hops: Hops
+) -> StridedCopy:
+    """The copy between one pair of planes."""
+    (imaged, offset), (plane, at) = _ordered(*_places(first), staged)
+    row = image.row(imaged, offset)
+    if row < 0 or not 0 <= plane < len(pool.base):
+        raise AddressError("a nest lies in no range of its table: compile the plan again")
+    start, size, begin = (int(column[row]) for column in (image.start, image.bytes, image.offset))
+    base, page, stride, blocks, region = (
+        int(column[plane]) for column in (pool.base, pool.page, pool.stride, pool.count, pool.region)
+    )
+    token = _ordered(first[rows.P_TOKEN], first[rows.D_TOKEN], staged)
+    return StridedCopy(
+        1, start, 0, size, offset - begin, base + at, 0, stride, blocks, region, (at, page - at), first[rows.BYTES],
+        loops, token, hops,
+    )  # fmt: skip
+
+
+def _places(first: list[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (first[rows.P_PLANE], first[rows.P_OFFSET]), (first[rows.D_PLANE], first[rows.D_OFFSET])
+
+
+def _ordered(prefill: T, decode: T, staged: int) -> tuple[T, T]:
+    """What is the stage's first, then what is the pool's."""
+    return (decode, prefill) if staged else (prefill, decode)
+
+
+def _equidistant(every: list[StridedCopy]) -> Iterator[StridedCopy]:
+    """Copies of single planes as few copies of several: those of one region that lie equally far apart."""
+    at = 0
+    while at < len(every):
+        first, count = every[at], 1
+        steps = _steps(first, every[at + 1]) if at + 1 < len(every) else None
+        while steps and at + count < len(every) and _steps(every[at + count - 1], every[at + count]) == steps:
+            count += 1
+        row_step, address_step = steps or (0, 0)
+        yield replace(first, planes=count, row_step=row_step, address_step=address_step)
+        at += count
+
+
+def _steps(one: StridedCopy, other: StridedCopy) -> tuple[int, int] | None:
+    """How far the same copy lies in another plane, in the stage and in the pool; None where it is another copy."""
+    alike = replace(one, row=other.row, address=other.address, page=other.page) == other
+    return (other.row - one.row, other.address - one.address) if alike and one.page == other.page else None

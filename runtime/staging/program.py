@@ -1,0 +1,95 @@
+"""Copy program: what a read's two tables copy between a stage and a pool, for whichever blocks and tokens are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from kvplan.plan import spans
+from kvplan.plan.stage import StageImage
+from kvplan.plan.types import Ints, Runs
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.staging.copies import Hops, NestPlanes, StridedCopy, copies
+from kvplan.runtime.staging.views import CopyMaker, StageBlocks
+
+Mask = npt.NDArray[np.bool_]
+# Places in a page that copies are kept for: a run's first token on both sides and its length.
+MOST_PLACES = 1024
+
+
+class CopyProgram:
+    """The copies of one read. Side `staged`, 0 for prefill and 1 for decode, is the one whose pages are imaged."""
+
+    def __init__(
+        self, page: Sequence[NestPlanes], token: Sequence[NestPlanes], staged: int, image: StageImage, pool: Geometry
+    ) -> None:
+        self._staged = staged
+        self._page = copies(page, staged, image, pool)
+        alike: dict[Hops, list[NestPlanes]] = {}
+        for nest in token:
+            alike.setdefault(nest.hops, []).append(nest)
+        self._token = {hops: copies(nests, staged, image, pool) for hops, nests in alike.items()}
+        self._placed = lru_cache(MOST_PLACES)(self._place)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes that are copied of a whole page."""
+        return sum(copy.moved for copy in self._page)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that are copied of one row of tokens."""
+        return sum(copy.moved for some in self._token.values() for copy in some)
+
+    def fills(self, image: StageImage, tokens: int) -> bool:
+        """Whether `tokens` rows, all of a page, are every byte of every row of the image."""
+        every = [copy for some in self._token.values() for copy in some]
+        filled = dict.fromkeys(image.start.tolist(), 0)
+        for copy in self._page or every:
+            for plane in range(copy.planes):
+                filled[copy.row + plane * copy.row_step] += copy.moved // copy.planes * (1 if self._page else tokens)
+        return bool(list(filled.values()) == image.bytes.tolist())
+
+    def blocks(self, runs: Runs) -> Ints:
+        """The block of every run whose page is imaged."""
+        return runs.decode_block if self._staged else runs.prefill_block
+
+    def run(self, maker: CopyMaker, stage: StageBlocks, runs: Runs, whole: Mask) -> None:
+        """Make all copies for `runs`, those that are `whole` by the table of pages; the stage has their blocks, each
+
+        once, in rising order.
+        """
+        make = maker.pack if self._staged else maker.unpack
+        order = np.unique(self.blocks(runs))
+        for copy, some in self._steps(runs, whole):
+            at = np.searchsorted(order, self.blocks(some))
+            turn = np.argsort(at, kind="stable")
+            make(copy, stage, self._pooled(some)[turn], at[turn])
+
+    def _pooled(self, runs: Runs) -> Ints:
+        return runs.prefill_block if self._staged else runs.decode_block
+
+    def _steps(self, runs: Runs, whole: Mask) -> Iterator[tuple[StridedCopy, Runs]]:
+        if whole.any():
+            pages = runs if whole.all() else spans.pick(runs, whole)
+            yield from ((copy, pages) for copy in self._page)
+        if not whole.all():
+            ragged = spans.pick(runs, ~whole)
+            for hops in self._token:
+                yield from self._token_steps(hops, spans.in_tiles(ragged, hops))
+
+    def _token_steps(self, hops: Hops, runs: Runs) -> Iterator[tuple[StridedCopy, Runs]]:
+        """Runs of the same place in their pages together: blocks of unlike sizes have few of those."""
+        places, which = np.unique(
+            np.stack([runs.prefill_token, runs.decode_token, runs.count], axis=1), axis=0, return_inverse=True
+        )
+        for number, (prefill, decode, count) in enumerate(places.tolist()):
+            some = spans.pick(runs, which.reshape(-1) == number)
+            yield from ((copy, some) for copy in self._placed(hops, prefill, decode, count))
+
+    def _place(self, hops: Hops, prefill: int, decode: int, count: int) -> tuple[StridedCopy, ...]:
+        stage, pool = (decode, prefill) if self._staged else (prefill, decode)
+        return tuple(copy.at(stage, pool, count) for copy in self._token[hops])

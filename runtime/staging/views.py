@@ -1,0 +1,167 @@
+"""Copies made: memory seen as strided arrays, by numpy on the host and by torch on a device."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from kvplan.plan.types import Ints
+from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.staging.copies import StridedCopy
+
+# Items by their bytes. Those of 16 are complex numbers for being that wide: they are copied as bits.
+ITEMS = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8", 16: "<c16"}
+Index = slice | Ints
+
+
+class CopyMaker(Protocol):
+    """Who makes copies between a stage, whose `memory` is its own, and a pool."""
+
+    memory: Any
+
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+        """Copy from the stage's blocks `at` to `blocks` of the pool."""
+
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+        """Copy from `blocks` of the pool to the stage's blocks `at`."""
+
+    def finish(self) -> None:
+        """Wait until all copies are made."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageBlocks:
+    """An image of `count` blocks in a stage, from `address` on."""
+
+    address: int
+    count: int
+
+
+class HostCopies:
+    """Copies in host memory, by numpy, with `size` bytes of stage."""
+
+    def __init__(self, pool: Geometry, size: int) -> None:
+        # Written to: pages that nobody has touched yet are found one by one, while somebody waits for a request.
+        self.memory = np.full(size, 0xFF, np.uint8)
+        self._starts = pool.regions[:, 0].tolist()
+        self._regions = [_bytes(start, size) for start, size, _ in pool.regions.tolist()]
+
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+        """As the protocol says. Scattered blocks are written by one indexed assignment."""
+        source, target = self.views(copy, stage)
+        target[:, index(blocks)] = source[:, index(at)]
+
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+        """As the protocol says. Scattered blocks are read one by one: numpy would copy what it reads by index."""
+        target, source = self.views(copy, stage)
+        if isinstance(read := index(blocks), slice):
+            target[:, index(at)] = source[:, read]
+            return
+        for block, place in zip(blocks.tolist(), at.tolist(), strict=True):
+            target[:, place] = source[:, block]
+
+    def finish(self) -> None:
+        """Each copy is made when its call returns."""
+
+    def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
+        """The stage and the pool as a copy sees them: (plane, block, its loops, items)."""
+        shape, steps, item = facts(copy, stage.count)
+        start = stage.address - self.memory.ctypes.data + copy.row * stage.count + copy.inside
+        staged = np.ndarray((copy.planes, stage.count, *shape), item, self.memory.data, start, steps[0])
+        region, offset = self._regions[copy.region], copy.address - self._starts[copy.region]
+        return staged, np.ndarray((copy.planes, copy.blocks, *shape), item, region, offset, steps[1])
+
+
+class DeviceCopies:
+    """Copies in a device's memory, by torch, on a stream of their own, with `size` bytes of stage."""
+
+    def __init__(self, device: int, size: int) -> None:
+        self._torch = _torch()
+        self.device = f"cuda:{device}"
+        self._stream = self._torch.cuda.Stream(self.device)
+        self.memory = self._torch.empty(size, dtype=self._torch.uint8, device=self.device)
+
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+        """As the protocol says."""
+        with self._torch.cuda.stream(self._stream):
+            source, target = self._views(copy, stage)
+            between(source, target, at, blocks)
+
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+        """As the protocol says."""
+        with self._torch.cuda.stream(self._stream):
+            target, source = self._views(copy, stage)
+            between(source, target, blocks, at)
+
+    def finish(self) -> None:
+        """As the protocol says."""
+        self._stream.synchronize()
+
+    def _views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
+        shape, steps, item = facts(copy, stage.count)
+        start = stage.address + copy.row * stage.count + copy.inside
+        staged = Lent.of(start, (copy.planes, stage.count, *shape), steps[0], item)
+        pooled = Lent.of(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item)
+        return tuple(self._torch.as_tensor(lent, device=self.device) for lent in (staged, pooled))
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """Device memory as torch takes it over without a copy; its owner keeps it alive."""
+
+    __cuda_array_interface__: dict[str, object]
+
+    @classmethod
+    def of(cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> Lent:
+        facts = {"shape": shape, "strides": strides, "typestr": item, "data": (address, False), "version": 3}
+        return cls(facts)
+
+
+def between(source: Any, target: Any, read: Ints, written: Ints) -> None:
+    """Copy blocks of one torch tensor, its axis 1, into blocks of another."""
+    import torch
+
+    chosen, place = index(read), index(written)
+    if isinstance(chosen, slice):
+        source = source[:, chosen]
+    else:
+        source = source.index_select(1, torch.from_numpy(chosen).to(source.device))
+    if isinstance(place, slice):
+        target[:, place].copy_(source)
+    else:
+        target.index_copy_(1, torch.from_numpy(place).to(target.device), source)
+
+
+def facts(copy: StridedCopy, count: int) -> tuple[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]], str]:
+    """A copy's shape behind its planes and blocks, its strides in a stage of `count` blocks and the pool, its item."""
+    width = copy.width
+    loops = [*copy.loops, (copy.bytes // width, width, width)]
+    stage = (copy.row_step * count, copy.row_bytes, *(loop[1] for loop in loops))
+    pool = (copy.address_step, copy.stride, *(loop[2] for loop in loops))
+    return tuple(loop[0] for loop in loops), (stage, pool), ITEMS[width]
+
+
+def index(numbers: Ints) -> Index:
+    """The same as a slice where the numbers rise by equal steps."""
+    if len(numbers) == 1:
+        return slice(int(numbers[0]), int(numbers[0]) + 1)
+    steps = np.diff(numbers)
+    if steps[0] > 0 and (steps == steps[0]).all():
+        return slice(int(numbers[0]), int(numbers[-1]) + 1, int(steps[0]))
+    return numbers
+
+
+def _bytes(address: int, size: int) -> Any:
+    return (ctypes.c_uint8 * size).from_address(address)
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise RegisterError("copies of device memory are made with torch, which is not installed") from error
+    return torch

@@ -1,0 +1,133 @@
+"""Who has which buffer of a stage, and the thread that copies."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.staging.buffers import BUFFERS, Stage
+
+SIZE = BUFFERS * 4096
+
+
+class Transport:
+    """Remembers what was registered."""
+
+    def __init__(self) -> None:
+        self.registered = list[tuple[np.ndarray, str]]()
+
+    def register(self, regions: np.ndarray, mem_type: str) -> None:
+        self.registered.append((regions, mem_type))
+
+
+def geometry(devices: tuple[int, ...] = (0,)) -> Geometry:
+    every = np.ones(len(devices), np.int64)
+    memory = np.zeros(64, np.uint8)
+    regions = np.array([[memory.ctypes.data, 64, device] for device in devices])
+    return Geometry(every, every, every, every, np.array(devices), every * 0, regions, "DRAM")
+
+
+class Rig:
+    def __init__(self, size: int = SIZE) -> None:
+        self.transport, self.copied = Transport(), threading.Semaphore(0)
+        self.stage = Stage(size, self.transport, geometry(), self.copied.release)  # type: ignore[arg-type]
+        self.stage.open()
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, True, "64"])
+def test_a_size_that_is_none_is_refused(size: Any) -> None:
+    with pytest.raises(LimitedError, match="stage_bytes"):
+        Stage(size, Transport(), geometry(), lambda: None)  # type: ignore[arg-type]
+
+
+def test_no_buffers_where_there_is_no_stage_or_memory_on_two_devices() -> None:
+    found = [Stage(0, Transport(), geometry(), print), Stage(SIZE, Transport(), geometry((0, 1)), print)]  # type: ignore[arg-type]
+    assert [stage.buffer_bytes for stage in found] == [0, 0]
+
+
+def test_memory_is_taken_and_registered_once() -> None:
+    rig = Rig()
+    rig.stage.open()
+    ((regions, mem_type),) = rig.transport.registered
+    buffers = sorted(rig.stage.borrow(number).address for number in range(BUFFERS))  # type: ignore[union-attr]
+    assert (regions[0, 1:].tolist(), mem_type) == ([SIZE, 0], "DRAM")
+    assert buffers == [int(regions[0, 0]) + number * 4096 for number in range(BUFFERS)]
+
+
+def test_who_asked_first_is_served_first() -> None:
+    stage = Rig().stage
+    lent = [stage.borrow(number) for number in range(BUFFERS)]
+    assert stage.borrow("second") is None
+    assert stage.borrow("third") is None
+    stage.give_back(lent[3], kept=False)  # type: ignore[arg-type]
+    assert stage.borrow("third") is None
+    assert stage.borrow("second") is lent[3]
+
+
+def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
+    stage = Rig().stage
+    lent = [stage.borrow(number) for number in range(BUFFERS)]
+    assert [stage.borrow("second"), stage.borrow("third")] == [None, None]
+    stage.withdraw("second")
+    stage.give_back(lent[0], kept=False)  # type: ignore[arg-type]
+    assert stage.borrow("third") is lent[0]
+
+
+def test_stuck_while_all_buffers_belong_to_slices_that_were_given_up() -> None:
+    stage = Rig().stage
+    lent = [stage.borrow(number) for number in range(BUFFERS)]
+    for _ in lent[1:]:
+        stage.keep()
+    assert not stage.stuck
+    stage.keep()
+    assert stage.stuck
+    stage.give_back(lent[0], kept=True)  # type: ignore[arg-type]
+    assert not stage.stuck
+
+
+def test_copies_are_made_one_after_the_other_and_told_of() -> None:
+    rig, made = Rig(), list[tuple[str, bool]]()
+    here = threading.current_thread()
+    futures = [rig.stage.copy(lambda _, n=n: made.append((n, threading.current_thread() is here)), False) for n in "ab"]  # type: ignore[misc]
+    for future in futures:
+        future.result(10)
+    assert rig.copied.acquire(timeout=10)
+    assert made == [("a", False), ("b", False)]
+    assert rig.stage.copy(lambda _: made.append(("c", threading.current_thread() is here)), True).done()
+    assert made[-1] == ("c", True)
+    rig.stage.close()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_a_copy_raises_is_its_future_s(at_once: bool) -> None:
+    rig = Rig()
+    future = rig.stage.copy(lambda _: 1 // 0, at_once)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ZeroDivisionError):
+        future.result(10)
+    rig.stage.close()
+
+
+def test_closing_waits_for_what_is_copied_and_drops_the_rest() -> None:
+    rig, begun, go, made = Rig(), threading.Event(), threading.Event(), list[str]()
+
+    def slow(_: object) -> None:
+        begun.set()
+        go.wait(10)
+        made.append("slow")
+
+    first = rig.stage.copy(slow, False)
+    second = rig.stage.copy(lambda _: made.append("second"), False)
+    assert begun.wait(10)
+    closing = threading.Thread(target=rig.stage.close)
+    closing.start()
+    while not second.cancelled():
+        pass
+    assert not first.done()
+    go.set()
+    closing.join(10)
+    assert (made, first.done()) == (["slow"], True)
