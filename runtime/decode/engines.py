@@ -20,6 +20,7 @@ from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.demand import pools
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
@@ -60,12 +61,14 @@ class PrefillConnection:
 class PrefillEngine:
     """A met engine. `push` says that it writes; otherwise this side reads. Not safe from threads."""
 
-    def __init__(self, met: MetEngine, push: bool, pool: Pool, transport: Transport, now: float) -> None:
+    def __init__(
+        self, met: MetEngine, push: bool, pool: Pool, transport: Transport, now: float, stage: Stage | None = None
+    ) -> None:
         self.card: EngineCard = met.engine
         self.plan: Plan = met.plan
         self.push, self.used = push, now
         self.connections: dict[int, PrefillConnection] = {}
-        self._pool, self._transport = pool, transport
+        self._pool, self._transport, self._stage = pool, transport, stage
         self._heartbeats, self._lease, self._next = 0, FIRST_LEASE, now
 
     def add(self, card: WorkerCard, control: ControlClient) -> None:
@@ -84,6 +87,7 @@ class PrefillEngine:
                 prefill=remote,
                 decode=local.geometry,
                 layers=layers,
+                stage=self._stage,
             )
         )
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
@@ -210,11 +214,11 @@ class PrefillEngines:
     Retired engines are dropped, and something may still be under way from them.
     """
 
-    def __init__(self, pool: Pool, transport: Transport) -> None:
+    def __init__(self, pool: Pool, transport: Transport, stage: Stage | None = None) -> None:
         self.live: dict[str, PrefillEngine] = {}
         self.replanned: list[PrefillEngine] = []
         self.retired: list[PrefillEngine] = []
-        self._pool, self._transport = pool, transport
+        self._pool, self._transport, self._stage = pool, transport, stage
         self._peers: set[str] = set()
 
     def __iter__(self) -> Iterator[PrefillEngine]:
@@ -238,7 +242,7 @@ class PrefillEngines:
 
     def add(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
         """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
-        engine = PrefillEngine(met, push, self._pool, self._transport, now)
+        engine = PrefillEngine(met, push, self._pool, self._transport, now, self._stage)
         try:
             for card, control in met.workers:
                 engine.add(card, control)

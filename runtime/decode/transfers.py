@@ -33,12 +33,12 @@ from kvplan.runtime.machine import word
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.transfer import chunks, slices
+from kvplan.runtime.transfer import chunks, executor, slices
 from kvplan.runtime.transfer import demand as demands
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import Demand
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
-from kvplan.runtime.transfer.gather import IndexScratch, gather
+from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transport.base import Transport
 
@@ -103,9 +103,7 @@ class TransferTable:
         posted = dict[int, int]()
         for worker, connection in sorted(engine.connections.items()):
             runs = demand.of(engine.shard(connection)) if connection.reads else {}
-            link = connection.links.of(None) if runs else None
-            cut = slices.cut(link, runs, self._limits.slice_bytes) if link else []
-            posted[worker] = sum(gather(link, one, self.context.scratch).requests for one in cut if link)
+            posted[worker] = executor.predict(connection.links.of(None), runs, self.context) if runs else 0
         return posted
 
     def claims(self, engine: PrefillEngine, connection: PrefillConnection) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -297,6 +295,7 @@ class TransferTable:
             part.on(Event.ARRIVED)
             self._counters.add("posts", executor.requests)
             self._counters.add("spans", executor.spans)
+            self._counters.add("staged_bytes", executor.staged, direction="read")
 
     def _tell(self, transfer: Transfer) -> None:
         """Only when all is there: a worker that is told frees its blocks, and a request that fails is asked again."""

@@ -39,6 +39,7 @@ from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.polling import rest
+from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
@@ -52,7 +53,8 @@ class DecodeWorker(PolledWorker):
     """One decode worker. `pool` comes from `views`; the transport is this worker's own. Safe to use from threads.
 
     It must be polled: by its transfers' `wait`, by awaiting them, by `poll`, or by the thread that `start` begins.
-    Engines that nothing was asked of for `idle` seconds are dropped.
+    Engines that nothing was asked of for `idle` seconds are dropped. What a plan stages goes through `stage_bytes` of
+    memory, taken when such a plan is met; with 0 all goes straight to its place.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class DecodeWorker(PolledWorker):
         limits: Limits | None = None,
         counters: Counters | None = None,
         idle: float = IDLE,
+        stage_bytes: int = STAGE_BYTES,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
         super().__init__("decode", worker, transport, clock)
@@ -74,7 +77,7 @@ class DecodeWorker(PolledWorker):
         self.identity = identified(identity, self.plans, "decode", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side = 0, pool.side.digest
-        self._idle, self._meetings, self._batches = idle, Meetings(), 0
+        self._idle, self._meetings, self._batches, self._stage_bytes = idle, Meetings(), 0, stage_bytes
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -355,6 +358,7 @@ class DecodeWorker(PolledWorker):
             self._leave("was suspended")
             self._asleep = True
             self._transport.deregister()
+            self._stage.close()
 
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Peers must be met again."""
@@ -382,6 +386,7 @@ class DecodeWorker(PolledWorker):
                 forget()
             self._leave("was closed")
             self._transport.close()
+            self._stage.close()
             self._transfers.quarantine.abandon()
             self._engines.sweep(set())
         for meeting in meetings:
@@ -393,8 +398,11 @@ class DecodeWorker(PolledWorker):
             raise RegisterError(f"the pool is not that of {self._name} of this side: call views again")
         if not pool.writable:
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
+        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._stir)
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
-        self._pool, self._engines = pool, PrefillEngines(pool, self._transport)
+        # Before a stage is registered: nobody else reads or writes that.
+        self._metadata = self._transport.metadata()
+        self._pool, self._engines = pool, PrefillEngines(pool, self._transport, self._stage)
         self._transfers = TransferTable(pool, self._transport, self.limits, self.counters)
         self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
         self._asleep, self._drain = False, Drain(self._name)
@@ -527,8 +535,8 @@ class DecodeWorker(PolledWorker):
             raise LimitedError(f"{self.running()} requests are under way or wait: wait for some")
 
     def _card(self, plan: Plan) -> WorkerCard:
-        geometry, metadata = self._pool.geometry, self._transport.metadata()
-        return describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
+        geometry = self._pool.geometry
+        return describe(self.worker, plan, self.identity.run, self.generation, geometry, self._metadata)
 
     def _check_taking(self) -> None:
         self._check_open()

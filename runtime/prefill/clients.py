@@ -15,6 +15,7 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.source import SourceRequest
+from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
 
@@ -103,8 +104,9 @@ class DecodeClients:
     Each may claim as many requests as this worker may hold, and 16,384 at least.
     """
 
-    def __init__(self, pool: Pool, transport: Transport, requests: int) -> None:
+    def __init__(self, pool: Pool, transport: Transport, requests: int, stage: Stage | None = None) -> None:
         self._pool, self._transport, self._most_claims = pool, transport, max(MOST_CLAIMS, requests)
+        self._stage = stage
         self._all: dict[bytes, DecodeClient] = {}
         self._left = set[str]()
 
@@ -174,6 +176,7 @@ class DecodeClients:
                 decode=decode,
                 push=True,
                 layers=layers,
+                stage=self._stage,
             )
         )
 

@@ -53,7 +53,7 @@ class PrefillInbox:
         limits: Limits,
         counters: Counters,
     ) -> None:
-        self.clients = DecodeClients(pool, context.transport, limits.requests)
+        self.clients = DecodeClients(pool, context.transport, limits.requests, context.stage)
         self.sources: dict[str, SourceRequest] = {}
         self.events: deque[LeaseEvent] = deque(maxlen=MOST_EVENTS)
         self.permits, self.writes = ReadPermits(limits), RequestWrites(pool, context, counters, self.send, leases)

@@ -26,6 +26,7 @@ from kvplan.runtime.prefill.clients import expected
 from kvplan.runtime.prefill.inbox import Completed, PrefillInbox, ask_events
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases, Released
 from kvplan.runtime.prefill.source import ComputeEvent, OfferedChunk, SourceRequest, check_event, interval, numbered
+from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
@@ -44,7 +45,9 @@ class PrefillWorker(PolledWorker):
 
     `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker; time
     in which nobody polled does not count. With `admission` decode workers ask before each read, within `limits`. A
-    thread of its own polls, unless `start` is false: then the caller does, often, or nobody can read.
+    thread of its own polls, unless `start` is false: then the caller does, often, or nobody can read. Where it writes,
+    what a plan stages goes through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to
+    its place.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class PrefillWorker(PolledWorker):
         limits: Limits | None = None,
         admission: bool = False,
         counters: Counters | None = None,
+        stage_bytes: int = STAGE_BYTES,
         start: bool = True,
         clock: Callable[[], float] = clocks.now,
     ) -> None:
@@ -69,6 +73,7 @@ class PrefillWorker(PolledWorker):
         self.identity = identified(identity, self.plans, "prefill", pool.side.digest)
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side, self._admission = 0, pool.side, admission
+        self._stage_bytes = stage_bytes
         self._lease, self._leases = lease, Leases(lease, self.limits.requests)
         self._lease_clock = ListeningClock(clock, LISTENING)
         self._spans = RequestSpans("kvplan hold", {"worker": worker})
@@ -255,6 +260,7 @@ class PrefillWorker(PolledWorker):
             self._inbox.close()
             self._asleep = True
             self._transport.deregister()
+            self._stage.close()
 
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Decode workers meet it anew."""
@@ -281,6 +287,7 @@ class PrefillWorker(PolledWorker):
             self._inbox.close()
             self._server.close()
             self._transport.close()
+            self._stage.close()
             self._spans.end_all("closed")
         self._spans.tell()
 
@@ -288,9 +295,12 @@ class PrefillWorker(PolledWorker):
         """Begin anew with this memory: nobody is met."""
         if pool.worker != self.worker or pool.side.digest != self._side.digest:
             raise RegisterError(f"the pool is not that of {self._name} of this side: call views again")
+        self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._stir)
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)
-        self._context = ExecutorContext(self._transport, self._slices, IndexScratch(), self.limits.slice_bytes)
+        self._context = ExecutorContext(
+            self._transport, self._slices, IndexScratch(), self.limits.slice_bytes, self._stage
+        )
         self._inbox = PrefillInbox(
             pool, self._context, self._server, self._leases, self._lease, self.limits, self.counters
         )

@@ -203,6 +203,7 @@ class RequestWrites:
         self._counters.add("moved_bytes", executor.moved, direction="write")
         self._counters.add("posts", executor.requests)
         self._counters.add("spans", executor.spans)
+        self._counters.add("staged_bytes", executor.staged, direction="write")
         self._send(write.client, Written(name, pin, executor.moved))
 
     def _fail(self, write: RequestWrite, error: KvplanError) -> None:

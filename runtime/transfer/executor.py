@@ -1,8 +1,9 @@
 """Transfer executor: what one worker moves to or from one peer for one request, slice by slice, within limits.
 
 A slice waits for the limits, asks for the peer's permit where that bounds what is read from it, is posted, and is over
-when every handle of it is. After a failure nothing more is posted. Small slices that may begin at the same time over
-one link, of whatever requests, are posted as one transfer.
+when every handle of it is. One that goes by way of a stage waits for a buffer, too, and is over when its bytes are in
+their place. After a failure nothing more is posted. Small slices that may begin at the same time over one link, of
+whatever requests, are posted as one transfer.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
 from kvplan.runtime.ops import logs
+from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import slices
-from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
+from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import shared
+from kvplan.runtime.transfer.staged import StagedMove
 from kvplan.runtime.transport.base import TransferHandle, Transport
 
 # Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all.
@@ -34,30 +37,43 @@ SMALL, TOGETHER = 1 << 20, 8 << 20
 
 
 class SliceStage(Enum):
-    """What a slice waits for: the limits, the peer's permit, its turn to be posted, or its handles."""
+    """What a slice waits for: the limits, the peer's permit, its turn to be posted, a buffer, or its handles."""
 
     LIMITED = auto()
     ASKED = auto()
     PERMITTED = auto()
+    STAGED = auto()
     POSTED = auto()
+
+
+BEGUN = SliceStage.STAGED, SliceStage.POSTED
 
 
 @dataclass(slots=True, eq=False)
 class Slice:
-    """A part of what is moved, of `size` bytes. `handles` are those under way, None for one that failed when posted."""
+    """A part of what is moved, of `size` bytes. `handles` are those under way, None for one that failed when posted.
+
+    `staged` is its way through the stage, None where its bytes go straight to their place.
+    """
 
     executor: TransferExecutor
     number: int
     link: PreparedLink
     runs: Mapping[str, Runs]
     size: int
+    staged: StagedMove | None = None
     stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
+
+    @property
+    def touching(self) -> bool:
+        """Whether anything of it may be copied now, by the wire or here."""
+        return bool(self.handles) or (self.staged is not None and self.staged.copying)
 
     def settled(self) -> bool:
         """Whether a slice that was left can touch nothing any more: done, or its connection is gone."""
         self.handles = [handle for handle in self.handles if not over(self.link.peer, handle)]
-        return not self.handles
+        return not self.touching
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,7 @@ class ExecutorContext:
     admission: AdmissionQueue[Slice]
     scratch: IndexScratch
     slice_bytes: int
+    stage: Stage | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
     permitted: deque[Slice] = field(default_factory=deque)
     ready: list[Slice] = field(default_factory=list)
@@ -93,8 +110,17 @@ class ExecutorContext:
         for group in groups(ready):
             self._post([slice_ for slice_ in group if slice_.executor.has(slice_)])
 
+    def issue_staged(self, slice_: Slice, staged: StagedMove) -> None:
+        """Post a slice through the buffer that it has."""
+        slice_.stage = SliceStage.POSTED
+        self._issue([slice_], gather_staged(slice_.link, staged.piece, staged.address))
+
     def _post(self, group: list[Slice]) -> None:
-        """Post slices of one link as one transfer."""
+        """Post slices of one link as one transfer; one that is staged is alone, and waits for a buffer."""
+        if group and group[0].staged is not None:
+            group[0].stage = SliceStage.STAGED
+            group[0].executor.post_staged(group[0])
+            return
         for slice_ in group:
             slice_.stage = SliceStage.POSTED
         try:
@@ -134,8 +160,9 @@ class TransferExecutor:
     """Bytes of one request between here and one peer.
 
     What goes wrong is told to `on_failure`, whose owner calls `stop`: nothing is posted after that. `complete` says
-    that all that there is to move was added. `requests` and `spans` are predicted; `posted` is what the transport
-    counted, None where it does not count. With `permits`, who answers there is asked before each slice, and told after.
+    that all that there is to move was added. `staged` are bytes that went by way of a stage, with what nobody asked for
+    between them. `requests` and `spans` are predicted; `posted` is what the transport counted, None where it does not
+    count. With `permits`, who answers there is asked before each slice, and told after.
     """
 
     def __init__(
@@ -147,7 +174,7 @@ class TransferExecutor:
         permits: ControlClient | None = None,
     ) -> None:
         self.request, self.peer = request, peer
-        self.moved = self.requests = self.spans = 0
+        self.moved = self.staged = self.requests = self.spans = 0
         self.posted: int | None = 0
         self.complete = False
         self._context, self._on_failure, self._permits = context, on_failure, permits
@@ -160,14 +187,26 @@ class TransferExecutor:
 
     @property
     def under_way(self) -> bool:
-        return any(slice_.stage is SliceStage.POSTED for slice_ in self._slices.values())
+        return any(slice_.stage in BEGUN for slice_ in self._slices.values())
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
+        if not link.staged:
+            self._add_direct(link, runs)
+            return
+        parcels, moves = slices.through_stage(link, runs)
+        for of_link, some in parcels:
+            self._add_direct(of_link, some)
+        for move in moves:
+            self._want(Slice(self, next(self._context.numbers), link, {}, move.piece.moved, move))
+
+    def _add_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         for part in slices.cut(link, runs, self._context.slice_bytes):
-            slice_ = Slice(self, next(self._context.numbers), link, part, slices.size(link, part))
-            self._slices[slice_.number] = slice_
-            self._context.admission.want(self.peer, self.request, slice_.size, slice_)
+            self._want(Slice(self, next(self._context.numbers), link, part, slices.size(link, part)))
+
+    def _want(self, slice_: Slice) -> None:
+        self._slices[slice_.number] = slice_
+        self._context.admission.want(self.peer, self.request, slice_.size, slice_)
 
     def admitted(self, slice_: Slice) -> None:
         """The limits allow a slice."""
@@ -210,9 +249,15 @@ class TransferExecutor:
         """A slice cannot be moved."""
         self._on_failure(error)
 
+    def post_staged(self, slice_: Slice) -> None:
+        """Post a slice that goes by way of the stage, if it may be."""
+        self._try(self._post_ready, slice_)
+
     def step(self) -> None:
         """Follow what is posted."""
         for slice_ in list(self._slices.values()):
+            if slice_.stage is SliceStage.STAGED and slice_.number in self._slices:
+                self.post_staged(slice_)
             posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
             if posted and self._try(self._over, slice_):
                 del self._slices[slice_.number]
@@ -221,18 +266,23 @@ class TransferExecutor:
 
     def stop(self) -> list[Slice]:
         """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled."""
-        left = [slice_ for slice_ in self._slices.values() if slice_.handles]
         self._context.admission.drop_request(self.request, self.peer)
         for slice_ in self._slices.values():
-            if not slice_.handles:
+            if slice_.staged is not None:
+                slice_.staged.leave()
+        left = [slice_ for slice_ in self._slices.values() if slice_.touching]
+        for slice_ in self._slices.values():
+            if slice_ not in left:
                 self.close(slice_)
         self._slices.clear()
         return left
 
     def close(self, slice_: Slice) -> None:
-        """A slice is over: its bytes are in flight no more, and its permit goes back."""
+        """A slice is over: its bytes are in flight no more, its buffer and its permit go back."""
         self._context.admission.done(slice_)
-        if slice_.stage in (SliceStage.PERMITTED, SliceStage.POSTED):
+        if slice_.staged is not None:
+            slice_.staged.release()
+        if slice_.stage in (SliceStage.PERMITTED, *BEGUN):
             self._give_back(slice_.number)
 
     def _ask(self, permits: ControlClient, slice_: Slice) -> None:
@@ -250,6 +300,16 @@ class TransferExecutor:
             self._on_failure(error)
             return False
 
+    def _post_ready(self, slice_: Slice) -> None:
+        """Post a staged slice if it has a buffer with what is to be written; what is read at once is copied at once."""
+        assert slice_.staged is not None
+        if not slice_.staged.ready():
+            return
+        self.staged += slice_.staged.piece.bytes
+        self._context.issue_staged(slice_, slice_.staged)
+        if self.has(slice_):
+            self._over(slice_)
+
     def _over(self, slice_: Slice) -> bool:
         for handle in list(slice_.handles):
             if handle is None or not self._poll(slice_, handle):
@@ -258,7 +318,7 @@ class TransferExecutor:
             self.posted = None if count is None or self.posted is None else self.posted + count
             slice_.handles.remove(handle)
             handle.release()
-        return True
+        return slice_.staged is None or slice_.staged.arrived()
 
     def _poll(self, slice_: Slice, handle: TransferHandle) -> bool:
         try:
@@ -274,7 +334,8 @@ def groups(ready: Iterable[Slice]) -> list[list[Slice]]:
     found: list[list[Slice]] = []
     size = 0
     for slice_ in ready:
-        fits = found and slice_.link is found[-1][0].link and max(slice_.size, found[-1][0].size) <= SMALL
+        plain = found and slice_.staged is found[-1][0].staged is None
+        fits = plain and slice_.link is found[-1][0].link and max(slice_.size, found[-1][0].size) <= SMALL
         if fits and size + slice_.size <= TOGETHER:
             found[-1].append(slice_)
             size += slice_.size
@@ -306,6 +367,15 @@ def hand_over(
         handles[-1] = transport.post_spans(
             link.op, link.peer, load.local_spans, link.local.mem_type, load.remote_spans, link.remote.mem_type
         )
+
+
+def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorContext) -> int:
+    """Requests that moving these runs by pair would post. Raises LimitError."""
+    parcels, moves = slices.through_stage(link, runs) if link.staged else ([(link, runs)], [])
+    direct = [(of_link, part) for of_link, some in parcels for part in slices.cut(of_link, some, context.slice_bytes)]
+    posted = sum(gather(of_link, part, context.scratch).requests for of_link, part in direct)
+    # What joins does not depend on where a buffer lies.
+    return posted + sum(gather_staged(link, move.piece, 0).requests for move in moves)
 
 
 def begun_nothing(error: Exception) -> bool:

@@ -21,6 +21,7 @@ from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
 from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
+from kvplan.runtime.transfer.staged import StagedPiece
 from kvplan.runtime.transport.base import Index
 
 NOTHING = np.empty((0, 5), np.int64)
@@ -96,6 +97,12 @@ def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
     whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)
     pages, ragged = (of_pair, NO_RUNS) if whole.all() else (spans.pick(of_pair, whole), spans.pick(of_pair, ~whole))
     return pages, ragged
+
+
+def gather_staged(link: PreparedLink, piece: StagedPiece, address: int) -> GatheredSpans:
+    """What to post for a piece that goes through the buffer at `address`."""
+    spelled = piece.spelled(address, link.push)
+    return GatheredSpans((), *_sides(link, merge(spelled)), piece.moved, len(spelled))
 
 
 def merge(spelled: Ints) -> Ints:
@@ -247,7 +254,10 @@ def _addresses(link: PreparedLink, table: Ints) -> Ints:
 
 
 def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints]:
-    """The explicit rows (address, bytes, device) of the local and of the remote side."""
+    """The explicit rows (address, bytes, device) of the local and of the remote side.
+
+    A stage's region counts as the pool's last one: it is only made where the pool lies on one device.
+    """
     prefill, decode = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
     prefill[:, 2] = link.prefill.regions[prefill[:, 2], 2]
     decode[:, 2] = link.decode.regions[decode[:, 2], 2]

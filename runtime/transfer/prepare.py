@@ -20,7 +20,11 @@ from kvplan.runtime.errors import AddressError, LimitedError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
+from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.staging.copies import NestPlanes, by_planes
+from kvplan.runtime.transfer import staged
 from kvplan.runtime.transfer.layers import Layers, chosen
+from kvplan.runtime.transfer.staged import ImagePart, StagedEnds
 from kvplan.runtime.transport.base import Op, PreparedList, Transport
 
 INT32 = (1 << 31) - 1
@@ -49,7 +53,8 @@ class PreparedRead:
     sides, whichever plane or cache they are of, in block 0: prefill address, decode address, bytes, prefill stride,
     decode stride, prefill region, decode region, prefill blocks, decode blocks. The first `joinable` of them run on
     from one block into the next on both sides. `blocks` are those of the pools (prefill, decode). Without `banks`,
-    where an int32 does not index the blocks, all goes by address. `page_bytes` and `token_bytes` are those of all rows.
+    where an int32 does not index the blocks, all goes by address, and so does what is not staged of a read that has
+    `parts` of an image. `page_bytes` and `token_bytes` are those of all rows.
     """
 
     read: Read
@@ -62,6 +67,7 @@ class PreparedRead:
     banks: tuple[DescriptorBank, ...]
     page_bytes: int
     token_bytes: int
+    parts: tuple[ImagePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class PreparedLink:
     """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
 
     `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
-    otherwise it has the decode worker, and reads.
+    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through.
     """
 
     prefill_worker: int
@@ -79,6 +85,12 @@ class PreparedLink:
     prefill: Geometry
     decode: Geometry
     entries: tuple[PreparedRead, ...]
+    stage: Stage | None = None
+
+    @property
+    def staged(self) -> bool:
+        """Whether anything goes by way of the stage."""
+        return self.stage is not None and not self.stage.stuck and any(entry.parts for entry in self.entries)
 
     @property
     def op(self) -> Op:
@@ -132,22 +144,28 @@ def link(
     decode: Geometry,
     push: bool = False,
     layers: Layers | None = None,
+    stage: Stage | None = None,
 ) -> PreparedLink:
     """Prepare all that moves between two workers, of the global `layers` only where they are given.
 
+    Where the plan says so bytes go by way of `stage`, if there is one and they fit.
+
     Raises BadRequestError where one page holds some of `layers` and other layers, too; then nothing stays prepared.
     """
-    ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, ())
+    ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, (), stage)
     bridges = (
         shape.bridgeable(prefill, plan.prefill, prefill_worker),
         shape.bridgeable(decode, plan.decode, decode_worker),
     )
     reads = [read for read in plan.reads[decode_worker] if read.worker == prefill_worker]
     found = [entry for read in reads if (entry := _entry(plan, read, ends, bridges, layers))]
-    entries: list[PreparedRead] = []
+    images = [_with_parts(plan, entry, ends, layers) for entry in found]
+    entries = [image for image in images if image is not None]
     try:
-        for entry in _of_pairs(found):
+        for entry in _of_pairs([entry for entry, image in zip(found, images, strict=True) if image is None]):
             entries.append(_with_banks(entry, transport, ends))
+        if stage is not None and any(images):
+            stage.open()
     except Exception:
         _release(bank for entry in entries for bank in entry.banks)
         raise
@@ -239,6 +257,26 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
             page_bytes=sum(entry.page_bytes for entry in same),
             token_bytes=sum(entry.token_bytes for entry in same),
         )
+
+
+def _with_parts(plan: Plan, entry: PreparedRead, ends: PreparedLink, layers: Layers | None) -> PreparedRead | None:
+    """A read that is staged; None where it is not, or nothing of it fits."""
+    table, stage = entry.read.placed, ends.stage
+    if stage is None or not stage.buffer_bytes or not (table.pack if ends.push else table.unpack):
+        return None
+    of_tables = table.page, table.token
+    nests = tuple([_of_layers(plan, ends, entry.read, by_planes(nest), layers) for nest in some] for some in of_tables)
+    group = spans.group_named(plan.decode, entry.pair.decode)
+    page_rows = group.kernel // entry.pair.rows if ends.push and table.token else 0
+    between = StagedEnds(ends.push, ends.remote, ends.local, stage.buffer_bytes)
+    parts = staged.parts(entry.pair, entry.read, nests, between, page_rows)
+    return replace(entry, parts=parts) if parts else None
+
+
+def _of_layers(plan: Plan, ends: PreparedLink, read: Read, nest: NestPlanes, layers: Layers | None) -> NestPlanes:
+    if layers is None:
+        return nest
+    return replace(nest, firsts=chosen(plan, ends.decode_worker, read, (nest.firsts, ()), layers)[0])
 
 
 def _addresses(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:

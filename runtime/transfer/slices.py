@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +11,10 @@ import numpy as np
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
+from kvplan.runtime.transfer.staged import ImagePart, StagedMove, edges, pieces, split
 
 Pieces = list[dict[str, Runs]]
+Parcel = tuple[PreparedLink, Mapping[str, Runs]]
 
 
 def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
@@ -47,14 +50,31 @@ def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
     costs = _costs(link, runs)
     sorted_, weights = _in_order({pair: runs[pair] for pair in costs}, costs)
     starts = np.cumsum([0, *(len(cost) for cost in weights.values())])
-    edges = _edges(np.concatenate(list(weights.values())), most)
+    cuts = edges(np.concatenate(list(weights.values())), most)
     return [
         {
             pair: Runs(*(column[max(low - at, 0) : max(high - at, 0)] for column in sorted_[pair]))
             for pair, at in zip(weights, starts[:-1].tolist(), strict=True)
         }
-        for low, high in pairwise(edges)
+        for low, high in pairwise(cuts)
     ]
+
+
+def through_stage(link: PreparedLink, runs: Mapping[str, Runs]) -> tuple[list[Parcel], list[StagedMove]]:
+    """What of `runs` moves directly, as links of some reads with the runs of each, and what goes by way of the stage.
+
+    Reads whose pages are imaged are links of their own: what of them is not whole moves directly.
+    """
+    direct = [entry for entry in link.entries if not entry.parts]
+    parcels: list[Parcel] = [(replace(link, entries=tuple(direct)), runs)] if direct else []
+    wanted: list[tuple[ImagePart, Runs]] = []
+    for entry in (entry for entry in link.entries if entry.parts):
+        whole, others = split(entry.parts[0], runs[entry.pair.name])
+        wanted += [(part, whole) for part in entry.parts if len(whole.count)]
+        parcels += [(replace(link, entries=(entry,)), {entry.pair.name: others})] if len(others.count) else []
+    stage = link.stage
+    cut = pieces(wanted, stage.buffer_bytes) if stage else []
+    return parcels, [StagedMove(stage, piece, link.push) for piece in cut if stage]
 
 
 def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
@@ -76,12 +96,3 @@ def _in_order(runs: Mapping[str, Runs], costs: Mapping[str, Ints]) -> tuple[dict
     order = {pair: np.lexsort((one.decode_token, one.decode_block)) for pair, one in runs.items()}
     found = {pair: Runs(*(column[order[pair]] for column in one)) for pair, one in runs.items()}
     return found, {pair: costs[pair][order[pair]] for pair in runs}
-
-
-def _edges(cost: Ints, most: int) -> list[int]:
-    """Where pieces begin and end: each as long as `most` allows, and one run at least."""
-    ends, edges = np.cumsum(cost), [0]
-    while edges[-1] < len(cost):
-        before = int(ends[edges[-1] - 1]) if edges[-1] else 0
-        edges.append(max(int(np.searchsorted(ends, before + most, side="right")), edges[-1] + 1))
-    return edges

@@ -28,9 +28,9 @@ def sides(case: Case) -> tuple[BoundSide, BoundSide]:
 
 
 @lru_cache(maxsize=64)
-def compiled(case: Case) -> Plan:
+def compiled(case: Case, strategy: str = "direct") -> Plan:
     """The plan of a case, as its emitted text says it."""
-    return compile_bound(*sides(case), {"elect": case["elect"]}).plan
+    return compile_bound(*sides(case), {"elect": case["elect"], "strategy": strategy}).plan
 
 
 def side(case: Case, word: str) -> BoundSide:

@@ -1,7 +1,8 @@
 """Every other prefill worker of one case after the other, over NIXL, as lines of the standard input ask for it.
 
-`case NAME` prints the workers' addresses; `addresses …` are announced; `stamp REQUEST` fills the memory and holds it;
-`finished REQUEST` waits until every worker that stores something has released the request; `end` gives the case up.
+`case STRATEGY NAME` prints the workers' addresses; `addresses …` are announced; `stamp REQUEST` fills the memory and
+holds it; `finished REQUEST` waits until every worker that stores something has released the request; `end` gives the
+case up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.end_to_end.asking import requests
 from tests.end_to_end.build import compiled, sides
 from tests.end_to_end.hardest import HARDEST
 from tests.end_to_end.memory import PADDED, ids_of, stamp
-from tests.end_to_end.worlds import SECONDS, ended, holds, refill, regions_of, source
+from tests.end_to_end.worlds import SECONDS, STAGE, ended, holds, refill, regions_of, source
 
 from kvplan.runtime import Nixl, PrefillWorker
 
@@ -24,12 +25,12 @@ def heard() -> tuple[str, str]:
     return word, rest
 
 
-def serve(name: str, first: int, step: int) -> None:
+def serve(name: str, strategy: str, first: int, step: int) -> None:
     """All of one case."""
     case = HARDEST[name]
-    plan, both, asked = compiled(case), sides(case), requests(case)
+    plan, both, asked = compiled(case, strategy), sides(case), requests(case)
     ids, regions = max(ids_of(r.prefill) for r in asked.values()), regions_of(both, list(asked.values()))
-    mine = [source(plan, both[0], n, ids, Nixl) for n in range(first, len(both[0].workers), step)]
+    mine = [source(plan, both[0], n, ids, Nixl, stage_bytes=STAGE) for n in range(first, len(both[0].workers), step)]
     print(" ".join(worker.address for worker, _ in mine), flush=True)
     addresses = heard()[1].split()
     for worker, _ in mine:
@@ -59,7 +60,8 @@ def finished(workers: list[PrefillWorker], request: str) -> str:
 def main(first: int, step: int) -> None:
     """Serve cases until the input ends."""
     while (line := heard())[0] == "case":
-        serve(line[1], first, step)
+        strategy, _, name = line[1].partition(" ")
+        serve(name, strategy, first, step)
 
 
 if __name__ == "__main__":

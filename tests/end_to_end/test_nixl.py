@@ -13,7 +13,7 @@ from tests.end_to_end.asking import requests
 from tests.end_to_end.build import compiled, sides
 from tests.end_to_end.hardest import HARDEST
 from tests.end_to_end.memory import EMPTY, ids_of, wrong
-from tests.end_to_end.worlds import SECONDS, refill, regions_of, runtime_request, target
+from tests.end_to_end.worlds import SECONDS, STAGE, refill, regions_of, runtime_request, target
 from tests.paths import ROOT
 
 from kvplan.runtime import Nixl, errors
@@ -82,25 +82,30 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("name", HARDEST)
-def test_every_byte(engine: Engine, name: str) -> None:
+@pytest.mark.parametrize(("strategy", "mode"), [("direct", "pull"), ("unpack", "pull"), ("pack", "push")])
+def test_every_byte(engine: Engine, name: str, strategy: str, mode: str) -> None:
     case = HARDEST[name]
-    plan, both, asked = compiled(case), sides(case), requests(case)
+    plan, both, asked = compiled(case, strategy), sides(case), requests(case)
     every = list(asked.values())
     ids, regions = max(ids_of(r.decode) for r in every), regions_of(both, every)
-    mine = [target(plan, both[1], n, ids, lambda n: Nixl(n, telemetry=True)) for n in range(len(both[1].workers))]
+    mine = [
+        target(plan, both[1], n, ids, lambda n: Nixl(n, telemetry=True), stage_bytes=STAGE)
+        for n in range(len(both[1].workers))
+    ]
     try:
-        lines = [line.split() for line in engine.ask(f"case {name}")]
+        lines = [line.split() for line in engine.ask(f"case {strategy} {name}")]
         addresses = [lines[n % PROCESSES][n // PROCESSES] for n in range(len(both[0].workers))]
         engine.tell(f"addresses {' '.join(addresses)}")
         for reader, _ in mine:
-            reader.connect(addresses[0], SECONDS)
+            reader.connect(addresses[0], SECONDS, mode=mode)
         for request in ASKED:
             assert engine.ask(f"stamp {request}") == ["stamped"] * PROCESSES
             for reader, memory in mine:
                 refill(memory, EMPTY)
                 wanted = runtime_request(asked[request], request)
                 done = reader.submit(wanted, SECONDS).wait()
-                assert done.requests == done.posted == sum(reader.predict(wanted).values())
+                predicted = sum(reader.predict(wanted).values()) if mode == "pull" else 0
+                assert done.requests == done.posted == predicted
                 assert wrong(memory, regions, asked[request], plan.skipped) == []
             answers = engine.ask(f"finished {request}")
             assert answers == ["finished"] * PROCESSES

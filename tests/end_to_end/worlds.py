@@ -18,6 +18,8 @@ from kvplan.runtime.transport.inmemory import Hub
 
 Transports = Callable[[str], InMemory | Nixl]
 SECONDS, LEASE = 20, 600
+# Bytes: memory of its own for each of many workers.
+STAGE = 1 << 20
 PREFILL, DECODE = Identity("prefill", "p"), Identity("decode", "d")
 
 
@@ -30,6 +32,7 @@ class World:
     regions: Atlas
     prefill: tuple[tuple[PrefillWorker, Memory], ...]
     decode: tuple[tuple[DecodeWorker, Memory], ...]
+    mode: str = "pull"
 
     def finished(self) -> set[tuple[str, ...]]:
         """Which requests the prefill workers released as finished; one entry if all agree."""
@@ -65,22 +68,30 @@ def _room(side: BoundSide, tables: Mapping[str, Table]) -> int:
 
 @contextmanager
 def world(
-    plan: Plan, sides: tuple[BoundSide, BoundSide], requests: Sequence[Request], transport: Transports | None = None
+    plan: Plan,
+    sides: tuple[BoundSide, BoundSide],
+    requests: Sequence[Request],
+    transport: Transports | None = None,
+    mode: str = "pull",
+    **options: Any,
 ) -> Iterator[World]:
-    """Workers that hold what the first of `requests` has in its prefill tables, over memory unless told otherwise."""
+    """Workers that hold what the first of `requests` has in its prefill tables, over memory unless told otherwise.
+
+    Options go to the workers of both sides.
+    """
     hub = Hub()
     make = transport or (lambda name: InMemory(hub, name))
     p_ids, d_ids = (max(ids_of(getattr(r, word)) for r in requests) for word in ("prefill", "decode"))
     regions = regions_of(sides, requests)
-    prefill = tuple(source(plan, sides[0], n, p_ids, make) for n in range(len(sides[0].workers)))
-    decode = tuple(target(plan, sides[1], n, d_ids, make) for n in range(len(sides[1].workers)))
+    prefill = tuple(source(plan, sides[0], n, p_ids, make, **options) for n in range(len(sides[0].workers)))
+    decode = tuple(target(plan, sides[1], n, d_ids, make, **options) for n in range(len(sides[1].workers)))
     try:
         addresses = [worker.address for worker, _ in prefill]
         for worker, _ in prefill:
             worker.announce(addresses)
         for reader, _ in decode:
-            reader.connect(addresses[0], SECONDS)
-        yield World(plan, sides, regions, prefill, decode)
+            reader.connect(addresses[0], SECONDS, mode=mode)
+        yield World(plan, sides, regions, prefill, decode, mode)
     finally:
         for reader, _ in decode:
             reader.close()
@@ -88,18 +99,23 @@ def world(
             worker.close()
 
 
-def source(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[PrefillWorker, Memory]:
+def source(
+    plan: Plan, side: BoundSide, number: int, ids: int, make: Transports, **options: Any
+) -> tuple[PrefillWorker, Memory]:
     """A prefill worker whose memory is all padding so far."""
     memory = allocate(side, number, ids, PADDED)
     pool = views(plan.prefill, number, memory.planes)
-    who: dict[str, Any] = {"identity": PREFILL, "keys": Plain()}
+    who: dict[str, Any] = {"identity": PREFILL, "keys": Plain(), **options}
     return PrefillWorker(plan, number, pool, make(f"p{number}"), lease=LEASE, **who), memory
 
 
-def target(plan: Plan, side: BoundSide, number: int, ids: int, make: Transports) -> tuple[DecodeWorker, Memory]:
+def target(
+    plan: Plan, side: BoundSide, number: int, ids: int, make: Transports, **options: Any
+) -> tuple[DecodeWorker, Memory]:
     """A decode worker whose memory is empty."""
     memory = allocate(side, number, ids, EMPTY)
-    pool, who = views(plan.decode, number, memory.planes), dict[str, Any]({"identity": DECODE, "keys": Plain()})
+    pool = views(plan.decode, number, memory.planes)
+    who: dict[str, Any] = {"identity": DECODE, "keys": Plain(), **options}
     return DecodeWorker(plan, number, pool, make(f"d{number}"), **who), memory
 
 
@@ -114,7 +130,7 @@ def move(made: World, request: Request, name: str) -> None:
         asked = runtime_request(request, name)
         predicted = sum(reader.predict(asked).values())
         done = reader.submit(asked, SECONDS).wait()
-        assert (done.state, done.requests) == ("done", predicted)
+        assert (done.state, done.requests) == ("done", predicted if made.mode == "pull" else 0)
         found = wrong(memory, made.regions, request, made.plan.skipped)
         assert not found, f"decode worker {number}, tokens {request.tokens} {dict(request.lengths)}: {found}"
 

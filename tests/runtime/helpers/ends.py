@@ -17,8 +17,11 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime import Blocks, InMemory, Ring, views
 from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import prepare
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub
 
@@ -41,7 +44,9 @@ class Ends:
     pools: tuple[list[Pool], list[Pool]]
     scratch: IndexScratch = field(default_factory=IndexScratch)
 
-    def link(self, theirs: int, ours: int, push: bool, layers: frozenset[int] | None = None) -> PreparedLink:
+    def link(
+        self, theirs: int, ours: int, push: bool, layers: frozenset[int] | None = None, stage: Stage | None = None
+    ) -> PreparedLink:
         here, there = self.agents[0][theirs], self.agents[1][ours]
         here, there = (here, there) if push else (there, here)
         peer = here.add_peer(there.metadata())
@@ -55,7 +60,29 @@ class Ends:
             decode=self.pools[1][ours].geometry,
             push=push,
             layers=layers,
+            stage=stage,
         )
+
+    def stage(self, number: int, push: bool, size: int) -> Stage:
+        """A stage of `size` bytes for a worker that writes, or reads."""
+        side = 0 if push else 1
+        return Stage(size, self.agents[side][number], self.pools[side][number].geometry, lambda: None)
+
+    def execute(self, link: PreparedLink, runs: Mapping[str, Runs], most: int) -> TransferExecutor:
+        """Move by an executor, in slices of at most `most` bytes, as many requests as were predicted."""
+        here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
+        queue = AdmissionQueue[Slice](Limits(slice_bytes=most))
+        context, failures = ExecutorContext(here, queue, self.scratch, most, link.stage), list[Exception]()
+        executor = TransferExecutor("r", link.peer, context, failures.append)
+        executor.add(link, runs)
+        executor.complete, until = True, time.monotonic() + SECONDS
+        while not executor.done:
+            context.begin()
+            executor.step()
+            assert not failures, failures
+            assert time.monotonic() < until, "the transfer does not end"
+        assert executor.requests == executor.posted == predict(link, runs, context)
+        return executor
 
     def move(self, link: PreparedLink, runs: Mapping[str, Runs]) -> GatheredSpans:
         """Post what a link moves, and wait for it: the transport counts as many requests as were predicted."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.runtime.helpers.plans import ROW, STATE, Bytes, Model, Shape, held, plan
+from tests.runtime.helpers.plans import ROW, STATE, Bytes, Model, Shape, held, plan, with_ranges
 
 from kvplan.plan.request import Tables, blocks
 from kvplan.plan.types import Blocks, Plan
@@ -131,10 +131,15 @@ PREFILL, DECODE = Identity("prefill", "p1"), Identity("decode", "d1")
 
 
 def world(
-    prefill: Shape, decode: Shape, model: Model = Model(), *, nixl: bool = False, mode: str = "pull", **options: Any  # noqa: B008
+    prefill: Shape, decode: Shape, model: Model = Model(), *, nixl: bool = False, mode: str = "pull",  # noqa: B008
+    staged: bool = False, **options: Any,
 ) -> World:  # fmt: skip
-    """Engines of these shapes; options go to the prefill workers, those that begin with d_ to the decode workers."""
+    """Engines of these shapes; options go to the prefill workers, those that begin with d_ to the decode workers.
+
+    With `staged` all that can be goes by way of a stage.
+    """
     made, hub = plan(prefill, decode, model), Hub()
+    made = with_ranges(made) if staged else made
     theirs = {name.removeprefix("d_"): options.pop(name) for name in list(options) if name.startswith("d_")}
 
     def transport(name: str) -> InMemory | Nixl:

@@ -59,7 +59,7 @@ class Rig:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, permits: bool = False, small: int = 0) -> None:
         monkeypatch.setattr(executor, "SMALL", small)
-        bank, self.link = SimpleNamespace(local=None, remote=None), SimpleNamespace(op="READ", peer="p")
+        bank, self.link = SimpleNamespace(local=None, remote=None), SimpleNamespace(op="READ", peer="p", staged=False)
         self.load = load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, 10, 2)  # type: ignore[arg-type]
         monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
         monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [runs])

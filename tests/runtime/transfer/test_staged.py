@@ -1,0 +1,188 @@
+"""What goes by way of a stage: the same bytes as without, whole, in chunks and of some layers, and what does not."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, note, settings
+from hypothesis import strategies as st
+from tests.end_to_end.memory import EMPTY, stamp, wrong
+from tests.random_sides.draw import Case, case
+from tests.random_sides.sides import cache, side, tensor
+from tests.runtime.helpers.ends import Ends, asked, ends, refill, regions_of
+from tests.runtime.transfer.test_chunks import grid, shared
+
+from kvplan.compiler.api import compile_bound
+from kvplan.plan import request as requests
+from kvplan.plan.types import Interval, Plan, Runs
+from kvplan.runtime import errors
+from kvplan.runtime.staging.buffers import BUFFERS, Stage
+from kvplan.runtime.staging.copies import NestPlanes, by_planes
+from kvplan.runtime.transfer import chunks, slices, staged
+from kvplan.runtime.transfer.demand import demand
+from kvplan.runtime.transfer.prepare import PreparedLink
+
+WAYS = {"unpack": False, "pack": True}
+SIZES = (BUFFERS * 256, BUFFERS * 4096, 1 << 24)
+
+
+class Staged:
+    """Links of a world that go by way of stages of `size` bytes, and how many bytes did."""
+
+    def __init__(self, world: Ends, push: bool, size: int) -> None:
+        self.world, self.push, self.size = world, push, size
+        self.stages, self.bytes = dict[int, Stage](), 0
+
+    def move(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None = None) -> None:
+        number = theirs if self.push else ours
+        stage = self.stages.setdefault(number, self.world.stage(number, self.push, self.size))
+        link = self.world.link(theirs, ours, self.push, layers, stage)
+        self.bytes += self.world.execute(link, runs, 3000).staged
+        link.release()
+
+    def close(self) -> None:
+        for stage in self.stages.values():
+            stage.close()
+
+
+def sources(made: Plan, worker: int) -> list[int]:
+    return sorted({read.worker for read in made.reads[worker]})
+
+
+def shares(made: Plan) -> list[tuple[tuple[str, str, Interval], ...]]:
+    return [worker.holds for side in (made.prefill, made.decode) for worker in side.workers]
+
+
+def whole(moves: Staged, drawn: Case) -> None:
+    made, checked = moves.world.plan, requests.check(moves.world.plan, asked(drawn.request), {}, {})
+    for worker in range(len(made.reads)):
+        wanted = demand(made, worker, checked)
+        for theirs in sources(made, worker) if wanted.runs else ():
+            moves.move(theirs, worker, wanted.of(made.prefill.workers[theirs].shard))
+
+
+def fed(moves: Staged, drawn: Case) -> None:
+    """The request in chunks of tokens and layers, each over links of its own layers."""
+    made = moves.world.plan
+    checked = requests.check(made, asked(drawn.request), {}, {})
+    for given_ in grid(Random(drawn.seed), made, checked, True):
+        chunk = chunks.check(made, checked, given_, {})
+        for worker in range(len(made.reads)):
+            for theirs in sources(made, worker):
+                wanted = chunks.part(made, worker, checked, chunk, theirs)
+                if wanted.runs:
+                    moves.move(theirs, worker, wanted.of(made.prefill.workers[theirs].shard), chunk.layers)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), size=st.sampled_from(SIZES), threads=st.booleans())
+def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> None:
+    drawn = case(Random(seed), seed)
+    note("\n".join(drawn.texts))
+    sides = drawn.prefill, drawn.decode
+    made = compile_bound(*sides, {"elect": drawn.elect, "strategy": way}).plan
+    # Workers without a head have no planes, and the memory of these tests does.
+    assume(all(low < high for holds in shares(made) for _, _, (low, high) in holds))
+    world, regions = ends(made, sides, drawn.request), regions_of(sides, drawn.request)
+    for memory in world.prefill:
+        stamp(memory, regions, drawn.request.prefill)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staged, "AT_ONCE", 0 if threads else 1 << 30)
+        for move in (whole, fed):
+            for memory in world.decode:
+                refill(memory, EMPTY)
+            moves = Staged(world, WAYS[way], size)
+            try:
+                move(moves, drawn)
+            except errors.BadRequestError as error:
+                if shared(error):
+                    continue
+                raise
+            finally:
+                moves.close()
+            for memory in world.decode:
+                assert wrong(memory, regions, drawn.request, made.skipped) == []
+
+
+K, V = (tensor(name, 2, None, head=2, token=0, dim=8) for name in "kv")
+
+
+def linked(way: str, size: int, theirs: str, ours: str, layers: frozenset[int] | None = None) -> PreparedLink:
+    """A link between two storages of K and V in two layers, with pages of four tokens."""
+    prefill, decode = (side([cache(text, K, V, name="a", layers=(0, 1), kernel=4)]) for text in (theirs, ours))
+    plan = compile_bound(prefill, decode, {"strategy": way}).plan
+    world = ends(plan, (prefill, decode), case(Random(1)).request)
+    return world.link(0, 0, WAYS[way], layers, world.stage(0, WAYS[way], size))
+
+
+HND = "layer { block { head { token { k[dim] v[dim] } } } }"
+NHD = "layer { block { token { head { k[dim] v[dim] } } } }"
+PAGE = 4 * 2 * 2 * 16
+
+
+def runs(*of: tuple[int, int, int, int, int]) -> Runs:
+    return Runs(*(np.array(column, np.int64) for column in zip(*of, strict=True)))
+
+
+@pytest.mark.parametrize(("way", "blocks", "parcels"), [("unpack", [[7, 8, 9]], 0), ("pack", [[3, 4]], 1)])
+def test_a_page_that_is_not_filled_is_written_straight_and_read_by_way_of_the_stage(
+    way: str, blocks: list[list[int]], parcels: int
+) -> None:
+    link = linked(way, 1 << 20, HND, NHD)
+    some = runs((7, 0, 3, 0, 4), (8, 0, 4, 0, 4), (9, 0, 5, 0, 3))
+    direct, moves = slices.through_stage(link, {"a": some})
+    assert [blocks.tolist() for move in moves for _, _, blocks in move.piece.parts] == blocks
+    assert len(direct) == parcels
+    assert [of["a"].decode_block.tolist() for _, of in direct] == [[5]] * parcels
+    assert sum(move.piece.moved for move in moves) + sum(slices.size(*one) for one in direct) == 11 * PAGE // 4 * 2
+
+
+@pytest.mark.parametrize(("room", "parts", "pieces"), [(4, 1, 2), (2, 1, 3), (1, 2, 6)])
+def test_a_piece_fits_a_buffer(room: int, parts: int, pieces: int) -> None:
+    """A buffer of so many pages of one layer, of which a block has two."""
+    link = linked("unpack", BUFFERS * room * PAGE, HND, NHD)
+    (entry,) = link.entries
+    assert len(entry.parts) == parts
+    _, moves = slices.through_stage(link, {"a": runs(*((n, 0, n, 0, 4) for n in range(3)))})
+    assert len(moves) == pieces
+    assert all(move.piece.bytes <= room * PAGE for move in moves)
+    assert sum(move.piece.bytes for move in moves) == 3 * 2 * PAGE
+
+
+def test_a_page_that_fits_no_buffer_goes_straight() -> None:
+    link = linked("unpack", BUFFERS * (PAGE - 64), HND, NHD)
+    assert [entry.parts for entry in link.entries] == [()]
+    assert all(entry.banks for entry in link.entries)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_link_of_some_layers_images_those_only(way: str) -> None:
+    link = linked(way, 1 << 20, HND, NHD, frozenset({1}))
+    ((part,),) = (entry.parts for entry in link.entries)
+    assert (part.image.plane.tolist(), part.image.size) == ([1], PAGE)
+
+
+def test_a_row_that_some_layers_do_not_fill_is_written_straight() -> None:
+    """Decode has both layers in a page."""
+    both = "block { token { layer { head { k[dim] v[dim] } } } }"
+    whole, some = (linked("pack", 1 << 20, HND, both, layers) for layers in (None, frozenset({0, 1})))
+    assert [len(entry.parts) for link in (whole, some) for entry in link.entries] == [1, 1]
+    link = linked("pack", 1 << 20, HND, both)
+    (entry,) = link.entries
+    (part,) = entry.parts
+    halved = [NestPlanes(nest.firsts[:1], nest.loops, nest.hops) for nest in map(by_planes, entry.read.placed.page)]
+    between = staged.StagedEnds(True, link.decode, link.prefill, 1 << 20)
+    assert staged.parts(entry.pair, entry.read, (halved, ()), between, part.page_rows) == ()
+
+
+def test_a_stage_that_is_stuck_is_gone_without() -> None:
+    link = linked("unpack", 1 << 20, HND, NHD)
+    assert link.stage is not None
+    assert link.staged
+    for number in range(BUFFERS):
+        link.stage.borrow(number)
+        link.stage.keep()
+    assert not link.staged
