@@ -14,6 +14,7 @@ MEASUREMENTS = (
     "requests",
     "predicting",
     "homogeneous",
+    "staging",
     "rounds",
     "many",
     "idle",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvplan.bench.peer import SECONDS, met
+from kvplan.bench.peer import SECONDS, met, prefill_blocks
 from kvplan.bench.report import Row, skipped, within
 from kvplan.bench.sample import WARMUP, interleave
 from kvplan.bench.stage import library, nixl_missing, write_plan
@@ -45,9 +45,11 @@ def measure(pairs: int) -> list[Row]:
 
 
 def request(plan: Plan, blocks: int, name: str, first: int = 0) -> Request:
-    """`blocks` blocks from block `first` on, the same ones on both sides, in order."""
+    """`blocks` blocks of decode from block `first` on, and as many tokens of prefill, in order."""
     from kvplan.runtime import Blocks, Request
 
     (group,) = plan.decode.groups
-    tables = {group.name: Blocks(0, np.arange(first, first + blocks, dtype=np.int64))}
-    return Request(name, (0, blocks * group.tokens), tables, tables)
+    there = prefill_blocks(plan, first), prefill_blocks(plan, first + blocks)
+    prefill = {plan.prefill.groups[0].name: Blocks(0, np.arange(*there, dtype=np.int64))}
+    decode = {group.name: Blocks(0, np.arange(first, first + blocks, dtype=np.int64))}
+    return Request(name, (0, blocks * group.tokens), prefill, decode)

@@ -1,4 +1,4 @@
-"""A prefill worker in a process of its own, and a decode worker here that reads from it, over NIXL."""
+"""Prefill workers in a process of their own, and a decode worker here that reads from them, over NIXL."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kvplan.bench.stage import pool, room
 
 if TYPE_CHECKING:
     from kvplan.cli.demo.processes import WorkerPipe
+    from kvplan.plan.types import Plan
     from kvplan.runtime import DecodeWorker, Identity, Keys, Limits
 
 SECONDS, LEASE = 60.0, 3600.0
@@ -42,31 +43,52 @@ class PeerPair:
 def serve(
     line: WorkerPipe, path: str, blocks: int, requests: Iterable[str], pause: float, identity: Identity, keys: Keys
 ) -> None:
-    """Prefill worker 0 of the plan at `path`, over noise that `requests` hold; until the parent is gone.
+    """The prefill workers of the plan at `path`, over noise that `requests` hold; until the parent is gone.
 
-    NIXL by hand is polled every `pause` seconds.
+    `blocks` are decode's. NIXL by hand is polled every `pause` seconds.
     """
     from kvplan.runtime import Nixl, PrefillWorker, load_plan
     from kvplan.runtime.transport.nixl import api
 
     plan = load_plan(path)
-    memory = np.random.default_rng(1).integers(0, 256, room(plan.prefill, 0, blocks), np.uint8)
-    mine = pool(plan.prefill, 0, blocks, memory.ctypes.data)
-    worker = PrefillWorker(plan, 0, mine, Nixl("prefill"), identity=identity, keys=keys, lease=LEASE)
+    side, blocks = plan.prefill, prefill_blocks(plan, blocks)
+    sizes = [room(side, number, blocks) for number in range(len(side.workers))]
+    memory = np.random.default_rng(1).integers(0, 256, sum(sizes), np.uint8)
+    starts = (memory.ctypes.data + sum(sizes[:number]) for number in range(len(sizes)))
+    workers = [
+        PrefillWorker(
+            plan, number, pool(side, number, blocks, start), Nixl(f"prefill{number}"), identity=identity, keys=keys,
+            lease=LEASE,
+        )
+        for number, start in enumerate(starts)
+    ]  # fmt: skip
     raw = Raw(api(), "raw-prefill", memory)
-    for request in requests:
-        worker.hold(request)
-    worker.announce([worker.address] * len(plan.prefill.workers))
-    line.say((worker.address, raw.card()))
+    for worker in workers:
+        for request in requests:
+            worker.hold(request)
+        worker.announce([one.address for one in workers])
+    line.say((workers[0].address, raw.card()))
     while not line.waiting():
         raw.poll()
         time.sleep(pause)
-    worker.close()
+    for worker in workers:
+        worker.close()
+
+
+def prefill_blocks(plan: Plan, blocks: int) -> int:
+    """Prefill blocks with as many tokens as `blocks` of decode, where either side has one group."""
+    (prefill,), (decode,) = plan.prefill.groups, plan.decode.groups
+    return blocks * decode.tokens // prefill.tokens
 
 
 @contextmanager
 def met(
-    path: str, blocks: int, requests: Iterable[str], limits: Limits | None = None, pause: float = PAUSE
+    path: str,
+    blocks: int,
+    requests: Iterable[str],
+    limits: Limits | None = None,
+    pause: float = PAUSE,
+    mode: str = "pull",
 ) -> Iterator[PeerPair]:
     """A process that serves `requests` of `blocks` blocks, and this one connected to it; NIXL counts what it posts."""
     from kvplan.cli.demo.processes import Processes
@@ -84,7 +106,7 @@ def met(
         identity, keys = who["decode"]
         decode = DecodeWorker(plan, 0, mine, transport, identity=identity, keys=keys, limits=limits)
         try:
-            decode.connect(address, SECONDS)
+            decode.connect(address, SECONDS, mode=mode)
             yield PeerPair(decode, Raw(api(), "raw-decode", memory), card, memory)
         finally:
             decode.close()

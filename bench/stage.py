@@ -33,13 +33,15 @@ def plan_of(found: Library, model: str, prefill: str, decode: str) -> Plan:
         return write_plan(found, folder, model, prefill, decode)[1]
 
 
-def write_plan(found: Library, folder: str, model: str, prefill: str, decode: str) -> tuple[str, Plan]:
+def write_plan(
+    found: Library, folder: str, model: str, prefill: str, decode: str, strategy: str = "direct"
+) -> tuple[str, Plan]:
     """Compile a pair into a file of `folder`; its path and the plan."""
     from kvplan.compiler.api import compile_pair
     from kvplan.runtime import load_plan
 
     path = Path(folder) / "plan.py"
-    path.write_text(compile_pair(found, model, prefill, decode).text)
+    path.write_text(compile_pair(found, model, prefill, decode, {"strategy": strategy}).text)
     return str(path), load_plan(path)
 
 
