@@ -15,6 +15,8 @@ from kvplan.runtime.staging.copies import StridedCopy
 
 # Items by their bytes. Those of 16 are complex numbers for being that wide: they are copied as bits.
 ITEMS = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8", 16: "<c16"}
+# Bytes of a block from which a call of its own costs little beside its bytes.
+ONE_BY_ONE = 1 << 14
 Index = slice | Ints
 
 
@@ -51,18 +53,14 @@ class HostCopies:
         self._regions = [_bytes(start, size) for start, size, _ in pool.regions.tolist()]
 
     def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
-        """As the protocol says. Scattered blocks are written by one indexed assignment."""
+        """As the protocol says."""
         source, target = self.views(copy, stage)
-        target[:, index(blocks)] = source[:, index(at)]
+        _assign(target, blocks, source, at, copy.moved)
 
     def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
-        """As the protocol says. Scattered blocks are read one by one: numpy would copy what it reads by index."""
+        """As the protocol says."""
         target, source = self.views(copy, stage)
-        if isinstance(read := index(blocks), slice):
-            target[:, index(at)] = source[:, read]
-            return
-        for block, place in zip(blocks.tolist(), at.tolist(), strict=True):
-            target[:, place] = source[:, block]
+        _assign(target, at, source, blocks, copy.moved)
 
     def finish(self) -> None:
         """Each copy is made when its call returns."""
@@ -119,6 +117,19 @@ class Lent:
     def of(cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> Lent:
         facts = {"shape": shape, "strides": strides, "typestr": item, "data": (address, False), "version": 3}
         return cls(facts)
+
+
+def _assign(target: Any, written: Ints, source: Any, read: Ints, size: int) -> None:
+    """Copy blocks `read` of one array, its axis 1, into blocks `written` of another, each of `size` bytes.
+
+    What numpy reads by index it copies once more, so that blocks of some size are copied one by one.
+    """
+    place, chosen = index(written), index(read)
+    if size < ONE_BY_ONE or (isinstance(place, slice) and isinstance(chosen, slice)):
+        target[:, place] = source[:, chosen]
+        return
+    for to, start in zip(written.tolist(), read.tolist(), strict=True):
+        target[:, to] = source[:, start]
 
 
 def between(source: Any, target: Any, read: Ints, written: Ints) -> None:
