@@ -177,8 +177,10 @@ class Transfer:
 
     def wait(self) -> Transfer:
         """Block until the end, which the deadline bounds. Raises the transfer's error."""
-        while not self.poll():
+        while not self.ended:
+            # First, as nobody has had time to answer: where somebody has, it ends at once.
             self.worker.rest(LONGEST)
+            self.worker.poll()
         return self._result()
 
     def __await__(self) -> Generator[Any, None, Transfer]:
