@@ -7,11 +7,13 @@ from math import prod
 from time import perf_counter
 from typing import Any
 
-from kvplan.cli.calibrate.memories import WORD, CalibratedMemory
+from kvplan.cli.calibrate.memories import CalibratedMemory
 
 # Bytes that lie together on both sides.
-TOGETHER = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
+TOGETHER = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536)
 TOKENS, HEADS = 16, 8
+# Shorter spans are copied faster as items of 16 bytes, longer ones as rows of 8.
+SHORT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,10 @@ def _page(together: int) -> int:
 
 
 def _transposed(memory: CalibratedMemory, target: Any, source: Any, together: int, size: int) -> TimedCopy:
-    page = _page(together)
-    shape = size // page, TOKENS, HEADS, together // WORD
-    heads_first = page, together, TOKENS * together, WORD
-    tokens_first = page, HEADS * together, together, WORD
-    views = memory.words(target, shape, tokens_first), memory.words(source, shape, heads_first)
-    return TimedCopy(memory, *views, prod(shape) * WORD)
+    item = min(together, 16 if together < SHORT else 8)
+    span = together // item
+    shape = size // _page(together), TOKENS, HEADS, span
+    heads_first = TOKENS * HEADS * span, span, TOKENS * span, 1
+    tokens_first = TOKENS * HEADS * span, HEADS * span, span, 1
+    views = memory.view(target, item, shape, tokens_first), memory.view(source, item, shape, heads_first)
+    return TimedCopy(memory, *views, prod(shape) * item)

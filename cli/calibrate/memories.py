@@ -12,18 +12,19 @@ from kvplan.compiler.errors import BadInput
 if TYPE_CHECKING:
     import torch
 
-WORD = 8
+# Items by their bytes, as numpy and torch name them. Those of 16 are complex for being that wide: copied as bits.
+ITEMS = {2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 
 class CalibratedMemory(Protocol):
-    """A sort of memory by NIXL's name for it. What `allocate` gives is flat, bytes; `words` sees it in words of 8."""
+    """A sort of memory by NIXL's name for it. What `allocate` gives is flat, bytes."""
 
     mem_type: str
 
     def allocate(self, size: int) -> Any: ...
 
-    def words(self, whole: Any, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
-        """A view of `whole` with a step in bytes for each axis."""
+    def view(self, whole: Any, item: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+        """A view of `whole` as items of so many bytes, with a step in items for each axis."""
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy views of one shape, and wait until that is done."""
@@ -38,8 +39,8 @@ class HostMemory:
         # Pages that were never written are all one page, which no cache misses.
         return np.ones(size, np.uint8)
 
-    def words(self, whole: npt.NDArray[np.uint8], shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
-        return np.lib.stride_tricks.as_strided(whole.view(np.uint64), shape, steps)
+    def view(self, whole: npt.NDArray[np.uint8], item: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
+        return np.lib.stride_tricks.as_strided(whole.view(ITEMS[item]), shape, [step * item for step in steps])
 
     def copy(self, target: Any, source: Any) -> None:
         np.copyto(target, source)
@@ -63,8 +64,8 @@ class DeviceMemory:
     def allocate(self, size: int) -> torch.Tensor:
         return self._torch.ones(size, dtype=self._torch.uint8, device="cuda")
 
-    def words(self, whole: torch.Tensor, shape: tuple[int, ...], steps: tuple[int, ...]) -> torch.Tensor:
-        return whole.view(self._torch.int64).as_strided(shape, [step // WORD for step in steps])
+    def view(self, whole: torch.Tensor, item: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> torch.Tensor:
+        return whole.view(getattr(self._torch, ITEMS[item])).as_strided(shape, steps)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         target.copy_(source)

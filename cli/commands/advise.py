@@ -6,12 +6,14 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 
 import click
 
 from kvplan.cli import complete, jobs
 from kvplan.cli.commands.matrix import size
 from kvplan.cli.options import format_option, layouts_option, library, side_options
+from kvplan.cli.terminal import width
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
 from kvplan.compiler.pair.elect import AUTO, DIRECT
@@ -66,7 +68,7 @@ def text(model: str, profile: MachineProfile, advice: Advice, shown: Sequence[Ad
     now = advice.now
     head = [
         f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}",
-        f"times by {profile.name}: {profile.says}",
+        *wrap(f"times by {profile.name}: {profile.says}", width()),
         "",
     ]
     rows = [_row(each, now) for each in (now, *shown)]

@@ -13,7 +13,7 @@ attention, a page of the first worker that has one:
 
 What moves of 1,024 tokens, per decode worker; requests where no two logical blocks are neighbours:
     decode workers 0-1, attention: 2 reads, 2,048 spans a kernel block; 131,072 requests and 67,108,864 B; unpack:
-        4,096 requests and 67,108,864 B, 21.61 ms instead of 132.19 ms
+        4,096 requests and 67,108,864 B, 27.15 ms instead of 132.19 ms
 
 Strategy: auto on xeon-2-cores-shared-memory: where a table has ranges, what is pulled is read as prefill pages lie
 and copied into place (`unpack`), what is pushed is copied into the order of decode pages and sent (`pack`); all
