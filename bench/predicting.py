@@ -109,10 +109,10 @@ def measured(rounds: int, met: Sequence[Reader], times: dict[str, list[float]]) 
             for reader in met:
                 times[reader.pair.name].append(reader.read(turn))
 
-    found = calibrated("DRAM", rounds, SIZE, watch)
+    calibration = calibrated("DRAM", rounds, SIZE, watch)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "here.yaml"
-        path.write_text(machine_text("here", found, "DRAM", "kvplan bench"))
+        path.write_text(machine_text("here", calibration, "DRAM", "kvplan bench"))
         return load([path]).machine("here")
 
 
@@ -120,7 +120,7 @@ def compiled(folder: str) -> list[PredictedPair]:
     """The plans of all pairs, each with the blocks that a request of 1024 tokens takes, and those between them."""
     from kvplan.compiler.api import compile_pair
 
-    found = []
+    predicted = []
     for number, (model, prefill, decode, strategy) in enumerate(PAIRS):
         made = compile_pair(library(), model, prefill, decode, {"strategy": strategy})
         path = Path(folder) / f"pair_{number}.py"
@@ -128,8 +128,8 @@ def compiled(folder: str) -> list[PredictedPair]:
         plan = made.plan
         blocks = max(_apart(side.groups) * _count(g) for side in (plan.prefill, plan.decode) for g in side.groups)
         name = f"{model} {prefill} -> {decode}, {strategy}"
-        found.append(PredictedPair(name, made.prefill, made.decode, strategy, str(path), blocks))
-    return found
+        predicted.append(PredictedPair(name, made.prefill, made.decode, strategy, str(path), blocks))
+    return predicted
 
 
 def request(plan: Plan, name: str) -> Request:
@@ -147,7 +147,7 @@ def _tables(groups: tuple[Group, ...], tokens: int) -> dict[str, Blocks | Slot]:
 
     ids = {g.name: number + _apart(groups) * np.arange(_count(g), dtype=np.int64) for number, g in enumerate(groups)}
     states = {group.name for group in groups if group.store == "state"}
-    return {name: Slot(int(found[0]), tokens) if name in states else Blocks(0, found) for name, found in ids.items()}
+    return {name: Slot(int(each[0]), tokens) if name in states else Blocks(0, each) for name, each in ids.items()}
 
 
 def _apart(groups: tuple[Group, ...]) -> int:
@@ -175,7 +175,7 @@ def _row(pair: PredictedPair, seconds: Sequence[float], profile: MachineProfile)
     from kvplan.compiler.cost.times import times_us
 
     predicted = times_us(pair.moves(profile), pair.strategy, profile)[0] / 1e6
-    parts = [predicted / one for one in seconds]
+    parts = [predicted / taken for taken in seconds]
     low, middle, high = quantiles(parts, n=4, method="inclusive")
     details: dict[str, object] = {"predicted": predicted, "seconds": median(seconds), "error": abs(middle - 1)}
     words = f"{1e3 * median(seconds):.1f} ms, predicted {middle:.2f}x of it"

@@ -34,8 +34,8 @@ class TransferRates:
 
 def fitted(timed: Sequence[TimedTransfer]) -> TransferRates:
     """The rates by which the times are least off, each by its part of the time, so that short ones count as much."""
-    counts = np.array([(1, one.slices, one.requests, one.bytes) for one in timed], float)
-    shares = counts / np.array([[one.seconds] for one in timed])
+    counts = np.array([(1, each.slices, each.requests, each.bytes) for each in timed], float)
+    shares = counts / np.array([[each.seconds] for each in timed])
     rates = _nonnegative(shares)
     transfer, slice_, request, byte = rates.tolist()
     return TransferRates(transfer, slice_, request, byte, float(np.abs(shares @ rates - 1).max()))

@@ -38,7 +38,7 @@ def machine_text(name: str, calibration: Calibration, mem_type: str, how: str) -
         f"request_ns: {1e9 * rates.request:.0f}",
         f"wire: {_rate(1 / rates.byte if rates.byte else float('inf'))}",
         "copies:",
-        *(f"  - {{together: {together}, rate: {_rate(found)}}}" for together, found in calibration.copies.items()),
+        *(f"  - {{together: {together}, rate: {_rate(rate)}}}" for together, rate in calibration.copies.items()),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -46,10 +46,10 @@ def machine_text(name: str, calibration: Calibration, mem_type: str, how: str) -
 def processor() -> str:
     """The name of this machine's processor, as well as it is known."""
     try:
-        found = CPU.search(Path("/proc/cpuinfo").read_text())
+        name = CPU.search(Path("/proc/cpuinfo").read_text())
     except OSError:
-        found = None
-    return found[1].strip() if found else platform.machine()
+        name = None
+    return name[1].strip() if name else platform.machine()
 
 
 def _transport() -> str:

@@ -54,7 +54,8 @@ def _in_turns(cases: list[TransferCase], mem_type: str, size: int, rounds: int, 
         for together, copy in copies.items():
             rates[together].append(copy.run())
     every = [
-        TimedTransfer(case.slices, one.requests, one.bytes, median(seconds[case.name]))
-        for case, one in zip(cases, moved, strict=True)
+        TimedTransfer(case.slices, run.requests, run.bytes, median(seconds[case.name]))
+        for case, run in zip(cases, moved, strict=True)
     ]
-    return Calibration(fitted(every), {together: median(found) for together, found in rates.items()}, cases[0].mode)
+    copied = {together: median(turns) for together, turns in rates.items()}
+    return Calibration(fitted(every), copied, cases[0].mode)

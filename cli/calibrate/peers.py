@@ -97,11 +97,11 @@ def room(side: Side, blocks: int) -> int:
 
 def arrays(side: Side, blocks: int, memory: Any) -> dict[str, Any]:
     """Worker 0's planes, one behind the other in `memory`: flat bytes of numpy's or torch's."""
-    found, at = {}, 0
+    views, at = {}, 0
     for name, stride, size in _sizes(side, blocks):
-        found[name] = memory[at : at + size].reshape(-1, stride)
+        views[name] = memory[at : at + size].reshape(-1, stride)
         at += size
-    return found
+    return views
 
 
 def _sizes(side: Side, blocks: int) -> list[tuple[str, int, int]]:

@@ -43,9 +43,9 @@ def command(
     setting is named as the engine has it. Which blocks a kernel takes, and what a setting does to its speed, the engine
     says. `kvplan calibrate` makes a profile of a machine, which --layouts DIR finds.
     """
-    found, name = library(model, layouts)
-    profile = found.machine(machine or found.default_machine)
-    advice = advise(found, name, prefill, decode, profile, lambda pairs: jobs.watched(pairs, _step))
+    layout_files, name = library(model, layouts)
+    profile = layout_files.machine(machine or layout_files.default_machine)
+    advice = advise(layout_files, name, prefill, decode, profile, lambda pairs: jobs.watched(pairs, _step))
     if form == "json":
         click.echo(json.dumps(answer(name, profile, advice), indent=2))
         return

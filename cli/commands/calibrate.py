@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -40,14 +41,20 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
         raise BadInput("S030", f"{out} is there already, and is not overwritten", "give another name, or remove it")
     click.echo("starting two processes …", err=True)
     try:
-        found = calibrated(memory.upper(), rounds, mib << 20, lambda turns: jobs.watched([*turns], lambda _: "rounds"))
+        calibration = calibrated(
+            memory.upper(), rounds, mib << 20, lambda turns: jobs.watched([*turns], lambda _: "rounds")
+        )
     except ProcessError as error:
         raise click.ClickException(str(error)) from error
     how = f"kvplan calibrate, medians of {rounds} rounds of {mib} MiB"
-    text = machine_text(out.stem if out else UNNAMED, found, memory.upper(), how)
+    text = machine_text(out.stem if out else UNNAMED, calibration, memory.upper(), how)
     if not out:
         click.echo(text, nl=False)
         return
     with out.open("x", encoding="utf-8") as file:
         file.write(text)
     click.echo(f"wrote {out}")
+
+
+def _watched(turns: Iterable[int]) -> Iterator[int]:
+    return jobs.watched([*turns], lambda _: "rounds")

@@ -93,13 +93,13 @@ def advise(
     `watched` hands on each pair as it is begun. Raises DslError, BadInput, ProofFailed, and Refused for the pair as
     it is.
     """
-    found = library.model(model)
-    prefills, bad = _possible(library, found, "prefill", prefill)
-    decodes, worse = _possible(library, found, "decode", decode)
-    pairs, advised, refused = _pairs(prefills, decodes), list[AdvisedPair](), bad + worse
+    layout = library.model(model)
+    prefills, no_prefill = _possible(library, layout, "prefill", prefill)
+    decodes, no_decode = _possible(library, layout, "decode", decode)
+    pairs, advised, refused = _pairs(prefills, decodes), list[AdvisedPair](), no_prefill + no_decode
     for sides in watched(pairs):
         try:
-            advised += _advised(sides, found.title, profile)
+            advised += _advised(sides, layout.title, profile)
         except Refused:
             if sides == pairs[0]:
                 raise
@@ -114,15 +114,15 @@ def _possible(library: Library, model: Model, role: str, text: str) -> tuple[lis
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
     now = _values(engine, model, given)
-    found, refused = [PossibleSide(_text(given), bind(library, model, _text(given)), now, ())], 0
+    sides, refused = [PossibleSide(_text(given), bind(library, model, _text(given)), now, ())], 0
     for values in _others(engine.choices, now):
         changed = {name: value for name, value in values if dict(now)[name] != value}
         then = _text({**given, **changed})
         try:
-            found.append(PossibleSide(then, bind(library, model, then), values, _changes(role, engine, now, changed)))
+            sides.append(PossibleSide(then, bind(library, model, then), values, _changes(role, engine, now, changed)))
         except Refused:
             refused += 1
-    return found, refused
+    return sides, refused
 
 
 def _values(engine: Engine, model: Model, given: Mapping[str, str]) -> Values:
@@ -159,9 +159,9 @@ def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str) -
 def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) -> list[Sides]:
     """The pair as it is first, then those with one side changed, then those with both sides changed to the same."""
     prefill, decode = prefills[0], decodes[0]
-    one = [*((other, decode) for other in prefills[1:]), *((prefill, other) for other in decodes[1:])]
+    either = [*((other, decode) for other in prefills[1:]), *((prefill, other) for other in decodes[1:])]
     both = [(p, d) for p in prefills[1:] for d in decodes[1:] if p.values == d.values]
-    return [(prefill, decode), *one, *both]
+    return [(prefill, decode), *either, *both]
 
 
 def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedPair]:
@@ -185,12 +185,12 @@ def worth(advice: Advice) -> list[AdvisedPair]:
 
     Left out is what wins less than a hundredth over fewer changes.
     """
-    found: list[AdvisedPair] = []
+    winners: list[AdvisedPair] = []
     best = advice.now.us
     for count in sorted({len(each.changes) for each in advice.others}):
         alike = [each for each in advice.others if len(each.changes) == count]
         least = min(each.us for each in alike)
         if least < (1 - NEAR) * best:
-            found += [each for each in alike if each.us <= (1 + NEAR) * least]
+            winners += [each for each in alike if each.us <= (1 + NEAR) * least]
             best = least
-    return found
+    return winners

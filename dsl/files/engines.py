@@ -190,7 +190,7 @@ def _choices(
 ) -> dict[str, LayoutChoice]:
     """What may be set otherwise. Reports options and values that there are not."""
     told = serve.settings if serve else {}
-    found: dict[str, LayoutChoice] = {}
+    choices: dict[str, LayoutChoice] = {}
     for name, keys in given.items():
         option = options.get(name.text)
         if option is None:
@@ -198,8 +198,8 @@ def _choices(
             continue
         _check_values(sink, keys.values, option)
         setting = _setting(keys.setting) if keys.setting.tree is not None else told.get(name.text, Setting())
-        found[name.text] = LayoutChoice(setting, tuple(value.text for value in keys.values))
-    return found
+        choices[name.text] = LayoutChoice(setting, tuple(value.text for value in keys.values))
+    return choices
 
 
 def _check_values(sink: Sink, values: Iterable[YamlScalar], option: Param) -> None:
