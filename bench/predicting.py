@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AREA = "predicted times"
 MOST = 0.15
 SIZE = 64 << 20
-DIRECT = "direct"
+DIRECT, UNPACK = "direct", "unpack"
 # Model, sides and strategy, where one prefill worker has all: the other process runs one of each pair.
 PAIRS = (
     ("qwen3-0.6b", "tp=1", "tp=1", DIRECT),
@@ -43,6 +43,10 @@ PAIRS = (
     ("nemotron-3-nano-30b", "tp=1", "tp=2", DIRECT),
     ("deepseek-v3", "tp=1", "tp=1", DIRECT),
     ("gpt-oss-20b", "tp=1", "tp=2", DIRECT),
+    ("qwen3-0.6b", "tp=1", "tp=1,order=nhd", UNPACK),
+    ("llama-3.1-8b", "tp=1", "tp=2,order=nhd", UNPACK),
+    ("qwen3-0.6b", "tp=1,order=nhd", "tp=2,order=nhd", UNPACK),
+    ("qwen3-0.6b", "tp=1,order=nhd", "tp=1,order=nhd,block=64", UNPACK),
 )
 
 
