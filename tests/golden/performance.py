@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.paths import DOCS
 
-PAGE, PICTURE = DOCS / "performance.md", DOCS / "pictures/curves.svg"
+PAGE, PICTURE = DOCS / "performance.md", DOCS / "curves.svg"
 BEGIN, END = "<!-- table: bench -->\n", "<!-- end of table -->"
 MARKS = {True: "yes", False: "**no**", None: "–"}
 
