@@ -33,6 +33,7 @@ from kvplan.runtime.machine import word
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
+from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import chunks, executor, slices
 from kvplan.runtime.transfer import demand as demands
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
@@ -46,12 +47,14 @@ from kvplan.runtime.transport.base import Transport
 class TransferTable:
     """All transfers of one decode worker. Not safe from threads: DecodeWorker has the lock."""
 
-    def __init__(self, pool: Pool, transport: Transport, limits: Limits, counters: Counters) -> None:
+    def __init__(
+        self, pool: Pool, transport: Transport, limits: Limits, counters: Counters, stage: Stage | None = None
+    ) -> None:
         self.running: dict[str, Transfer] = {}
         self.ledger = BlockLedger(pool.side, pool.blocks)
         self.quarantine = Quarantine(self.ledger, transport.lost)
         self.admission = AdmissionQueue[Slice](limits)
-        self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes)
+        self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         self._pool, self._limits, self._counters = pool, limits, counters
         self._checksums = ChecksumThread[PeerProgress, wire.Sums]()
         self._ended: list[Transfer] = []

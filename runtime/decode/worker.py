@@ -403,7 +403,7 @@ class DecodeWorker(PolledWorker):
         # Before a stage is registered: nobody else reads or writes that.
         self._metadata = self._transport.metadata()
         self._pool, self._engines = pool, PrefillEngines(pool, self._transport, self._stage)
-        self._transfers = TransferTable(pool, self._transport, self.limits, self.counters)
+        self._transfers = TransferTable(pool, self._transport, self.limits, self.counters, self._stage)
         self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
         self._asleep, self._drain = False, Drain(self._name)
 

@@ -45,7 +45,7 @@ class Stage:
         # The last one that came back is the first to be lent: its memory is in the processor's caches.
         self._free: list[StageBuffer] = []
         self._queue: dict[object, None] = {}
-        self._kept = 0
+        self._kept = self._lent = 0
         self._maker: CopyMaker | None = None
         self._thread: ThreadPoolExecutor | None = None
 
@@ -65,12 +65,17 @@ class Stage:
         """Whether every buffer belongs to somebody who was given up: what comes now had better go without."""
         return self._kept == BUFFERS
 
+    def begin(self) -> None:
+        """A round of who polls begins: within one no more are lent than there are buffers, which bounds its time."""
+        self._lent = 0
+
     def borrow(self, who: object) -> StageBuffer | None:
         """A buffer, None while none is free or others wait for longer: ask again, or `withdraw`."""
         self._queue.setdefault(who)
-        if not self._free or next(iter(self._queue)) is not who:
+        if not self._free or self._lent == BUFFERS or next(iter(self._queue)) is not who:
             return None
         del self._queue[who]
+        self._lent += 1
         return self._free.pop()
 
     def withdraw(self, who: object) -> None:

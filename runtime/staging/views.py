@@ -174,5 +174,7 @@ def _torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise RegisterError("copies of device memory are made with torch, which is not installed") from error
+        raise RegisterError(
+            "a stage on a device needs torch, which is not installed: install it, or give stage_bytes=0"
+        ) from error
     return torch

@@ -95,6 +95,8 @@ class ExecutorContext:
 
     def begin(self) -> None:
         """Begin slices that may be: of `slice_bytes` bytes in all, or one, since a post may copy before it returns."""
+        if self.stage is not None:
+            self.stage.begin()
         for slice_ in self.admission.admit(self.slice_bytes):
             slice_.executor.admitted(slice_)
         posted = 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.buffers import BUFFERS, Stage
 
@@ -64,6 +66,7 @@ def test_who_asked_first_is_served_first() -> None:
     lent = [stage.borrow(number) for number in range(BUFFERS)]
     assert stage.borrow("second") is None
     assert stage.borrow("third") is None
+    stage.begin()
     stage.give_back(lent[3], kept=False)  # type: ignore[arg-type]
     assert stage.borrow("third") is None
     assert stage.borrow("second") is lent[3]
@@ -73,9 +76,29 @@ def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
     stage = Rig().stage
     lent = [stage.borrow(number) for number in range(BUFFERS)]
     assert [stage.borrow("second"), stage.borrow("third")] == [None, None]
+    stage.begin()
     stage.withdraw("second")
     stage.give_back(lent[0], kept=False)  # type: ignore[arg-type]
     assert stage.borrow("third") is lent[0]
+
+
+def test_a_round_lends_no_more_than_there_are_buffers() -> None:
+    stage = Rig().stage
+    for number in range(BUFFERS):
+        buffer = stage.borrow(number)
+        assert buffer is not None
+        stage.give_back(buffer, kept=False)
+    assert stage.borrow("more") is None
+    stage.begin()
+    assert stage.borrow("more") is not None
+
+
+def test_memory_of_a_device_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    device = replace(geometry(), mem_type="VRAM")
+    stage = Stage(SIZE, Transport(), device, print)  # type: ignore[arg-type]
+    with pytest.raises(RegisterError, match="torch, which is not installed"):
+        stage.open()
 
 
 def test_stuck_while_all_buffers_belong_to_slices_that_were_given_up() -> None:
