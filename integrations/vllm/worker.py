@@ -164,8 +164,10 @@ class DecodeSide:
         self._news.wait(seconds)
 
     def begin(self, orders: StepOrders) -> None:
-        for order in orders.loads:
-            self._begin(order)
+        if orders.loads:
+            with self._worker.together():
+                for order in orders.loads:
+                    self._begin(order)
         for request in orders.cancels:
             if (transfer := self._loads.get(request)) is not None:
                 transfer.cancel()
