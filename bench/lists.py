@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,7 @@ def _case(name: str, model: str, prefill: str, decode: str, tokens: int, pairs: 
     from kvplan.plan.match import forget_shapes
 
     plan = plan_of(library(), model, prefill, decode)
-    prepare = preparer(plan, tokens)
+    prepare = preparer(plan, draw(plan, tokens))
     prepare()
     again = [clock(prepare) for _ in range(pairs)]
     first = []
@@ -48,25 +49,40 @@ def _row(name: str, times: Sequence[float]) -> Row:
     return Row(AREA, name, f"{middle:.0f} us", spread=f"{low:.0f}..{high:.0f}", pairs=len(times), details={"s": times})
 
 
-def preparer(plan: Plan, tokens: int) -> Callable[[], int]:
+@dataclass(frozen=True, slots=True)
+class BlockLists:
+    """Block ids by group that a request of `tokens` tokens has, a state's one slot; pools are of `pool` blocks."""
+
+    tokens: int
+    pool: int
+    prefill: Mapping[str, list[int]]
+    decode: Mapping[str, list[int]]
+
+
+def draw(plan: Plan, tokens: int) -> BlockLists:
+    """Block ids in no order; slots are at the end of the pool."""
+    sides, random = (plan.prefill, plan.decode), np.random.default_rng(5)
+    pool = 2 * max(-(-tokens // group.tokens) for side in sides for group in side.groups if group.tokens) + 16
+    return BlockLists(tokens, pool, *(_ids(side.groups, pool, tokens, random) for side in sides))
+
+
+def preparer(plan: Plan, lists: BlockLists) -> Callable[[], int]:
     """What takes lists to indices and addresses, for all workers that decode worker 0 reads from, and counts these."""
     from kvplan.plan import request as requests
     from kvplan.runtime import Request
     from kvplan.runtime.transfer import demand, slices
     from kvplan.runtime.transfer.gather import IndexScratch, gather
 
-    random, workers = np.random.default_rng(5), sorted({read.worker for read in plan.reads[0]})
-    sides = plan.prefill, plan.decode
-    pool = 2 * max(-(-tokens // group.tokens) for side in sides for group in side.groups if group.tokens) + 16
-    ids = [_ids(side.groups, pool - 8, tokens, random) for side in sides]
-    links = [here(plan, pool, worker) for worker in workers]
+    workers = sorted({read.worker for read in plan.reads[0]})
+    links = [here(plan, lists.pool, worker) for worker in workers]
     shards = [plan.prefill.workers[worker].shard for worker in workers]
-    pools = [{group.name: pool for group in side.groups} for side in sides]
+    sides, tokens = ((plan.prefill, lists.prefill), (plan.decode, lists.decode)), lists.tokens
+    pools = [{group.name: lists.pool for group in side.groups} for side, _ in sides]
     scratch = IndexScratch()
 
     def prepare() -> int:
-        theirs, ours = (_tables(side.groups, lists, pool, tokens) for side, lists in zip(sides, ids, strict=True))
-        request = requests.check(plan, Request("r", (0, tokens), theirs, ours), *pools)
+        remote, local = (_tables(side.groups, ids, tokens) for side, ids in sides)
+        request = requests.check(plan, Request("r", (0, tokens), remote, local), *pools)
         wanted, posted = demand.demand(plan, 0, request), 0
         for link, shard in zip(links, shards, strict=True):
             for runs in slices.cut(link, wanted.of(shard), 1 << 40):
@@ -77,14 +93,19 @@ def preparer(plan: Plan, tokens: int) -> Callable[[], int]:
 
 
 def _ids(groups: Sequence[Group], pool: int, tokens: int, random: np.random.Generator) -> dict[str, list[int]]:
-    """Block ids by group, in no order."""
+    slots = {group.name: [pool - 1 - number] for number, group in enumerate(_states(groups))}
     counts = {group.name: -(-tokens // group.tokens) for group in groups if group.tokens}
-    return {name: random.permutation(pool)[:count].tolist() for name, count in counts.items()}
+    blocks = {name: random.permutation(pool - 8)[:count].tolist() for name, count in counts.items()}
+    return {group.name: (slots | blocks)[group.name] for group in groups if group.name in slots | blocks}
 
 
-def _tables(groups: Sequence[Group], ids: dict[str, list[int]], pool: int, tokens: int) -> dict[str, Blocks | Slot]:
+def _states(groups: Sequence[Group]) -> list[Group]:
+    """The groups that have a slot in place of blocks."""
+    return [group for group in groups if group.store == "state"]
+
+
+def _tables(groups: Sequence[Group], ids: Mapping[str, list[int]], tokens: int) -> dict[str, Blocks | Slot]:
     from kvplan.runtime import Blocks, Slot
 
-    states = [group.name for group in groups if group.store == "state"]
-    slots: dict[str, Blocks | Slot] = {name: Slot(pool - 1 - i, tokens) for i, name in enumerate(states)}
+    slots: dict[str, Blocks | Slot] = {group.name: Slot(ids[group.name][0], tokens) for group in _states(groups)}
     return slots | {group.name: Blocks(0, ids[group.name]) for group in groups if group.tokens}

@@ -55,7 +55,8 @@ def skipped(area: str, why: str) -> Row:
 
 def as_json(rows: Sequence[Row]) -> str:
     """All rows with their details and the machine, as JSON text."""
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    cores, load = os.cpu_count(), round(os.getloadavg()[1], 1)
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": cores, "load": load}
     return json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2)
 
 

@@ -22,14 +22,16 @@ def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: 
     """Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.
 
     WHAT is any of hot, lists, preparing, requests, predicting, staging, homogeneous, rounds, many, idle, checksum,
-    compiling, proof, curves; all by default. A figure that misses its target is shown as such; the exit code is 0 all
-    the same, since machines differ.
+    compiling, proof, curves; all of these by default. And peers, which `make bench-peers` runs: what users would
+    take instead. A figure that misses its target is shown as such; the exit code is 0 all the same, since machines
+    differ.
     """
     # By name: commands know nothing of what stands above them.
     run, report = (importlib.import_module(f"kvplan.bench.{name}") for name in ("all", "report"))
-    unknown = [name for name in names if name not in run.MEASUREMENTS]
+    known = (*run.MEASUREMENTS, *run.BESIDE)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise click.UsageError(f"no measurement {unknown[0]!r}; there are {', '.join(run.MEASUREMENTS)}")
+        raise click.UsageError(f"no measurement {unknown[0]!r}; there are {', '.join(known)}")
     rows = run.measure(names or run.MEASUREMENTS, pairs, lambda name: click.echo(f"measuring {name} …", err=True))
     if output:
         output.write_text(report.as_json(rows) + "\n")

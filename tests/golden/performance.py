@@ -1,6 +1,7 @@
 """The figures of docs/performance.md and its curves, which matplotlib draws, of the extra `plots`.
 
-Run with a report of `kvplan bench -o bench.json` it writes them there.
+Run with a report of `kvplan bench -o bench.json` it writes them there; with `peers.json peers`, of `make bench-peers`,
+the table of that name.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from tests.paths import DOCS
 
 PAGE, PICTURE = DOCS / "performance.md", DOCS / "curves.svg"
-BEGIN, END = "<!-- table: bench -->\n", "<!-- end of table -->"
+BEGIN, END = "<!-- table: {} -->\n", "<!-- end of table -->"
 MARKS = {True: "yes", False: "**no**", None: "–"}
 
 
@@ -27,13 +28,16 @@ def table(report: str) -> str:
             cells = (row["area"], row["name"], row["value"], row["spread"], row["target"], MARKS[row["met"]])
             rows.append(f"| {' | '.join(cells)} |")
     machine = found["machine"]
-    told = f"{machine['cores']} cores ({machine['machine']}), Python {machine['python']}, no GPU."
+    cores = f"{machine['cores']} cores ({machine['machine']})"
+    told = f"{cores}, Python {machine['python']}, no GPU; load {machine['load']}."
     return "\n".join([*rows, "", told, ""])
 
 
-def fresh(page: str, report: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table(report)}\n{rest[rest.index(END) :]}"
+def fresh(page: str, report: str, name: str = "bench") -> str:
+    """The page with the table `name` written anew."""
+    begin = BEGIN.format(name)
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{table(report)}\n{rest[rest.index(END) :]}"
 
 
 def draw(curves: Iterable[dict[str, Any]], path: Path) -> None:
@@ -59,7 +63,7 @@ def draw(curves: Iterable[dict[str, Any]], path: Path) -> None:
 
 if __name__ == "__main__":
     text = Path(sys.argv[1]).read_text()
-    PAGE.write_text(fresh(PAGE.read_text(), text))
+    PAGE.write_text(fresh(PAGE.read_text(), text, *sys.argv[2:]))
     found = [row["details"] for row in json.loads(text)["rows"] if "curve" in row["details"]]
     if found:
         draw(found, PICTURE)

@@ -107,3 +107,10 @@ def do(*command: str) -> str:
         raise UnavailableError(f"{' '.join(command[:4])} … failed: {error.stderr[-500:]}") from error
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(f"{' '.join(command[:4])} … took longer than {INSTALL_S} s") from error
+
+
+if __name__ == "__main__":
+    try:
+        print(cached().parent.parent)
+    except UnavailableError as error:
+        print(error, file=sys.stderr)
