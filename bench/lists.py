@@ -11,10 +11,11 @@ import numpy as np
 from kvplan.bench.report import Row
 from kvplan.bench.sample import clock
 from kvplan.bench.stage import here, library, plan_of
+from kvplan.plan.block_tables import Slot
+from kvplan.plan.blocks import Blocks
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Group, Plan
-    from kvplan.runtime import Blocks, Slot
 
 AREA = "block lists to posted ids"
 # Model, prefill, decode, tokens.
@@ -105,7 +106,5 @@ def _states(groups: Sequence[Group]) -> list[Group]:
 
 
 def _tables(groups: Sequence[Group], ids: Mapping[str, list[int]], tokens: int) -> dict[str, Blocks | Slot]:
-    from kvplan.runtime import Blocks, Slot
-
     slots: dict[str, Blocks | Slot] = {group.name: Slot(ids[group.name][0], tokens) for group in _states(groups)}
     return slots | {group.name: Blocks(0, ids[group.name]) for group in groups if group.tokens}

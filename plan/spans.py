@@ -39,9 +39,14 @@ def group_named(side: Side, name: str) -> Group:
     raise KeyError(name)
 
 
+def is_whole(table: Table) -> bool:
+    """Whether all runs go by the page table, as those of states do, which have no tokens to cut."""
+    return not table.token
+
+
 def whole_pages(page: int, table: Table, runs: Runs) -> npt.NDArray[np.bool_]:
-    """Which runs go by the page table: pages full on both sides, and states, which have no tokens to cut."""
-    if not table.token:
+    """Which runs go by the page table: pages full on both sides, and those of tables that are whole."""
+    if is_whole(table):
         return np.ones(len(runs.count), np.bool_)
     if not page or not table.page:
         return np.zeros(len(runs.count), np.bool_)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,9 @@ from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink,
 from kvplan.runtime.transfer.staged import StagedPiece
 from kvplan.runtime.transport.base import Index
 
-NOTHING = np.empty((0, 5), np.int64)
+NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
+# Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
+KEPT_STARTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class IndexScratch:
         out = self._take(size)
         # Two passes in place: numpy has a vector loop for that, and none for a scalar and a row into a third.
         grid = out.reshape(lines, len(blocks))
-        grid[:] = (np.arange(lines, dtype=np.int64) * step).astype(np.int32)[:, None]
+        grid[:] = _starts(lines, step)
         grid += blocks
         return out
 
@@ -72,6 +75,14 @@ class IndexScratch:
             self._free, self._used = np.empty(2 * size + len(self._free), np.int32), 0
         self._used += size
         return self._free[self._used - size : self._used]
+
+
+@lru_cache(KEPT_STARTS)
+def _starts(lines: int, step: int) -> Index:
+    """A column of the index of block 0 in `lines` rows that begin `step` apart."""
+    column = (np.arange(lines, dtype=np.int64) * step).astype(np.int32)[:, None]
+    column.flags.writeable = False
+    return column
 
 
 def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) -> GatheredSpans:
@@ -94,6 +105,8 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
 
 def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
     """The runs that are whole pages, and the others: the same for all reads of a pair with the same sorts of tables."""
+    if spans.is_whole(entry.read.table):
+        return of_pair, NO_RUNS
     whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)
     pages, ragged = (of_pair, NO_RUNS) if whole.all() else (spans.pick(of_pair, whole), spans.pick(of_pair, ~whole))
     return pages, ragged
@@ -258,6 +271,8 @@ def _sides(link: PreparedLink, merged: Ints) -> tuple[Ints, Ints]:
 
     A stage's region counts as the pool's last one: it is only made where the pool lies on one device.
     """
+    if not len(merged):
+        return NO_SPANS, NO_SPANS
     prefill, decode = merged[:, [0, 2, 3]], merged[:, [1, 2, 4]]
     prefill[:, 2] = link.prefill.regions[prefill[:, 2], 2]
     decode[:, 2] = link.decode.regions[decode[:, 2], 2]

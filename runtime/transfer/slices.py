@@ -32,6 +32,8 @@ def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
 
 def _counts(entry: PreparedRead, runs: Runs) -> tuple[int, int]:
     """How many runs are whole pages, and how many rows of tokens the others have."""
+    if spans.is_whole(entry.read.table):
+        return len(runs.count), 0
     whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
     pages = int(np.count_nonzero(whole))
     tokens = 0 if pages == len(whole) else int(runs.count[~whole].sum())
