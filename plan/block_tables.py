@@ -115,7 +115,7 @@ def checked(group: Group, table: object, end: int, pool: int | None, side: str, 
     first = whole(table.first, f"{where}: the first position")
     if first < 0:
         raise BadRequestError(f"{where}: the first position is {first}")
-    return Blocks(first, _ids(table.ids, -1, pool, where))
+    return Blocks(first, _ids(table.ids, pool, where))
 
 
 def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table]:
@@ -201,14 +201,14 @@ def _slot(table: Slot, asked: tuple[int, bool], pool: int | None, where: str) ->
         what = "request" if exact else "chunk"
         message = f"{where} stands after {at} tokens, the {what} ends at {end}: a state is whole"
         raise BadRequestError(message, RequestFault.STANDS_ELSEWHERE)
-    _ids(np.array([slot], np.int64), 0, pool, where)
+    _check_within(slot, slot, 0, pool, where)
     return Slot(slot, at)
 
 
 def _ring(group: Group, table: Ring, end: int, pool: int | None, side: str) -> Ring:
     """A ring that is written stands after the tokens asked for, one that is read may stand after more."""
     where, count = f"{side} group {group.name!r}", group.ring // group.tokens
-    at, ids = whole(table.at, f"{where}: its number of tokens"), _ids(table.ids, -1, pool, where)
+    at, ids = whole(table.at, f"{where}: its number of tokens"), _ids(table.ids, pool, where)
     if ids.size != count:
         have = f"a ring of {group.ring} tokens in blocks of {group.tokens}"
         raise BadRequestError(f"{where} is {have}: give {count} ids, not {ids.size}", RequestFault.RING_SIZE)
@@ -220,14 +220,18 @@ def _ring(group: Group, table: Ring, end: int, pool: int | None, side: str) -> R
     return Ring(ids, at)
 
 
-def _ids(given: object, lowest: int, pool: int | None, where: str) -> Ints:
+def _ids(given: object, pool: int | None, where: str) -> Ints:
     # Narrow ids wrap where they are multiplied and shifted later, so they are widened here, after the check.
     ids = np.array(given) if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray) else None
     if ids is None or ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
     least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
-    if least < lowest or most >= (TOP if pool is None else pool):
-        raise BadRequestError(
-            f"{where}: ids from {least} to {most}, the pool has {pool} from 0", RequestFault.OUT_OF_POOL
-        )
+    _check_within(least, most, -1, pool, where)
     return ids.astype(np.int64, copy=False)
+
+
+def _check_within(least: int, most: int, lowest: int, pool: int | None, where: str) -> None:
+    """Raises BadRequestError where ids from `least` to `most` are not from `lowest` on and of the pool."""
+    if least < lowest or most >= (TOP if pool is None else pool):
+        text = f"{where}: ids from {least} to {most}, the pool has {pool} from 0"
+        raise BadRequestError(text, RequestFault.OUT_OF_POOL)
