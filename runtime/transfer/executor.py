@@ -139,7 +139,9 @@ class ExecutorContext:
             group[0].executor.fail(error)
             return
         for slice_ in group:
-            self._post([slice_])
+            # One that failed may have ended the request of those behind it.
+            if slice_.executor.has(slice_):
+                self._post([slice_])
 
     def _issue(self, group: list[Slice], load: GatheredSpans) -> None:
         handles, failure = list[TransferHandle | None](), None

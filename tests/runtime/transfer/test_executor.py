@@ -287,6 +287,26 @@ def test_what_cannot_be_gathered_for_all_is_gathered_for_each(both: Rig, monkeyp
     assert len(both.transport.handles) == 2
 
 
+def test_what_another_slice_of_its_request_has_ended_is_not_posted(both: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one cannot be gathered: its request is over, and the blocks of both are free."""
+    loads: list[GatheredSpans | None] = [None, None, both.load, both.load]
+
+    def gather(*_: object) -> GatheredSpans:
+        if (load := loads.pop(0)) is None:
+            raise LimitError("many")
+        return load
+
+    monkeypatch.setattr(executor, "gather", gather)
+    left = list[Any]()
+    stopping = TransferExecutor("t", "p", both.context, lambda _: left.extend(stopping.stop()))
+    for _ in range(2):
+        stopping.add(both.link, {"kv": NO_RUNS})  # type: ignore[arg-type]
+    both.executor.stop()
+    both.other.stop()
+    both.admit()
+    assert (left, both.transport.handles, both.queue.in_flight()) == ([], [], 0)
+
+
 def test_a_large_slice_is_posted_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch, small=10)
     sizes = [10, 10, 11, 10, 10, 10]
