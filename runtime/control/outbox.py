@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from kvplan.runtime.machine import TextEnum
 
 MOST, MOST_BYTES = 1 << 16, 256 << 20
-# What is said together: so many messages, and none more once they have so many bytes.
+# What is said together: so many messages, of so many bytes. One that has more is said alone.
 TOGETHER, TOGETHER_BYTES = 256, 48 << 10
 
 
@@ -67,9 +68,11 @@ class Outbox:
     def _head(self) -> list[bytes]:
         """The first messages that wait, as many as are said together: one at least."""
         head, size = [self._waiting[0]], len(self._waiting[0])
-        while len(head) < min(TOGETHER, len(self._waiting)) and size < TOGETHER_BYTES:
-            head.append(self._waiting[len(head)])
-            size += len(head[-1])
+        for message in islice(self._waiting, 1, TOGETHER):
+            # A large one goes alone: with others it might be above what a message may have.
+            if (size := size + len(message)) > TOGETHER_BYTES:
+                break
+            head.append(message)
         return head
 
     def _forget(self, head: list[bytes]) -> None:

@@ -54,7 +54,7 @@ def test_what_is_put_is_said_together_and_no_more_than_so_much(monkeypatch: pyte
         ample.append(box.ample)
     assert (ample, list(line.taken)) == ([False] * 3 + [True] * 4, [])
     assert box.flush()
-    assert list(line.taken) == [b"abcd", b"elarge one", b"f"]
+    assert list(line.taken) == [b"abcd", b"e", b"large one", b"f"]
 
 
 def test_who_is_gone_is_waited_for_no_more() -> None:
