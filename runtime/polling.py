@@ -21,15 +21,31 @@ STUCK = 30.0
 STOP = 10.0
 # Seconds after which who waits looks again whether anybody polls.
 LOOK = 0.5
+# The first descriptor that `select` does not take.
+SELECTABLE = 1024
 
 
 def rest(wakers: Iterable[int], seconds: float) -> None:
     """Sleep for `seconds`, less where one of these descriptors becomes readable."""
+    found = [one for one in wakers if one >= 0]
     try:
-        select.select([one for one in wakers if one >= 0], [], [], seconds)
+        # `poll` counts in milliseconds, `select` takes no descriptor from its size on.
+        if max(found, default=0) < SELECTABLE:
+            select.select(found, [], [], seconds)
+        else:
+            _polled(found, seconds)
     except (OSError, ValueError):
         # One was closed meanwhile: whoever did that has the next word.
-        time.sleep(seconds)
+        time.sleep(min(seconds, LONGEST))
+
+
+def _polled(wakers: Iterable[int], seconds: float) -> None:
+    """As `select` waits, for any descriptors. Raises OSError where one is closed."""
+    poll = select.poll()
+    for one in wakers:
+        poll.register(one, select.POLLIN)
+    if any(event & select.POLLNVAL for _, event in poll.poll(1e3 * seconds)):
+        raise OSError("a descriptor is closed")
 
 
 class Polled(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from kvplan.runtime.transport.base import Transport
 STAGE_BYTES = 64 << 20
 # While one is copied, the wire fills the next ones: two would do where both always took equally long.
 BUFFERS = 8
+# Buffers of one peer at most.
+SHARE = BUFFERS // 2
 ALIGNED = 64
 
 
@@ -44,8 +47,9 @@ class Stage:
         self._transport, self._pool, self._copied = transport, pool, copied
         # The last one that came back is the first to be lent: its memory is in the processor's caches.
         self._free: list[StageBuffer] = []
-        self._queue: dict[object, None] = {}
-        self._kept = self._lent = 0
+        self._queue: dict[object, str] = {}
+        self._peers: dict[StageBuffer, str] = {}
+        self._kept, self._lent = Counter[str](), 0
         self._maker: CopyMaker | None = None
         self._thread: ThreadPoolExecutor | None = None
 
@@ -60,36 +64,45 @@ class Stage:
         self._maker = maker
         self._free = [StageBuffer(start + number * self.buffer_bytes) for number in range(BUFFERS)]
 
-    @property
-    def stuck(self) -> bool:
-        """Whether every buffer belongs to somebody who was given up: what comes now had better go without."""
-        return self._kept == BUFFERS
+    def stuck(self, peer: str) -> bool:
+        """Whether every buffer that a peer may have belongs to slices that were given up: go without."""
+        return self._kept[peer] == SHARE or self._kept.total() == BUFFERS
 
     def begin(self) -> None:
         """A round of who polls begins: within one no more are lent than there are buffers, which bounds its time."""
         self._lent = 0
 
-    def borrow(self, who: object) -> StageBuffer | None:
-        """A buffer, None while none is free or others wait for longer: ask again, or `withdraw`."""
-        self._queue.setdefault(who)
-        if not self._free or self._lent == BUFFERS or next(iter(self._queue)) is not who:
+    def borrow(self, who: object, peer: str) -> StageBuffer | None:
+        """A buffer for what moves to or from `peer`, None while there is none: ask again, or `withdraw`.
+
+        Who has waited for longest is first; no peer has more than half of them, lest a frozen one holds up all others.
+        """
+        self._queue.setdefault(who, peer)
+        if not self._free or self._lent == BUFFERS or self._next() is not who:
             return None
         del self._queue[who]
         self._lent += 1
-        return self._free.pop()
+        buffer = self._free.pop()
+        self._peers[buffer] = peer
+        return buffer
+
+    def _next(self) -> object:
+        """Who waits for longest, of those whose peers have not got their share."""
+        held = Counter(self._peers.values())
+        return next((who for who, peer in self._queue.items() if held[peer] < SHARE), None)
 
     def withdraw(self, who: object) -> None:
         """Whoever waited for a buffer does not any more."""
         self._queue.pop(who, None)
 
-    def keep(self) -> None:
+    def keep(self, buffer: StageBuffer) -> None:
         """Whoever has a buffer was given up, and the buffer may still be written or read for a long time."""
-        self._kept += 1
+        self._kept[self._peers[buffer]] += 1
 
     def give_back(self, buffer: StageBuffer, kept: bool) -> None:
         """Nothing reads or writes a buffer any more, which was to `keep` or not."""
         self._free.append(buffer)
-        self._kept -= kept
+        self._kept[self._peers.pop(buffer)] -= kept
 
     def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
         """Have copies made on the thread, one caller's after the other's, or `at_once` within this call."""

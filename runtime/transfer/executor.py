@@ -66,6 +66,11 @@ class Slice:
     handles: list[TransferHandle | None] = field(default_factory=list)
 
     @property
+    def moved(self) -> int:
+        """Bytes of it that were asked for."""
+        return self.size if self.staged is None else self.staged.piece.moved
+
+    @property
     def touching(self) -> bool:
         """Whether anything of it may be copied now, by the wire or here."""
         return bool(self.handles) or (self.staged is not None and self.staged.copying)
@@ -202,7 +207,7 @@ class TransferExecutor:
         for of_link, some in parcels:
             self._add_direct(of_link, some)
         for move in moves:
-            self._want(Slice(self, next(self._context.numbers), link, {}, move.piece.moved, move))
+            self._want(Slice(self, next(self._context.numbers), link, {}, move.piece.bytes, move))
 
     def _add_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         for part in slices.cut(link, runs, self._context.slice_bytes):
@@ -265,7 +270,7 @@ class TransferExecutor:
             posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
             if posted and self._try(self._over, slice_):
                 del self._slices[slice_.number]
-                self.moved += slice_.size
+                self.moved += slice_.moved
                 self.close(slice_)
 
     def stop(self) -> list[Slice]:

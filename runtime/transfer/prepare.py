@@ -90,7 +90,7 @@ class PreparedLink:
     @property
     def staged(self) -> bool:
         """Whether anything goes by way of the stage."""
-        return self.stage is not None and not self.stage.stuck and any(entry.parts for entry in self.entries)
+        return self.stage is not None and not self.stage.stuck(self.peer) and any(entry.parts for entry in self.entries)
 
     @property
     def op(self) -> Op:

@@ -76,7 +76,7 @@ def through_stage(link: PreparedLink, runs: Mapping[str, Runs]) -> tuple[list[Pa
         parcels += [(replace(link, entries=(entry,)), {entry.pair.name: others})] if len(others.count) else []
     stage = link.stage
     cut = pieces(wanted, stage.buffer_bytes) if stage else []
-    return parcels, [StagedMove(stage, piece, link.push) for piece in cut if stage]
+    return parcels, [StagedMove(stage, piece, link.peer, link.push) for piece in cut if stage]
 
 
 def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:

@@ -18,7 +18,7 @@ from kvplan.plan import spans
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.stage import StageImage, image
 from kvplan.plan.types import Ints, Pair, Read, Runs
-from kvplan.runtime.errors import AddressError
+from kvplan.runtime.errors import AddressError, LimitedError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.buffers import ALIGNED, Stage, StageBuffer
 from kvplan.runtime.staging.copies import NestPlanes
@@ -116,9 +116,9 @@ class StagedMove:
     `release`, which may follow only when no handle of it is under way and it is not `copying`.
     """
 
-    def __init__(self, stage: Stage, piece: StagedPiece, push: bool) -> None:
+    def __init__(self, stage: Stage, piece: StagedPiece, peer: str, push: bool) -> None:
         self.piece = piece
-        self._stage, self._push = stage, push
+        self._stage, self._peer, self._push = stage, peer, push
         self._buffer: StageBuffer | None = None
         self._copy: Future[None] | None = None
         self._kept = False
@@ -136,7 +136,7 @@ class StagedMove:
     def ready(self) -> bool:
         """Whether it may be posted: it has a buffer, and in it what is to be written. Raises what copying raises."""
         if self._buffer is None:
-            self._buffer = self._stage.borrow(self)
+            self._buffer = self._borrowed()
         return self._buffer is not None and (not self._push or self._done())
 
     def arrived(self) -> bool:
@@ -150,7 +150,7 @@ class StagedMove:
             self._copy.cancel()
         if self._buffer is not None and not self._kept:
             self._kept = True
-            self._stage.keep()
+            self._stage.keep(self._buffer)
 
     def release(self) -> None:
         """Give the buffer back, and a place in the queue for one."""
@@ -158,6 +158,12 @@ class StagedMove:
         if self._buffer is not None:
             self._stage.give_back(self._buffer, self._kept)
         self._buffer, self._kept = None, False
+
+    def _borrowed(self) -> StageBuffer | None:
+        """Raises LimitedError where every buffer belongs to slices that were given up."""
+        if self._stage.stuck(self._peer):
+            raise LimitedError("every buffer of the stage may still be written for requests that have ended: ask again")
+        return self._stage.borrow(self, self._peer)
 
     def _done(self) -> bool:
         """Begin to copy, and whether that has ended."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -56,3 +59,23 @@ def test_a_worker_gives_nothing_back_while_its_thread_is_stuck(
     stuck.freed.set()
     monkeypatch.setattr(polling, "STOP", 10.0)
     made.close()
+
+
+def refused(*_: object) -> None:
+    raise ValueError("filedescriptor out of range in select()")
+
+
+def test_a_descriptor_beyond_the_size_of_select_ends_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    # So that no thousand descriptors have to be opened.
+    monkeypatch.setattr(polling, "SELECTABLE", 0)
+    monkeypatch.setattr(select, "select", refused)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    reader, writer = os.pipe()
+    os.write(writer, b"x")
+    polling.rest([reader], 60)
+    assert slept == []
+    for end in (reader, writer):
+        os.close(end)
+    polling.rest([reader], 60)
+    assert slept == [polling.LONGEST]

@@ -12,7 +12,7 @@ import pytest
 
 from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.staging.buffers import BUFFERS, Stage
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 
 SIZE = BUFFERS * 4096
 
@@ -56,41 +56,51 @@ def test_memory_is_taken_and_registered_once() -> None:
     rig = Rig()
     rig.stage.open()
     ((regions, mem_type),) = rig.transport.registered
-    buffers = sorted(rig.stage.borrow(number).address for number in range(BUFFERS))  # type: ignore[union-attr]
+    buffers = sorted(rig.stage.borrow(number, str(number)).address for number in range(BUFFERS))  # type: ignore[union-attr]
     assert (regions[0, 1:].tolist(), mem_type) == ([SIZE, 0], "DRAM")
     assert buffers == [int(regions[0, 0]) + number * 4096 for number in range(BUFFERS)]
 
 
 def test_who_asked_first_is_served_first() -> None:
     stage = Rig().stage
-    lent = [stage.borrow(number) for number in range(BUFFERS)]
-    assert stage.borrow("second") is None
-    assert stage.borrow("third") is None
+    lent = [stage.borrow(number, str(number)) for number in range(BUFFERS)]
+    assert stage.borrow("second", "second") is None
+    assert stage.borrow("third", "third") is None
     stage.begin()
     stage.give_back(lent[3], kept=False)  # type: ignore[arg-type]
-    assert stage.borrow("third") is None
-    assert stage.borrow("second") is lent[3]
+    assert stage.borrow("third", "third") is None
+    assert stage.borrow("second", "second") is lent[3]
+
+
+def test_no_peer_has_more_than_half_and_others_pass_by() -> None:
+    stage = Rig().stage
+    lent = [stage.borrow(number, "frozen") for number in range(BUFFERS)]
+    assert [buffer is None for buffer in lent] == [number >= SHARE for number in range(BUFFERS)]
+    assert stage.borrow("other", "other") is not None
+    stage.give_back(lent[0], kept=False)  # type: ignore[arg-type]
+    assert stage.borrow("late", "frozen") is None
+    assert stage.borrow(SHARE, "frozen") is lent[0]
 
 
 def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
     stage = Rig().stage
-    lent = [stage.borrow(number) for number in range(BUFFERS)]
-    assert [stage.borrow("second"), stage.borrow("third")] == [None, None]
+    lent = [stage.borrow(number, str(number)) for number in range(BUFFERS)]
+    assert [stage.borrow("second", "second"), stage.borrow("third", "third")] == [None, None]
     stage.begin()
     stage.withdraw("second")
     stage.give_back(lent[0], kept=False)  # type: ignore[arg-type]
-    assert stage.borrow("third") is lent[0]
+    assert stage.borrow("third", "third") is lent[0]
 
 
 def test_a_round_lends_no_more_than_there_are_buffers() -> None:
     stage = Rig().stage
     for number in range(BUFFERS):
-        buffer = stage.borrow(number)
+        buffer = stage.borrow(number, str(number))
         assert buffer is not None
         stage.give_back(buffer, kept=False)
-    assert stage.borrow("more") is None
+    assert stage.borrow("more", "more") is None
     stage.begin()
-    assert stage.borrow("more") is not None
+    assert stage.borrow("more", "more") is not None
 
 
 def test_memory_of_a_device_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,14 +113,21 @@ def test_memory_of_a_device_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_stuck_while_all_buffers_belong_to_slices_that_were_given_up() -> None:
     stage = Rig().stage
-    lent = [stage.borrow(number) for number in range(BUFFERS)]
-    for _ in lent[1:]:
-        stage.keep()
-    assert not stage.stuck
-    stage.keep()
-    assert stage.stuck
+    lent = [stage.borrow(number, str(number)) for number in range(BUFFERS)]
+    for buffer in lent[1:]:
+        stage.keep(buffer)  # type: ignore[arg-type]
+    assert not stage.stuck("other")
+    stage.keep(lent[0])  # type: ignore[arg-type]
+    assert stage.stuck("other")
     stage.give_back(lent[0], kept=True)  # type: ignore[arg-type]
-    assert not stage.stuck
+    assert not stage.stuck("other")
+
+
+def test_stuck_for_a_peer_whose_share_belongs_to_slices_that_were_given_up() -> None:
+    stage = Rig().stage
+    for number in range(SHARE):
+        stage.keep(stage.borrow(number, "frozen"))  # type: ignore[arg-type]
+    assert [stage.stuck("frozen"), stage.stuck("other")] == [True, False]
 
 
 def test_copies_are_made_one_after_the_other_and_told_of() -> None:

@@ -18,7 +18,7 @@ from kvplan.compiler.api import compile_bound
 from kvplan.plan import request as requests
 from kvplan.plan.types import Interval, Plan, Runs
 from kvplan.runtime import errors
-from kvplan.runtime.staging.buffers import BUFFERS, Stage
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
 from kvplan.runtime.transfer import chunks, slices, staged
 from kvplan.runtime.transfer.demand import demand
@@ -182,7 +182,8 @@ def test_a_stage_that_is_stuck_is_gone_without() -> None:
     link = linked("unpack", 1 << 20, HND, NHD)
     assert link.stage is not None
     assert link.staged
-    for number in range(BUFFERS):
-        link.stage.borrow(number)
-        link.stage.keep()
+    for number in range(SHARE):
+        buffer = link.stage.borrow(number, link.peer)
+        assert buffer is not None
+        link.stage.keep(buffer)
     assert not link.staged
