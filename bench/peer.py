@@ -76,9 +76,11 @@ def serve(
 
 
 def prefill_blocks(plan: Plan, blocks: int) -> int:
-    """Prefill blocks with as many tokens as `blocks` of decode, where either side has one group."""
-    (prefill,), (decode,) = plan.prefill.groups, plan.decode.groups
-    return blocks * decode.tokens // prefill.tokens
+    """Prefill blocks with as many tokens as `blocks` of decode, by the first group of either side that has tokens."""
+    prefill, decode = (
+        next(group.tokens for group in side.groups if group.store == "tokens") for side in (plan.prefill, plan.decode)
+    )
+    return blocks * decode // prefill
 
 
 @contextmanager
