@@ -87,7 +87,8 @@ def _pair(said: Plain) -> str:
     lines += ["", f"WHAT LANDS WHERE, DECODE WORKER {said['worker']}", "", *said["landing_drawing"], ""]
     lines += [f"note: {note}" for note in said["notes"]]
     lines += [f"skipped, one side lacks it: {name}" for name in said["skipped"]]
-    return "\n".join([*lines, f"strategy: {said['strategy']}", *textwrap.wrap(said["proof"], width() - 2)])
+    strategy = textwrap.wrap(f"strategy: {said['strategy']}", width() - 2, break_on_hyphens=False)
+    return "\n".join([*lines, *strategy, *textwrap.wrap(said["proof"], width() - 2)])
 
 
 def side_lines(side: Plain) -> list[str]:

@@ -34,6 +34,10 @@ from kvplan.plan.types import (
 
 TOKENS = 1024
 DIRECT = "direct, every span goes straight to its place in the decode pages: nothing is staged or permuted"
+STAGED = (
+    "where a table has ranges, what is pulled is read as prefill pages lie and copied into place (`unpack`), what is "
+    "pushed is copied into the order of decode pages and sent (`pack`); all else goes straight to its place"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,14 @@ def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCo
     """The facts of `plan`. `proved` is the sentence of the prover, `notes` name the values that were overridden."""
     costs = [cost for pair in plan.pairs for worker in range(len(plan.reads)) for cost in _moves(plan, worker, pair)]
     shortest = min((size for _, size in costs if size), default=0)
-    return PlanCost(merged([moves for moves, _ in costs]), shortest, proved, tuple(notes))
+    return PlanCost(merged([moves for moves, _ in costs]), shortest, proved, tuple(notes), _strategy(plan))
+
+
+def _strategy(plan: Plan) -> str:
+    """What the tables of a plan say of the way that bytes go."""
+    tables = (read.table for reads in plan.reads for read in reads)
+    staged = any(table.unpack or table.pack for table in tables)
+    return f"{dict(plan.options)['strategy']}, {STAGED}" if staged else DIRECT
 
 
 def merged(moves: Iterable[Moves]) -> tuple[Moves, ...]:

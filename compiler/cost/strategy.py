@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from kvplan.compiler.cost.cost import DIRECT, PlanCost, StagedMoves, ends_of, merged, read_cost, sample
+from kvplan.compiler.cost.cost import DIRECT, STAGED, PlanCost, StagedMoves, ends_of, merged, read_cost, sample
 from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
 from kvplan.dsl.model import MachineProfile
@@ -21,10 +21,6 @@ from kvplan.plan.types import Group, Nest, PageRange, Plan, Read, Table
 
 # A stage takes memory and processor time: it has to win at least this much of the time of going direct.
 WORTH = 0.2
-STAGED = (
-    "where a table has ranges, what is pulled is read as prefill pages lie and copied into place (`unpack`), what is "
-    "pushed is copied into the order of decode pages and sent (`pack`); all else goes straight to its place"
-)
 # Rows of a run of tokens where pages are unlike.
 RUN = 16
 

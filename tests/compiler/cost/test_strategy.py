@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvplan.compiler.api import Compiled, compile_pair
+from kvplan.compiler.cost.cost import plan_cost
 from kvplan.compiler.cost.profile import copy_us
 from kvplan.compiler.cost.strategy import costs, staged
 from kvplan.compiler.errors import BadInput
@@ -89,3 +90,9 @@ def test_a_machine_is_named_where_it_is_not_the_default_one() -> None:
         compile_pair(LIBRARY, "llama-3.1-8b", "tp=2", "tp=2", {"machine": name})
     with pytest.raises(DslError, match="no-such"):
         compile_pair(LIBRARY, "llama-3.1-8b", "tp=2", "tp=2", {"strategy": "auto", "machine": "no-such"})
+
+
+def test_a_plan_says_its_strategy_also_without_a_machine() -> None:
+    staged_, direct = (plan_cost(made("tp=4,order=hnd", "tp=2,order=nhd", way).plan) for way in ("unpack", "direct"))
+    assert staged_.strategy.startswith("unpack, where a table has ranges")
+    assert direct.strategy.startswith("direct, every span")
