@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvplan.cli import files
 from kvplan.compiler.api import OPTIONS, Compiled
+from kvplan.plan import folder
 from kvplan.plan.index import NAME, IndexEntry, contents, entry, parse, pinned, render
 
 # A line of every plan's header.
@@ -43,23 +44,23 @@ def write(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> list
     """
     if not plans and not out.is_dir():
         return []
-    with files.locked(out):
+    with folder.locked(out):
         texts = {path: one.text for path, one in plans.items()}
         changed = files.stale(out, texts)
         every = {**texts, **expected(out, plans, whole)}
         paths = [*changed, *files.stale(out, {path: every[path] for path in every if path == NAME})]
-        files.put(out, every, paths)
+        folder.put(out, every, paths)
     return paths
 
 
 def prune(out: Path, plans: Collection[str]) -> None:
     """Remove plans that kvplan wrote, and folders that are empty then. Raises PlanIndexError."""
-    with files.locked(out):
+    with folder.locked(out):
         for path in plans:
             try:
                 (out / path).unlink(missing_ok=True)
             except OSError as error:
-                raise files.unwritable(out, error) from error
+                raise folder.unwritable(out, error) from error
             with suppress(OSError):
                 (out / path).parent.rmdir()
 

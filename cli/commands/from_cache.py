@@ -12,7 +12,6 @@ from typing import TextIO
 import click
 
 from kvplan.cli.errors import WRONG
-from kvplan.cli.files import write as write_files
 from kvplan.cli.options import format_option, layouts_option, library
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
@@ -28,6 +27,7 @@ from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
 from kvplan.dsl.library import load
 from kvplan.dsl.text.source import SourceSpan
+from kvplan.plan.folder import write as write_files
 
 
 @click.command("from-cache")

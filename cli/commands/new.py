@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from kvplan.cli.files import write
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
 from kvplan.dsl.text.source import SourceSpan
+from kvplan.plan.folder import write
 
 DASH, STDIN = Path("-"), "<stdin>"
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvplan.cli.files import write
 from kvplan.cli.options import is_path, library
 from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
@@ -30,6 +29,7 @@ from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import GroupName
 from kvplan.integrations.vllm.offers import LayerBatches
 from kvplan.integrations.vllm.tables import spans
+from kvplan.plan.folder import write
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe

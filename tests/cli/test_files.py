@@ -7,30 +7,31 @@ from pathlib import Path
 import pytest
 
 from kvplan.cli import files
+from kvplan.plan import folder
 
 TEXTS = {"m/p_a__d_b.py": "one\n", "m/p_a__d_c.py": "two\n"}
 
 
 def test_missing_and_changed_files_are_stale(tmp_path: Path) -> None:
     assert files.stale(tmp_path, TEXTS) == sorted(TEXTS)
-    files.write(tmp_path, TEXTS, TEXTS)
+    folder.write(tmp_path, TEXTS, TEXTS)
     assert files.stale(tmp_path, TEXTS) == []
     assert files.stale(tmp_path, {**TEXTS, "m/p_a__d_c.py": "three\n"}) == ["m/p_a__d_c.py"]
 
 
 def test_line_ends_count(tmp_path: Path) -> None:
-    files.write(tmp_path, TEXTS, TEXTS)
+    folder.write(tmp_path, TEXTS, TEXTS)
     (tmp_path / "m/p_a__d_b.py").write_bytes(b"one\r\n")
     assert files.stale(tmp_path, TEXTS) == ["m/p_a__d_b.py"]
 
 
 def test_nothing_half_written_is_left(tmp_path: Path) -> None:
-    files.write(tmp_path, TEXTS, TEXTS)
+    folder.write(tmp_path, TEXTS, TEXTS)
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["p_a__d_b.py", "p_a__d_c.py"]
 
 
 def test_only_what_is_named_is_written(tmp_path: Path) -> None:
-    files.write(tmp_path, TEXTS, ["m/p_a__d_b.py"])
+    folder.write(tmp_path, TEXTS, ["m/p_a__d_b.py"])
     assert not (tmp_path / "m/p_a__d_c.py").exists()
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kvplan.cli import files
 from kvplan.cli.main import main
+from kvplan.plan import folder
 from kvplan.plan.errors import PlanIndexError
 from kvplan.plan.index import NAME, IndexEntry, parse, pinned
 from kvplan.plan.module import read
@@ -280,9 +280,9 @@ def test_compiles_side_by_side(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_another_compile_holds(tmp_path: Path) -> None:
-    with files.locked(tmp_path), pytest.raises(PlanIndexError, match="held by another compile"):
-        files.locked(tmp_path, 0.1).__enter__()
-    files.write(tmp_path, {"a.py": "1"}, ["a.py"])
+    with folder.locked(tmp_path), pytest.raises(PlanIndexError, match="held by another compile"):
+        folder.locked(tmp_path, 0.1).__enter__()
+    folder.write(tmp_path, {"a.py": "1"}, ["a.py"])
     assert (tmp_path / "a.py").read_text() == "1"
 
 
@@ -297,7 +297,7 @@ def test_a_directory_where_a_plan_must_be(tmp_path: Path) -> None:
 
 def test_what_a_killed_compile_left_is_removed(tmp_path: Path) -> None:
     run(tmp_path)
-    left = [tmp_path / f".{NAME}{files.HALF}", tmp_path / "qwen3_0_6b" / f".p_old__d_old.py{files.HALF}"]
+    left = [tmp_path / f".{NAME}{folder.HALF}", tmp_path / "qwen3_0_6b" / f".p_old__d_old.py{folder.HALF}"]
     for path in left:
         path.write_text("half")
     assert run(tmp_path, "tp=2", "tp=2").exit_code == 0
