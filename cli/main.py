@@ -31,7 +31,9 @@ VERBS = {
     "from-cache": "Compare a dump of a running engine's caches with a layout.",
     "schema": "JSON Schemas of layout files, for editors that complete and check.",
     "calibrate": "Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.",
-    "keys": "Make a key pair for an engine.",
+    "push": "Put plans at a URL, with a signed index.",
+    "pull": "Bring plans from a URL into a directory, if a trusted key has signed them.",
+    "keys": "Make a key pair, for an engine or for signing plans.",
     "demo": "Compile the pairs of DEPLOYMENT (examples/demo.yaml), start one process per prefill and decode worker "
     "with pages of the real geometry, move one request, and compare every byte with what it must be.",
     "bench": "Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.",

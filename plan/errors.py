@@ -79,6 +79,19 @@ class PlanPendingError(PlanMissingError):
     again = True
 
 
+class PlanSignatureError(KvplanError):
+    """Plans at a URL are not what a trusted key signed: altered, of another key, or an older index."""
+
+    code = "R008"
+
+
+class PlanRemoteError(KvplanError):
+    """A URL of plans does not answer, refuses, has not what its index names, or its protocol is not installed."""
+
+    code = "R009"
+    again = True
+
+
 class RequestError(KvplanError):
     """Base of what ends one request. `untrusted` are the decode block ids, by group, that may hold anything."""
 

@@ -11,6 +11,8 @@ from kvplan.plan.errors import PlanIndexError as PlanIndexError
 from kvplan.plan.errors import PlanLoadError as PlanLoadError
 from kvplan.plan.errors import PlanMissingError as PlanMissingError
 from kvplan.plan.errors import PlanPendingError as PlanPendingError
+from kvplan.plan.errors import PlanRemoteError as PlanRemoteError
+from kvplan.plan.errors import PlanSignatureError as PlanSignatureError
 from kvplan.plan.errors import RequestError as RequestError
 
 

@@ -33,6 +33,8 @@ EXTRAS = {
     "vllm",
     "packaging",
     "transformers",
+    "fsspec",
+    "cryptography",
 }
 
 

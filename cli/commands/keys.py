@@ -1,4 +1,4 @@
-"""kvplan keys: a key pair for an engine."""
+"""kvplan keys: a key pair, for an engine or for who signs plans."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import click
 @click.option(
     "-o", "--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), default=Path(), help="Where to."
 )
-def command(name: str, out: Path) -> None:
-    """Make a key pair for an engine.
+@click.option("--signing", is_flag=True, help="A pair that signs plans (Ed25519), for push and pull.")
+def command(name: str, out: Path, signing: bool) -> None:
+    """Make a key pair, for an engine or for signing plans.
 
-    NAME.key is for its peers, NAME.key_secret for the engine alone. Neither is ever overwritten.
+    NAME.key is for its peers, NAME.key_secret for the engine alone. With --signing NAME.sign.pub is for whoever pulls
+    plans, NAME.sign for who pushes them. Nothing is ever overwritten.
     """
     from kvplan.runtime.control.keys import Keys
+    from kvplan.runtime.plans import signing as signatures
 
-    for path in Keys.make(out, name):
+    for path in signatures.make(out, name) if signing else Keys.make(out, name):
         click.echo(f"wrote {path}")

@@ -20,9 +20,10 @@ OFFERS = ("layers", "steps", "end")
 class ConnectorConfig:
     """What a user says of the connector; times are seconds.
 
-    `plans` is the plans directory. `layout` is a model's layout, by name or path, `layouts` a directory of one's own,
-    `engine` an engine's layout: without them they are found. `options` are those of the side's key that nothing tells.
-    `keys` is a secret certificate or a folder with one, and without them `insecure` has to be true. Prefill workers
+    `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed where these are given.
+    `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout: they
+    are found without. `options` are those of the side's key that nothing tells. `keys` is a secret certificate or a
+    folder with one, and without them `insecure` has to be true. Prefill workers
     answer at `host` and at `port` plus their number. `peers` are the hosts and networks that a request may name as its
     prefill engine's, none for any. A request is held for `lease_s`, and has arrived within `timeout_s`; `hold_s` is how
     long decode waits for a prefill engine that it has met to hold it, and `connect` how long meeting one may take. With
@@ -31,6 +32,8 @@ class ConnectorConfig:
     """
 
     plans: Path
+    plans_url: str = ""
+    plans_key: Path | None = None
     layout: str = ""
     layouts: Path | None = None
     engine: str = ""
@@ -72,7 +75,18 @@ def read_config(given: Mapping[str, object]) -> ConnectorConfig:
         what = "both keys and insecure" if config.keys else "no keys"
         help = 'give "keys": a folder that `kvplan keys` made, or "insecure": true, which lets in anybody'
         raise ConnectorError("I002", f"kv_connector_extra_config has {what}", help)
+    _check_url(config)
     return config
+
+
+def _check_url(config: ConnectorConfig) -> None:
+    """Raises ConnectorError where plans come from a URL and nobody signs them, or more are compiled."""
+    if bool(config.plans_url) != bool(config.plans_key):
+        help = 'give "plans_url" and "plans_key", the public key of who signs plans, or neither'
+        raise ConnectorError("I002", "kv_connector_extra_config has one of plans_url and plans_key", help)
+    if config.plans_url and config.jit:
+        help = "compile them, `kvplan push` them, and leave jit out"
+        raise ConnectorError("I002", "kv_connector_extra_config has plans_url and jit", help)
 
 
 def _text(name: str, value: object) -> str:
@@ -157,6 +171,8 @@ def _unlike(name: str, value: object, wanted: str) -> ConnectorError:
 
 READERS: Mapping[str, Callable[[str, object], object]] = {
     "plans": _path,
+    "plans_url": _text,
+    "plans_key": _path,
     "layout": _text,
     "layouts": _path,
     "engine": _text,

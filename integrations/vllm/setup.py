@@ -18,6 +18,8 @@ from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.memory.register import views
 from kvplan.runtime.plans.catalog import Catalog, Role
 from kvplan.runtime.plans.jit import Jit, command, shown
+from kvplan.runtime.plans.remote_catalog import RemoteCatalog
+from kvplan.runtime.plans.signing import TrustedKeys
 from kvplan.runtime.prefill.worker import PrefillWorker
 from kvplan.runtime.transport.nixl import Nixl
 
@@ -66,7 +68,9 @@ def connector_worker(
 
 
 def plans(config: ConnectorConfig) -> Catalog:
-    """The plans directory, with a compiler for what is missing where that is wanted."""
+    """The plans directory; what is missing is pulled or compiled where that is wanted. Raises KvplanError."""
+    if config.plans_key is not None:
+        return RemoteCatalog(config.plans_url, config.plans, TrustedKeys.load(config.plans_key))
     own = [path for path in (config.layouts, config.found) if path and path.is_dir()]
     return Catalog(config.plans, Jit(JIT_TIMEOUT, tuple(own)) if config.jit else None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +10,10 @@ from pathlib import Path
 from kvplan.runtime.control.key_files import SUFFIX as PUBLIC
 from kvplan.runtime.control.key_files import PeerFiles
 from kvplan.runtime.errors import KeysError
+from kvplan.runtime.new_keys import check_new
 
 LENGTH = 40
 LARGEST = 1 << 16
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SECRET = ".key_secret"
 
 
@@ -77,13 +76,9 @@ class Keys:
 
         Only the owner may read the secret one. Raises KeysError where either is there, or cannot be written.
         """
-        if not NAME.fullmatch(name):
-            raise KeysError(f"{name!r} is no name of keys: use letters, digits, dots, dashes and underscores")
         folder = Path(folder)
         paths = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
-        for path in paths:
-            if path.exists() or path.is_symlink():
-                raise KeysError(f"{path} exists: remove it first, or use another name")
+        check_new(name, paths)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _write(folder, name)

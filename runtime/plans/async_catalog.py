@@ -14,12 +14,12 @@ MOST = 16
 
 
 def never_waiting(plans: PlanSource) -> PlanSource:
-    """`plans`, which answer at once: those that compile what is missing do so beside."""
-    return AsyncCatalog(plans) if isinstance(plans, Catalog) and plans.jit is not None else plans
+    """`plans`, which answer at once: those that compile or fetch what is missing do so beside."""
+    return AsyncCatalog(plans) if isinstance(plans, Catalog) and plans.waits else plans
 
 
 class AsyncCatalog:
-    """A catalog that compiles one plan at a time in a thread of its own."""
+    """A catalog that compiles or fetches one plan at a time in a thread of its own."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog, self._lock = catalog, Lock()
@@ -30,7 +30,7 @@ class AsyncCatalog:
         return self._catalog.models(role, side)
 
     def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
-        """The plan if it is there. Raises PlanPendingError while it is compiled, and then what compiling it raised."""
+        """The plan if it is there. Raises PlanPendingError while it is made, and then what making it raised."""
         found = self._catalog.look(model_digest, prefill[0], decode[0])
         if found is not None:
             return found
@@ -40,5 +40,5 @@ class AsyncCatalog:
                 self._running[key] = self._thread.submit(self._catalog.find, *key)
             future = self._running.get(key)
             if future is None or not future.done():
-                raise PlanPendingError(f"the plan from {prefill[1]} to {decode[1]} of {model} is being compiled")
+                raise PlanPendingError(f"the plan from {prefill[1]} to {decode[1]} of {model} is being made")
             return self._running.pop(key).result()

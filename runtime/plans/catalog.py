@@ -72,6 +72,11 @@ class Catalog:
         if self.folder.exists() and not self.folder.is_dir():
             raise PlanIndexError(f"{self.folder} is no directory: give the one that `kvplan compile -o` wrote to")
 
+    @property
+    def waits(self) -> bool:
+        """Whether finding what is missing takes time: it is compiled."""
+        return self.jit is not None
+
     def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
         """The plan for a pair. Raises PlanMissingError with the command that makes it, PlanIndexError, PlanLoadError.
 

@@ -11,10 +11,14 @@ from kvplan.cli.main import main
 from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.dsl.library import load
+from kvplan.integrations.vllm import setup
 from kvplan.integrations.vllm.config import read_config
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.layout import WorkerLayout
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
+from kvplan.plan.errors import PlanSignatureError
+from kvplan.runtime.plans import signing
+from kvplan.runtime.plans.remote import push
 
 MODEL = "nemotron-h-8b"
 ROLES = EngineRoles("e", "e.1", prefills=True, decodes=True, port=7600)
@@ -42,3 +46,15 @@ def test_an_engine_that_was_started_otherwise_is_refused_with_the_command(side: 
         connector_worker(config, layout(side), ROLES)
     assert error.value.code == "I006"
     assert f"kvplan compile {MODEL} --prefill {side} --decode {side}" in error.value.help
+
+
+def test_plans_come_from_a_url(plans: Path, tmp_path: Path) -> None:
+    """Pulled before anything is looked for; what no trusted key signed stops the start."""
+    public, secret = signing.make(tmp_path, "team")
+    push(plans, str(tmp_path / "there"), signing.SigningKey(secret))
+    given = {"plans": str(tmp_path / "here"), "plans_url": str(tmp_path / "there"), "insecure": True}
+    catalog = setup.plans(read_config({**given, "plans_key": str(public)}))
+    assert [one.model for one in catalog.entries()] == [MODEL]
+    other, _ = signing.make(tmp_path, "other")
+    with pytest.raises(PlanSignatureError, match="not trusted"):
+        setup.plans(read_config({**given, "plans_key": str(other)}))

@@ -1,0 +1,33 @@
+"""kvplan pull: plans brought from a URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("pull")
+@click.argument("url", metavar="URL")
+@click.option("-o", "--out", metavar="DIR", type=click.Path(path_type=Path, file_okay=False), default=Path("plans"))
+@click.option(
+    "--key",
+    "keys",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    required=True,
+    multiple=True,
+    help="NAME.sign.pub of who may sign, or a folder of such; again for more.",
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, help="For all of it; 60.")
+def command(url: str, out: Path, keys: tuple[Path, ...], seconds: float) -> None:
+    """Bring plans from a URL into a directory, if a trusted key has signed them.
+
+    What is there already is not fetched again. All of it is brought, or nothing. An index older than the last one
+    that was pulled is refused.
+    """
+    from kvplan.runtime.plans.remote import pull
+    from kvplan.runtime.plans.signing import TrustedKeys
+
+    done = pull(url, out, TrustedKeys.load(*keys), seconds)
+    click.echo(f"pulled {len(done.copied)} of {len(done.plans)} plans, index {done.serial}, into {out}")

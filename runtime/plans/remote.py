@@ -1,0 +1,235 @@
+"""Plans at a URL: one file for each, named by its SHA-256, and one signed index. Any place that fsspec knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kvplan.plan import folder, index
+from kvplan.plan.errors import PlanIndexError, PlanRemoteError, PlanSignatureError
+from kvplan.plan.index import IndexEntry
+from kvplan.plan.loader import loaded
+from kvplan.runtime.plans.signing import SignedIndex, SigningKey, TrustedKeys
+
+SIGNED = "index.signed.json"
+# What was pulled last into a plans directory, beside its index.
+RECORD = "pulled.json"
+# Seconds for a whole pull or push.
+PATIENCE = 60.0
+# An envelope has the index as text in text, where a quote takes up to four bytes.
+LARGEST = 4 * index.LARGEST
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What a push or a pull did: the plans that were copied, all plans of the index, and its number."""
+
+    copied: tuple[str, ...]
+    plans: tuple[str, ...]
+    serial: int
+
+
+def push(source: Path, url: str, key: SigningKey, prune: bool = False, seconds: float = PATIENCE) -> Exchanged:
+    """Put a directory's plans at `url`, and sign the index of these and those that are there already.
+
+    Plans first, the index last. With `prune` only these are in the index. Raises PlanIndexError where the directory's
+    plans are not as its index says, PlanSignatureError where what is there was not signed by `key`, PlanRemoteError.
+    """
+    return _within(seconds, url, lambda: _push(source, RemoteFolder(url), key, prune))
+
+
+def pull(url: str, target: Path, trusted: TrustedKeys, seconds: float = PATIENCE) -> Exchanged:
+    """Bring the plans at `url` into a plans directory, of which they are then all that its index names.
+
+    All or none. Raises PlanSignatureError where the index is not signed by a trusted key, is older than the one that
+    was pulled before, or pins other bytes than are there; PlanIndexError where the directory has plans of its own, or
+    cannot be written; PlanRemoteError.
+    """
+    return _within(seconds, url, lambda: _pull(RemoteFolder(url), target, trusted))
+
+
+class RemoteFolder:
+    """A folder at a URL. Every error of whoever keeps it is a PlanRemoteError."""
+
+    def __init__(self, url: str) -> None:
+        """Raises PlanRemoteError where no protocol of this name is installed."""
+        try:
+            from fsspec.core import url_to_fs
+
+            self._system, self._root = url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise PlanRemoteError(
+                f"{url} cannot be used: {error}; pip install 'kvplan[remote]', or fsspec's"
+            ) from error
+        self.url = url.rstrip("/")
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """A file's bytes, None where there is none. Raises PlanRemoteError, also where they are more than `most`."""
+        try:
+            with self._system.open(f"{self._root}/{name}", "rb", cache_type="none") as file:
+                data = bytes(file.read(most + 1))
+        except FileNotFoundError as error:
+            # What could not be asked is not there, over HTTP: only the cause tells.
+            if error.__cause__ is None or isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise self._error(name, "read", error.__cause__) from error
+        except Exception as error:  # each protocol has errors of its own
+            raise self._error(name, "read", error) from error
+        if len(data) > most:
+            raise PlanRemoteError(f"{self.url}/{name} has more than {most} bytes: it is none of kvplan's")
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole, on a file system under another name first. Raises PlanRemoteError."""
+        path = f"{self._root}/{name}"
+        try:
+            if os.path.isabs(self._root) and "file" in self._protocols():
+                os.makedirs(self._root, exist_ok=True)
+                Path(f"{path}{folder.HALF}").write_bytes(data)
+                os.replace(f"{path}{folder.HALF}", path)
+            else:
+                self._system.pipe_file(path, data)
+        except Exception as error:  # as above
+            raise self._error(name, "written", error) from error
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file. Raises PlanRemoteError."""
+        try:
+            return bool(self._system.exists(f"{self._root}/{name}"))
+        except Exception as error:  # as above
+            raise self._error(name, "read", error) from error
+
+    def _protocols(self) -> tuple[str, ...]:
+        protocol: str | tuple[str, ...] = self._system.protocol
+        return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+    def _error(self, name: str, what: str, error: BaseException) -> PlanRemoteError:
+        return PlanRemoteError(f"{self.url}/{name} cannot be {what}: {type(error).__name__}: {str(error)[:200]}")
+
+
+def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool) -> Exchanged:
+    texts = dict(_checked(source))
+    before = _opened(remote, key.trusted())
+    old = () if before is None or prune else index.parse(before.index.encode(), f"{remote.url}/{SIGNED}")
+    every = [*texts, *_beside(old, texts)]
+    new = [one for one in texts if not remote.has(_file(one))]
+    for one in new:
+        remote.write(_file(one), texts[one])
+    signed = SignedIndex(index.render(every), 1 if before is None else before.serial + 1)
+    envelope = key.sign(signed)
+    remote.write(SIGNED, envelope)
+    if remote.read(SIGNED, LARGEST) != envelope:
+        raise PlanRemoteError(f"{remote.url}: somebody else pushed at the same time: push again")
+    return _exchanged(new, every, signed.serial)
+
+
+def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
+    """The entries of a directory's index with the bytes they pin. Raises PlanIndexError where they are others."""
+    found = index.contents(source, index.NAME)
+    if found is None:
+        raise PlanIndexError(f"{source} has no {index.NAME}: give the directory that `kvplan compile -o` wrote to")
+    for one in index.parse(found[1], str(source / index.NAME)):
+        data = index.contents(source, one.path)
+        name = str(source / one.path)
+        if data is None or index.entry(one.path, data[1], loaded(data[1], name), one.unusual) != one:
+            raise PlanIndexError(f"{name} is not as its index says: compile it again")
+        yield one, data[1]
+
+
+def _beside(old: Iterable[IndexEntry], new: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
+    """Those of `old` that are not among `new`, each with a path of its own: two releases lie side by side."""
+    pins, paths = {one.sha256 for one in new}, {one.path for one in new}
+    for one in old:
+        if one.sha256 not in pins:
+            taken = one.path in paths
+            yield replace(one, path=f"{one.path.removesuffix('.py')}.{one.plan[:12]}.py") if taken else one
+
+
+def _pull(remote: RemoteFolder, target: Path, trusted: TrustedKeys) -> Exchanged:
+    signed = _opened(remote, trusted)
+    if signed is None:
+        raise PlanRemoteError(f"{remote.url} has no {SIGNED}: `kvplan push` writes one")
+    entries = index.parse(signed.index.encode(), f"{remote.url}/{SIGNED}")
+    with folder.locked(target):
+        _check_record(target, remote.url, signed.serial)
+        new = [one for one in entries if not _is_there(target, one)]
+        texts = {one.path: _fetched(remote, one).decode() for one in new}
+        record = json.dumps({"format": 1, "url": remote.url, "serial": signed.serial}) + "\n"
+        # The record first: a pull that was killed in between goes on, and never goes back.
+        folder.put(target, {**texts, RECORD: record, index.NAME: signed.index}, [RECORD, *texts, index.NAME])
+    return _exchanged(new, entries, signed.serial)
+
+
+def _opened(remote: RemoteFolder, trusted: TrustedKeys) -> SignedIndex | None:
+    envelope = remote.read(SIGNED, LARGEST)
+    return None if envelope is None else trusted.opened(envelope, f"{remote.url}/{SIGNED}")
+
+
+def _check_record(target: Path, url: str, serial: int) -> None:
+    """Raises where a directory is not one into which this URL was pulled, or was from a later index."""
+    found = index.contents(target, RECORD)
+    if found is None:
+        if index.contents(target, index.NAME) is not None:
+            raise PlanIndexError(f"{target} has plans that were compiled there: give another directory")
+        return
+    try:
+        record: dict[str, Any] = json.loads(found[1])
+        before, last = str(record["url"]), int(record["serial"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PlanIndexError(f"{target / RECORD} cannot be read: give an empty directory") from error
+    if before != url:
+        raise PlanIndexError(f"{target} has the plans of {before}: give another directory for those of {url}")
+    if serial < last:
+        raise PlanSignatureError(
+            f"{url} has index {serial}, index {last} was pulled before: somebody put an old one there"
+        )
+
+
+def _is_there(target: Path, one: IndexEntry) -> bool:
+    found = index.contents(target, one.path)
+    return found is not None and index.pinned(found[1]) == one.sha256
+
+
+def _fetched(remote: RemoteFolder, one: IndexEntry) -> bytes:
+    """The bytes that an entry pins."""
+    data = remote.read(_file(one), index.LARGEST)
+    if data is None:
+        raise PlanRemoteError(f"{remote.url}/{_file(one)} is not there, {one.path}: push it again")
+    if index.pinned(data) != one.sha256:
+        raise PlanSignatureError(f"{remote.url}/{_file(one)} was altered: find out by whom, remove it, and push again")
+    return data
+
+
+def _file(one: IndexEntry) -> str:
+    """A file never changes: it is named by its bytes."""
+    return f"{one.sha256}.py"
+
+
+def _exchanged(new: Iterable[IndexEntry], every: Iterable[IndexEntry], serial: int) -> Exchanged:
+    return Exchanged(tuple(one.path for one in new), tuple(one.path for one in every), serial)
+
+
+def _within(seconds: float, url: str, call: Callable[[], T]) -> T:
+    """What a call returns or raises, PlanRemoteError where it takes longer: not every protocol has a deadline."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:  # raised where it is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="kvplan-remote", daemon=True).start()
+    try:
+        return done.result(seconds)
+    except TimeoutError:
+        if done.done():
+            raise
+        raise PlanRemoteError(f"{url} has not answered within {seconds:g} s: ask again, or give it more time") from None

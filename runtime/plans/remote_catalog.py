@@ -1,0 +1,72 @@
+"""A plans directory that is filled from a URL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+
+from kvplan.plan.errors import PlanMissingError, PlanRemoteError
+from kvplan.plan.types import Plan
+from kvplan.runtime.ops import logs
+from kvplan.runtime.plans.catalog import Catalog, Pinned
+from kvplan.runtime.plans.remote import PATIENCE, pull
+from kvplan.runtime.plans.signing import TrustedKeys
+
+# Seconds for which a URL is not asked again, however many plans are missing.
+PAUSE = 10.0
+
+
+class RemoteCatalog(Catalog):
+    """A catalog whose directory is a copy of what is at a URL, signed by a trusted key: pulled at first and again where
+    a plan is missing. Where the URL does not answer, what was pulled before counts.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: str | Path,
+        trusted: TrustedKeys,
+        options: Mapping[str, str] | None = None,
+        seconds: float = PATIENCE,
+    ) -> None:
+        """Raises PlanSignatureError, PlanIndexError, and PlanRemoteError where nothing was pulled before."""
+        super().__init__(folder, None, options)
+        self.url, self._trusted, self._seconds = url, trusted, seconds
+        self._pulling, self._rests_until = Lock(), 0.0
+        self._problem = self._pulled()
+        if self._problem is not None and not self.entries():
+            raise self._problem
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+    def find(self, model: str, model_digest: str, prefill: Pinned, decode: Pinned) -> Plan:
+        if self.look(model_digest, prefill[0], decode[0]) is None:
+            self.refresh()
+        try:
+            return super().find(model, model_digest, prefill, decode)
+        except PlanMissingError as error:
+            problem = f" ({self._problem})" if self._problem is not None else ""
+            raise PlanMissingError(f"{error}\nand push it to {self.url}{problem}") from error
+
+    def refresh(self) -> None:
+        """Pull, unless that was done within the last seconds. Raises PlanSignatureError, PlanIndexError."""
+        with self._pulling:
+            if time.monotonic() >= self._rests_until:
+                self._problem = self._pulled()
+
+    def _pulled(self) -> PlanRemoteError | None:
+        """Pull; why that could not be done, where the URL did not answer."""
+        self._rests_until = time.monotonic() + PAUSE
+        try:
+            done = pull(self.url, self.folder, self._trusted, self._seconds)
+        except PlanRemoteError as error:
+            logs.event(logs.WARNING, "plans not pulled", url=self.url, error=error)
+            return error
+        logs.event(
+            logs.INFO, "plans pulled", url=self.url, serial=done.serial, new=len(done.copied), plans=len(done.plans)
+        )
+        return None

@@ -1,0 +1,201 @@
+"""Signatures of plan indexes (Ed25519, RFC 8032): a place that is not trusted may keep plans, and cannot alter them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kvplan.plan.errors import PlanSignatureError
+from kvplan.runtime.errors import KeysError
+from kvplan.runtime.new_keys import check_new
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+FORMAT = 1
+# A key that signs other things, too, signs nothing that can be taken for an index.
+DOMAIN = b"kvplan plan index\n"
+PUBLIC, SECRET = ".sign.pub", ".sign"
+LARGEST_KEY = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIndex:
+    """The text of a plans directory's index, and its number: whoever has seen one takes none of a lower number."""
+
+    index: str
+    serial: int
+
+
+class SigningKey:
+    """The secret half of an Ed25519 key pair."""
+
+    def __init__(self, path: Path) -> None:
+        """A PEM file (PKCS #8, without a password). Raises KeysError."""
+        ed25519, serialization = _cryptography()
+        try:
+            key = serialization.load_pem_private_key(_pem(path), None)
+        except (ValueError, TypeError) as error:
+            raise _no_key(path, "secret", error) from error
+        if not isinstance(key, ed25519.Ed25519PrivateKey):
+            raise _no_key(path, "secret", TypeError(type(key).__name__))
+        self._key: Ed25519PrivateKey = key
+
+    def trusted(self) -> TrustedKeys:
+        """The public half, as the only key that is trusted."""
+        return TrustedKeys((self._key.public_key(),))
+
+    def sign(self, signed: SignedIndex) -> bytes:
+        """The bytes of an envelope: what is signed as text, by which key, and the signature."""
+        payload = json.dumps({"index": signed.index, "serial": signed.serial}, sort_keys=True)
+        signature = base64.b64encode(self._key.sign(DOMAIN + payload.encode())).decode()
+        key = fingerprint(self._key.public_key())
+        text = json.dumps({"format": FORMAT, "key": key, "payload": payload, "signature": signature}, indent=2)
+        return text.encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedKeys:
+    """The public keys of those whose plans are believed."""
+
+    keys: tuple[Ed25519PublicKey, ...]
+
+    @classmethod
+    def load(cls, *places: str | Path) -> TrustedKeys:
+        """PEM files, and folders of which every NAME.sign.pub counts. Raises KeysError, also where there is none."""
+        paths = [path for place in map(Path, places) for path in _files(place)]
+        if not paths:
+            raise KeysError(
+                f"no public key (NAME{PUBLIC}) in {', '.join(map(str, places))}: put those of the signers there"
+            )
+        return cls(tuple(map(_public, paths)))
+
+    def opened(self, envelope: bytes, name: str) -> SignedIndex:
+        """What an envelope holds. Raises PlanSignatureError, beginning with `name`, where no trusted key signed it."""
+        from cryptography.exceptions import InvalidSignature
+
+        key, payload, signature = _envelope(envelope, name)
+        known = {fingerprint(each): each for each in self.keys}
+        if key not in known:
+            raise PlanSignatureError(
+                f"{name} is signed by key {key[:80]}, which is not trusted (trusted: {', '.join(sorted(known))})"
+            )
+        try:
+            known[key].verify(signature, DOMAIN + payload.encode())
+        except InvalidSignature:
+            told = f"{name} was altered after {key} signed it: find out by whom, and push again"
+            raise PlanSignatureError(told) from None
+        return _payload(payload, name)
+
+
+def make(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a new key pair as PEM files and return their paths, public and secret (mode 0600).
+
+    Raises KeysError where either is there, or cannot be written.
+    """
+    ed25519, forms = _cryptography()
+    key, pem = ed25519.Ed25519PrivateKey.generate(), forms.Encoding.PEM
+    public = key.public_key().public_bytes(pem, forms.PublicFormat.SubjectPublicKeyInfo)
+    secret = key.private_bytes(pem, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    paths = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
+    check_new(name, paths)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _put(paths[1], secret, 0o600)
+        _put(paths[0], public, 0o644)
+    except OSError as error:
+        raise KeysError(f"keys cannot be written: {error}") from error
+    return paths
+
+
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """The first 16 hex digits of the SHA-256 of a public key's 32 bytes."""
+    return sha256(key.public_bytes_raw()).hexdigest()[:16]
+
+
+def _cryptography() -> tuple[Any, Any]:
+    """The modules of keys and of their forms. Raises KeysError where they are not installed."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise KeysError(f"signatures need cryptography ({error}): pip install 'kvplan[remote]'") from error
+    return ed25519, serialization
+
+
+def _public(path: Path) -> Ed25519PublicKey:
+    ed25519, serialization = _cryptography()
+    try:
+        key = serialization.load_pem_public_key(_pem(path))
+    except ValueError as error:
+        raise _no_key(path, "public", error) from error
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise _no_key(path, "public", TypeError(type(key).__name__))
+    found: Ed25519PublicKey = key
+    return found
+
+
+def _files(place: Path) -> Iterable[Path]:
+    return sorted(place.glob(f"*{PUBLIC}")) if place.is_dir() else [place]
+
+
+def _pem(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(LARGEST_KEY)
+    except OSError as error:
+        raise KeysError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _no_key(path: Path, half: str, error: Exception) -> KeysError:
+    return KeysError(f"{path} is no {half} Ed25519 key in PEM ({error}): make one with `kvplan keys NAME --signing`")
+
+
+def _put(path: Path, data: bytes, mode: int) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
+        file.write(data)
+
+
+def _envelope(data: bytes, name: str) -> tuple[str, str, bytes]:
+    """The key, the payload and the signature of an envelope."""
+    try:
+        found = _object(data)
+        if type(found.get("format")) is int and found["format"] > FORMAT:
+            raise PlanSignatureError(
+                f"{name} has format {found['format']}, this kvplan reads {FORMAT}: use a newer one"
+            )
+        key, payload, signature = (found[word] for word in ("key", "payload", "signature"))
+        if (
+            type(found["format"]) is not int
+            or found["format"] != FORMAT
+            or not isinstance(key, str)
+            or not isinstance(payload, str)
+        ):
+            raise ValueError("other fields")
+        return ascii(key)[1:-1], payload, base64.b64decode(signature, validate=True)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise PlanSignatureError(
+            f"{name} is no signed index ({type(error).__name__}): `kvplan push` writes one"
+        ) from error
+
+
+def _payload(payload: str, name: str) -> SignedIndex:
+    """What a trusted key has signed."""
+    found = _object(payload.encode())
+    index, serial = found.get("index"), found.get("serial")
+    if not isinstance(index, str) or type(serial) is not int:
+        raise PlanSignatureError(f"{name} was signed, but has no index: push again")
+    return SignedIndex(index, serial)
+
+
+def _object(data: bytes) -> Mapping[str, Any]:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
