@@ -23,8 +23,8 @@ MEASUREMENTS = (
     "proof",
     "curves",
 )
-# Only where it is named: it needs an environment of its own.
-BESIDE = ("peers",)
+# Only where they are named: they need what not every machine has.
+BESIDE = ("peers", "fleet")
 
 
 def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:

@@ -21,6 +21,12 @@ def cause_text(cause: BaseException) -> str:
     return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
 
 
+class FleetError(KvplanError):
+    """Engines of a fleet cannot be asked for, or what is kept of one is no record."""
+
+    code = "R060"
+
+
 class CacheMemoryError(KvplanError):
     """Cache memory cannot be used as it is: no address, strides that cannot be read, read-only where it is written."""
 

@@ -35,6 +35,8 @@ EXTRAS = {
     "transformers",
     "fsspec",
     "cryptography",
+    "etcd3gw",
+    "requests",
 }
 
 

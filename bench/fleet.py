@@ -1,0 +1,139 @@
+"""A fleet in a real etcd: how long until everybody is seen, at first, after a restart and after a time without etcd."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvplan.bench.report import Row, skipped
+from kvplan.runtime.fleet.etcd import EtcdFleet
+from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
+
+AREA = "a fleet in etcd"
+SIZES, WATCHERS, LEASE = (1, 10, 100, 1000), 10, 15
+PATIENCE = 300.0
+# Sides of unlike meshes, and two releases of a model's layout.
+MESHES, RELEASES = ("tp=1", "tp=2", "tp=4", "tp=8,order=nhd"), ("0" * 32, "1" * 32)
+
+
+def measure(pairs: int) -> list[Row]:
+    """Engines of this process that announce themselves, each with its own connection, and some that watch."""
+    program = shutil.which("etcd")
+    if program is None:
+        return [skipped(AREA, "no etcd on this machine")]
+    return [row for size in SIZES for row in _of_size(program, size)]
+
+
+def _of_size(program: str, size: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder, _Etcd(program, Path(folder)).running() as etcd:
+        before = _resident()
+        members = [EtcdFleet([etcd.url], lease=LEASE) for _ in range(size)]
+        watchers = [EtcdFleet([etcd.url], lease=LEASE) for _ in range(min(size, WATCHERS))]
+
+        def announced() -> None:
+            for number, member in enumerate(members):
+                member.announce(_record(number))
+
+        found = {
+            "first": _seconds(announced, watchers, size),
+            "after a restart": _seconds(etcd.again, watchers, size, late=EtcdFleet([etcd.url], lease=LEASE)),
+            "after two leases without etcd": _seconds(lambda: etcd.stand(2 * LEASE), watchers, size),
+        }
+        began = time.process_time()
+        time.sleep(LEASE)
+        share = (time.process_time() - began) / LEASE / size
+        figures = {"KiB a member": (_resident() - before) / size, "etcd MiB": etcd.resident() / 1024}
+        for each in (*members, *watchers):
+            each.close()
+    return [_row(size, found, share, figures)]
+
+
+def _row(size: int, found: dict[str, float], share: float, figures: dict[str, float]) -> Row:
+    words = ", ".join(f"{what} {seconds:.2f} s" for what, seconds in found.items())
+    value = f"{words}; {1e3 * share:.2f} ms of a core a second and member, etcd {figures['etcd MiB']:.0f} MiB"
+    return Row(AREA, f"{size:,} engines", value, details={**found, **figures, "share": share})
+
+
+def _record(number: int) -> EngineRecord:
+    """Engines of mixed sizes and releases."""
+    mesh, release = MESHES[number % len(MESHES)], RELEASES[number // len(MESHES) % 2]
+    role = (EngineRole.PREFILL, EngineRole.DECODE)[number % 2]
+    addresses = tuple(f"tcp://10.0.{number >> 8}.{number & 255}:{7600 + worker}" for worker in range(8))
+    about = {"model": "m", "model_digest": release, "side": mesh, "side_key": mesh, "addresses": addresses}
+    return EngineRecord(name=f"e{number}", run="1", role=role, state=EngineState.READY, **about)  # type: ignore[arg-type]
+
+
+def _seconds(do: Callable[[], None], watchers: Sequence[EtcdFleet], size: int, late: EtcdFleet | None = None) -> float:
+    """From the end of what is done until all that watch, and one who came later, see everybody as of now."""
+    do()
+    began = time.monotonic()
+    everybody = [*watchers, *([late] if late else [])]
+    while not all(len(each.engines()) == size and each.age() < time.monotonic() - began for each in everybody):
+        if time.monotonic() - began > PATIENCE:
+            return float("inf")
+        time.sleep(0.005)
+    if late is not None:
+        late.close()
+    return time.monotonic() - began
+
+
+def _resident() -> float:
+    """KiB that this process has had at most."""
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+class _Etcd:
+    """One member, which is killed, started again and stopped for a time."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        ports = _ports(2)
+        self.url, peer = (f"http://127.0.0.1:{port}" for port in ports)
+        self._words = [program, "--data-dir", str(folder), "--log-level", "error"]
+        self._words += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
+        self._words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        self._words += ["--initial-cluster", f"default={peer}"]
+
+    @contextmanager
+    def running(self) -> Iterator[_Etcd]:
+        self._start()
+        try:
+            yield self
+        finally:
+            self._end()
+
+    def again(self) -> None:
+        self._end()
+        self._start()
+
+    def stand(self, seconds: float) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGCONT)
+
+    def resident(self) -> float:
+        """KiB."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(self._words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,114 @@
+"""kvplan fleet: the engines that announce themselves, and which pairs of them have a plan."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from kvplan.cli.options import DIRECTORY, format_option
+from kvplan.compiler.words import columns
+from kvplan.runtime.errors import FleetError
+from kvplan.runtime.fleet.etcd import PREFIX, Certificates, EtcdFleet
+from kvplan.runtime.fleet.pairs import FleetPair, fleet_pairs
+from kvplan.runtime.fleet.records import EngineRecord
+from kvplan.runtime.plans.catalog import Catalog
+
+FILE = click.Path(dir_okay=False, exists=True)
+# How many names of engines that are alike are shown.
+NAMES = 3
+
+
+@click.command("fleet")
+@click.argument("urls", metavar="URL…", nargs=-1, required=True)
+@click.option("--plans", metavar="DIR", type=DIRECTORY, help="A plans directory: which pairs have a plan there.")
+@click.option("--prefix", default=PREFIX, show_default=True, help="Where engines are kept in etcd.")
+@click.option("--ca", metavar="FILE", type=FILE, help="Who signed etcd's certificate.")
+@click.option("--cert", metavar="FILE", type=FILE, help="Our certificate, with --cert-key.")
+@click.option("--cert-key", metavar="FILE", type=FILE, help="The key of our certificate.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, help="To wait for etcd; 5.")
+@format_option("text", "json")
+def command(
+    urls: tuple[str, ...],
+    plans: Path | None,
+    prefix: str,
+    ca: str | None,
+    cert: str | None,
+    cert_key: str | None,
+    seconds: float,
+    form: str,
+) -> None:
+    """Show which engines an etcd knows, and which of them have plans for each other.
+
+    The URLs are members of one cluster, http://host:2379. Engines that are alike are one line. Pairs are answered by
+    the index of --plans: of two releases side by side each engine finds those of its own.
+    """
+    engines = _heard(EtcdFleet(urls, prefix, certificates=Certificates(ca, cert, cert_key)), seconds)
+    pairs = fleet_pairs(engines, Catalog(plans).entries()) if plans is not None else ()
+    click.echo(_json(engines, pairs) if form == "json" else _text(engines, pairs))
+
+
+def _heard(fleet: EtcdFleet, seconds: float) -> Mapping[str, EngineRecord]:
+    """What etcd says first. Raises FleetError where it says nothing."""
+    end = time.monotonic() + seconds
+    while fleet.age() == float("inf"):
+        if time.monotonic() > end:
+            raise FleetError(f"etcd has not answered within {seconds:g} s: {fleet.problem() or 'nothing was heard'}")
+        time.sleep(0.01)
+    fleet.close()
+    return fleet.engines()
+
+
+def _json(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> str:
+    told = [
+        {"prefill": pair.prefill.name, "decode": pair.decode.name, "plan": pair.plan, "reason": pair.reason}
+        for pair in pairs
+    ]
+    return json.dumps({"engines": [msgspec.to_builtins(engines[name]) for name in sorted(engines)], "pairs": told})
+
+
+def _text(engines: Mapping[str, EngineRecord], pairs: Sequence[FleetPair]) -> str:
+    if not engines:
+        return "no engine has announced itself"
+    told = columns(("engines", "role", "state", "model", "side", "free blocks", "names"), _alike(engines.values()))
+    if pairs:
+        told += ["", *columns(("pairs", "model", "prefill", "decode", "plan"), _alike_pairs(pairs))]
+        told += _alone(engines, pairs)
+    return "\n".join(told)
+
+
+def _alike(engines: Iterable[EngineRecord]) -> list[Sequence[object]]:
+    """A line for engines of one model, side, role and state: how many, what is free of all of them, some names."""
+    found = defaultdict(list)
+    for each in engines:
+        found[each.role, each.state, each.model, each.side_key].append(each)
+    return [
+        (f"{len(group):,}", *key, f"{sum(one.free_blocks for one in group):,}", _names([one.name for one in group]))
+        for key, group in sorted(found.items())
+    ]
+
+
+def _alike_pairs(pairs: Iterable[FleetPair]) -> list[Sequence[object]]:
+    """A line for pairs of one model and two sides: how many, and their plan or why there is none."""
+    found: dict[tuple[str, str, str, str], int] = defaultdict(int)
+    for pair in pairs:
+        found[pair.prefill.model, pair.prefill.side_key, pair.decode.side_key, pair.plan or pair.reason] += 1
+    return [(f"{count:,}", *key) for key, count in sorted(found.items())]
+
+
+def _alone(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> list[str]:
+    """Engines that have a plan with nobody."""
+    met = {name for pair in pairs if pair.plan for name in (pair.prefill.name, pair.decode.name)}
+    alone = sorted(set(engines) - met)
+    return ["", f"without a plan for anybody: {_names(alone)}"] if alone else []
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = sorted(names)
+    more = f" and {len(shown) - NAMES:,} more" if len(shown) > NAMES else ""
+    return f"{', '.join(shown[:NAMES])}{more}"

@@ -1,0 +1,276 @@
+"""A fleet in etcd: an engine's record is kept under a lease, and everybody watches.
+
+A record goes when its engine says so or has not been heard for the lease; after a restart of etcd, or a time in which
+it could not be reached, it is put again. Who watches sees records as of the last answer: what cannot be told now stays.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from kvplan.runtime.errors import FleetError, cause_text
+from kvplan.runtime.fleet.records import EngineRecord, decoded, encoded
+from kvplan.runtime.ops import logs
+
+PREFIX = "/kvplan/engines/"
+# Seconds: after which an engine that is not heard is gone, and for which one answer is waited.
+LEASE = 15
+PATIENCE = 5.0
+# Of a lease: how often it is renewed, and how long nothing is watched before all is read again.
+RENEWALS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files for TLS: who is believed to be etcd, and who we are."""
+
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+
+class EtcdFleet:
+    """Engines that announce themselves in etcd. Threads of its own announce, and watch from the first question on:
+    nothing here waits for etcd. Of several runs of one name the one that came last counts.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        prefix: str = PREFIX,
+        lease: int = LEASE,
+        certificates: Certificates | None = None,
+    ) -> None:
+        """`endpoints` are URLs of one cluster, `http://host:2379`. Raises FleetError where one is none."""
+        self._cluster = Cluster(endpoints, certificates or Certificates(), min(PATIENCE, lease / RENEWALS))
+        self._prefix, self._lease = prefix, lease
+        self._lock, self._stop, self._changed = threading.Lock(), threading.Event(), threading.Event()
+        self._own: EngineRecord | None = None
+        self._seen: dict[str, tuple[int, EngineRecord]] = {}
+        self._heard, self._problem, self._untold = -float("inf"), "", ""
+        self._keeper = threading.Thread(target=self._keep, name="kvplan-announce", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="kvplan-fleet", daemon=True)
+
+    def announce(self, record: EngineRecord) -> None:
+        """Put a record, or another one in its place, and keep it. Raises FleetError where it cannot be kept."""
+        encoded(record)
+        with self._lock:
+            if self._own is not None and (self._own.name, self._own.run) != (record.name, record.run):
+                raise FleetError(f"this is announced as {self._own.name} already: a process is one engine")
+            begun, self._own = self._own is not None, record
+        self._changed.set()
+        if not begun:
+            self._keeper.start()
+
+    def engines(self) -> Mapping[str, EngineRecord]:
+        """Engines by name, as etcd said last; see `age`."""
+        self.age()
+        with self._lock:
+            seen = sorted(self._seen.values(), key=lambda pair: pair[0])
+        return {record.name: record for _, record in seen}
+
+    def age(self) -> float:
+        """Seconds since etcd has been heard, infinite before the first time."""
+        with self._lock:
+            if self._watcher.ident is None and not self._stop.is_set():
+                self._watcher.start()
+        return time.monotonic() - self._heard
+
+    def problem(self) -> str:
+        """Why etcd could not be heard last, empty where it was."""
+        return self._problem
+
+    def close(self) -> None:
+        """Take back what was announced, if etcd can be reached, and end."""
+        self._stop.set()
+        self._changed.set()
+        if self._keeper.ident is not None:
+            self._keeper.join(2 * PATIENCE)
+        self._cluster.end()
+
+    def _keep(self) -> None:
+        """Hold a lease with the own record under it, until the end."""
+        lease: int | None = None
+        while not self._stop.is_set():
+            changed = self._changed.is_set()
+            self._changed.clear()
+            try:
+                lease, self._untold = self._kept(lease, changed), ""
+                self._changed.wait(self._lease / RENEWALS)
+            except Exception as error:  # a gateway may answer anything: the next time it may be right
+                self._untold = _logged("fleet not told", self._untold, error)
+                lease = None
+                self._stop.wait(min(1.0, self._lease / RENEWALS))
+        if lease is not None:
+            self._cluster.tried("/lease/revoke", {"ID": lease})
+
+    def _kept(self, lease: int | None, changed: bool) -> int:
+        """The lease, renewed, or another one with the record put under it. Raises FleetError."""
+        alive = lease is not None and self._cluster.asked("/lease/keepalive", {"ID": lease})["result"].get("TTL")
+        if lease is not None and alive and not changed:
+            return lease
+        if lease is None or not alive:
+            lease = int(self._cluster.asked("/lease/grant", {"TTL": self._lease})["ID"])
+        with self._lock:
+            record = self._own
+        if record is None:
+            return lease
+        name = f"{self._prefix}{record.name}/{record.run}"
+        self._cluster.asked("/kv/put", {"key": _text(name), "value": _text(encoded(record)), "lease": lease})
+        return lease
+
+    def _watch(self) -> None:
+        """All that is there, then what changes; from the beginning after whatever ends that."""
+        while not self._stop.is_set():
+            try:
+                revision = self._read()
+                for change in self._cluster.streamed("/watch", self._range(start_revision=revision + 1), self._lease):
+                    self._heard = time.monotonic()
+                    if not self._take(change):
+                        break
+            except Exception as error:  # as above
+                self._problem = _logged("fleet not heard", self._problem, error)
+                self._stop.wait(min(1.0, self._lease / RENEWALS))
+
+    def _read(self) -> int:
+        """Everything that is there, and of which revision."""
+        found = self._cluster.asked("/kv/range", self._range())
+        seen = [self._record(pair) for pair in found.get("kvs", [])]
+        with self._lock:
+            self._seen = {name: pair for each in seen if each for name, pair in [each]}
+        self._heard, self._problem = time.monotonic(), ""
+        return int(found["header"]["revision"])
+
+    def _take(self, answer: Mapping[str, Any]) -> bool:
+        """Changes that a watch tells of; false where it tells that it is over."""
+        result = answer.get("result")
+        if not isinstance(result, dict) or result.get("canceled"):
+            return False
+        for event in result.get("events", []):
+            name = _bytes(event["kv"]["key"]).decode(errors="replace")
+            found = None if event.get("type") == "DELETE" else self._record(event["kv"])
+            with self._lock:
+                self._seen.pop(name, None)
+                self._seen.update([found] if found else [])
+        return True
+
+    def _record(self, pair: Mapping[str, Any]) -> tuple[str, tuple[int, EngineRecord]] | None:
+        """A record by its key with the revision that made it; None of what is no record, which is logged."""
+        name = _bytes(pair["key"]).decode(errors="replace")
+        try:
+            record = decoded(_bytes(pair.get("value", "")), f"etcd's {name!a}")
+        except FleetError as error:
+            logs.event(logs.WARNING, "fleet record ignored", error=error)
+            return None
+        return name, (int(pair["create_revision"]), record)
+
+    def _range(self, **more: int) -> dict[str, Any]:
+        """All keys of the prefix, as a range is asked for; with `more`, a watch of it."""
+        end = self._prefix[:-1] + chr(ord(self._prefix[-1]) + 1)
+        keys: dict[str, Any] = {"key": _text(self._prefix), "range_end": _text(end)}
+        return {"create_request": {**keys, "progress_notify": True, **more}} if more else keys
+
+
+class Cluster:
+    """An etcd cluster by the HTTP gateway of its members, the next one where one fails (etcd's v3 API as JSON)."""
+
+    def __init__(self, endpoints: Sequence[str], certificates: Certificates, seconds: float) -> None:
+        try:
+            from etcd3gw.client import Etcd3Client
+        except ImportError as error:
+            raise FleetError(f"a fleet in etcd needs etcd3gw ({error}): pip install 'kvplan[etcd]'") from error
+        self._seconds, self._turn, self._ended = seconds, 0, False
+        self._clients = [self._client(Etcd3Client, url, certificates) for url in endpoints]
+        if not self._clients:
+            raise FleetError("give at least one URL of etcd, http://host:2379")
+
+    def asked(self, path: str, words: Mapping[str, object]) -> dict[str, Any]:
+        """The answer of the first member that gives one. Raises FleetError."""
+        return self._any(lambda client: self._posted(client, path, words))
+
+    def tried(self, path: str, words: Mapping[str, object]) -> None:
+        """Ask, and do without an answer."""
+        try:
+            self.asked(path, words)
+        except FleetError as error:
+            logs.event(logs.WARNING, "fleet not told", error=error)
+
+    def streamed(self, path: str, words: Mapping[str, object], seconds: float) -> Iterator[dict[str, Any]]:
+        """Answers as they come, until none has come for `seconds` or the connection ends. Raises FleetError."""
+        import requests
+
+        client = self._clients[self._turn]
+        try:
+            url, patience = client.get_url(path), (self._seconds, seconds)
+            with client.session.post(url, json=words, stream=True, timeout=patience) as response:
+                for line in response.iter_lines(chunk_size=1):
+                    if self._ended:
+                        return
+                    if line:
+                        yield json.loads(line)
+        except (requests.Timeout, requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
+            return
+        except Exception as error:  # a gateway may answer anything
+            self._next()
+            raise FleetError(f"{client.base_url} cannot be watched: {type(error).__name__}: {error}") from error
+
+    def end(self) -> None:
+        """End what is watched with its next answer, or when it has been silent for its time."""
+        self._ended = True
+
+    def _any(self, ask: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        problem = FleetError("nobody was asked")
+        for _ in self._clients:
+            try:
+                return ask(self._clients[self._turn])
+            except FleetError as error:
+                problem = error
+                self._next()
+        raise problem
+
+    def _posted(self, client: Any, path: str, words: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            answer = client.post(client.get_url(path), json=words)
+        except Exception as error:  # the client's, those of requests, and what json raises
+            told = f"{type(error).__name__}: {str(error)[:200]}"
+            raise FleetError(f"{client.base_url} does not answer: {told}") from error
+        if not isinstance(answer, dict):
+            raise FleetError(f"{client.base_url} is no etcd: it answers with a {type(answer).__name__}")
+        return answer
+
+    def _next(self) -> None:
+        self._turn = (self._turn + 1) % len(self._clients)
+
+    def _client(self, make: Callable[..., Any], url: str, certificates: Certificates) -> Any:
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname, parts.port or 2379
+        except ValueError as error:
+            raise FleetError(f"{url} is no URL of etcd: {error}") from error
+        if parts.scheme not in ("http", "https") or not host or parts.path not in ("", "/"):
+            raise FleetError(f"{url} is no URL of etcd: give http://host:2379 or https://host:2379")
+        files = {"ca_cert": certificates.authority, "cert_cert": certificates.certificate, "cert_key": certificates.key}
+        return make(host, port, parts.scheme, timeout=self._seconds, **files)
+
+
+def _logged(what: str, before: str, error: Exception) -> str:
+    """What an error says; it is logged once, however often it comes."""
+    told = cause_text(error)
+    if told != before:
+        logs.event(logs.WARNING, what, error=told)
+    return told
+
+
+def _text(words: str | bytes) -> str:
+    return base64.b64encode(words.encode() if isinstance(words, str) else words).decode()
+
+
+def _bytes(words: str) -> bytes:
+    return base64.b64decode(words)

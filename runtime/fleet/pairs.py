@@ -1,0 +1,42 @@
+"""Which engines of a fleet may deal with each other: the index of plans answers, no plan is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from kvplan.plan.index import IndexEntry
+from kvplan.runtime.fleet.records import EngineRecord
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPair:
+    """A prefill and a decode engine, and the digest of their plan, or why they cannot deal with each other."""
+
+    prefill: EngineRecord
+    decode: EngineRecord
+    plan: str
+    reason: str
+
+
+def fleet_pairs(engines: Mapping[str, EngineRecord], index: Iterable[IndexEntry]) -> tuple[FleetPair, ...]:
+    """All pairs of one that prefills and one that decodes a model of the same name, by their names."""
+    plans = {(one.model_digest, one.prefill[0], one.decode[0]): one.plan for one in index}
+    ordered = [engines[name] for name in sorted(engines)]
+    both = product((each for each in ordered if each.prefills), (each for each in ordered if each.decodes))
+    return tuple(_pair(p, d, plans) for p, d in both if p.name != d.name and p.model == d.model)
+
+
+def _pair(prefill: EngineRecord, decode: EngineRecord, plans: Mapping[tuple[str, str, str], str]) -> FleetPair:
+    plan = plans.get((prefill.model_digest, prefill.side, decode.side), "")
+    reason = _reason(prefill, decode, plan)
+    return FleetPair(prefill, decode, "" if reason else plan, reason)
+
+
+def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str) -> str:
+    if prefill.model_digest != decode.model_digest:
+        return f"unlike layouts of the model, {prefill.model_digest} and {decode.model_digest}"
+    if prefill.protocol != decode.protocol:
+        return f"unlike protocols, {prefill.protocol} and {decode.protocol}"
+    return "" if plan else f"no plan from {prefill.side_key} to {decode.side_key}"

@@ -1,0 +1,189 @@
+"""Engines announce themselves in a real etcd, which restarts, freezes and forgets."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.fleet.etcd_server import ETCD, EtcdServer
+from tests.runtime.fleet.test_records import record
+from tests.slowness import slowness
+
+from kvplan.runtime.errors import FleetError
+from kvplan.runtime.fleet.etcd import PREFIX, Certificates, Cluster, EtcdFleet
+
+pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd (Debian: etcd-server)")
+LEASE = 2
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    made = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def fleet(server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[Callable[[], EtcdFleet]]:
+    """Members of a fleet of this test alone."""
+    made: list[EtcdFleet] = []
+
+    def make() -> EtcdFleet:
+        made.append(EtcdFleet([server.url], f"{PREFIX}{request.node.name}/", LEASE))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def until(true: Callable[[], object], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds * slowness()
+    while not true():
+        assert time.monotonic() < end, "never"
+        time.sleep(0.02)
+
+
+def test_who_announces_itself_is_seen_and_gone_when_it_says_so(fleet: Callable[[], EtcdFleet]) -> None:
+    one, other = fleet(), fleet()
+    assert one.age() == float("inf") or one.engines() == {}
+    one.announce(record("p0"))
+    other.announce(record("d0"))
+    until(lambda: set(one.engines()) == set(other.engines()) == {"p0", "d0"})
+    assert other.engines()["p0"] == record("p0")
+    one.announce(record("p0", free_blocks=7))
+    until(lambda: other.engines()["p0"].free_blocks == 7)
+    one.close()
+    until(lambda: set(other.engines()) == {"d0"})
+    assert other.age() < 60
+
+
+def test_records_outlive_their_lease_as_long_as_their_engine_lives(fleet: Callable[[], EtcdFleet]) -> None:
+    one, other = fleet(), fleet()
+    one.announce(record("p0"))
+    until(lambda: other.engines())
+    end = time.monotonic() + 2.5 * LEASE
+    while time.monotonic() < end:
+        assert set(other.engines()) == {"p0"} or slowness() > 2
+        time.sleep(0.05)
+    until(lambda: set(other.engines()) == {"p0"})
+
+
+def test_an_engine_that_stands_still_is_gone_after_its_lease(
+    fleet: Callable[[], EtcdFleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = fleet(), fleet()
+    one.announce(record("p0"))
+    until(lambda: other.engines())
+    stands = threading.Event()
+    monkeypatch.setattr(one._cluster, "asked", lambda *_: stands.wait() and {})
+    until(lambda: not other.engines())
+    stands.set()
+
+
+def test_of_two_runs_the_later_counts(fleet: Callable[[], EtcdFleet]) -> None:
+    first, second, watcher = fleet(), fleet(), fleet()
+    first.announce(record("p0", run="1"))
+    until(lambda: watcher.engines())
+    second.announce(record("p0", run="0"))
+    until(lambda: watcher.engines()["p0"].run == "0")
+    second.close()
+    until(lambda: watcher.engines()["p0"].run == "1")
+
+
+def test_a_process_is_one_engine(fleet: Callable[[], EtcdFleet]) -> None:
+    one = fleet()
+    one.announce(record("p0"))
+    with pytest.raises(FleetError, match="announced as p0 already"):
+        one.announce(record("p1"))
+    with pytest.raises(FleetError, match="at most"):
+        fleet().announce(record("p0", addresses=("tcp://10.0.0.1:1234" * 10,) * 2000))
+
+
+def test_what_is_no_record_is_left_out(fleet: Callable[[], EtcdFleet], server: EtcdServer) -> None:
+    one = fleet()
+    cluster = Cluster([server.url], Certificates(), 5)
+    until(lambda: one.age() < 60)
+
+    def put(key: str, value: bytes) -> None:
+        key = base64.b64encode(f"{one._prefix}{key}".encode()).decode()
+        cluster.asked("/kv/put", {"key": key, "value": base64.b64encode(value).decode()})
+
+    for number, value in enumerate([b"", b"\xff", b"{}", b"[" * 10_000, b"null"]):
+        put(f"bad/{number}", value)
+    one.announce(record("p0"))
+    until(lambda: set(one.engines()) == {"p0"})
+    late = fleet()
+    until(lambda: set(late.engines()) == {"p0"})
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_etcd_that_is_killed_and_comes_back(tmp_path: Path, kept: bool) -> None:
+    """With what it knew, or with nothing: everybody is seen again, and was never lost to who watches."""
+    server = EtcdServer(tmp_path)
+    one, other = (EtcdFleet([server.url], lease=LEASE) for _ in range(2))
+    try:
+        one.announce(record("p0"))
+        until(lambda: set(other.engines()) == {"p0"})
+        server.kill()
+        until(lambda: other.age() > LEASE)
+        assert set(other.engines()) == {"p0"}, "what etcd cannot tell now stays"
+        if not kept:
+            (tmp_path / "etcd").rename(tmp_path / "forgotten")
+        server.start()
+        late = EtcdFleet([server.url], lease=LEASE)
+        until(lambda: set(late.engines()) == {"p0"} and other.age() < LEASE)
+        until(lambda: set(other.engines()) == {"p0"})
+        late.close()
+    finally:
+        one.close()
+        other.close()
+        server.kill()
+
+
+def test_an_etcd_that_is_frozen(tmp_path: Path) -> None:
+    server = EtcdServer(tmp_path)
+    one, other = (EtcdFleet([server.url], lease=LEASE) for _ in range(2))
+    try:
+        one.announce(record("p0"))
+        until(lambda: set(other.engines()) == {"p0"})
+        server.freeze()
+        one.announce(record("p0", free_blocks=3))
+        until(lambda: other.age() > 2 * LEASE)
+        assert set(other.engines()) == {"p0"}
+        server.freeze(False)
+        until(lambda: other.engines().get("p0") == record("p0", free_blocks=3))
+    finally:
+        one.close()
+        other.close()
+        server.kill()
+
+
+def test_the_next_member_is_asked_where_one_does_not_answer(server: EtcdServer) -> None:
+    one = EtcdFleet(["http://127.0.0.1:9", server.url], f"{PREFIX}members/", LEASE)
+    one.announce(record("p0"))
+    until(lambda: set(one.engines()) == {"p0"})
+    one.close()
+
+
+@pytest.mark.parametrize("urls", [[], ["etcd:2379"], ["http://"], ["http://a:b"], ["http://a/x"], ["ftp://a"]])
+def test_urls_that_are_none(urls: list[str]) -> None:
+    with pytest.raises(FleetError, match="URL of etcd"):
+        EtcdFleet(urls)
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"header": {}}, {"header": {"revision": "x"}}, {"ID": None}])
+def test_answers_that_are_not_etcds_end_no_thread(server: EtcdServer, answer: Any, monkeypatch: Any) -> None:
+    one = EtcdFleet([server.url], f"{PREFIX}answers/", LEASE)
+    posted = [type(client).post for client in one._cluster._clients]
+    monkeypatch.setattr(one._cluster._clients[0], "post", lambda *_, **__: answer)
+    one.announce(record("p0"))
+    time.sleep(0.3)
+    monkeypatch.setattr(one._cluster._clients[0], "post", posted[0].__get__(one._cluster._clients[0]))
+    until(lambda: set(one.engines()) == {"p0"})
+    one.close()
