@@ -5,6 +5,7 @@ Law: the nests of a read cover the intersection exactly once, every element at i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -107,7 +108,10 @@ def law(prefill: TensorPlacement, decode: TensorPlacement, axis: str) -> TokenSt
 
 def _hops(digits: Digits) -> tuple[int, dict[int, int]]:
     """The step from row to row, and what the start of every tile adds to it, by the rows of the tile."""
-    extra = {outer.weight: outer.step - outer.weight // inner.weight * inner.step for outer, inner in pairwise(digits)}
+    extra: Counter[int] = Counter()
+    for outer, inner in pairwise(digits):
+        # Added up: a loop of one turn has as many rows as the loop inside it.
+        extra[outer.weight] += outer.step - outer.weight // inner.weight * inner.step
     return digits[-1].step, {weight: more for weight, more in extra.items() if more}
 
 

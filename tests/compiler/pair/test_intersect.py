@@ -1,0 +1,89 @@
+"""Intersect: pieces, runs and hops against every item on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, product
+from operator import mul
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvplan.compiler.pair.intersect import AddressLoop, CommonRange, common, law, pieces, runs
+from kvplan.compiler.placement.tree import AxisDigit, TensorPlacement
+
+STEPS = st.integers(1, 1000)
+SMALL = st.integers(1, 4)
+
+
+@st.composite
+def tiled(draw: st.DrawFn, items: int) -> tuple[AxisDigit, ...]:
+    """An axis of at least so many items in tiles of any sizes, outermost first."""
+    counts = draw(st.lists(SMALL, max_size=2))
+    weights = [1, *accumulate(counts, mul)]
+    return tuple(
+        AxisDigit("head", weight, count, draw(STEPS))
+        for weight, count in reversed([*zip(weights, [*counts, items], strict=True)])
+    )
+
+
+def address(digits: Sequence[AxisDigit], item: int) -> int:
+    return sum(item // digit.weight % digit.count * digit.step for digit in digits)
+
+
+def moved(at: tuple[int, int], loops: Sequence[AddressLoop]) -> list[tuple[int, int]]:
+    turns = list(product(*(range(loop.count) for loop in loops)))
+    return [
+        (
+            at[0] + sum(n * loop.prefill for n, loop in zip(turn, loops, strict=True)),
+            at[1] + sum(n * loop.decode for n, loop in zip(turn, loops, strict=True)),
+        )
+        for turn in turns
+    ]
+
+
+@given(tiled(40), tiled(40), st.integers(0, 9), st.integers(0, 9), st.integers(0, 30), SMALL, SMALL)
+def test_pieces_are_every_item_once(
+    prefill: tuple[AxisDigit, ...],
+    decode: tuple[AxisDigit, ...],
+    first: int,
+    other: int,
+    count: int,
+    step: int,
+    other_step: int,
+) -> None:
+    steps = (1, 1) if count > 7 else (step, other_step)
+    found = [
+        places
+        for p, d, loops in pieces(prefill, decode, CommonRange(first, other, count, steps))
+        for places in moved((p, d), loops)
+    ]
+    expected = [(address(prefill, first + n * steps[0]), address(decode, other + n * steps[1])) for n in range(count)]
+    assert sorted(found) == sorted(expected)
+
+
+@given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))
+def test_runs_are_every_layer_once(prefill: set[int], decode: set[int]) -> None:
+    theirs, ours = tuple(sorted(prefill)), tuple(sorted(decode))
+    layers = tuple(sorted(prefill & decode))
+    found = runs(theirs, ours, layers)
+    places = [(r.prefill + n * r.steps[0], r.decode + n * r.steps[1]) for r in found for n in range(r.count)]
+    assert places == [(theirs.index(layer), ours.index(layer)) for layer in layers]
+
+
+def test_runs_go_on_as_long_as_the_step_is_the_same() -> None:
+    assert runs((0, 1, 2, 3), (0, 2), (0, 2)) == [CommonRange(0, 0, 2, (2, 1))]
+    assert runs((0, 1, 3, 4), (0, 1, 2, 3, 4), (0, 1, 3, 4)) == [CommonRange(0, 0, 2), CommonRange(2, 3, 2)]
+
+
+@given(tiled(12), tiled(12))
+def test_hops_lead_to_every_row(prefill: tuple[AxisDigit, ...], decode: tuple[AxisDigit, ...]) -> None:
+    step = law(*(TensorPlacement("k", 0, digits) for digits in (prefill, decode)), "head")
+    for row in range(12):
+        reached = [row * step.step[side] + sum(row // hop[0] * hop[1 + side] for hop in step.hops) for side in (0, 1)]
+        assert reached == [address(prefill, row), address(decode, row)]
+
+
+def test_a_common_range_counts_from_what_either_side_holds() -> None:
+    assert common((2, 6), (4, 8)) == CommonRange(2, 0, 2)
+    assert common((0, 2), (4, 8)).count == 0
