@@ -15,6 +15,7 @@ from tests.end_to_end.hardest import HARDEST
 from tests.end_to_end.memory import EMPTY, ids_of, wrong
 from tests.end_to_end.worlds import SECONDS, STAGE, refill, regions_of, runtime_request, target
 from tests.paths import ROOT
+from tests.shares import later
 
 from kvplan.runtime import Nixl, errors
 from kvplan.runtime.transport.nixl import api
@@ -25,6 +26,10 @@ except errors.NixlMissingError:
     pytest.skip("NIXL is not installed", allow_module_level=True)
 
 PROCESSES = 2
+WAYS = [("direct", "pull"), ("unpack", "pull"), ("pack", "push")]
+CASES = [(name, *way) for name in HARDEST for way in WAYS]
+# One way for each, another one from case to case; `make test-all` has all, test_staged.py has them in memory.
+NOW = [(name, *WAYS[number % len(WAYS)]) for number, name in enumerate(HARDEST)]
 ASKED = ("cold", "prefix hit")
 
 
@@ -81,8 +86,7 @@ def engine() -> Iterator[Engine]:
     made.stop()
 
 
-@pytest.mark.parametrize("name", HARDEST)
-@pytest.mark.parametrize(("strategy", "mode"), [("direct", "pull"), ("unpack", "pull"), ("pack", "push")])
+@pytest.mark.parametrize(("name", "strategy", "mode"), [*NOW, *later(case for case in CASES if case not in NOW)])
 def test_every_byte(engine: Engine, name: str, strategy: str, mode: str) -> None:
     case = HARDEST[name]
     plan, both, asked = compiled(case, strategy), sides(case), requests(case)

@@ -9,17 +9,27 @@ from tests.end_to_end.asking import requests
 from tests.end_to_end.build import compiled, sides
 from tests.end_to_end.hardest import HARDEST
 from tests.end_to_end.worlds import STAGE, move, world
+from tests.shares import later
 
 from kvplan.runtime import Counters
 from kvplan.runtime.staging.buffers import BUFFERS
 from kvplan.runtime.transfer import staged
 
 SMALL = BUFFERS * 512
+SIZES = (STAGE, SMALL, 0)
+WAYS = [("unpack", "pull", "read"), ("pack", "push", "write")]
+CASES = [(name, *way, size) for name in HARDEST for way in WAYS for size in SIZES]
+# Of a way one size, another one from case to case; the others in `make test-all`.
+NOW = [
+    (name, *way, SIZES[(number + turn) % len(SIZES)])
+    for number, name in enumerate(HARDEST)
+    for turn, way in enumerate(WAYS)
+]
 
 
-@pytest.mark.parametrize("name", HARDEST)
-@pytest.mark.parametrize(("strategy", "mode", "word"), [("unpack", "pull", "read"), ("pack", "push", "write")])
-@pytest.mark.parametrize("size", [STAGE, SMALL, 0])
+@pytest.mark.parametrize(
+    ("name", "strategy", "mode", "word", "size"), [*NOW, *later(case for case in CASES if case not in NOW)]
+)
 def test_every_byte(name: str, strategy: str, mode: str, word: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole, in many pieces that are copied on the thread, and without a stage though the plan has ranges for one."""
     monkeypatch.setattr(staged, "AT_ONCE", 0 if size == SMALL else staged.AT_ONCE)

@@ -40,6 +40,16 @@ def test_layers_form_strided_groups_of_the_smallest_bucket(library: Library) -> 
 
 
 @pytest.mark.parametrize(
+    ("model", "cache", "keep"), [("gemma-3-27b", "sliding", 1024 - 1), ("gpt-oss-20b", "sliding", 128 - 1)]
+)
+def test_the_next_token_sees_a_window_that_has_itself_in_it(
+    library: Library, model: str, cache: str, keep: int
+) -> None:
+    needs = {c.name: c.needs.keep for c in bind(library, library.model(model), "tp=1").caches}
+    assert (needs["full"], needs[cache]) == (None, keep)
+
+
+@pytest.mark.parametrize(
     ("text", "key"),
     [
         ("tp=2,order=hnd,block=16", "tp=2"),

@@ -8,6 +8,7 @@ import pytest
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.check.oracle import Ints, OraclePlane, planes
+from kvplan.compiler.placement.place import place
 from kvplan.dsl.library import Library, load
 
 HYBRIDS = {
@@ -168,3 +169,10 @@ def test_keys_then_values_of_unlike_sizes(library: Library, order: str) -> None:
     for tensor, at, width in (("k", 0, 192), ("v", 384, 128)):
         found = offsets(plane, tensor, *shape, "dim").reshape(4 * 16, width)
         assert found.tolist() == [[640 * row + at + 2 * n for n in range(width)] for row in range(prod((4, 16)))]
+
+
+def test_parts_of_a_storage_are_numbered_in_its_order(library: Library) -> None:
+    """All keys before all values: a plan's planes are in the order in which the engine registers its tensors."""
+    side = bind(library, library.model("qwen3-0.6b"), "engine=gaudi,tp=1")
+    (unit,) = place(side, side.workers[0])
+    assert [(part.name, part.first) for part in unit.parts] == [("k", 0), ("v", len(unit.layers))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -24,7 +25,8 @@ from kvplan.compiler.prove.prove import prove
 from kvplan.plan.digest import sealed
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.request import Request
-from kvplan.plan.types import Plan
+from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.types import Nest, Pair, Plan, Side
 
 
 @cache
@@ -120,3 +122,30 @@ def test_the_text_of_a_damaged_plan_is_refused_by_its_digest_and_once_sealed_by_
         with pytest.raises(PlanFormatError, match="digest"):
             parse(emit(plan, made.facts), name)
         assert not proved(parse(emit(sealed(plan), made.facts), name), name), damage
+
+
+def two_rows(nest: Nest, rows: int) -> Nest:
+    """The nest with hops that lead to the second and to the last of `rows` rows of a page, and astray between them."""
+    last = rows - 1
+    return replace(nest, hops=tuple((last, last // size * p, last // size * d) for size, p, d in nest.hops))
+
+
+def test_every_row_of_a_page_in_tiles_is_looked_at() -> None:
+    damaged = 0
+    for name in PAIRS:
+        plan = whole(name)[0].plan
+        for read in (read for reads in plan.reads for read in reads if any(n.hops for n in read.table.token)):
+            pair = pair_named(plan, read.pair)
+            rows = {group_named(s, g).kernel // pair.rows for s, g in sides_of(plan, pair)}
+            token = tuple(two_rows(nest, max(rows)) for nest in read.table.token)
+            if len(rows) > 1 or token == read.table.token:
+                continue
+            other = replace(read, table=replace(read.table, token=token))
+            every = tuple(tuple(other if each is read else each for each in reads) for reads in plan.reads)
+            assert not proved(replace(plan, reads=every), name)
+            damaged += 1
+    assert damaged
+
+
+def sides_of(plan: Plan, pair: Pair) -> tuple[tuple[Side, str], tuple[Side, str]]:
+    return (plan.prefill, pair.prefill), (plan.decode, pair.decode)
