@@ -57,7 +57,7 @@ bench-peers: $(VENV)/.core $(VENV)/.nixl  ## beside vLLM's connector, in what `m
 soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S seconds (600); the figures come last
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)
 
-mutants: $(VENV)/.dev  ## each mutant of the runtime fails the test that is to find it (ARGS=word: those that have it)
+mutants: $(VENV)/.dev  ## each mutant of compiler and runtime fails the test that is to find it (ARGS=word: those that have it)
 	@PYTHONPATH=. $(BIN)/python -m tests.mutants $(ARGS)
 
 faults: $(VENV)/.dev $(VENV)/.nixl  ## every fault at every step of a request, between processes and hosts

@@ -1,4 +1,4 @@
-"""Mutants of the runtime: one text of the source in place of another, and the test that then fails."""
+"""Mutants of compiler and runtime: one text of the source in place of another, and the test that then fails."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from pathlib import Path
 import yaml
 from tests.paths import ROOT
 
-LIST = Path(__file__).with_name("mutants.yaml")
+LISTS = sorted(Path(__file__).parent.glob("*.yaml"))
 SECONDS = 300
-# What a test of the runtime needs of the repository: the links in src/ lead to the others.
+# What these tests need of the repository: the links in src/ lead to the others.
 COPIED = ("src", "tests", "examples", "dsl", "compiler", "plan", "runtime", "cli", "layouts", "docs", "pyproject.toml")
 FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`name` says what is wrong then; `path` and `test`, a node of pytest, count from the root of the repository."""
+    """`name` says what is wrong then; `path` and `test`, a node of pytest, count from the root of the repository; `of`
+    is the list that it stands in."""
 
     name: str
     path: str
     before: str
     after: str
     test: str
+    of: str = ""
 
     def applied(self, text: str) -> str:
         """The text of its file with the mutant in it. Raises ValueError where `before` is not there exactly once."""
@@ -40,7 +42,7 @@ class Mutant:
 
 
 def read() -> list[Mutant]:
-    return [Mutant(**entry) for entry in yaml.safe_load(LIST.read_text())]
+    return [Mutant(**entry, of=path.stem) for path in LISTS for entry in yaml.safe_load(path.read_text())]
 
 
 def copied(folder: Path) -> Path:

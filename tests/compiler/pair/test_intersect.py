@@ -78,7 +78,7 @@ def test_runs_go_on_as_long_as_the_step_is_the_same() -> None:
 
 @given(tiled(12), tiled(12))
 def test_hops_lead_to_every_row(prefill: tuple[AxisDigit, ...], decode: tuple[AxisDigit, ...]) -> None:
-    step = law(*(TensorPlacement("k", 0, digits) for digits in (prefill, decode)), "head")
+    step = law(TensorPlacement("k", 0, prefill), TensorPlacement("k", 0, decode), "head")
     for row in range(12):
         reached = [row * step.step[side] + sum(row // hop[0] * hop[1 + side] for hop in step.hops) for side in (0, 1)]
         assert reached == [address(prefill, row), address(decode, row)]

@@ -172,7 +172,7 @@ def test_keys_then_values_of_unlike_sizes(library: Library, order: str) -> None:
 
 
 def test_parts_of_a_storage_are_numbered_in_its_order(library: Library) -> None:
-    """All keys before all values: a plan's planes are in the order in which the engine registers its tensors."""
+    """All keys before all values, as the storage says it."""
     side = bind(library, library.model("qwen3-0.6b"), "engine=gaudi,tp=1")
     (unit,) = place(side, side.workers[0])
     assert [(part.name, part.first) for part in unit.parts] == [("k", 0), ("v", len(unit.layers))]
