@@ -238,6 +238,7 @@ def test_a_base_that_is_not_there_is_no_pass(runner: Runner) -> None:
     assert runner.run() not in (0, 1)
 
 
+@pytest.mark.full
 def test_hooks_have_the_form_that_pre_commit_reads(repository: Path, tmp_path: Path, path: str) -> None:
     """pre-commit itself, which makes no environments here: `kvplan` is the one under test."""
     pytest.importorskip("pre_commit", reason="pre-commit is not installed")

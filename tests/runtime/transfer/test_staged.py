@@ -77,7 +77,7 @@ def fed(moves: Staged, drawn: Case) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.sampled_from(SIZES), threads=st.booleans())
 def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> None:
     drawn = case(Random(seed), seed)
