@@ -22,10 +22,12 @@ from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
 from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
+from kvplan.runtime.transfer.slots import PreparedSlots
 from kvplan.runtime.transfer.staged import StagedPiece
 from kvplan.runtime.transport.base import Index
 
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
+Bank = DescriptorBank | PreparedSlots
 # Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
 KEPT_STARTS = 1024
 
@@ -38,7 +40,7 @@ class GatheredSpans:
     those asked for, without padding that lies between them; `spans` is their number before neighbours were joined.
     """
 
-    banks: tuple[tuple[DescriptorBank, Index, Index], ...]
+    banks: tuple[tuple[Bank, Index, Index], ...]
     local_spans: Ints
     remote_spans: Ints
     bytes: int
@@ -90,7 +92,7 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
     scratch.clear()
     out = _Out(link, scratch)
     total, parts = 0, dict[tuple[str, bool, bool], tuple[Runs, Runs]]()
-    for entry in link.entries:
+    for entry in link.others if _slots(link.slots, runs, out) else link.entries:
         key = entry.pair.name, not entry.read.table.token, not entry.read.table.page
         if key not in parts:
             parts[key] = _parts(entry, runs[entry.pair.name])
@@ -101,6 +103,18 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
         _entry(entry, pages, ragged, out)
     merged = merge(np.concatenate(out.explicit)) if out.explicit else NOTHING
     return GatheredSpans(tuple(out.banks), *_sides(link, merged), out.bytes, out.spans)
+
+
+def _slots(slots: PreparedSlots | None, runs: Mapping[str, Runs], out: _Out) -> bool:
+    """Gather all states at once, where a request has one slot of each: whether it has."""
+    indices = None if slots is None else slots.indices(runs)
+    if slots is None or indices is None:
+        return False
+    local, remote = indices if out.link.push else reversed(indices)
+    out.banks.append((slots, local, remote))
+    out.bytes += slots.bytes
+    out.spans += slots.spans
+    return True
 
 
 def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
@@ -161,7 +175,7 @@ class _Out:
 
     link: PreparedLink
     scratch: IndexScratch
-    banks: list[tuple[DescriptorBank, Index, Index]] = field(default_factory=list)
+    banks: list[tuple[Bank, Index, Index]] = field(default_factory=list)
     explicit: list[Ints] = field(default_factory=list)
     bytes: int = 0
     spans: int = 0

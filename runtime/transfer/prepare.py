@@ -6,7 +6,7 @@ both sides come first, so that gather.py can join them, which NIXL does not do b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,8 +24,9 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
 from kvplan.runtime.transfer import staged
 from kvplan.runtime.transfer.layers import Layers, chosen
+from kvplan.runtime.transfer.slots import PreparedSlots
 from kvplan.runtime.transfer.staged import ImagePart, StagedEnds
-from kvplan.runtime.transport.base import Op, PreparedList, Transport
+from kvplan.runtime.transport.base import Index, Op, PreparedList, Transport
 
 INT32 = (1 << 31) - 1
 # Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
@@ -53,8 +54,8 @@ class PreparedRead:
     sides, whichever plane or cache they are of, in block 0: prefill address, decode address, bytes, prefill stride,
     decode stride, prefill region, decode region, prefill blocks, decode blocks. The first `joinable` of them run on
     from one block into the next on both sides. `blocks` are those of the pools (prefill, decode). Without `banks`,
-    where an int32 does not index the blocks, all goes by address, and so does what is not staged of a read that has
-    `parts` of an image. `page_bytes` and `token_bytes` are those of all rows.
+    as of a state and where an int32 does not index the blocks, all goes by address, and so does what is not staged of
+    a read that has `parts` of an image. `page_bytes` and `token_bytes` are those of all rows.
     """
 
     read: Read
@@ -75,7 +76,8 @@ class PreparedLink:
     """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
 
     `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
-    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through.
+    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through. `slots`
+    are the entries of states once more, for a request that has one slot of each; `others` the entries that are not.
     """
 
     prefill_worker: int
@@ -86,6 +88,8 @@ class PreparedLink:
     decode: Geometry
     entries: tuple[PreparedRead, ...]
     stage: Stage | None = None
+    slots: PreparedSlots | None = None
+    others: tuple[PreparedRead, ...] = ()
 
     @property
     def staged(self) -> bool:
@@ -106,7 +110,7 @@ class PreparedLink:
 
     def release(self) -> None:
         """Give the prepared lists back."""
-        _release(bank for entry in self.entries for bank in entry.banks)
+        _release(self.entries, self.slots)
 
 
 class PreparedLinks:
@@ -161,15 +165,18 @@ def link(
     found = [entry for read in reads if (entry := _entry(plan, read, ends, bridges, layers))]
     images = [_with_parts(plan, entry, ends, layers) for entry in found]
     entries = [image for image in images if image is not None]
+    slots = None
     try:
         for entry in _of_pairs([entry for entry, image in zip(found, images, strict=True) if image is None]):
             entries.append(_with_banks(entry, transport, ends))
+        slots = _slots([entry for entry in entries if _is_slot(entry)], transport, ends)
         if stage is not None and any(images):
             stage.open()
     except Exception:
-        _release(bank for entry in entries for bank in entry.banks)
+        _release(entries, slots)
         raise
-    return replace(ends, entries=tuple(entries))
+    others = [entry for entry in entries if slots is None or not _is_slot(entry)]
+    return replace(ends, entries=tuple(entries), slots=slots, others=tuple(others))
 
 
 def check_inside(geometry: Geometry, plane: Ints, offset: Ints, size: Ints) -> None:
@@ -288,11 +295,9 @@ def _addresses(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:
 
 
 def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -> PreparedRead:
-    addresses, size = entry.addresses, INT32 // max(entry.blocks)
-    if not size:
+    addresses, size = entry.addresses, min(INT32 // max(entry.blocks), BANK)
+    if not size or spans.is_whole(entry.read.table):
         return entry
-    # A state has one block: the fewest transfers are best.
-    size = min(size, BANK) if entry.read.table.token else size
     prefill, decode = _strided(addresses, 0, ends.prefill), _strided(addresses, 1, ends.decode)
     local, remote = (prefill, decode) if ends.push else (decode, prefill)
     banks: list[DescriptorBank] = []
@@ -301,9 +306,34 @@ def _with_banks(entry: PreparedRead, transport: Transport, ends: PreparedLink) -
             lists = _lists(transport, ends, local[start:stop], remote[start:stop])
             banks.append(DescriptorBank(stop - start, stop <= entry.joinable, *lists))
     except Exception:
-        _release(banks)
+        _release_banks(banks)
         raise
     return replace(entry, banks=tuple(banks))
+
+
+def _is_slot(entry: PreparedRead) -> bool:
+    """Whether a read is of a state's slots; in pools of one slot each what joins is known by addresses alone."""
+    return spans.is_whole(entry.read.table) and not entry.parts and entry.blocks != (1, 1)
+
+
+def _slots(states: Sequence[PreparedRead], transport: Transport, ends: PreparedLink) -> PreparedSlots | None:
+    """The rows of all states in one list; None where there are none, or an int32 does not index their slots."""
+    if not states:
+        return None
+    addresses = np.concatenate([entry.addresses for entry in states])
+    if addresses[:, 7:].sum(axis=0).max() > INT32:
+        return None
+    prefill, decode = _strided(addresses, 0, ends.prefill), _strided(addresses, 1, ends.decode)
+    lists = _lists(transport, ends, *((prefill, decode) if ends.push else (decode, prefill)))
+    of_row = np.repeat(np.arange(len(states)), [len(entry.addresses) for entry in states])
+    starts = (_starts(addresses[:, 7]), _starts(addresses[:, 8]))
+    size, count = sum(entry.page_bytes for entry in states), sum(len(entry.page) for entry in states)
+    return PreparedSlots(tuple(entry.pair.name for entry in states), of_row, starts, size, count, *lists)
+
+
+def _starts(counts: Ints) -> Index:
+    """The numbers of the first descriptors of rows of so many each."""
+    return (np.cumsum(counts) - counts).astype(np.int32)
 
 
 def _strided(addresses: Ints, side: int, geometry: Geometry) -> Ints:
@@ -321,7 +351,13 @@ def _lists(transport: Transport, ends: PreparedLink, local: Ints, remote: Ints) 
         raise
 
 
-def _release(banks: Iterable[DescriptorBank]) -> None:
+def _release(entries: Iterable[PreparedRead], slots: PreparedSlots | None) -> None:
+    _release_banks(bank for entry in entries for bank in entry.banks)
+    if slots is not None:
+        slots.release()
+
+
+def _release_banks(banks: Iterable[DescriptorBank]) -> None:
     for bank in banks:
         bank.local.release()
         bank.remote.release()

@@ -68,12 +68,15 @@ def through_stage(link: PreparedLink, runs: Mapping[str, Runs]) -> tuple[list[Pa
     Reads whose pages are imaged are links of their own: what of them is not whole moves directly.
     """
     direct = [entry for entry in link.entries if not entry.parts]
-    parcels: list[Parcel] = [(replace(link, entries=tuple(direct)), runs)] if direct else []
+    others = tuple(entry for entry in link.others if not entry.parts)
+    parcels: list[Parcel] = [(replace(link, entries=tuple(direct), others=others), runs)] if direct else []
     wanted: list[tuple[ImagePart, Runs]] = []
     for entry in (entry for entry in link.entries if entry.parts):
-        whole, others = split(entry.parts[0], runs[entry.pair.name])
+        whole, ragged = split(entry.parts[0], runs[entry.pair.name])
         wanted += [(part, whole) for part in entry.parts if len(whole.count)]
-        parcels += [(replace(link, entries=(entry,)), {entry.pair.name: others})] if len(others.count) else []
+        if len(ragged.count):
+            alone = replace(link, entries=(entry,), slots=None, others=(entry,))
+            parcels.append((alone, {entry.pair.name: ragged}))
     stage = link.stage
     cut = pieces(wanted, stage.buffer_bytes) if stage else []
     return parcels, [StagedMove(stage, piece, link.peer, link.push) for piece in cut if stage]
