@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvplan.plan.blocks import Ids, Positions, distinct, held_before, row_of, without_null
+from kvplan.plan.blocks import Ids, Positions, distinct, held_before, in_order, row_of, without_null
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
 from kvplan.plan.needs import oldest
 from kvplan.plan.types import Blocks, Group, Interval, Ints, Side
@@ -142,7 +142,8 @@ def check_repeats(word: str, groups: Sequence[Group], tables: Tables) -> None:
             arenas.setdefault(group.arena, {}).setdefault(group.table or group.name, []).append(group)
     for named in arenas.values():
         ids = [_ids_of(word, alike, tables) for alike in named.values()]
-        _check_once(word, [group for alike in named.values() for group in alike], np.concatenate(ids), tables)
+        every = ids[0] if len(ids) == 1 else np.concatenate(ids)
+        _check_once(word, [group for alike in named.values() for group in alike], every, tables)
 
 
 def _ids_of(word: str, alike: Sequence[Group], tables: Tables) -> Ints:
@@ -156,7 +157,9 @@ def _ids_of(word: str, alike: Sequence[Group], tables: Tables) -> Ints:
 
 
 def _check_once(word: str, groups: Sequence[Group], ids: Ints, tables: Tables) -> None:
-    ordered = np.sort(ids)
+    if len(ids) < 2:
+        return
+    ordered = in_order(ids)
     again = (ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)
     if again.any():
         twice = int(ordered[1:][again][0])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from kvplan.plan.errors import BlockTableError
 
 Ints = npt.NDArray[np.int64]
-INT64 = 2**63 - 1
+INT32, INT64 = 2**31 - 1, 2**63 - 1
 
 
 class ArrayLike(Protocol):
@@ -38,14 +38,24 @@ def row_of(given: Ids) -> Ints:
         if not isinstance(given, list | tuple):
             return np.asarray(given)
         # A third of numpy's own time, and what numpy would cut, or read from a text, is refused.
-        return np.frombuffer(struct.pack(f"={len(given)}q", *given), np.int64)
+        ids = np.frombuffer(struct.pack(f"={len(given)}q", *given), np.int64)
+        # Of 0 and 1 alone it is not known whether they are numbers.
+        doubtful = np.flatnonzero(ids.view(np.uint64) < 2).tolist()
+        return given if bool in map(type, map(given.__getitem__, doubtful)) else ids  # type: ignore[return-value]
     except (struct.error, TypeError, ValueError, RuntimeError):
         return given  # type: ignore[return-value]
 
 
+def in_order(ids: Ints) -> Ints:
+    """The ids, -1 or more each, in order. In 32 bits they are sorted in a third of the time."""
+    if len(ids) < 2:
+        return ids
+    return np.sort(ids.astype(np.int32)).astype(np.int64) if ids.max() <= INT32 else np.sort(ids)
+
+
 def distinct(ids: Ints) -> Ints:
-    """The ids in order, each once. `np.unique` hashes integers, and takes ten times as long."""
-    ordered = np.sort(ids)
+    """The ids, -1 or more each, in order and once. `np.unique` hashes integers, and takes ten times as long."""
+    ordered = in_order(ids)
     fresh = ordered[1:] != ordered[:-1]
     return ordered if fresh.all() else ordered[np.concatenate(([True], fresh))]
 
@@ -152,10 +162,18 @@ def both(one: tuple[Ints, Ints], other: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     return np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
 
 
+def fixed(row: Ints) -> Ints:
+    """The same numbers, which nobody may change: they are shared."""
+    row.flags.writeable = False
+    return row
+
+
+ZERO, ONE = fixed(np.zeros(1, np.int64)), fixed(np.ones(1, np.int64))
+
+
 def slots(prefill: Blocks, decode: Blocks) -> Runs:
     """The one run of a state, its slot against its slot. Raises BlockTableError where a side has not exactly one."""
     for side, table in (("prefill", prefill), ("decode", decode)):
         if table.ids.size != 1 or table.ids[0] < 0:
             raise BlockTableError(f"a state has one slot on the {side} side, got {table.ids.tolist()}")
-    zero = np.zeros(1, np.int64)
-    return Runs(prefill.ids, zero, decode.ids, zero, zero + 1)
+    return Runs(prefill.ids, ZERO, decode.ids, ZERO, ONE)

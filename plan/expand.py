@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvplan.plan.types import Ints, Nest, Read
+from kvplan.plan.types import Ints, Nest, Read, Runs
 
 P_PLANE, P_OFFSET, D_PLANE, D_OFFSET, BYTES, P_TOKEN, D_TOKEN = range(7)
 
@@ -15,10 +15,16 @@ P_PLANE, P_OFFSET, D_PLANE, D_OFFSET, BYTES, P_TOKEN, D_TOKEN = range(7)
 @dataclass(frozen=True, slots=True)
 class TokenRows:
     """Rows of a table of tokens that share their `hops`: as `expand`, with two more columns, how many bytes one row of
-    tokens further lies on either side."""
+    tokens further lies on either side. Where they are `joined`, rows of tokens lie one after the other on both."""
 
     table: Ints
     hops: tuple[tuple[int, int, int], ...] = ()
+    joined: bool = False
+
+    def most(self, runs: Runs) -> int:
+        """How many spans come of `runs` that are cut in tiles: at most."""
+        spans = len(runs.count) if self.joined and not self.hops else int(runs.count.sum())
+        return len(self.table) * spans
 
 
 def expand(nests: tuple[Nest, ...]) -> Ints:
@@ -27,11 +33,11 @@ def expand(nests: tuple[Nest, ...]) -> Ints:
 
 
 def tokens(nests: tuple[Nest, ...]) -> tuple[TokenRows, ...]:
-    """A table of tokens expanded, by the hops of its nests."""
-    alike: dict[tuple[tuple[int, int, int], ...], list[Nest]] = {}
+    """A table of tokens expanded, by the hops of its nests and whether their rows of tokens are joined."""
+    alike: dict[tuple[tuple[tuple[int, int, int], ...], bool], list[Nest]] = {}
     for nest in nests:
-        alike.setdefault(nest.hops, []).append(nest)
-    return tuple(TokenRows(expand_tokens(tuple(some)), hops) for hops, some in alike.items())
+        alike.setdefault((nest.hops, nest.token == (nest.bytes, nest.bytes)), []).append(nest)
+    return tuple(TokenRows(expand_tokens(tuple(some)), *sort) for sort, some in alike.items())
 
 
 def joined(page: Ints) -> Ints:

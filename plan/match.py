@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from kvplan.plan.blocks import NO_RUNS, Blocks, Ints, Positions, Runs, both, cuts, slots, turns
+from kvplan.plan.blocks import NO_RUNS, Blocks, Ints, Positions, Runs, both, cuts, fixed, slots, turns
 from kvplan.plan.needs import ALL, Needs
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Group, Interval, Pair, Plan
@@ -145,9 +145,3 @@ def _places(group: Group, rows: int, row: Ints) -> Places:
         row = row // (chunk * group.shards) * chunk + row % chunk
     position, place = np.divmod(row, group.kernel // rows)
     return Places(Positions(position // group.ratio), group.ratio, fixed(position % group.ratio), fixed(place))
-
-
-def fixed(row: Ints) -> Ints:
-    """The same numbers, which nobody may change: they are shared."""
-    row.flags.writeable = False
-    return row

@@ -210,11 +210,12 @@ class _Reader:
         numbers = [self._value(part) for part in node.args]
         if node.keywords or not all(type(number) is int for number in numbers):
             raise refused(node, self.name, "a range is of whole numbers")
-        found = range(*(number for number in numbers if isinstance(number, int)))
-        if len(found) > MOST_LAYERS:
-            raise refused(node, self.name, f"a range has {len(found)} numbers, at most {MOST_LAYERS}")
-        self._add(node, len(found))
-        return tuple(found)
+        layers = range(*(number for number in numbers if isinstance(number, int)))
+        # Of a range of 2^63 numbers and more `len` raises OverflowError.
+        if layers[MOST_LAYERS:]:
+            raise refused(node, self.name, f"a range has more than {MOST_LAYERS} numbers")
+        self._add(node, len(layers))
+        return tuple(layers)
 
     def _made(self, node: ast.Call, kind: Callable[..., object]) -> object:
         named = {word.arg: self._value(word.value) for word in node.keywords if word.arg is not None}

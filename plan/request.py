@@ -123,7 +123,7 @@ def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int], toke
     if first >= end:
         return NO_RUNS
     tables = _table(request.prefill, "prefill", pair.prefill), _table(request.decode, "decode", pair.decode)
-    needed = pair.needs.ranges(first, end, pair.rows)
+    needed = () if ours.store == "state" else pair.needs.ranges(first, end, pair.rows)
     try:
         for group, table, shard in zip((theirs, ours), tables, shards, strict=True):
             for tokens in needed if group.tokens else ():

@@ -69,20 +69,22 @@ def token_spans(tables: Sequence[rows.TokenRows], runs: Runs, prefill: Ints, dec
 
     Runs are cut where a tile of either side ends.
     """
-    found = [_token_spans(one, in_tiles(runs, one.hops), prefill, decode) for one in tables]
-    return np.concatenate(found) if found else np.empty((0, 5), np.int64)
+    of_tables = [_token_spans(tokens, in_tiles(runs, tokens.hops), prefill, decode) for tokens in tables]
+    return np.concatenate(of_tables) if of_tables else np.empty((0, 5), np.int64)
 
 
 def _token_spans(tokens: rows.TokenRows, runs: Runs, prefill: Ints, decode: Ints) -> Ints:
-    table = tokens.table
-    steps = table[:, rows.P_TOKEN :]
-    joined = (steps == table[:, rows.BYTES, None]).all(axis=1)
-    long = _at_tokens(table[joined], tokens.hops, runs, prefill, decode)
-    long[:, :, rows.BYTES] *= runs.count
-    short = long[:0]
-    if not joined.all():
-        short = _at_tokens(table[~joined], tokens.hops, each_token(runs), prefill, decode)
-    return np.concatenate([long.reshape(-1, 5), short.reshape(-1, 5)])
+    if not tokens.joined:
+        runs = each_token(runs)
+    span = page_spans(tokens.table, runs, prefill, decode).reshape(len(tokens.table), len(runs.count), 5)
+    span[:, :, rows.P_OFFSET] += tokens.table[:, rows.P_TOKEN, None] * runs.prefill_token
+    span[:, :, rows.D_OFFSET] += tokens.table[:, rows.D_TOKEN, None] * runs.decode_token
+    for size, p_more, d_more in tokens.hops:
+        span[:, :, rows.P_OFFSET] += runs.prefill_token // size * p_more
+        span[:, :, rows.D_OFFSET] += runs.decode_token // size * d_more
+    if tokens.joined:
+        span[:, :, rows.BYTES] *= runs.count
+    return span.reshape(-1, 5)
 
 
 def in_tiles(runs: Runs, hops: Sequence[tuple[int, int, int]]) -> Runs:
@@ -115,16 +117,6 @@ def each_token(runs: Runs) -> Runs:
     within = _counted(runs.count)
     repeated = [np.repeat(column, runs.count) for column in runs[:4]]
     return Runs(repeated[0], repeated[1] + within, repeated[2], repeated[3] + within, np.ones_like(within))
-
-
-def _at_tokens(table: Ints, hops: Sequence[tuple[int, int, int]], runs: Runs, prefill: Ints, decode: Ints) -> Ints:
-    span = page_spans(table, runs, prefill, decode).reshape(len(table), len(runs.count), 5)
-    span[:, :, rows.P_OFFSET] += table[:, rows.P_TOKEN, None] * runs.prefill_token
-    span[:, :, rows.D_OFFSET] += table[:, rows.D_TOKEN, None] * runs.decode_token
-    for size, p_more, d_more in hops:
-        span[:, :, rows.P_OFFSET] += runs.prefill_token // size * p_more
-        span[:, :, rows.D_OFFSET] += runs.decode_token // size * d_more
-    return span
 
 
 def pick(runs: Runs, chosen: npt.NDArray[np.bool_]) -> Runs:

@@ -62,5 +62,6 @@ def written_by(plan: Plan, runs: Mapping[tuple[str, int], Runs]) -> dict[str, In
     blocks: dict[str, list[Ints]] = {}
     for (pair, _), of_pair in runs.items():
         group = pair_named(plan, pair).decode
-        blocks.setdefault(group, []).append(of_pair.decode_block // ratio[group])
-    return {group: distinct(np.concatenate(ids)) for group, ids in blocks.items()}
+        kernel = of_pair.decode_block
+        blocks.setdefault(group, []).append(kernel if ratio[group] == 1 else kernel // ratio[group])
+    return {group: distinct(ids[0] if len(ids) == 1 else np.concatenate(ids)) for group, ids in blocks.items()}

@@ -28,7 +28,7 @@ from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.prepare import PreparedLink
-from kvplan.runtime.transfer.shared import shared
+from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
 from kvplan.runtime.transfer.staged import StagedMove
 from kvplan.runtime.transport.base import TransferHandle, Transport
 
@@ -53,7 +53,8 @@ BEGUN = SliceStage.STAGED, SliceStage.POSTED
 class Slice:
     """A part of what is moved, of `size` bytes. `handles` are those under way, None for one that failed when posted.
 
-    `staged` is its way through the stage, None where its bytes go straight to their place.
+    `staged` is its way through the stage, None where its bytes go straight to their place. `part` is which part it is
+    of the transfers that it shares with other slices, `posted` what the transport counted of these.
     """
 
     executor: TransferExecutor
@@ -64,6 +65,8 @@ class Slice:
     staged: StagedMove | None = None
     stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
+    part: TransferPart = WHOLE
+    posted: int | None = 0
 
     @property
     def moved(self) -> int:
@@ -157,9 +160,9 @@ class ExecutorContext:
             if begun_nothing(error):
                 handles = [handle for handle in handles if handle is not None]
         held = shared(handles, len(group))
-        group[0].executor.count(load)
-        for slice_ in group:
-            slice_.handles = list(held)
+        for slice_, part in zip(group, parts([slice_.size for slice_ in group]), strict=True):
+            slice_.handles, slice_.part = list(held), part
+            slice_.executor.count(load, part)
         for slice_ in group if failure is not None else ():
             if failure is not None and slice_.executor.has(slice_):
                 slice_.executor.fail(failure)
@@ -249,10 +252,10 @@ class TransferExecutor:
         """Whether a slice is still to be moved, or being moved."""
         return self._slices.get(slice_.number) is slice_
 
-    def count(self, load: GatheredSpans) -> None:
-        """Count what was posted for a slice, and for those that were posted with it."""
-        self.requests += load.requests
-        self.spans += load.spans
+    def count(self, load: GatheredSpans, part: TransferPart) -> None:
+        """Count what was posted for a slice, which is a part of the load."""
+        self.requests += part.of(load.requests)
+        self.spans += part.of(load.spans)
 
     def fail(self, error: Exception) -> None:
         """A slice cannot be moved."""
@@ -271,6 +274,7 @@ class TransferExecutor:
             if posted and self._try(self._over, slice_):
                 del self._slices[slice_.number]
                 self.moved += slice_.moved
+                self._count_posted(slice_)
                 self.close(slice_)
 
     def stop(self) -> list[Slice]:
@@ -324,10 +328,14 @@ class TransferExecutor:
             if handle is None or not self._poll(slice_, handle):
                 return False
             count = handle.requests()
-            self.posted = None if count is None or self.posted is None else self.posted + count
+            slice_.posted = None if count is None or slice_.posted is None else slice_.posted + count
             slice_.handles.remove(handle)
             handle.release()
         return slice_.staged is None or slice_.staged.arrived()
+
+    def _count_posted(self, slice_: Slice) -> None:
+        if self.posted is not None:
+            self.posted = None if slice_.posted is None else self.posted + slice_.part.of(slice_.posted)
 
     def _poll(self, slice_: Slice, handle: TransferHandle) -> bool:
         try:

@@ -28,6 +28,8 @@ from kvplan.runtime.transport.base import Index
 
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
 Bank = DescriptorBank | PreparedSlots
+Mask = npt.NDArray[np.bool_]
+Ids = Ints | Index
 # Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
 KEPT_STARTS = 1024
 
@@ -154,18 +156,24 @@ def merge(spelled: Ints) -> Ints:
     return merged
 
 
-def by_decode(p: Ints, d: Ints) -> tuple[Ints, Ints]:
-    """Block pairs in the order of the decode blocks, in which neighbours are found."""
-    # One number per pair sorts eight times as fast as an index does; block ids are below 2^31.
-    both = np.sort((d << 32) | p)
-    return both & 0xFFFF_FFFF, both >> 32
+def by_decode(p: Ints, d: Ints, blocks: int) -> tuple[Index, Index]:
+    """Block pairs of pools of at most `blocks` in the order of the decode blocks, in which neighbours are found."""
+    # One number per pair sorts eight times as fast as an index does, one of 32 bits three times as fast again.
+    half, kind = (16, np.uint32) if blocks <= 1 << 16 else (32, np.int64)
+    both = np.sort(((d << half) | p).astype(kind, copy=False))
+    return (both & kind((1 << half) - 1)).astype(np.int32), (both >> kind(half)).astype(np.int32)
 
 
-def chains(p: Ints, d: Ints) -> tuple[Ints, Ints]:
+def following(p: Ids, d: Ids) -> Mask:
+    """Which block pairs go up by one on both sides from the pair before them: the first never does."""
+    follows = np.zeros(len(p), np.bool_)
+    follows[1:] = (p[1:] - p[:-1] == 1) & (d[1:] - d[:-1] == 1)
+    return follows
+
+
+def chains(p: Ids, d: Ids) -> tuple[Ints, Ints]:
     """Where runs of block pairs begin that both go up by one, and how long they are."""
-    both = (d << 32) + p
-    edge = np.flatnonzero(both[1:] - both[:-1] != (1 << 32) + 1) + 1
-    cut = np.concatenate(([0], edge, [len(p)]))
+    cut = np.flatnonzero(np.concatenate((~following(p, d), [True])))
     return cut[:-1], cut[1:] - cut[:-1]
 
 
@@ -183,15 +191,8 @@ class _Out:
 
 def _most(entry: PreparedRead, pages: Runs, ragged: Runs) -> int:
     """How many descriptors whole pages and ragged runs come to before anything is joined."""
-    partial = sum(_ragged(one, ragged) for one in entry.token) if len(ragged.count) else 0
+    partial = sum(tokens.most(ragged) for tokens in entry.token) if len(ragged.count) else 0
     return len(pages.count) * len(entry.page) + partial
-
-
-def _ragged(tokens: rows.TokenRows, runs: Runs) -> int:
-    """How many spans partial blocks come to; where tokens lie in tiles, at most."""
-    table, every = tokens.table, int(runs.count.sum())
-    joined = int((table[:, rows.P_TOKEN :] == table[:, rows.BYTES, None]).all(axis=1).sum())
-    return joined * (every if tokens.hops else len(runs.count)) + (len(table) - joined) * every
 
 
 def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
@@ -199,7 +200,7 @@ def _entry(entry: PreparedRead, pages: Runs, ragged: Runs, out: _Out) -> None:
     if beside is not None:
         strides = out.link.prefill.stride, out.link.decode.stride
         table = spans.token_spans(entry.token, ragged, *strides)
-        out.bytes += int(table[:, rows.BYTES].sum())
+        out.bytes += int(ragged.count.sum()) * entry.token_bytes
         out.spans += len(table)
         out.explicit.append(_addresses(out.link, table))
     out.bytes += len(pages.count) * entry.page_bytes
@@ -213,47 +214,51 @@ def _pages(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out
     if not entry.banks:
         out.explicit.append(_spelled(entry.addresses, p, d, np.ones_like(p)))
         return
+    narrow = by_decode(p, d, max(entry.blocks)) if entry.joinable else (p.astype(np.int32), d.astype(np.int32))
     if entry.joinable:
-        p, d = by_decode(p, d)
-        _joined(entry, p, d, ragged, out)
+        _joined(entry, *narrow, ragged, out)
     if entry.joinable < len(entry.addresses):
-        _index(entry, False, p, d, out)
+        _index(entry, False, *narrow, out)
 
 
-def _joined(entry: PreparedRead, p: Ints, d: Ints, ragged: Ints | None, out: _Out) -> None:
-    first, length = chains(p, d)
-    alone = _alone(entry, p, d, length, ragged)
+def _joined(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None, out: _Out) -> None:
+    alone = _alone(entry, p, d, ragged)
     if alone.all():
         _index(entry, True, p, d, out)
         return
     _index(entry, True, p[alone], d[alone], out)
-    chained = ~alone[first]
-    start = first[chained]
-    out.explicit.append(_spelled(entry.addresses[: entry.joinable], p[start], d[start], length[chained]))
+    wide = p[~alone].astype(np.int64), d[~alone].astype(np.int64)
+    start, length = chains(*wide)
+    out.explicit.append(_spelled(entry.addresses[: entry.joinable], wide[0][start], wide[1][start], length))
 
 
-def _alone(entry: PreparedRead, p: Ints, d: Ints, length: Ints, ragged: Ints | None) -> npt.NDArray[np.bool_]:
+def _alone(entry: PreparedRead, p: Index, d: Index, ragged: Ints | None) -> Mask:
     """Blocks that nothing else joins: not in a chain, nor beside a partial block, nor from one plane into the next."""
-    alone = np.repeat(length == 1, length)
+    alone = ~following(p, d)
+    alone[:-1] &= alone[1:]
     ends = entry.blocks[0] - 1, entry.blocks[1] - 1
     if (p[0], d[0]) == (0, 0) and (p[-1], d[-1]) == ends:
         alone[[0, -1]] = False
     if ragged is not None:
-        alone &= ~np.isin(d, np.concatenate([ragged - 1, ragged + 1]))
+        alone[_holding(d, np.concatenate([ragged - 1, ragged + 1]))] = False
         alone &= (p > 0) & (p < ends[0]) & (d > 0) & (d < ends[1])
     return alone
 
 
-def _index(entry: PreparedRead, joinable: bool, p: Ints, d: Ints, out: _Out) -> None:
+def _holding(ordered: Index, ids: Ints) -> Ints:
+    """The places of those of `ids` that are in `ordered`."""
+    place: Ints = np.searchsorted(ordered, ids)
+    held: Ints = place[ordered.take(place, mode="clip") == ids]
+    return held
+
+
+def _index(entry: PreparedRead, joinable: bool, p: Index, d: Index, out: _Out) -> None:
     """Ask every bank for these blocks: its rows begin as the others' do, so all share one table of indices."""
     banks = [bank for bank in entry.banks if bank.joinable == joinable]
     if not len(p) or not banks:
         return
     lines = max(bank.rows for bank in banks)
-    tables = [
-        out.scratch.table(lines, step, blocks.astype(np.int32))
-        for step, blocks in zip(entry.blocks, (p, d), strict=True)
-    ]
+    tables = [out.scratch.table(lines, step, blocks) for step, blocks in zip(entry.blocks, (p, d), strict=True)]
     local, remote = tables if out.link.push else reversed(tables)
     out.banks.extend((bank, local[: bank.rows * len(p)], remote[: bank.rows * len(p)]) for bank in banks)
 

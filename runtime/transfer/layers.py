@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def chosen(plan: Plan, decode_worker: int, read: Read, tables: Tables, layers: L
     theirs, ours = plan.prefill.workers[read.worker], plan.decode.workers[decode_worker]
     held = _held(theirs), _held(ours)
     page = _rows(read, tables[0], held, layers)
-    token = tuple(rows.TokenRows(_rows(read, one.table, held, layers), one.hops) for one in tables[1])
+    token = tuple(replace(one, table=_rows(read, one.table, held, layers)) for one in tables[1])
     return page, tuple(one for one in token if len(one.table))
 
 

@@ -154,7 +154,8 @@ def link(
 
     Where the plan says so bytes go by way of `stage`, if there is one and they fit.
 
-    Raises BadRequestError where one page holds some of `layers` and other layers, too; then nothing stays prepared.
+    Raises BadRequestError where one page holds some of `layers` and other layers, too, AddressError where the plan has
+    numbers that cannot be addresses; then nothing stays prepared.
     """
     ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, (), stage)
     bridges = (
@@ -162,8 +163,11 @@ def link(
         shape.bridgeable(decode, plan.decode, decode_worker),
     )
     reads = [read for read in plan.reads[decode_worker] if read.worker == prefill_worker]
-    found = [entry for read in reads if (entry := _entry(plan, read, ends, bridges, layers))]
-    images = [_with_parts(plan, entry, ends, layers) for entry in found]
+    try:
+        found = [entry for read in reads if (entry := _entry(plan, read, ends, bridges, layers))]
+        images = [_with_parts(plan, entry, ends, layers) for entry in found]
+    except OverflowError as error:
+        raise AddressError("a number of the plan has more than 64 bits: compile the plan again") from error
     entries = [image for image in images if image is not None]
     slots = None
     try:

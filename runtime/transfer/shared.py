@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from kvplan.runtime.transport.base import TransferHandle
 
@@ -11,7 +13,7 @@ class SharedTransfer:
     """A transfer of `holders` slices. What it failed with all are told; it is given back when the last one lets go."""
 
     def __init__(self, handle: TransferHandle, holders: int) -> None:
-        self._handle, self._holders, self._counted = handle, holders, False
+        self._handle, self._holders = handle, holders
         self._error: Exception | None = None
 
     def poll(self) -> bool:
@@ -25,12 +27,8 @@ class SharedTransfer:
             raise
 
     def requests(self) -> int | None:
-        """As the protocol says: the first one who asks is told of all, the others of none."""
-        count = self._handle.requests()
-        if count is None or not self._counted:
-            self._counted = True
-            return count
-        return 0
+        """As the protocol says: those of all slices."""
+        return self._handle.requests()
 
     def release(self) -> None:
         """One slice waits for it no more."""
@@ -44,3 +42,28 @@ def shared(handles: Sequence[TransferHandle | None], holders: int) -> list[Trans
     if holders == 1:
         return list(handles)
     return [None if handle is None else SharedTransfer(handle, holders) for handle in handles]
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPart:
+    """What of a transfer is one slice's: bytes [first, end) of `bytes`.
+
+    What is counted of the transfer is counted with its slices by their bytes: neighbours of two slices are one request.
+    """
+
+    first: int
+    end: int
+    bytes: int
+
+    def of(self, count: int) -> int:
+        """So many of `count`; those of all parts are `count` together."""
+        return count * self.end // self.bytes - count * self.first // self.bytes
+
+
+WHOLE = TransferPart(0, 1, 1)
+
+
+def parts(sizes: Sequence[int]) -> list[TransferPart]:
+    """The parts of slices of so many bytes each, one or more."""
+    edges = [0, *accumulate(sizes)]
+    return [TransferPart(first, end, edges[-1]) for first, end in pairwise(edges)]

@@ -19,10 +19,13 @@ Parcel = tuple[PreparedLink, Mapping[str, Runs]]
 
 def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
     """Bytes that `runs` by pair move over a link."""
-    parts = dict[tuple[str, bool, bool], tuple[int, int]]()
+    parts = dict[tuple[str, bool], tuple[int, int]]()
     total = 0
     for entry in link.entries:
-        key = entry.pair.name, not entry.read.table.token, not entry.read.table.page
+        if spans.is_whole(entry.read.table):
+            total += len(runs[entry.pair.name].count) * entry.page_bytes
+            continue
+        key = entry.pair.name, not entry.read.table.page
         if key not in parts:
             parts[key] = _counts(entry, runs[entry.pair.name])
         pages, tokens = parts[key]
@@ -32,8 +35,6 @@ def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
 
 def _counts(entry: PreparedRead, runs: Runs) -> tuple[int, int]:
     """How many runs are whole pages, and how many rows of tokens the others have."""
-    if spans.is_whole(entry.read.table):
-        return len(runs.count), 0
     whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
     pages = int(np.count_nonzero(whole))
     tokens = 0 if pages == len(whole) else int(runs.count[~whole].sum())

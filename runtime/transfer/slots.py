@@ -1,4 +1,4 @@
-"""Slots of states: what a link moves of all its states goes by one prepared list, since a request has one slot of each."""
+"""Slots of states: what a link moves of all of them goes by one prepared list, as a request has one slot of each."""
 
 from __future__ import annotations
 

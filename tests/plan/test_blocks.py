@@ -48,7 +48,7 @@ def test_an_array_is_not_copied() -> None:
     assert table.ids[0] == 7
 
 
-@pytest.mark.parametrize("given", [[1.0], ["1"], [None], [1 << 63]])
+@pytest.mark.parametrize("given", [[1.0], ["1"], [None], [1 << 63], [True], (0, False), [5, 1, True]])
 def test_a_list_of_anything_else_stays_for_its_check(given: Any) -> None:
     assert Blocks(0, given).ids is given
 
@@ -73,6 +73,6 @@ def test_a_block_that_is_not_there_is_named_by_its_position(asked: list[int]) ->
         Blocks(0, np.array(IDS)).at(Positions(np.array(asked)))
 
 
-@pytest.mark.parametrize("ids", [[], [4], [4, 4], [3, 1, 2], [3, 1, 3, 1, 1]])
+@pytest.mark.parametrize("ids", [[], [4], [4, 4], [3, 1, 2], [3, 1, 3, 1, 1], [1 << 33, -1, 1, 1 << 33]])
 def test_each_id_once(ids: list[int]) -> None:
     assert distinct(np.array(ids, np.int64)).tolist() == sorted(set(ids))

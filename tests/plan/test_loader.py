@@ -82,6 +82,7 @@ ANY_CODE = {
     "an f-string": ("PAIRS =", "A = (f'{print()}',)\nPAIRS ="),
     "arithmetic": ("PAIRS =", "A = ((),) * 10**10\nPAIRS ="),
     "a range beyond any model": ("PAIRS =", "A = (tuple(range(10**9)),)\nPAIRS ="),
+    "a range of more than can be counted": ("PAIRS =", f"A = (tuple(range({1 << 63})),)\nPAIRS ="),
     "a condition": ("PAIRS =", "if True:\n    A = ()\nPAIRS ="),
     "a deletion": ("PAIRS =", "del PAIRS\nPAIRS ="),
     "a loop": ("PAIRS =", "for A in (): pass\nPAIRS ="),

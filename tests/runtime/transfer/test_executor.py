@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Runs
@@ -17,6 +19,7 @@ from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, SliceStage, TransferExecutor, over
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue
+from kvplan.runtime.transfer.shared import parts
 
 NONE = np.empty((0, 3), np.int64)
 INDEX = np.zeros(1, np.int32)
@@ -236,7 +239,15 @@ def test_small_slices_of_two_requests_are_one_transfer_and_done_each_by_itself(b
     both.other.step()
     assert (both.other.done, both.queue.in_flight()) == (True, 0)
     assert all(handle.released for handle in both.transport.handles)
-    assert (both.executor.posted, both.other.posted, both.executor.requests, both.other.requests) == (6, 0, 2, 0)
+    counts = [(one.posted, one.requests, one.spans) for one in (both.executor, both.other)]
+    assert counts == [(3, 1, 1), (3, 1, 1)]
+
+
+@given(st.lists(st.integers(1, 9), min_size=1), st.integers(0, 99))
+def test_what_is_counted_of_a_shared_transfer_is_counted_once(sizes: list[int], count: int) -> None:
+    shares = [part.of(count) for part in parts(sizes)]
+    assert sum(shares) == count
+    assert all(abs(share - count * size / sum(sizes)) < 1 for share, size in zip(shares, sizes, strict=True))
 
 
 def test_who_leaves_a_shared_transfer_waits_until_it_is_over(both: Rig) -> None:

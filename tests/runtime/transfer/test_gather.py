@@ -142,10 +142,14 @@ def test_two_spans_never_write_one_byte() -> None:
         merge(np.array([[100, 500, 10, 0, 0], [300, 509, 10, 0, 0]]))
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), unique_by=lambda pair: pair[1]))
-def test_chains(pairs: list[tuple[int, int]]) -> None:
-    p, d = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
-    p, d = by_decode(p, d)
+@pytest.mark.parametrize("blocks", [10, 1 << 16, (1 << 16) + 1, (1 << 31) - 1])
+@given(data=st.data())
+def test_chains(blocks: int, data: st.DataObject) -> None:
+    """Ids from both ends of the pool."""
+    ids = st.sampled_from([*range(5), *range(blocks - 5, blocks)])
+    pairs = data.draw(st.lists(st.tuples(ids, ids), unique_by=lambda pair: pair[1]))
+    given = [np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1)]
+    p, d = by_decode(given[0], given[1], blocks)
     assert list(zip(d.tolist(), p.tolist(), strict=True)) == sorted((b, a) for a, b in pairs)
     if pairs:
         first, length = chains(p, d)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -16,7 +18,7 @@ from tests.runtime.transfer.test_chunks import grid, shared
 
 from kvplan.compiler.api import compile_bound
 from kvplan.plan import request as requests
-from kvplan.plan.types import Interval, Plan, Runs
+from kvplan.plan.types import Interval, PageRange, Plan, Runs, Table
 from kvplan.runtime import errors
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
@@ -110,10 +112,19 @@ def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> No
 K, V = (tensor(name, 2, None, head=2, token=0, dim=8) for name in "kv")
 
 
-def linked(way: str, size: int, theirs: str, ours: str, layers: frozenset[int] | None = None) -> PreparedLink:
-    """A link between two storages of K and V in two layers, with pages of four tokens."""
+def linked(
+    way: str,
+    size: int,
+    theirs: str,
+    ours: str,
+    layers: frozenset[int] | None = None,
+    change: Callable[[Table], Table] = lambda table: table,
+) -> PreparedLink:
+    """A link between two storages of K and V in two layers, with pages of four tokens; its table changed."""
     prefill, decode = (side([cache(text, K, V, name="a", layers=(0, 1), kernel=4)]) for text in (theirs, ours))
     plan = compile_bound(prefill, decode, {"strategy": way}).plan
+    ((read,),) = plan.reads
+    plan = replace(plan, reads=((replace(read, table=change(read.table)),),))
     world = ends(plan, (prefill, decode), case(Random(1)).request)
     return world.link(0, 0, WAYS[way], layers, world.stage(0, WAYS[way], size))
 
@@ -156,6 +167,19 @@ def test_a_page_that_fits_no_buffer_goes_straight() -> None:
     link = linked("unpack", BUFFERS * (PAGE - 64), HND, NHD)
     assert [entry.parts for entry in link.entries] == [()]
     assert all(entry.banks for entry in link.entries)
+
+
+HUGE: dict[str, Callable[[Table], Table]] = {
+    "a range": lambda table: replace(table, unpack=(PageRange(bytes=1 << 70),)),
+    "a plane": lambda table: replace(table, unpack=(replace(table.unpack[0], plane=1 << 63),)),
+    "a nest": lambda table: replace(table, page=(replace(table.page[0], bytes=1 << 70),)),
+}
+
+
+@pytest.mark.parametrize("change", HUGE)
+def test_a_number_that_is_no_address_is_refused(change: str) -> None:
+    with pytest.raises(errors.AddressError, match="64 bits"):
+        linked("unpack", 1 << 20, HND, NHD, change=HUGE[change])
 
 
 @pytest.mark.parametrize("way", WAYS)
