@@ -139,7 +139,7 @@ def merge(spelled: Ints) -> Ints:
 
     Sorted by decode address. Raises AddressError where two rows would write the same byte.
     """
-    if not len(spelled):
+    if len(spelled) < 2:
         return spelled
     spelled = spelled[np.argsort(spelled[:, 1], kind="stable")]
     before, after = spelled[:-1], spelled[1:]
