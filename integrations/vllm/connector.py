@@ -56,7 +56,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._config = read_config(vllm_config.kv_transfer_config.kv_connector_extra_config)
         self._facts: WorkerFacts | None = None
         self._worker: ConnectorWorker | None = None
+        self._orders: StepOrders | None = None
         self._idle = self._offering = False
+        # Whether there is anything to ask the worker for: a step that has none asks for nothing.
+        self._under_way = self._measured = False
         tables = group_tables(kv_cache_config)
         recomputed = max(1, getattr(vllm_config, "num_prefill_lookahead_tokens", 0) - 1)
         transfer = vllm_config.kv_transfer_config
@@ -102,15 +105,15 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         """A step begins: what decode engines wait for does not wait for the model."""
         super().bind_connector_metadata(connector_metadata)
         orders = connector_metadata.orders
-        self._idle, self._offering = orders.idle, bool(orders.chunks)
+        self._idle, self._orders = orders.idle, None
         if self._worker is not None and not connector_metadata.empty:
+            self._orders, self._offering, self._under_way = orders, bool(orders.chunks), True
             self._worker.hold(orders)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begin what was ordered, beside the model's step."""
-        metadata = self._get_connector_metadata()
-        if self._worker is not None and not metadata.empty:
-            self._worker.load(metadata.orders)
+        if self._orders is not None and self._worker is not None:
+            self._worker.load(self._orders)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled once all of it is there."""
@@ -127,9 +130,11 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._worker.computed()
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        if self._worker is None or not self._worker.busy:
+        if not self._under_way or self._worker is None:
             return NO_RESULTS
         results = self._worker.ended(idle=self._idle)
+        # Only orders begin anything anew.
+        self._under_way, self._measured = self._worker.busy, self._worker.measured
         return KVConnectorTransferResults(results.sent, results.received, results.failed)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
@@ -137,8 +142,9 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return results.finished_sending, results.finished_recving
 
     def get_kv_connector_stats(self) -> KvplanStats | None:
-        if self._worker is None or not self._worker.measured:
+        if not self._measured or self._worker is None:
             return None
+        self._measured = False
         return KvplanStats(self._worker.measures())
 
     @classmethod
@@ -158,6 +164,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         worker, self._worker, self._facts = self._worker, None, None
+        self._orders, self._under_way, self._measured = None, False, False
         if worker is not None:
             worker.close()
 
@@ -181,11 +188,13 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> OrdersMetadata:
-        self._scheduler.scheduled(scheduler_output)
-        orders = self._scheduler.orders(idle=not scheduler_output.total_num_scheduled_tokens)
-        if orders is NOTHING:
-            return NO_ORDERS
-        return RESTING_ORDERS if orders is RESTING else OrdersMetadata(orders)
+        idle = not scheduler_output.total_num_scheduled_tokens
+        if not self._scheduler.quiet:
+            self._scheduler.scheduled(scheduler_output)
+            orders = self._scheduler.orders(idle=idle)
+            if orders is not NOTHING and orders is not RESTING:
+                return OrdersMetadata(orders)
+        return RESTING_ORDERS if idle else NO_ORDERS
 
     def update_connector_output(self, connector_output: Any) -> None:
         if connector_output.finished_recving:

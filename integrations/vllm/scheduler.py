@@ -104,6 +104,16 @@ class ConnectorScheduler:
         return self.recomputed > 1 or any(table.forgets for table in self.tables)
 
     @property
+    def quiet(self) -> bool:
+        """Whether there is nothing to tell workers, whatever the step computes: most steps are so."""
+        return not (self._ordered or self._prompts)
+
+    @property
+    def _ordered(self) -> bool:
+        lists = self._holds or self._loads or self._cancels or self._chunks or self._withdrawals
+        return bool(lists) or self._announce
+
+    @property
     def _prefills(self) -> bool:
         """Whether this engine answers those that ask for what it holds."""
         return bool(self.workers) and all(worker.address for worker in self.workers.values())
@@ -184,7 +194,7 @@ class ConnectorScheduler:
 
     def orders(self, *, idle: bool) -> StepOrders:
         """What workers are to begin in this step, each order once."""
-        if not (self._holds or self._loads or self._cancels or self._chunks or self._withdrawals or self._announce):
+        if not self._ordered:
             return RESTING if idle else NOTHING
         addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
         told = StepOrders(

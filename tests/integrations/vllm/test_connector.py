@@ -14,6 +14,7 @@ from tests.integrations.vllm.requests import facts
 
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import PromptChunk, StepOrders
+from kvplan.integrations.vllm.worker import StepResults
 
 NAME = "kvplan.integrations.vllm.connector"
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
@@ -79,6 +80,14 @@ class FakeWorker:
     def load(self, orders: StepOrders) -> None:
         self.said.append("load")
 
+    def ended(self, *, idle: bool) -> StepResults:
+        self.said.append(f"ended {idle}")
+        return StepResults(received={"r"})
+
+    def measures(self) -> str:
+        self.measured = False
+        return "measures"
+
 
 @dataclass
 class FakeWorkers:
@@ -106,7 +115,7 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     stubs = {
         BASE: module(BASE, KVConnectorBase_V1=FakeBase, KVConnectorTransferResults=FakeResults, **taken),
         "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: None),
-        "kvplan.integrations.vllm.stats": module("stats", KvplanPromMetrics=object, KvplanStats=object),
+        "kvplan.integrations.vllm.stats": module("stats", KvplanPromMetrics=object, KvplanStats=str),
     }
     for name, stub in stubs.items():
         monkeypatch.setitem(sys.modules, name, stub)
@@ -240,3 +249,22 @@ def test_a_step_that_orders_nothing_reaches_no_worker(connector: ModuleType, wor
     assert made.get_transfer_results(set()) == FakeResults(frozenset(), frozenset(), frozenset())
     assert made.get_kv_connector_stats() is None
     assert workers.said == []
+
+
+def test_a_worker_is_asked_from_its_orders_on_until_nothing_is_under_way(
+    connector: ModuleType, workers: FakeWorkers
+) -> None:
+    made = engine(connector)
+    made.register_kv_caches({})
+    worker, empty = made._worker, made.build_connector_meta(SimpleNamespace(total_num_scheduled_tokens=0))
+    worker.busy = worker.measured = True
+    workers.said.clear()
+    for metadata in (empty, connector.OrdersMetadata(StepOrders(cancels=("r",))), empty):
+        made.bind_connector_metadata(metadata)
+        made.start_load_kv(None)
+        made.get_transfer_results(set())
+    assert workers.said == ["hold", "load", "ended False", "ended True"]
+    worker.busy = False
+    assert made.get_transfer_results(set()).finished_recving == {"r"}
+    assert made.get_transfer_results(set()).finished_recving == frozenset()
+    assert [made.get_kv_connector_stats(), made.get_kv_connector_stats()] == ["measures", None]

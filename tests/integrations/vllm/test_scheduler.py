@@ -41,6 +41,17 @@ def told(made: ConnectorScheduler) -> StepOrders:
     return orders
 
 
+def test_steps_are_looked_at_while_there_is_anything_to_tell_or_a_prompt_to_offer() -> None:
+    made, request = scheduler(), to_prefill("p", 40)
+    request.kv_transfer_params = {"do_remote_decode": True, "transfer_id": "t"}
+    assert made.quiet
+    made.arrived(request)
+    assert not made.quiet
+    made.finished(request, ([1],), "FINISHED_ABORTED")
+    assert told(made).withdrawals
+    assert made.quiet
+
+
 # Decode
 
 
