@@ -45,8 +45,9 @@ class LoadTimes:
 
 
 # How long a step that computes nothing waits for a load to end, in seconds: engines step without pause while any
-# request is on its way, and would keep the thread that moves it from running.
-REST = 0.001
+# request is on its way, and would keep the thread that moves it from running. The longer nothing ends the longer, as
+# requests that are held may wait for seconds; as long may a new one wait for its first step.
+SHORTEST_REST, LONGEST_REST = 0.001, 0.004
 # How long prefill's workers may take to hold a prompt anew after the first of them has said that it gave it up.
 REMADE = 5.0
 
@@ -297,6 +298,7 @@ class ConnectorWorker:
         self._sides = [side for side in (prefill, decode) if side is not None]
         self._sideless: set[str] = set()
         self._asleep = False
+        self._pause = SHORTEST_REST
 
     def suspend(self) -> None:
         """Give the memory back, for both sides or, raising HandleError where either is in use, for neither."""
@@ -322,6 +324,7 @@ class ConnectorWorker:
 
     def hold(self, orders: StepOrders) -> None:
         """Begin what a step orders for decode engines, before the model computes it."""
+        self._pause = SHORTEST_REST
         if self._prefill is not None:
             self._prefill.begin(orders)
 
@@ -343,6 +346,8 @@ class ConnectorWorker:
         """What has ended since the last call, each request once. An idle step rests, so that others may run."""
         if idle:
             self._rest()
+        else:
+            self._pause = SHORTEST_REST
         results = StepResults()
         if self._sideless:
             results = StepResults(received=set(self._sideless), failed=set(self._sideless))
@@ -376,10 +381,11 @@ class ConnectorWorker:
         return measures
 
     def _rest(self) -> None:
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_REST)
         if self._decode is not None and self._decode.busy:
-            self._decode.wait(REST)
+            self._decode.wait(pause)
         elif self._prefill is not None and self._prefill.busy:
-            time.sleep(REST)
+            time.sleep(pause)
 
     def close(self) -> None:
         """Both sides, the second one whatever the first one raises."""

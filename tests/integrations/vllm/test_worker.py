@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.integrations.vllm.pairs import TOKENS_ASKED, Pair, ids, order, tables
@@ -14,6 +15,7 @@ from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import world
 
+from kvplan.integrations.vllm import worker as halves
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
 from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, StepOrders
@@ -39,6 +41,23 @@ def test_a_held_request_is_loaded_and_reported_once_on_each_side(pair: Pair) -> 
     assert pair.sent() == [{"r"}, {"r"}]
     assert pair.decode.ended(idle=False) == StepResults()
     assert [worker.ended(idle=False) for worker in pair.prefill] == [StepResults()] * 2
+
+
+def test_steps_that_compute_nothing_rest_longer_until_one_computes_or_begins_something(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.hold(ask(pair.made, TOKENS_ASKED))
+    rests = list[float]()
+    monkeypatch.setattr(halves, "time", SimpleNamespace(sleep=rests.append))
+    held = pair.prefill[0]
+    for _ in range(4):
+        held.ended(idle=True)
+    held.ended(idle=False)
+    held.ended(idle=True)
+    held.ended(idle=True)
+    held.hold(StepOrders(withdrawals=("nobody",)))
+    held.ended(idle=True)
+    assert rests == [0.001, 0.002, 0.004, 0.004, 0.001, 0.002, 0.001]
 
 
 def test_a_load_where_nothing_decodes_fails(pair: Pair) -> None:
