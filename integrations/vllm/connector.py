@@ -21,7 +21,7 @@ from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.facts import engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
-from kvplan.integrations.vllm.scheduler import NOTHING, RESTING, ConnectorScheduler, GroupTable
+from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
 from kvplan.integrations.vllm.stats import KvplanPromMetrics, KvplanStats
 from kvplan.integrations.vllm.worker import ConnectorWorker
@@ -29,15 +29,15 @@ from kvplan.integrations.vllm.worker import ConnectorWorker
 
 @dataclass(frozen=True)
 class OrdersMetadata(KVConnectorMetadata):  # type: ignore[misc]
-    """A step's orders, on their way to the workers; where they are `empty` there is nothing to begin."""
+    """A step's orders, on their way to the workers, None where there are none. An `idle` one computes no token."""
 
-    orders: StepOrders
-    empty: bool = False
+    orders: StepOrders | None
+    idle: bool = False
 
 
 # What most steps have, made once: calls that do nothing take longer than they look, as the model's step has just had
 # the processor's caches.
-NO_ORDERS, RESTING_ORDERS = OrdersMetadata(NOTHING, empty=True), OrdersMetadata(RESTING, empty=True)
+NO_ORDERS, RESTING = OrdersMetadata(None), OrdersMetadata(None, idle=True)
 NO_RESULTS = KVConnectorTransferResults(frozenset(), frozenset(), frozenset())
 
 
@@ -104,16 +104,16 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def bind_connector_metadata(self, connector_metadata: OrdersMetadata) -> None:
         """A step begins: what decode engines wait for does not wait for the model."""
         super().bind_connector_metadata(connector_metadata)
-        orders = connector_metadata.orders
-        self._idle, self._orders = orders.idle, None
-        if self._worker is not None and not connector_metadata.empty:
+        self._idle = connector_metadata.idle
+        if (orders := connector_metadata.orders) is not None and self._worker is not None:
             self._orders, self._offering, self._under_way = orders, bool(orders.chunks), True
             self._worker.hold(orders)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Begin what was ordered, beside the model's step."""
         if self._orders is not None and self._worker is not None:
-            self._worker.load(self._orders)
+            orders, self._orders = self._orders, None
+            self._worker.load(orders)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Nothing: a request is scheduled once all of it is there."""
@@ -189,12 +189,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> OrdersMetadata:
         idle = not scheduler_output.total_num_scheduled_tokens
-        if not self._scheduler.quiet:
-            self._scheduler.scheduled(scheduler_output)
-            orders = self._scheduler.orders(idle=idle)
-            if orders is not NOTHING and orders is not RESTING:
-                return OrdersMetadata(orders)
-        return RESTING_ORDERS if idle else NO_ORDERS
+        if self._scheduler.quiet:
+            return RESTING if idle else NO_ORDERS
+        self._scheduler.scheduled(scheduler_output)
+        return OrdersMetadata(self._scheduler.orders(), idle)
 
     def update_connector_output(self, connector_output: Any) -> None:
         if connector_output.finished_recving:

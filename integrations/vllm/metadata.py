@@ -106,15 +106,14 @@ class LoadOrder:
 class StepOrders:
     """What workers have to begin in one step. `addresses` of all prefill workers, once, when they are known.
 
-    `cancels` are requests whose load is not wanted any more. In an `idle` step no token is computed. `chunks` are
-    offered as the step computes them; `withdrawals` are names of which no more will be.
+    `cancels` are requests whose load is not wanted any more. `chunks` are offered as the step computes them;
+    `withdrawals` are names of which no more will be.
     """
 
     holds: tuple[HoldOrder, ...] = ()
     loads: tuple[LoadOrder, ...] = ()
     cancels: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
-    idle: bool = False
     chunks: tuple[PromptChunk, ...] = ()
     withdrawals: tuple[str, ...] = ()
 

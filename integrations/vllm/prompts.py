@@ -54,36 +54,33 @@ class OfferedPrompt:
 
 
 class OfferedPrompts:
-    """The prompts of an engine that are being computed, by request."""
+    """The prompts of an engine that are being computed, `by_request`."""
 
     def __init__(self) -> None:
-        self._all: dict[str, OfferedPrompt] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
+        self.by_request: dict[str, OfferedPrompt] = {}
 
     def add(self, request: str, prompt: OfferedPrompt) -> None:
         """A request is new. Not where another one has the name: each is in blocks of its own."""
-        if all(other.name != prompt.name for other in self._all.values()):
-            self._all[request] = prompt
+        if all(other.name != prompt.name for other in self.by_request.values()):
+            self.by_request[request] = prompt
 
     def remove(self, request: str) -> OfferedPrompt | None:
         """A request is over."""
-        return self._all.pop(request, None)
+        return self.by_request.pop(request, None)
 
     def step(self, output: Any) -> Iterator[tuple[OfferedPrompt, Interval]]:
         """Each prompt with the tokens that a step computes of it, by vLLM's SchedulerOutput. Every step counts."""
         cached, scheduled = output.scheduled_cached_reqs, output.num_scheduled_tokens
         preempted = getattr(output, "preempted_req_ids", None) or ()
-        for request in self._all.keys() & {*preempted, *cached.resumed_req_ids}:
-            self._all[request].preempted = True
+        for request in self.by_request.keys() & {*preempted, *cached.resumed_req_ids}:
+            self.by_request[request].preempted = True
         for new in output.scheduled_new_reqs:
-            if (prompt := self._all.get(new.req_id)) is not None:
+            if (prompt := self.by_request.get(new.req_id)) is not None:
                 end = new.num_computed_tokens + scheduled[new.req_id]
                 yield from _chunk(prompt, prompt.begin(new.block_ids, end))
         columns = cached.req_ids, cached.new_block_ids, cached.num_computed_tokens
         for request, blocks, first in zip(*columns, strict=True):
-            if (prompt := self._all.get(request)) is not None:
+            if (prompt := self.by_request.get(request)) is not None:
                 yield from _chunk(prompt, prompt.go_on(blocks, first, first + scheduled[request]))
 
 

@@ -34,10 +34,6 @@ from kvplan.runtime.ops import logs
 SERVED = ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
 
 
-# What most steps order.
-NOTHING, RESTING = StepOrders(), StepOrders(idle=True)
-
-
 class EngineRequest(Protocol):
     """What is read, and on prefill mended, of a request of vLLM's."""
 
@@ -106,12 +102,8 @@ class ConnectorScheduler:
     @property
     def quiet(self) -> bool:
         """Whether there is nothing to tell workers, whatever the step computes: most steps are so."""
-        return not (self._ordered or self._prompts)
-
-    @property
-    def _ordered(self) -> bool:
-        lists = self._holds or self._loads or self._cancels or self._chunks or self._withdrawals
-        return bool(lists) or self._announce
+        ordered = self._holds or self._loads or self._cancels or self._chunks or self._withdrawals or self._announce
+        return not (ordered or self._prompts.by_request)
 
     @property
     def _prefills(self) -> bool:
@@ -186,23 +178,20 @@ class ConnectorScheduler:
 
     def scheduled(self, output: Any) -> None:
         """What a step computes, by vLLM's SchedulerOutput."""
-        if not self.offers or not self._prompts:
+        if not self.offers or not self._prompts.by_request:
             return
         for prompt, tokens in self._prompts.step(output):
             blocks = tuple(() if table.scratch is not None else table.of(prompt.tables) for table in self.tables)
             self._chunks.append(PromptChunk(prompt.name, tokens, prompt.end, blocks))
 
-    def orders(self, *, idle: bool) -> StepOrders:
+    def orders(self) -> StepOrders:
         """What workers are to begin in this step, each order once."""
-        if not self._ordered:
-            return RESTING if idle else NOTHING
         addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
         told = StepOrders(
             tuple(self._holds),
             tuple(self._loads),
             tuple(self._cancels),
             addresses,
-            idle,
             tuple(self._chunks),
             tuple(self._withdrawals),
         )

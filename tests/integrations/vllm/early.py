@@ -111,7 +111,7 @@ class PrefillEngine:
         )
         self.preempted = set()
         self.scheduler.scheduled(output)
-        self._run(self.scheduler.orders(idle=False), scheduled)
+        self._run(self.scheduler.orders(), scheduled)
 
     def preempt(self, name: str) -> None:
         """Its blocks become others', who write to them."""
@@ -218,14 +218,14 @@ class DecodeEngine:
         self.scheduler.arrived(request)  # type: ignore[arg-type]
         external = self.scheduler.matched(request, local)  # type: ignore[arg-type]
         self.scheduler.allocated(request, [ids, [5]], external)  # type: ignore[arg-type]
-        self.worker.load(self.scheduler.orders(idle=False))
+        self.worker.load(self.scheduler.orders())
         here = {"kv": tables(self.made.plan.decode).of((tuple(ids), ()), ASKED)["kv"], "state": Slot(5, ASKED)}
         self.asked[name] = Request(name, (local, ASKED), {}, here)
 
     def abort(self, name: str) -> None:
         request = FakeRequest(f"{name}-here", LENGTH)
         self.scheduler.finished(request, [[], []], ABORTED)  # type: ignore[arg-type]
-        self.worker.load(self.scheduler.orders(idle=False))
+        self.worker.load(self.scheduler.orders())
 
     def step(self) -> StepResults:
         more = self.worker.ended(idle=True)

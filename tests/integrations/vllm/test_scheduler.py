@@ -31,13 +31,13 @@ FULL, WINDOW, SLOTS = GroupTable(0), GroupTable(1, forgets=True), GroupTable(1, 
 def scheduler(*tables: GroupTable) -> ConnectorScheduler:
     made = ConnectorScheduler("e", tables or (FULL,))
     made.registered([facts()])
-    made.orders(idle=False)
+    made.orders()
     return made
 
 
 def told(made: ConnectorScheduler) -> StepOrders:
-    orders = made.orders(idle=False)
-    assert made.orders(idle=False) == StepOrders()
+    orders = made.orders()
+    assert made.orders() == StepOrders()
     return orders
 
 
@@ -357,19 +357,19 @@ def test_a_prompt_that_decode_computes_as_a_whole_is_left_as_it_is() -> None:
 def test_stages_of_a_pipeline_say_their_groups_together_and_all_are_announced_once() -> None:
     made = ConnectorScheduler("e", (FULL, SLOTS))
     made.registered([facts(1, (TOKENS, GroupName())), facts(0, (GroupName(), STATE), "key")])
-    assert made.orders(idle=True) == StepOrders(addresses=("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601"), idle=True)
+    assert made.orders() == StepOrders(addresses=("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601"))
     request = to_prefill("r", 40)
     _, params = made.finished(request, [[1], [2]], SERVED)
     remote = remote_prefill(params or {})
     assert remote is not None
     assert (remote.groups, remote.address, remote.key) == ((TOKENS, STATE), "tcp://127.0.0.1:7600", "key")
-    assert made.orders(idle=False).addresses == ()
+    assert made.orders().addresses == ()
 
 
 def test_workers_that_only_decode_announce_nothing() -> None:
     made = ConnectorScheduler("e", (FULL,))
     made.registered([WorkerFacts(0, "", (TOKENS,), "")])
-    assert made.orders(idle=False) == StepOrders()
+    assert made.orders() == StepOrders()
 
 
 def test_an_engine_that_only_decodes_holds_nothing() -> None:
