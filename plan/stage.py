@@ -9,10 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import numpy as np
 
-from kvplan.plan.types import Ints, Loop, Nest, PageRange
+from kvplan.plan.types import Ints, Loop, Nest, PageRange, Table
+
+
+def way(table: Table, push: bool) -> Literal["", "pack", "unpack"]:
+    """How bytes of a table go where prefill pushes, or decode pulls: by way of a stage, or straight where empty.
+
+    Who posts has the stage where the table has ranges for that. Who pulls has prefill `pack` where it has others only.
+    """
+    if table.unpack and not push:
+        return "unpack"
+    return "pack" if table.pack else ""
 
 
 @dataclass(frozen=True, slots=True)

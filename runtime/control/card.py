@@ -19,8 +19,8 @@ MAGIC = b"kvplan1\n"
 CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
-# What a release speaks, and what one spoke that did not say it in every card.
-PROTOCOL, UNSAID = 6, 2
+# What a release speaks, how a stage is laid out included, and what one spoke that did not say it in every card.
+PROTOCOL, UNSAID = 7, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16
@@ -65,7 +65,8 @@ class EngineCard(msgspec.Struct, frozen=True, tag="engine"):
 class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     """Where one worker's planes lie, by plane number, and what the transport needs to reach them.
 
-    `fabrics` are those over which they are read without the worker's help.
+    `fabrics` are those over which they are read without the worker's help. `stage` are the bytes of a buffer into which
+    it packs for who asks, 0 for none.
     """
 
     nonce: Nonce
@@ -85,6 +86,7 @@ class WorkerCard(msgspec.Struct, frozen=True, tag="worker"):
     checksum: Nonce
     protocol: Count = UNSAID
     fabrics: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_FABRICS)] = ()
+    stage: Count = 0
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -235,7 +237,7 @@ def describe(
     fabrics: frozenset[str] = frozenset(),
 ) -> WorkerCard:
     """The card of a worker whose planes lie as `geometry` says."""
-    columns = {name: tuple(getattr(geometry, name).tolist()) for name in COLUMNS}
+    columns: dict[str, Any] = {name: tuple(getattr(geometry, name).tolist()) for name in COLUMNS}
     regions = tuple((start, size, device) for start, size, device in geometry.regions.tolist())
     return WorkerCard(
         nonce=nonce,
@@ -251,6 +253,11 @@ def describe(
         fabrics=tuple(sorted(fabrics)),
         **columns,
     )
+
+
+def with_stage(card: WorkerCard, metadata: bytes, stage: int) -> WorkerCard:
+    """The card of a worker that packs into buffers of `stage` bytes, which `metadata` lead to, too."""
+    return msgspec.structs.replace(card, metadata=metadata, checksum=checksum(metadata), stage=stage)
 
 
 COLUMNS = ("base", "stride", "page", "count", "device", "region")

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from kvplan.plan.block_tables import Ring, Slot, Table, Tables
-from kvplan.plan.types import Blocks, Ints
+from kvplan.plan.types import Blocks, Ints, Runs
 from kvplan.runtime.control.card import EngineCard, Hello, Refusal, WorkerCard
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.machine import TextEnum
@@ -20,6 +20,7 @@ from kvplan.runtime.machine import TextEnum
 MOST_NAMED = 1 << 14
 MOST_SUMS = 1 << 16
 MOST_GROUPS = 4096
+MOST_PARTS = 1 << 14
 # No context reaches further, and the sum of two positions stays within int64.
 FARTHEST = 1 << 62
 ORDER = np.dtype("<i8")
@@ -134,6 +135,51 @@ class ReturnPermit(msgspec.Struct, frozen=True, tag="return"):
     number: int
 
 
+Number = Annotated[int, msgspec.Meta(ge=0, le=FARTHEST)]
+# The columns of `Runs`, int64, little endian.
+WireRuns = tuple[bytes, bytes, bytes, bytes, bytes]
+
+
+class PackPart(msgspec.Struct, frozen=True, array_like=True):
+    """What of one image is asked for: `part` of the image of `read`, a number among those of the asking worker.
+
+    `size` are the bytes of one block of it in a stage, which both sides compare.
+    """
+
+    read: Number
+    part: Number
+    size: Number
+    runs: WireRuns
+
+
+class AskPack(msgspec.Struct, frozen=True, tag="ask pack"):
+    """Decode: pack these runs of a request into one buffer of the stage, in the order of the blocks of my pages.
+
+    `number` counts the pieces that were asked for over a connection. `layers` are those that move together, None for
+    all: they decide which images there are.
+    """
+
+    request: str
+    number: Number
+    layers: tuple[int, ...] | None
+    parts: Annotated[tuple[PackPart, ...], msgspec.Meta(min_length=1, max_length=MOST_PARTS)]
+
+
+class Packed(msgspec.Struct, frozen=True, tag="packed"):
+    """Prefill: a piece is in the buffer at `address`, and stays there until it is given back."""
+
+    request: str
+    number: Number
+    address: Number
+
+
+class ReturnPack(msgspec.Struct, frozen=True, tag="return pack"):
+    """Decode: nothing reads a piece any more, or it is not wanted. Said once of each that was asked for."""
+
+    request: str
+    number: Number
+
+
 class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     """Decode: write me this request, where the pair pushes. `prefill` tables are empty where prefill knows its own."""
 
@@ -224,8 +270,10 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     request: str
 
 
-ToPrefill = Hello | Claim | AskPermit | ReturnPermit | WriteRequest | Done | Leave | Bye
-ToDecode = EngineCard | WorkerCard | Refusal | ClaimAnswers | Permit | Offer | Written | Failed | Confirmed | Stopped
+ToPrefill = Hello | Claim | AskPermit | ReturnPermit | AskPack | ReturnPack | WriteRequest | Done | Leave | Bye
+ToDecode = (
+    EngineCard | WorkerCard | Refusal | ClaimAnswers | Permit | Packed | Offer | Written | Failed | Confirmed | Stopped
+)
 
 
 def pack(tables: Tables) -> WireTables:
@@ -238,6 +286,19 @@ def unpack(tables: WireTables) -> dict[str, Table]:
     if len(tables) > MOST_GROUPS:
         raise CardError(f"a message names {len(tables)} groups, at most {MOST_GROUPS}")
     return {name: _unpack(name, table) for name, table in tables.items()}
+
+
+def pack_runs(runs: Runs) -> WireRuns:
+    """Runs as messages carry them."""
+    block, token, to, at, count = (column.astype(ORDER).tobytes() for column in runs)
+    return block, token, to, at, count
+
+
+def unpack_runs(runs: WireRuns) -> Runs:
+    """Runs that came from a peer; their numbers are still to be checked. Raises CardError."""
+    if any(len(column) != len(runs[0]) or len(column) % ORDER.itemsize for column in runs):
+        raise CardError(f"runs have columns of {[len(column) for column in runs]} bytes: 8 for each run in all of them")
+    return Runs(*(np.frombuffer(column, ORDER).astype(np.int64) for column in runs))
 
 
 def _pack(table: Table) -> WireTable:

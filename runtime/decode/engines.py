@@ -22,6 +22,7 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.demand import pools
+from kvplan.runtime.transfer.packed import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
 
@@ -45,7 +46,7 @@ class Peer:
 class PrefillConnection:
     """One prefill worker. `peer` is its name in the transport, `blocks` are its pools by group.
 
-    `reads` says that bytes come from it.
+    `reads` says that bytes come from it, `stage` is where it packs them, if it does.
     """
 
     worker: int
@@ -56,6 +57,7 @@ class PrefillConnection:
     blocks: Mapping[str, int]
     reads: bool
     links: PreparedLinks
+    stage: PeerStage
 
 
 class PrefillEngine:
@@ -77,6 +79,7 @@ class PrefillEngine:
         shape.check(remote, self.plan.prefill, card.worker)
         peer = self._transport.add_peer(card.metadata)
         control.gather()
+        stage = PeerStage(control, card.stage)
         links = PreparedLinks(
             lambda layers: link(
                 self.plan,
@@ -88,11 +91,12 @@ class PrefillEngine:
                 decode=local.geometry,
                 layers=layers,
                 stage=self._stage,
+                peer_stage=stage,
             )
         )
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
-        connection = PrefillConnection(card.worker, card, control, peer, remote, blocks, reads, links)
+        connection = PrefillConnection(card.worker, card, control, peer, remote, blocks, reads, links, stage)
         self.connections[card.worker] = connection
         if connection.reads and not self.push:
             connection.links.of(None)
@@ -135,8 +139,8 @@ class PrefillEngine:
 
     def replanned(self, met: MetEngine, push: bool) -> bool:
         """Whether `met` is what is connected, by another plan for the pair."""
-        known = {worker: bare(connection.card, plan="") for worker, connection in self.connections.items()}
-        shown = [bare(card, plan="") for card, _ in met.workers]
+        known = {worker: planless(connection.card) for worker, connection in self.connections.items()}
+        shown = [planless(card) for card, _ in met.workers]
         alike = all(known.get(card.worker, card) == card for card in shown) and met.engine.run == self.card.run
         return alike and self.broken() is None and push == self.push and met.plan.digest != self.plan.digest
 
@@ -301,3 +305,8 @@ class PrefillEngines:
 def bare(card: WorkerCard, **change: str) -> WorkerCard:
     """A card without what is new each time that it is shown, and with this changed."""
     return msgspec.structs.replace(card, nonce=b"", **change)
+
+
+def planless(card: WorkerCard) -> WorkerCard:
+    """A card without what its plan decides: whether the worker has registered a stage, too, to pack into."""
+    return msgspec.structs.replace(bare(card, plan=""), metadata=b"", checksum=b"", stage=0)

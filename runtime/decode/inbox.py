@@ -53,6 +53,9 @@ class DecodeInbox:
             self._answers(engine, connection, message)
         elif isinstance(message, wire.Permit):
             self._count(self._permit(engine, connection, message))
+        elif isinstance(message, wire.Packed):
+            known = connection.stage.packed(message.number, message.address)
+            self._count(MessageKind.PACKED if known else MessageKind.DUPLICATE)
         elif isinstance(message, wire.Stopped):
             known = self._transfers.quarantine.stopped(message.request, connection)
             self._count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)

@@ -127,7 +127,7 @@ class DecodeClients:
         """The clients of earlier runs of the engine that says hello."""
         return [client for client in self if client.name == hello.name and client.claimant.run != hello.run]
 
-    def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> None:
+    def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> DecodeClient:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
         worker, claimant = self._pool.worker, Claimant(hello.run, plan.digest, hello.worker)
         client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now)
@@ -138,6 +138,7 @@ class DecodeClients:
         self._all[identity] = client
         facts = {"engine": hello.name, "run": hello.run, "worker": hello.worker, "plan": plan.digest}
         logs.event(logs.INFO, "peer met", **facts, mode="push" if hello.card else "pull")
+        return client
 
     def others(self, client: DecodeClient) -> list[DecodeClient]:
         """Other connections of the same decode worker."""

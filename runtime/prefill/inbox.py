@@ -21,6 +21,7 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.prefill.clients import ClientClaim, DecodeClient, DecodeClients
 from kvplan.runtime.prefill.lease import LeaseEvent, Leases
+from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.prefill.read_permits import ReadPermits
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.prefill.verify import Comparison, compare
@@ -57,6 +58,7 @@ class PrefillInbox:
         self.sources: dict[str, SourceRequest] = {}
         self.events: deque[LeaseEvent] = deque(maxlen=MOST_EVENTS)
         self.permits, self.writes = ReadPermits(limits), RequestWrites(pool, context, counters, self.send, leases)
+        self.packs = PagePacks(pool, context.stage, context.transport, self.send)
         self._pool, self._server, self._leases, self._lease, self._counters = pool, server, leases, lease, counters
         self._comparisons = ChecksumThread[tuple[DecodeClient, str], Comparison]()
         self._most_comparisons, self._renewed = limits.requests, float("-inf")
@@ -65,6 +67,8 @@ class PrefillInbox:
             wire.Claim: self._claim,
             wire.AskPermit: self._ask_permit,
             wire.ReturnPermit: self._return_permit,
+            wire.AskPack: self._ask_pack,
+            wire.ReturnPack: self._return_pack,
             wire.WriteRequest: self._write,
             wire.Done: self._done,
             wire.Leave: self._leave,
@@ -88,6 +92,7 @@ class PrefillInbox:
         """A request is not kept any more: who still needs it is told."""
         self.sources.pop(request, None)
         self.writes.end(request, error)
+        self.packs.end(request)
         for client in self.clients:
             if request in client.claims:
                 client.forget(request)
@@ -123,7 +128,7 @@ class PrefillInbox:
     def busy(self) -> bool:
         """Whether anything is under way: an event that is waited for, a claim, a write or a comparison."""
         claimed = any(client.claims or client.untold for client in self.clients)
-        return bool(self._pending or claimed or len(self.writes) or len(self._comparisons))
+        return bool(self._pending or claimed or len(self.writes) or len(self.packs) or len(self._comparisons))
 
     def waiting(self) -> list[SourceRequest]:
         """The requests whose events are to be asked: without a lock, as they are the caller's code."""
@@ -137,6 +142,7 @@ class PrefillInbox:
             if (client := self.clients.get(permit.client)) is not None:
                 self.send(client, wire.Permit(permit.request, permit.number))
         self.writes.step()
+        self.packs.step()
         self._keep_compared(now)
         for comparison in self._comparisons.take_all():
             self._judge(comparison, now)
@@ -202,21 +208,21 @@ class PrefillInbox:
         answer = answer_hello(hello, face)
         if isinstance(answer, WorkerCard):
             try:
-                self._welcome(identity, hello, face, now)
+                answer = self.packs.serve(self._welcome(identity, hello, face, now), answer)
             except KvplanError as error:
                 answer = Refusal(error.code, str(error), False, hello.nonce)
         if isinstance(answer, Refusal):
             logs.event(logs.INFO, "peer refused", engine=hello.name, run=hello.run, error=answer.message)
         return answer
 
-    def _welcome(self, identity: bytes, hello: Hello, face: PrefillFace, now: float) -> None:
+    def _welcome(self, identity: bytes, hello: Hello, face: PrefillFace, now: float) -> DecodeClient:
         for client in self.clients.replaced_by(hello):
             self._leases.forget(client.claimant.run, now)
             self._drop(client, f"run {hello.run} replaces it")
         before = self.clients.get(identity)
         if before is not None:
             self._drop(before, "it says hello again")
-        self.clients.add(identity, hello, served_plan(hello, face), now)
+        return self.clients.add(identity, hello, served_plan(hello, face), now)
 
     def _claim(self, client: DecodeClient, claim: wire.Claim, now: float) -> MessageKind:
         client.heartbeat, streamed = claim.heartbeat, set(claim.streamed)
@@ -259,6 +265,20 @@ class PrefillInbox:
     def _return_permit(self, client: DecodeClient, returned: wire.ReturnPermit, now: float) -> MessageKind:
         known = self.permits.give_back(client, returned)
         return MessageKind.PERMIT_RETURNED if known else MessageKind.DUPLICATE
+
+    def _ask_pack(self, client: DecodeClient, asked: wire.AskPack, now: float) -> MessageKind:
+        try:
+            if asked.request not in client.claims or asked.request not in self.sources:
+                raise LeaseError(f"request {asked.request} is wanted, and not held: claim it first")
+            self.packs.want(client, asked)
+        except KvplanError as error:
+            self.send(client, wire.Failed(asked.request, error.code, str(error)))
+            return MessageKind.UNEXPECTED
+        return MessageKind.PACK_ASKED
+
+    def _return_pack(self, client: DecodeClient, returned: wire.ReturnPack, now: float) -> MessageKind:
+        known = self.packs.give_back(client, returned)
+        return MessageKind.PACK_RETURNED if known else MessageKind.DUPLICATE
 
     def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:
         source = self.sources.get(asked.request)
@@ -308,6 +328,7 @@ class PrefillInbox:
         event = self._leases.leave(leave.request, client.claimant, now)
         client.forget(leave.request)
         self.permits.leave(client, leave.request)
+        self.packs.leave(client, leave.request)
         self._comparisons.drop((client, leave.request))
         for other in self.clients.others(client) if leave.alone else ():
             self._drop(other, "it speaks through another connection now")
@@ -380,6 +401,7 @@ class PrefillInbox:
         logs.event(logs.INFO, "peer dropped", client=client.key, reason=why)
         self.writes.drop(client)
         self.permits.drop(client)
+        self.packs.drop(client)
         self.clients.remove(client)
         self._server.forget(client.identity)
 

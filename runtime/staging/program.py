@@ -35,6 +35,11 @@ class CopyProgram:
         self._placed = lru_cache(MOST_PLACES)(self._place)
 
     @property
+    def pool_blocks(self) -> int:
+        """Blocks that all pages of the pool have which are copied."""
+        return min(copy.blocks for copy in (*self._page, *(copy for some in self._token.values() for copy in some)))
+
+    @property
     def page_bytes(self) -> int:
         """Bytes that are copied of a whole page."""
         return sum(copy.moved for copy in self._page)

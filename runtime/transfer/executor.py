@@ -27,6 +27,7 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
+from kvplan.runtime.transfer.packed import PackedMove
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
 from kvplan.runtime.transfer.staged import StagedMove
@@ -63,7 +64,7 @@ class Slice:
     link: PreparedLink
     runs: Mapping[str, Runs]
     size: int
-    staged: StagedMove | None = None
+    staged: StagedMove | PackedMove | None = None
     stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
     part: TransferPart = WHOLE
@@ -121,7 +122,7 @@ class ExecutorContext:
         for group in groups(ready):
             self._post([slice_ for slice_ in group if slice_.executor.has(slice_)])
 
-    def issue_staged(self, slice_: Slice, staged: StagedMove) -> None:
+    def issue_staged(self, slice_: Slice, staged: StagedMove | PackedMove) -> None:
         """Post a slice through the buffer that it has."""
         slice_.stage = SliceStage.POSTED
         self._issue([slice_], gather_staged(slice_.link, staged.piece, staged.address))
@@ -207,7 +208,7 @@ class TransferExecutor:
         if not link.staged:
             self._add_direct(link, runs)
             return
-        parcels, moves = slices.through_stage(link, runs)
+        parcels, moves = slices.through_stage(link, runs, self.request)
         for of_link, some in parcels:
             self._add_direct(of_link, some)
         for move in moves:

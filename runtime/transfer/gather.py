@@ -130,7 +130,7 @@ def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
 
 def gather_staged(link: PreparedLink, piece: StagedPiece, address: int) -> GatheredSpans:
     """What to post for a piece that goes through the buffer at `address`."""
-    spelled = piece.spelled(address, link.push)
+    spelled = piece.spelled(address)
     return GatheredSpans((), *_sides(link, merge(spelled)), piece.moved, len(spelled))
 
 

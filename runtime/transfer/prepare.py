@@ -15,15 +15,16 @@ import numpy.typing as npt
 
 from kvplan.plan import expand as rows
 from kvplan.plan import spans
+from kvplan.plan import stage as stages
 from kvplan.plan.types import Ints, Pair, Plan, Read
 from kvplan.runtime.errors import AddressError, LimitedError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.staging.copies import NestPlanes, by_planes
-from kvplan.runtime.transfer import staged
+from kvplan.runtime.transfer.images import image_parts
 from kvplan.runtime.transfer.layers import Layers, chosen
+from kvplan.runtime.transfer.packed import PeerStage
 from kvplan.runtime.transfer.slots import PreparedSlots
 from kvplan.runtime.transfer.staged import ImagePart, StagedEnds
 from kvplan.runtime.transport.base import Index, Op, PreparedList, Transport
@@ -76,8 +77,9 @@ class PreparedLink:
     """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
 
     `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
-    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through. `slots`
-    are the entries of states once more, for a request that has one slot of each; `others` the entries that are not.
+    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through, where
+    prefill packs for who reads it is its `peer_stage`. `layers` are those that it moves, None for all. `slots` are the
+    entries of states once more, for a request that has one slot of each; `others` the entries that are not.
     """
 
     prefill_worker: int
@@ -88,13 +90,25 @@ class PreparedLink:
     decode: Geometry
     entries: tuple[PreparedRead, ...]
     stage: Stage | None = None
+    peer_stage: PeerStage | None = None
+    layers: Layers | None = None
     slots: PreparedSlots | None = None
     others: tuple[PreparedRead, ...] = ()
 
     @property
     def staged(self) -> bool:
-        """Whether anything goes by way of the stage."""
-        return self.stage is not None and not self.stage.stuck(self.peer) and any(entry.parts for entry in self.entries)
+        """Whether anything goes by way of a stage."""
+        return any(self.stages(entry) for entry in self.entries)
+
+    def stages(self, entry: PreparedRead) -> bool:
+        """Whether a read goes by way of a stage, as one that is not stuck."""
+        if entry.parts and self.packs(entry):
+            return self.peer_stage is not None and not self.peer_stage.stuck
+        return bool(entry.parts) and self.stage is not None and not self.stage.stuck(self.peer)
+
+    def packs(self, entry: PreparedRead) -> bool:
+        """Whether the peer packs a read that is staged."""
+        return entry.parts[0].packed and not self.push
 
     @property
     def op(self) -> Op:
@@ -149,23 +163,25 @@ def link(
     push: bool = False,
     layers: Layers | None = None,
     stage: Stage | None = None,
+    peer_stage: PeerStage | None = None,
 ) -> PreparedLink:
     """Prepare all that moves between two workers, of the global `layers` only where they are given.
 
-    Where the plan says so bytes go by way of `stage`, if there is one and they fit.
+    Where the plan says so bytes go by way of `stage` or `peer_stage`, if there is one and they fit.
 
     Raises BadRequestError where one page holds some of `layers` and other layers, too, AddressError where the plan has
     numbers that cannot be addresses; then nothing stays prepared.
     """
-    ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, (), stage)
+    ends = PreparedLink(prefill_worker, decode_worker, peer, push, prefill, decode, (), stage, peer_stage, layers)
     bridges = (
         shape.bridgeable(prefill, plan.prefill, prefill_worker),
         shape.bridgeable(decode, plan.decode, decode_worker),
     )
-    reads = [read for read in plan.reads[decode_worker] if read.worker == prefill_worker]
+    numbers = [number for number, read in enumerate(plan.reads[decode_worker]) if read.worker == prefill_worker]
     try:
-        found = [entry for read in reads if (entry := _entry(plan, read, ends, bridges, layers))]
-        images = [_with_parts(plan, entry, ends, layers) for entry in found]
+        made = [(number, _entry(plan, plan.reads[decode_worker][number], ends, bridges, layers)) for number in numbers]
+        found = [entry for _, entry in made if entry is not None]
+        images = [_with_parts(plan, number, entry, ends) for number, entry in made if entry is not None]
     except OverflowError as error:
         raise AddressError("a number of the plan has more than 64 bits: compile the plan again") from error
     entries = [image for image in images if image is not None]
@@ -174,7 +190,7 @@ def link(
         for entry in _of_pairs([entry for entry, image in zip(found, images, strict=True) if image is None]):
             entries.append(_with_banks(entry, transport, ends))
         slots = _slots([entry for entry in entries if _is_slot(entry)], transport, ends)
-        if stage is not None and any(images):
+        if stage is not None and any(image is not None and not ends.packs(image) for image in images):
             stage.open()
     except Exception:
         _release(entries, slots)
@@ -270,24 +286,17 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
         )
 
 
-def _with_parts(plan: Plan, entry: PreparedRead, ends: PreparedLink, layers: Layers | None) -> PreparedRead | None:
-    """A read that is staged; None where it is not, or nothing of it fits."""
-    table, stage = entry.read.placed, ends.stage
-    if stage is None or not stage.buffer_bytes or not (table.pack if ends.push else table.unpack):
+def _with_parts(plan: Plan, number: int, entry: PreparedRead, ends: PreparedLink) -> PreparedRead | None:
+    """Read `number` of the decode worker where it is staged; None where it is not, or nothing of it fits."""
+    way = stages.way(entry.read.table, ends.push)
+    packed = way == "pack"
+    stage = ends.peer_stage if packed and not ends.push else ends.stage
+    if not way or stage is None:
         return None
-    of_tables = table.page, table.token
-    nests = tuple([_of_layers(plan, ends, entry.read, by_planes(nest), layers) for nest in some] for some in of_tables)
-    group = spans.group_named(plan.decode, entry.pair.decode)
-    page_rows = group.kernel // entry.pair.rows if ends.push and table.token else 0
-    between = StagedEnds(ends.push, ends.remote, ends.local, stage.buffer_bytes)
-    parts = staged.parts(entry.pair, entry.read, nests, between, page_rows)
+    imaged, pool = (ends.decode, ends.prefill) if packed else (ends.prefill, ends.decode)
+    between = StagedEnds(packed, imaged, pool, stage.buffer_bytes)
+    parts = image_parts(plan, ends.decode_worker, number, ends.layers, between)
     return replace(entry, parts=parts) if parts else None
-
-
-def _of_layers(plan: Plan, ends: PreparedLink, read: Read, nest: NestPlanes, layers: Layers | None) -> NestPlanes:
-    if layers is None:
-        return nest
-    return replace(nest, firsts=chosen(plan, ends.decode_worker, read, (nest.firsts, ()), layers)[0])
 
 
 def _addresses(page: Ints, sides: tuple[Geometry, Geometry]) -> Ints:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
+from kvplan.runtime.transfer.packed import PackedMove
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
 from kvplan.runtime.transfer.staged import ImagePart, StagedMove, edges, pieces, split
 
@@ -63,24 +64,40 @@ def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
     ]
 
 
-def through_stage(link: PreparedLink, runs: Mapping[str, Runs]) -> tuple[list[Parcel], list[StagedMove]]:
-    """What of `runs` moves directly, as links of some reads with the runs of each, and what goes by way of the stage.
+def through_stage(
+    link: PreparedLink, runs: Mapping[str, Runs], request: str = ""
+) -> tuple[list[Parcel], list[StagedMove | PackedMove]]:
+    """What of `runs` moves directly, as links of some reads with the runs of each, and what goes by way of a stage.
 
     Reads whose pages are imaged are links of their own: what of them is not whole moves directly.
     """
-    direct = [entry for entry in link.entries if not entry.parts]
-    others = tuple(entry for entry in link.others if not entry.parts)
-    parcels: list[Parcel] = [(replace(link, entries=tuple(direct), others=others), runs)] if direct else []
-    wanted: list[tuple[ImagePart, Runs]] = []
-    for entry in (entry for entry in link.entries if entry.parts):
+    staged = [entry for entry in link.entries if link.stages(entry)]
+    # By identity: a stage may be found stuck at any time, and entries hold arrays.
+    through = {id(entry) for entry in staged}
+    direct = tuple(entry for entry in link.entries if id(entry) not in through)
+    others = tuple(entry for entry in link.others if id(entry) not in through)
+    parcels: list[Parcel] = [(replace(link, entries=direct, others=others), runs)] if direct else []
+    own, packed = list[tuple[ImagePart, Runs]](), list[tuple[ImagePart, Runs]]()
+    for entry in staged:
         whole, ragged = split(entry.parts[0], runs[entry.pair.name])
+        wanted = packed if link.packs(entry) else own
         wanted += [(part, whole) for part in entry.parts if len(whole.count)]
         if len(ragged.count):
             alone = replace(link, entries=(entry,), slots=None, others=(entry,))
             parcels.append((alone, {entry.pair.name: ragged}))
+    return parcels, [*_own_moves(link, own), *_packed_moves(link, packed, request)]
+
+
+def _own_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]]) -> list[StagedMove]:
     stage = link.stage
-    cut = pieces(wanted, stage.buffer_bytes) if stage else []
-    return parcels, [StagedMove(stage, piece, link.peer, link.push) for piece in cut if stage]
+    cut = [] if stage is None else pieces(wanted, stage.buffer_bytes)
+    return [StagedMove(stage, piece, link.peer, link.push) for piece in cut if stage]
+
+
+def _packed_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]], request: str) -> list[PackedMove]:
+    stage = link.peer_stage
+    cut = [] if stage is None else pieces(wanted, stage.buffer_bytes)
+    return [PackedMove(stage, piece, request, link.layers) for piece in cut if stage]
 
 
 def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:

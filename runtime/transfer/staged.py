@@ -1,31 +1,29 @@
-"""Staged reads: what goes by way of a stage, which blocks of a request do, in which slices, and what the wire copies.
+"""Staged reads: which blocks of a request go by way of a stage, in which slices, and what the wire copies.
 
-Who drives a transfer stages. A reader reads the ranges of prefill pages as they lie and copies them into its own pages
-(`unpack`); a writer copies into the image of decode pages and writes that (`pack`). A page that a slice does not fill
-is never written that way: bytes that were not asked for are not touched.
+A reader reads the ranges of prefill pages as they lie and copies them into its own pages (`unpack`). With `pack`,
+prefill copies into the image of decode pages, which it writes itself, or a reader takes (packed.py). A page that a
+slice does not fill is never written that way: bytes that were not asked for are not touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from kvplan.plan import spans
 from kvplan.plan.blocks import NO_RUNS
-from kvplan.plan.stage import StageImage, image
+from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Pair, Read, Runs
-from kvplan.runtime.errors import AddressError, LimitedError
+from kvplan.runtime.errors import LimitedError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.buffers import ALIGNED, Stage, StageBuffer
-from kvplan.runtime.staging.copies import NestPlanes
 from kvplan.runtime.staging.program import CopyProgram, Mask
 from kvplan.runtime.staging.views import CopyMaker, StageBlocks
 
-PREFILL, DECODE = 0, 1
 # The region of the stage, which is none of a pool's.
 STAGE = -1
 # Copies of fewer bytes take less time than to hand them to a thread.
@@ -34,29 +32,33 @@ AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class StagedEnds:
-    """What reads of a link are staged between: the peer's memory, which is imaged, and this process's pool.
+    """What reads of a link are staged between: the memory that is imaged, and the pool on the stage's side.
 
-    A buffer has `most` bytes. With `push` decode's pages are imaged, otherwise prefill's.
+    A buffer has `most` bytes. Where it is `packed` decode's pages are imaged, otherwise prefill's. Who packs for a
+    reader need not know the memory that is imaged.
     """
 
-    push: bool
-    remote: Geometry
+    packed: bool
+    imaged: Geometry | None
     pool: Geometry
     most: int
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """Some rows of a read's image, small enough for a buffer: `remote` are rows (address of block 0, stride, region).
+    """Some rows of a read's image, small enough for a buffer: `imaged` are rows (address of block 0, stride, region).
 
-    `size` are the bytes of one block in a stage; `page_rows` are the rows of tokens that fill a decode page, 0 for
-    a state and where any run may be staged.
+    `number` is the read's among those of a link, and its own among the read's parts. `packed` parts are of decode
+    pages. `size` are the bytes of one block in a stage; `page_rows` are the rows of tokens that fill a decode page, 0
+    for a state and where any run may be staged.
     """
 
+    number: tuple[int, int]
+    packed: bool
     pair: Pair
     read: Read
     image: StageImage
-    remote: Ints
+    imaged: Ints
     program: CopyProgram
     page_rows: int
 
@@ -78,7 +80,7 @@ class ImagePart:
 class StagedPiece:
     """What one buffer holds at a time: parts, the runs of each, and the blocks that are imaged for them, rising.
 
-    `moved` are bytes that are asked for; the wire copies `bytes`.
+    All parts are `packed`, or none is. `moved` are bytes that are asked for; the wire copies `bytes`.
     """
 
     parts: tuple[tuple[ImagePart, Runs, Ints], ...]
@@ -91,6 +93,15 @@ class StagedPiece:
         moved = sum(part.moved(runs) for part, runs, _ in parts)
         return cls(parts, moved, sum(part.image.size * len(blocks) for part, _, blocks in parts))
 
+    @property
+    def packed(self) -> bool:
+        return self.parts[0][0].packed
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes of a buffer."""
+        return sum(part.size * len(blocks) for part, _, blocks in self.parts)
+
     def placed(self, address: int) -> Iterator[tuple[ImagePart, Runs, Ints, StageBlocks]]:
         """Every part with its place in the buffer at `address`."""
         for part, runs, blocks in self.parts:
@@ -102,11 +113,11 @@ class StagedPiece:
         for part, runs, _, stage in self.placed(address):
             part.program.run(maker, stage, runs, part.whole(runs))
 
-    def spelled(self, address: int, push: bool) -> Ints:
+    def spelled(self, address: int) -> Ints:
         """What the wire copies, as rows (prefill address, decode address, bytes, prefill region, decode region)."""
         found = [_spelled(part, blocks, stage) for part, _, blocks, stage in self.placed(address)]
         table = np.concatenate(found)
-        return table if push else table[:, [1, 0, 2, 4, 3]]
+        return table if self.packed else table[:, [1, 0, 2, 4, 3]]
 
 
 class StagedMove:
@@ -206,72 +217,13 @@ def _between(runs: Runs, ids: Ints, which: Ints, low: int, high: int) -> tuple[R
     return (runs if len(some) == len(ids) else spans.pick(runs, (which >= low) & (which < high))), some
 
 
-def parts(
-    pair: Pair, read: Read, nests: tuple[Sequence[NestPlanes], ...], ends: StagedEnds, page_rows: int
-) -> tuple[ImagePart, ...]:
-    """The image of what `nests` of a read's two tables move, in parts that each fit a buffer.
-
-    There are none where one row of it does not, or where it is written and the nests, as some layers are moved by
-    themselves, do not fill it. Raises AddressError where anything leaves its page or its range.
-    """
-    table, staged = read.placed, DECODE if ends.push else PREFILL
-    whole = image(table.pack if ends.push else table.unpack)
-    used = np.unique(np.concatenate([_rows(nest, staged, whole) for some in nests for nest in some]))
-    if whole.bytes[used].max() > ends.most:
-        return ()
-    cuts = pairwise(edges(whole.bytes[used], ends.most))
-    found = tuple(_part(pair, read, nests, ends, (whole, used[low:high], page_rows)) for low, high in cuts)
-    filled = not ends.push or all(part.program.fills(part.image, max(page_rows, 1)) for part in found)
-    return found if filled else ()
-
-
-def _part(
-    pair: Pair,
-    read: Read,
-    nests: tuple[Sequence[NestPlanes], ...],
-    ends: StagedEnds,
-    chosen: tuple[StageImage, Ints, int],
-) -> ImagePart:
-    whole, used, page_rows = chosen
-    staged = DECODE if ends.push else PREFILL
-    page, token = ([_among(nest, staged, whole, used) for nest in some] for some in nests)
-    size = whole.bytes[used]
-    start = np.cumsum(size) - size
-    rows = StageImage(whole.plane[used], whole.offset[used], size, start, int(size.sum()))
-    program = CopyProgram(page, token, staged, rows, ends.pool)
-    return ImagePart(pair, read, rows, _remote(rows, ends.remote), program, page_rows)
-
-
-def _among(nest: NestPlanes, staged: int, whole: StageImage, used: Ints) -> NestPlanes:
-    """A nest in the planes that have one of some rows of the image."""
-    return replace(nest, firsts=nest.firsts[np.isin(_rows(nest, staged, whole), used)])
-
-
-def _rows(nest: NestPlanes, staged: int, whole: StageImage) -> Ints:
-    """The image row of a nest's first span in every plane. Raises AddressError where one has none."""
-    plane, offset = (nest.firsts[:, [2 * staged + column]] for column in range(2))
-    inside = (plane == whole.plane) & (offset >= whole.offset) & (offset < whole.offset + whole.bytes)
-    if not inside.any(axis=1).all():
-        raise AddressError("a nest lies in no range of its table: compile the plan again")
-    found: Ints = inside.argmax(axis=1)
-    return found
-
-
-def _remote(rows: StageImage, geometry: Geometry) -> Ints:
-    """By image row, where it lies in the peer's block 0, how far apart blocks are, and the region."""
-    plane = rows.plane
-    if ((rows.offset < 0) | (rows.bytes < 1) | (rows.offset + rows.bytes > geometry.page[plane])).any():
-        raise AddressError("a range of the plan leaves its page: compile the plan again")
-    return np.stack([geometry.base[plane] + rows.offset, geometry.stride[plane], geometry.region[plane]], axis=1)
-
-
 def _spelled(part: ImagePart, blocks: Ints, stage: StageBlocks) -> Ints:
-    """Rows (address in the stage, peer's address, bytes, region of the stage, peer's region), one a row and block."""
+    """Rows (address in the stage, in imaged pages, bytes, region of the stage, of those), one a row and block."""
     rows, size = part.image, part.image.bytes[:, None]
     spelled = np.empty((len(rows.start), len(blocks), 5), np.int64)
     spelled[:, :, 0] = stage.address + rows.start[:, None] * len(blocks) + size * np.arange(len(blocks))
-    spelled[:, :, 1] = part.remote[:, :1] + part.remote[:, 1:2] * blocks
-    spelled[:, :, 2], spelled[:, :, 3], spelled[:, :, 4] = size, STAGE, part.remote[:, 2:]
+    spelled[:, :, 1] = part.imaged[:, :1] + part.imaged[:, 1:2] * blocks
+    spelled[:, :, 2], spelled[:, :, 3], spelled[:, :, 4] = size, STAGE, part.imaged[:, 2:]
     return spelled.reshape(-1, 5)
 
 

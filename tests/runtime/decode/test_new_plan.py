@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.decode.test_worker import freed, submitted, until
 from tests.runtime.helpers.plan_texts import module_text
-from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.plans import Shape, with_ranges
 from tests.runtime.helpers.requests import ask, check, clear, filled, move
 from tests.runtime.helpers.worlds import World, world
 
@@ -45,6 +45,22 @@ def test_blocks_that_are_written_by_the_plan_before_stay_in_quarantine(replanned
         worker.rest(0.001)
     made.hub.frozen.clear()
     until(lambda: freed(worker))
+    made.close()
+
+
+def test_a_plan_by_which_prefill_packs_takes_the_place_of_one_by_which_it_does_not() -> None:
+    """Its stage is registered by then only, so that what leads to its memory is more than before."""
+    made = world(Shape(2), Shape(1), nixl=True)
+    move(made, ask(made, (0, 40), name="before"))
+    plan = with_ranges(made.plan, packed=True)
+    workers: list[PrefillWorker | DecodeWorker] = [*made.prefill, *made.decode]
+    for worker in workers:
+        worker.plans = FixedPlans((plan,))
+    made.decode[0].connect(made.prefill[0].address, 10)
+    assert len(made.decode[0]._engines.replanned) == 1
+    clear(made)
+    move(made, ask(made, (0, 40), name="after"))
+    assert all(source._stage._maker is not None for source in made.prefill)
     made.close()
 
 

@@ -22,6 +22,7 @@ from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.packed import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub
 
@@ -45,7 +46,13 @@ class Ends:
     scratch: IndexScratch = field(default_factory=IndexScratch)
 
     def link(
-        self, theirs: int, ours: int, push: bool, layers: frozenset[int] | None = None, stage: Stage | None = None
+        self,
+        theirs: int,
+        ours: int,
+        push: bool,
+        layers: frozenset[int] | None = None,
+        stage: Stage | None = None,
+        peer_stage: PeerStage | None = None,
     ) -> PreparedLink:
         here, there = self.agents[0][theirs], self.agents[1][ours]
         here, there = (here, there) if push else (there, here)
@@ -61,6 +68,7 @@ class Ends:
             push=push,
             layers=layers,
             stage=stage,
+            peer_stage=peer_stage,
         )
 
     def stage(self, number: int, push: bool, size: int) -> Stage:
@@ -68,8 +76,13 @@ class Ends:
         side = 0 if push else 1
         return Stage(size, self.agents[side][number], self.pools[side][number].geometry, lambda: None)
 
-    def execute(self, link: PreparedLink, runs: Mapping[str, Runs], most: int) -> TransferExecutor:
-        """Move by an executor, in slices of at most `most` bytes, as many requests as were predicted."""
+    def execute(
+        self, link: PreparedLink, runs: Mapping[str, Runs], most: int, also: Callable[[], None] = lambda: None
+    ) -> TransferExecutor:
+        """Move by an executor, in slices of at most `most` bytes, as many requests as were predicted.
+
+        In every round `also` is called.
+        """
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
         queue = AdmissionQueue[Slice](Limits(slice_bytes=most))
         context, failures = ExecutorContext(here, queue, self.scratch, most, link.stage), list[Exception]()
@@ -79,6 +92,7 @@ class Ends:
         while not executor.done:
             context.begin()
             executor.step()
+            also()
             assert not failures, failures
             assert time.monotonic() < until, "the transfer does not end"
         assert executor.requests == executor.posted == predict(link, runs, context)

@@ -61,11 +61,11 @@ def plan(prefill: Shape, decode: Shape, model: Model = Model()) -> Plan:
     return sealed(Plan(FORMAT, "hand-made", "m", "md", "", (), *sides, tuple(pairs), reads, notify))
 
 
-def with_ranges(made: Plan) -> Plan:
-    """The plan with all its tables staged, in either direction where they can be."""
+def with_ranges(made: Plan, packed: bool = False) -> Plan:
+    """The plan with all its tables staged, in either direction where they can be; or only so that prefill packs."""
     rows = {pair.name: _page_rows(made, pair) for pair in made.pairs}
     reads = tuple(
-        tuple(replace(read, table=_ranged(read.table, rows[read.pair])) for read in some) for some in made.reads
+        tuple(replace(read, table=_ranged(read.table, rows[read.pair], packed)) for read in some) for some in made.reads
     )
     return sealed(replace(made, reads=reads))
 
@@ -74,10 +74,10 @@ def _page_rows(made: Plan, pair: Pair) -> tuple[int, int]:
     return max(group_named(made.prefill, pair.prefill).kernel, 1), max(group_named(made.decode, pair.decode).kernel, 1)
 
 
-def _ranged(table: Table, rows: tuple[int, int]) -> Table:
+def _ranged(table: Table, rows: tuple[int, int], packed: bool) -> Table:
     into = touched(table, DECODE, rows[1])
     into = into if filled(table, into, DECODE, rows[1]) else ()
-    return replace(table, unpack=touched(table, PREFILL, rows[0]), pack=into)
+    return replace(table, unpack=() if packed else touched(table, PREFILL, rows[0]), pack=into)
 
 
 def matched(tokens: tuple[int, int], p: npt.ArrayLike, d: npt.ArrayLike) -> Runs:

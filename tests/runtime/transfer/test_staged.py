@@ -14,6 +14,7 @@ from tests.end_to_end.memory import EMPTY, stamp, wrong
 from tests.random_sides.draw import Case, case
 from tests.random_sides.sides import cache, side, tensor
 from tests.runtime.helpers.ends import Ends, asked, ends, refill, regions_of
+from tests.runtime.helpers.packing import PackingPeer
 from tests.runtime.transfer.test_chunks import grid, shared
 
 from kvplan.compiler.api import compile_bound
@@ -22,27 +23,39 @@ from kvplan.plan.types import Interval, PageRange, Plan, Runs, Table
 from kvplan.runtime import errors
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
-from kvplan.runtime.transfer import chunks, slices, staged
+from kvplan.runtime.transfer import chunks, images, slices, staged
 from kvplan.runtime.transfer.demand import demand
 from kvplan.runtime.transfer.prepare import PreparedLink
 
-WAYS = {"unpack": False, "pack": True}
+# Who stages what: strategy, and whether prefill writes.
+WAYS = {"unpack": ("unpack", False), "pack": ("pack", True), "packed": ("pack", False)}
+OWN = ("unpack", "pack")
 SIZES = (BUFFERS * 256, BUFFERS * 4096, 1 << 24)
 
 
 class Staged:
     """Links of a world that go by way of stages of `size` bytes, and how many bytes did."""
 
-    def __init__(self, world: Ends, push: bool, size: int) -> None:
-        self.world, self.push, self.size = world, push, size
+    def __init__(self, world: Ends, way: str, size: int) -> None:
+        self.world, self.way, self.size, self.push = world, way, size, WAYS[way][1]
         self.stages, self.bytes = dict[int, Stage](), 0
 
     def move(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None = None) -> None:
+        if self.way == "packed":
+            self._packed(theirs, ours, runs, layers)
+            return
         number = theirs if self.push else ours
         stage = self.stages.setdefault(number, self.world.stage(number, self.push, self.size))
         link = self.world.link(theirs, ours, self.push, layers, stage)
         self.bytes += self.world.execute(link, runs, 3000).staged
         link.release()
+
+    def _packed(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
+        peer = PackingPeer(self.world, theirs, ours, self.size)
+        link = self.world.link(theirs, ours, False, layers, None, peer.stage)
+        self.bytes += self.world.execute(link, runs, 3000, peer.step).staged
+        link.release()
+        peer.close()
 
     def close(self) -> None:
         for stage in self.stages.values():
@@ -85,7 +98,7 @@ def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> No
     drawn = case(Random(seed), seed)
     note("\n".join(drawn.texts))
     sides = drawn.prefill, drawn.decode
-    made = compile_bound(*sides, {"elect": drawn.elect, "strategy": way}).plan
+    made = compile_bound(*sides, {"elect": drawn.elect, "strategy": WAYS[way][0]}).plan
     # Workers without a head have no planes, and the memory of these tests does.
     assume(all(low < high for holds in shares(made) for _, _, (low, high) in holds))
     world, regions = ends(made, sides, drawn.request), regions_of(sides, drawn.request)
@@ -96,7 +109,7 @@ def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> No
         for move in (whole, fed):
             for memory in world.decode:
                 refill(memory, EMPTY)
-            moves = Staged(world, WAYS[way], size)
+            moves = Staged(world, way, size)
             try:
                 move(moves, drawn)
             except errors.BadRequestError as error:
@@ -126,7 +139,8 @@ def linked(
     ((read,),) = plan.reads
     plan = replace(plan, reads=((replace(read, table=change(read.table)),),))
     world = ends(plan, (prefill, decode), case(Random(1)).request)
-    return world.link(0, 0, WAYS[way], layers, world.stage(0, WAYS[way], size))
+    push = WAYS[way][1]
+    return world.link(0, 0, push, layers, world.stage(0, push, size))
 
 
 HND = "layer { block { head { token { k[dim] v[dim] } } } }"
@@ -182,7 +196,7 @@ def test_a_number_that_is_no_address_is_refused(change: str) -> None:
         linked("unpack", 1 << 20, HND, NHD, change=HUGE[change])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", OWN)
 def test_a_link_of_some_layers_images_those_only(way: str) -> None:
     link = linked(way, 1 << 20, HND, NHD, frozenset({1}))
     ((part,),) = (entry.parts for entry in link.entries)
@@ -199,7 +213,7 @@ def test_a_row_that_some_layers_do_not_fill_is_written_straight() -> None:
     (part,) = entry.parts
     halved = [NestPlanes(nest.firsts[:1], nest.loops, nest.hops) for nest in map(by_planes, entry.read.placed.page)]
     between = staged.StagedEnds(True, link.decode, link.prefill, 1 << 20)
-    assert staged.parts(entry.pair, entry.read, (halved, ()), between, part.page_rows) == ()
+    assert images.parts(entry.pair, (0, entry.read), (halved, ()), between, part.page_rows) == ()
 
 
 def test_a_stage_that_is_stuck_is_gone_without() -> None:

@@ -1,0 +1,214 @@
+"""Page packs, where a pair pulls: what decode workers ask to have packed, and which buffers they read it from.
+
+Each is a copy into a buffer of this worker's stage, in the order of decode's pages. A buffer that was lent is the
+reader's until it gives it back, or its connection is gone: nothing that it reads after that is ever confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from kvplan.plan import spans
+from kvplan.plan.errors import BadRequestError, KvplanError
+from kvplan.plan.stage import way
+from kvplan.plan.types import Ints, Plan, Runs
+from kvplan.runtime.control.card import WorkerCard, with_stage
+from kvplan.runtime.control.messages import AskPack, Failed, Packed, PackPart, ReturnPack, unpack_runs
+from kvplan.runtime.errors import LimitedError, TransferError, cause_text
+from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops import logs
+from kvplan.runtime.prefill.clients import DecodeClient
+from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.transfer.images import image_parts
+from kvplan.runtime.transfer.layers import Layers
+from kvplan.runtime.transfer.packed import MOST_ASKED
+from kvplan.runtime.transfer.prepare import MOST_LINKS
+from kvplan.runtime.transfer.staged import ImagePart, StagedEnds, StagedMove, StagedPiece
+from kvplan.runtime.transport.base import Transport
+
+Send = Callable[[DecodeClient, msgspec.Struct], None]
+# By number of read and of part.
+Images = dict[tuple[int, int], ImagePart]
+
+
+@dataclass(slots=True, eq=False)
+class PagePack:
+    """One piece that was asked for. It was `lent` once the reader was told where it is; `left`, nobody wants it."""
+
+    client: DecodeClient
+    request: str
+    move: StagedMove
+    lent: bool = False
+    left: bool = False
+
+    def leave(self) -> None:
+        """It is not packed any more; a buffer that was lent is the reader's until it is given back."""
+        self.move.leave()
+        self.left = not self.lent
+
+
+@dataclass(slots=True)
+class PackClient:
+    """What is packed for one connection: the pieces by number, and images by the layers that move together."""
+
+    pieces: dict[int, PagePack] = field(default_factory=dict)
+    images: dict[Layers | None, Images] = field(default_factory=dict)
+
+
+class PagePacks:
+    """All packs of one prefill worker. A connection may ask for a few pieces at once, which bounds what is kept."""
+
+    def __init__(self, pool: Pool, stage: Stage | None, transport: Transport, send: Send) -> None:
+        self._pool, self._stage, self._transport, self._send = pool, stage, transport, send
+        self._clients: dict[DecodeClient, PackClient] = {}
+        # Of connections that are gone, and still being copied.
+        self._orphans: list[PagePack] = []
+
+    def __len__(self) -> int:
+        return sum(len(of.pieces) for of in self._clients.values()) + len(self._orphans)
+
+    def serve(self, client: DecodeClient, card: WorkerCard) -> WorkerCard:
+        """The card for a decode worker, by which it reaches the stage where its plan has this worker pack.
+
+        Raises what opening the stage raises, TransportError, RegisterError.
+        """
+        if client.links is not None or self._stage is None or not (self._stage.buffer_bytes and self._packs(client)):
+            return card
+        self._stage.open()
+        return with_stage(card, self._transport.metadata(), self._stage.buffer_bytes)
+
+    def want(self, client: DecodeClient, asked: AskPack) -> None:
+        """Begin to pack a piece. Raises BadRequestError, LimitedError, CardError, AddressError."""
+        if (stage := self._stage) is None:
+            raise BadRequestError(f"request {asked.request}: this worker packs nothing")
+        of = self._clients.setdefault(client, PackClient())
+        if asked.number in of.pieces:
+            raise BadRequestError(f"request {asked.request}: piece {asked.number} was asked for before")
+        if len(of.pieces) >= 2 * MOST_ASKED:
+            raise LimitedError(f"request {asked.request}: {len(of.pieces)} pieces are asked for: give some back")
+        piece = StagedPiece.of(
+            tuple(self._part(client, of, asked, wanted, stage.buffer_bytes) for wanted in asked.parts)
+        )
+        if piece.room > stage.buffer_bytes:
+            text = f"a piece of {piece.room} bytes does not fit a buffer of {stage.buffer_bytes}"
+            raise BadRequestError(f"request {asked.request}: {text}")
+        of.pieces[asked.number] = PagePack(client, asked.request, StagedMove(stage, piece, client.key, True))
+
+    def give_back(self, client: DecodeClient, returned: ReturnPack) -> bool:
+        """A piece is read, or wanted no more; False where it was not asked for."""
+        of = self._clients.get(client)
+        pack = None if of is None else of.pieces.pop(returned.number, None)
+        if pack is not None:
+            self._end(pack)
+        return pack is not None
+
+    def leave(self, client: DecodeClient, request: str) -> None:
+        """A decode worker gives a request up."""
+        for pack in self._of(client):
+            if pack.request == request:
+                pack.leave()
+
+    def drop(self, client: DecodeClient) -> None:
+        """A decode worker is gone, by this connection: what it reads now it will not be told that it is right."""
+        for pack in self._of(client):
+            self._end(pack)
+        self._clients.pop(client, None)
+
+    def end(self, request: str) -> None:
+        """A request is not there any more: nothing more of it is packed."""
+        for client in list(self._clients):
+            self.leave(client, request)
+
+    def step(self) -> None:
+        """Pack what there are buffers for, and say what is packed."""
+        for client in list(self._clients):
+            for number, pack in list(self._clients[client].pieces.items() if client in self._clients else ()):
+                # Who could not be told of the one before is gone, with all the others.
+                if not pack.lent and not pack.left:
+                    self._pack(number, pack)
+        for pack in [pack for pack in self._orphans if not pack.move.copying]:
+            self._orphans.remove(pack)
+            pack.move.release()
+
+    def _packs(self, client: DecodeClient) -> bool:
+        reads = client.plan.reads[client.claimant.worker]
+        return any(read.worker == self._pool.worker and way(read.table, push=False) == "pack" for read in reads)
+
+    def _of(self, client: DecodeClient) -> list[PagePack]:
+        return list(self._clients[client].pieces.values()) if client in self._clients else []
+
+    def _end(self, pack: PagePack) -> None:
+        """Nobody reads a pack any more: its buffer is free, as soon as nothing copies into it."""
+        if not pack.lent:
+            pack.leave()
+        if pack.move.copying:
+            self._orphans.append(pack)
+        else:
+            pack.move.release()
+
+    def _pack(self, number: int, pack: PagePack) -> None:
+        try:
+            if not pack.move.ready():
+                return
+        except Exception as error:
+            self._broken(pack, error)
+            return
+        pack.lent = True
+        self._send(pack.client, Packed(pack.request, number, pack.move.address))
+
+    def _broken(self, pack: PagePack, cause: Exception) -> None:
+        """What cannot be packed fails its request; its piece is given back by who asked for it."""
+        error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
+        logs.event(logs.WARNING, "pack failed", request=pack.request, client=pack.client.key, error=error)
+        pack.leave()
+        self._send(pack.client, Failed(pack.request, error.code, str(error)))
+
+    def _part(
+        self, client: DecodeClient, of: PackClient, asked: AskPack, wanted: PackPart, most: int
+    ) -> tuple[ImagePart, Runs, Ints]:
+        layers = None if asked.layers is None else frozenset(asked.layers)
+        if layers not in of.images:
+            of.images[layers] = self._images(client, of, layers, most)
+        part = of.images[layers].get((wanted.read, wanted.part))
+        if part is None or part.size != wanted.size:
+            text = f"part {wanted.part} of read {wanted.read}, {wanted.size} bytes a block, is none that is packed here"
+            raise BadRequestError(f"request {asked.request}: {text}: run one release on both sides")
+        runs = unpack_runs(wanted.runs)
+        if why := _unfit(client.plan, part, runs):
+            raise BadRequestError(f"request {asked.request}: {why}")
+        return part, runs, np.unique(runs.decode_block)
+
+    def _images(self, client: DecodeClient, of: PackClient, layers: Layers | None, most: int) -> Images:
+        """The images of all reads that are packed for a client, as its own links have them."""
+        if len(of.images) >= MOST_LINKS:
+            raise LimitedError(f"{MOST_LINKS} unlike sets of layers were asked for: offer the same ones each time")
+        plan, worker = client.plan, client.claimant.worker
+        ends = StagedEnds(True, None, self._pool.geometry, most)
+        packed = (
+            number
+            for number, read in enumerate(plan.reads[worker])
+            if read.worker == self._pool.worker and way(read.table, push=False) == "pack"
+        )
+        return {part.number: part for number in packed for part in image_parts(plan, worker, number, layers, ends)}
+
+
+def _unfit(plan: Plan, part: ImagePart, runs: Runs) -> str:
+    """Why runs that a peer asked for are none of whole decode pages and of blocks that there are; empty where they are.
+
+    Nothing that is copied for them is then outside the pool, or the buffer.
+    """
+    rows = spans.group_named(plan.prefill, part.pair.prefill).kernel // part.pair.rows, part.page_rows
+    prefill, decode = (max(number, 1) for number in rows)
+    block, token, to, at, count = runs
+    if not len(count):
+        return "nothing is asked for"
+    if ((block < 0) | (block >= part.program.pool_blocks) | (to < 0)).any():
+        return "a block is asked for that there is not"
+    if ((token < 0) | (at < 0) | (count < 1) | (count > prefill - token) | (count > decode - at)).any():
+        return "rows are asked for that no page has"
+    _, which = np.unique(to, return_inverse=True)
+    return "" if (np.bincount(which, count) == decode).all() else "a page is asked for that is not filled"

@@ -1,0 +1,119 @@
+"""Images of reads: which rows of which pages a read has the image of, in parts that each fit a buffer.
+
+Both ends of a link make them alike, from the plan and from how large a buffer is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from kvplan.plan import spans
+from kvplan.plan.stage import StageImage, image
+from kvplan.plan.types import Ints, Pair, Plan, Read
+from kvplan.runtime.errors import AddressError
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.staging.copies import NestPlanes, by_planes
+from kvplan.runtime.staging.program import CopyProgram
+from kvplan.runtime.transfer.layers import Layers, chosen
+from kvplan.runtime.transfer.staged import ImagePart, StagedEnds, edges
+
+PREFILL, DECODE = 0, 1
+NOWHERE = np.empty((0, 3), np.int64)
+
+
+def image_parts(
+    plan: Plan, decode_worker: int, number: int, layers: Layers | None, ends: StagedEnds
+) -> tuple[ImagePart, ...]:
+    """The image of read `number` of a decode worker, of `layers` only where they are given; none where it has none.
+
+    Raises BadRequestError where one page holds some of `layers` and other layers, too; AddressError.
+    """
+    read = plan.reads[decode_worker][number]
+    pair, table = spans.pair_named(plan, read.pair), read.placed
+    if not ends.most or not (table.pack if ends.packed else table.unpack):
+        return ()
+    every = [[by_planes(nest) for nest in some] for some in (table.page, table.token)]
+    nests = tuple([_of_layers(plan, decode_worker, read, nest, layers) for nest in some] for some in every)
+    group = spans.group_named(plan.decode, pair.decode)
+    page_rows = group.kernel // pair.rows if ends.packed and table.token else 0
+    return parts(pair, (number, read), nests, ends, page_rows)
+
+
+def parts(
+    pair: Pair,
+    numbered: tuple[int, Read],
+    nests: tuple[Sequence[NestPlanes], ...],
+    ends: StagedEnds,
+    page_rows: int,
+) -> tuple[ImagePart, ...]:
+    """The image of what `nests` of a read's two tables move, in parts that each fit a buffer.
+
+    There are none where one row of it does not, or where it is packed and the nests, as some layers are moved by
+    themselves, do not fill it. Raises AddressError where anything leaves its page or its range.
+    """
+    table, side = numbered[1].placed, DECODE if ends.packed else PREFILL
+    whole = image(table.pack if ends.packed else table.unpack)
+    used = np.unique(np.concatenate([_rows(nest, side, whole) for some in nests for nest in some]))
+    if not len(used) or whole.bytes[used].max() > ends.most:
+        return ()
+    cuts = list(pairwise(edges(whole.bytes[used], ends.most)))
+    rows = [_image(whole, used[low:high]) for low, high in cuts]
+    programs = [_program(nests, side, whole, used[low:high], ends.pool) for low, high in cuts]
+    filled = (program.fills(one, max(page_rows, 1)) for program, one in zip(programs, rows, strict=True))
+    if ends.packed and not all(filled):
+        return ()
+    return tuple(
+        ImagePart((numbered[0], n), ends.packed, pair, numbered[1], one, _imaged(one, ends.imaged), program, page_rows)
+        for n, (one, program) in enumerate(zip(rows, programs, strict=True))
+    )
+
+
+def _of_layers(plan: Plan, decode_worker: int, read: Read, nest: NestPlanes, layers: Layers | None) -> NestPlanes:
+    if layers is None:
+        return nest
+    return replace(nest, firsts=chosen(plan, decode_worker, read, (nest.firsts, ()), layers)[0])
+
+
+def _image(whole: StageImage, used: Ints) -> StageImage:
+    """Some rows of an image, one behind the other."""
+    size = whole.bytes[used]
+    return StageImage(whole.plane[used], whole.offset[used], size, np.cumsum(size) - size, int(size.sum()))
+
+
+def _program(
+    nests: tuple[Sequence[NestPlanes], ...], side: int, whole: StageImage, used: Ints, pool: Geometry
+) -> CopyProgram:
+    page, token = ([_among(nest, side, whole, used) for nest in some] for some in nests)
+    return CopyProgram(page, token, side, _image(whole, used), pool)
+
+
+def _among(nest: NestPlanes, side: int, whole: StageImage, used: Ints) -> NestPlanes:
+    """A nest in the planes that have one of some rows of the image."""
+    return replace(nest, firsts=nest.firsts[np.isin(_rows(nest, side, whole), used)])
+
+
+def _rows(nest: NestPlanes, side: int, whole: StageImage) -> Ints:
+    """The image row of a nest's first span in every plane. Raises AddressError where one has none."""
+    plane, offset = (nest.firsts[:, [2 * side + column]] for column in range(2))
+    inside = (plane == whole.plane) & (offset >= whole.offset) & (offset < whole.offset + whole.bytes)
+    if not inside.any(axis=1).all():
+        raise AddressError("a nest lies in no range of its table: compile the plan again")
+    found: Ints = inside.argmax(axis=1)
+    return found
+
+
+def _imaged(rows: StageImage, geometry: Geometry | None) -> Ints:
+    """By image row, where it lies in block 0 of the memory that is imaged, how far apart blocks are, and the region.
+
+    Nowhere, where that memory is not known.
+    """
+    if geometry is None:
+        return NOWHERE
+    plane = rows.plane
+    if ((rows.offset < 0) | (rows.bytes < 1) | (rows.offset + rows.bytes > geometry.page[plane])).any():
+        raise AddressError("a range of the plan leaves its page: compile the plan again")
+    return np.stack([geometry.base[plane] + rows.offset, geometry.stride[plane], geometry.region[plane]], axis=1)

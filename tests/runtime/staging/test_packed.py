@@ -1,0 +1,446 @@
+"""Requests that prefill packs and decode reads: at every step of failure buffers come back, and not before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.worlds import World, world
+from tests.runtime.staging.test_failures import TOKENS, Gate, begun
+
+from kvplan.runtime import Counters, Limits, Slot
+from kvplan.runtime.control.messages import AskPack, PackPart, ReturnPack, pack_runs, unpack_runs
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.errors import DeadlineError, LeaseError, TransferError, WithdrawnError
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
+from kvplan.runtime.transfer import packed
+from kvplan.runtime.transfer.packed import MOST_ASKED, PeerStage
+
+# Room for one block of both layers and both heads, or a state, in a buffer.
+SMALL = BUFFERS * 128
+FROM, TO = Shape(2), Shape(4)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate(monkeypatch)
+    yield made
+    made.go.set()
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters()
+
+
+@pytest.fixture
+def made(counters: Counters) -> Iterator[World]:
+    """Two prefill workers of a head each, and a decode worker of both, which is polled by hand."""
+    limits = Limits(slice_bytes=512)
+    found = world(
+        Shape(2), Shape(1), Model(), packed=True, limits=limits, d_limits=limits, d_counters=counters,
+        stage_bytes=SMALL, d_stage_bytes=0, lease=600,
+    )  # fmt: skip
+    yield found
+    found.close()
+
+
+def run(made: World, until: Callable[[], bool]) -> None:
+    """Poll the decode workers; the others poll by themselves."""
+    end = time.monotonic() + 20
+    while not until():
+        time.sleep(1e-4)
+        for worker in made.decode:
+            worker.poll()
+        assert time.monotonic() < end, "it does not come to that"
+
+
+def stages(made: World) -> list[Stage]:
+    return [worker._stage for worker in made.prefill]
+
+
+def peers(made: World) -> list[PeerStage]:
+    engines = (engine for worker in made.decode for engine in worker._engines)
+    return [connection.stage for engine in engines for connection in engine.connections.values()]
+
+
+def lent(made: World) -> list[int]:
+    return [len(stage._peers) for stage in stages(made)]
+
+
+def exhausted(made: World) -> bool:
+    """Whether every prefill worker has lent all that one peer may have."""
+    return all(count == SHARE for count in lent(made))
+
+
+def unused(made: World) -> bool:
+    packs = sum(len(worker._inbox.packs) for worker in made.prefill)
+    mine = sum(len(peer._asked) + len(peer._queue) + peer._kept for peer in peers(made))
+    free = all(len(stage._free) == BUFFERS and not stage._queue and not stage._kept.total() for stage in stages(made))
+    return free and not packs and not mine
+
+
+def whole(made: World) -> None:
+    """A request moves, all of it by way of the stage but for blocks that are not full."""
+    clear(made)
+    again = begun(made, "again")
+    run(made, lambda: again.ended)
+    assert again.error is None
+    check(made, 0, ask(made, (0, TOKENS), name="again"))
+    run(made, lambda: unused(made))
+
+
+def untouched(made: World) -> bool:
+    return not any(array.any() for arrays in made.decode_memory for array in arrays.values())
+
+
+def frozen(made: World) -> Transfer:
+    """A request of whose reads none ends."""
+    made.hub.frozen.update(worker._transport.name for worker in made.prefill)
+    asked = begun(made, "frozen")
+    run(
+        made,
+        lambda: all(sum(move._address is not None for move in peer._asked.values()) == SHARE for peer in peers(made)),
+    )
+    return asked
+
+
+def test_more_pieces_than_buffers_wait_for_their_turn(made: World, counters: Counters) -> None:
+    transfer = begun(made)
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+    check(made, 0, ask(made, (0, TOKENS)))
+    snapshot: Any = counters.snapshot()
+    assert snapshot["staged_bytes"]["read"] == 10 * 4 * 8 * 2 * 2 + 2 * 2 * 24
+    assert snapshot["messages"]["packed"] == 12
+    run(made, lambda: unused(made))
+
+
+def test_no_memory_of_the_reader_is_taken(made: World) -> None:
+    whole(made)
+    assert all(worker._stage._maker is None for worker in made.decode)
+
+
+def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected() -> None:
+    found = world(FROM, Shape(1), Model(), packed=True, stage_bytes=SMALL)
+    try:
+        before = found.decode[0].peers()
+        found.decode[0].connect(found.prefill[0].address, 10)
+        assert found.decode[0].peers() == before
+        assert not found.decode[0]._engines.retired
+    finally:
+        found.close()
+
+
+def test_a_request_that_is_given_up_while_it_is_packed_is_written_nowhere(made: World, gate: Gate) -> None:
+    transfer = begun(made)
+    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    transfer.cancel()
+    # Nothing is read: its blocks are free at once, the buffer that is copied into is not.
+    run(made, lambda: made.decode[0].settled(transfer))
+    run(made, lambda: lent(made) == [1, 1])
+    gate.go.set()
+    run(made, lambda: unused(made))
+    assert untouched(made)
+    whole(made)
+
+
+def test_a_buffer_that_is_read_is_not_lent_again_before_the_read_has_ended(made: World) -> None:
+    transfer = frozen(made)
+    transfer.cancel()
+    run(made, lambda: all(peer.stuck for peer in peers(made)))
+    for _ in range(50):
+        time.sleep(1e-4)
+        made.decode[0].poll()
+    assert lent(made) == [SHARE, SHARE]
+    assert all(stage._kept.total() == SHARE for stage in stages(made))
+    assert not made.decode[0].settled(transfer)
+    made.hub.frozen.clear()
+    run(made, lambda: made.decode[0].settled(transfer) and unused(made))
+    whole(made)
+
+
+def test_what_comes_while_all_that_a_reader_may_have_is_kept_goes_straight(made: World, counters: Counters) -> None:
+    first = begun(made, "first")
+    run(made, lambda: first.ended)
+    transfer = frozen(made)
+    transfer.cancel()
+    run(made, lambda: all(peer.stuck for peer in peers(made)))
+    before: Any = counters.snapshot()["staged_bytes"]
+    asked = replace(ask(made, (0, 12), "edges", name="next"))
+    asked = replace(asked, decode={**asked.decode, "state": Slot(9, 12)})
+    filled(made, asked)
+    made.hold("next")
+    straight = made.decode[0].submit(asked, 20)
+    run(made, lambda: all(part.executor is not None and part.executor.under_way for part in straight.parts))
+    made.hub.frozen.clear()
+    run(made, lambda: straight.ended and unused(made))
+    assert straight.error is None
+    assert counters.snapshot()["staged_bytes"] == before
+
+
+def test_a_reader_that_is_dropped_is_never_told_that_it_is_right(made: World) -> None:
+    transfer = frozen(made)
+    for worker in made.prefill:
+        worker.drop("decode")
+    assert lent(made) == [0, 0]
+    made.hub.frozen.clear()
+    run(made, lambda: transfer.ended)
+    assert isinstance(transfer.error, TransferError)
+    assert "does not know this worker" in str(transfer.error)
+
+
+def test_a_reader_that_goes_gives_its_buffers_back(made: World) -> None:
+    frozen(made)
+    made.decode[0].close()
+    end = time.monotonic() + 20
+    while lent(made) != [0, 0]:
+        time.sleep(1e-4)
+        assert time.monotonic() < end
+    assert all(len(worker._inbox.packs) == 0 for worker in made.prefill)
+
+
+def test_a_reader_that_goes_while_it_is_packed_for_gives_its_buffer_back_after_that(made: World, gate: Gate) -> None:
+    begun(made)
+    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    for worker in made.prefill:
+        worker.drop("decode")
+    assert lent(made) == [1, 1]
+    gate.go.set()
+    end = time.monotonic() + 20
+    while lent(made) != [0, 0]:
+        time.sleep(1e-4)
+        assert time.monotonic() < end
+
+
+def test_a_request_that_is_withdrawn_is_packed_no_more(made: World, gate: Gate) -> None:
+    transfer = begun(made)
+    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    for worker in made.prefill:
+        worker.withdraw("r")
+    gate.go.set()
+    run(made, lambda: transfer.ended and unused(made))
+    assert isinstance(transfer.error, WithdrawnError)
+    assert untouched(made)
+
+
+def test_a_copy_that_fails_fails_the_request(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvplan.runtime.staging.views import HostCopies
+
+    def broken(*_: object) -> None:
+        raise IndexError("no such block")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostCopies, "pack", broken)
+        transfer = begun(made)
+        run(made, lambda: transfer.ended)
+    assert isinstance(transfer.error, TransferError)
+    assert "no such block" in str(transfer.error)
+    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+    whole(made)
+
+
+def test_waiting_for_a_buffer_ends_at_the_deadline(made: World, gate: Gate) -> None:
+    first = begun(made, "first")
+    run(made, lambda: exhausted(made))
+    asked = ask(made, (0, 12), "edges", name="late")
+    asked = replace(asked, decode={**asked.decode, "state": Slot(9, 12)})
+    made.hold("late")
+    late = made.decode[0].submit(asked, 0.05)
+    run(made, lambda: late.ended)
+    assert isinstance(late.error, DeadlineError)
+    gate.go.set()
+    run(made, lambda: first.ended and unused(made))
+    assert first.error is None
+
+
+def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
+    found = world(Shape(1), Shape(2), Model(), packed=True, stage_bytes=SMALL, d_stage_bytes=0, lease=600)
+    try:
+        asked = ask(found, (0, TOKENS))
+        filled(found, asked)
+        found.hold("r")
+        slow, quick = (worker.submit(asked, 20) for worker in found.decode)
+        end = time.monotonic() + 20
+        while not quick.ended:
+            # The first one asks, and stops being polled as soon as it has been lent anything.
+            if not found.prefill[0]._stage._peers:
+                found.decode[0].poll()
+            found.decode[1].poll()
+            assert time.monotonic() < end
+        assert quick.error is None
+        check(found, 1, asked)
+        assert not slow.ended
+        run(found, lambda: slow.ended and unused(found))
+        check(found, 0, asked)
+    finally:
+        found.close()
+
+
+def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(made: World, gate: Gate) -> None:
+    """The blocks may have been used again while they were packed."""
+    transfer = begun(made)
+    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    for worker in made.prefill:
+        worker._leases.expire(worker._lease_clock() + 1200)
+    gate.go.set()
+    run(made, lambda: transfer.ended)
+    assert isinstance(transfer.error, LeaseError)
+    run(made, lambda: unused(made))
+
+
+def test_closing_ends_what_is_being_packed(gate: Gate) -> None:
+    found = world(Shape(1), Shape(1), Model(), packed=True, stage_bytes=SMALL, lease=600)
+    begun(found)
+    run(found, gate.reached.is_set)
+    closing = threading.Thread(target=found.close)
+    closing.start()
+    gate.go.set()
+    closing.join(20)
+    assert not closing.is_alive()
+
+
+def test_a_stage_is_taken_anew_after_a_suspension() -> None:
+    found = world(Shape(1), Shape(1), Model(), packed=True, stage_bytes=SMALL)
+    try:
+        move(found, ask(found, (0, TOKENS), name="before"))
+        source, before = found.prefill[0], found.prefill[0]._stage
+        source.suspend()
+        source.resume(source._pool)
+        found.decode[0].connect(source.address, 10)
+        clear(found)
+        move(found, ask(found, (0, TOKENS), name="after"))
+        assert source._stage is not before
+        assert len(source._stage._free) == BUFFERS
+    finally:
+        found.close()
+
+
+@pytest.mark.parametrize("shapes", [(Shape(2, 16), Shape(1, 4)), (Shape(1, 4, 2), Shape(2, 16, 1, 8))])
+@pytest.mark.parametrize("size", [SMALL, 8 * SMALL, 0])
+@pytest.mark.parametrize("admission", [False, True])
+def test_moves_of_unlike_pages(shapes: tuple[Shape, Shape], size: int, admission: bool) -> None:
+    found = world(*shapes, packed=True, stage_bytes=size, d_stage_bytes=0, admission=admission)
+    try:
+        for number, tokens in enumerate([(0, TOKENS), (7, 33), (5, 6)]):
+            clear(found)
+            move(found, ask(found, tokens, name=f"r{number}"))
+    finally:
+        found.close()
+
+
+def test_chunks_of_layers_are_packed_by_themselves() -> None:
+    found = world(FROM, Shape(1), Model(), packed=True, stage_bytes=SMALL)
+    try:
+        asked = ask(found, (0, TOKENS))
+        filled(found, asked)
+        for worker in found.prefill:
+            worker.open("r", (0, TOKENS))
+            for layer in found.model.layers:
+                last = layer == found.model.layers[-1]
+                worker.offer("r", (0, TOKENS), asked.prefill, layers=[layer], last=last)
+        transfer = found.decode[0].open(replace(asked, prefill={}), 20)
+        run(found, lambda: transfer.ended)
+        assert transfer.error is None
+        check(found, 0, asked)
+        run(found, lambda: unused(found))
+        assert {layers for of in found.prefill[0]._inbox.packs._clients.values() for layers in of.images} == {
+            frozenset({layer}) for layer in found.model.layers
+        }
+    finally:
+        found.close()
+
+
+FOREIGN: dict[str, tuple[Callable[[AskPack], AskPack], str]] = {
+    "an unknown request": (lambda asked: replaced(asked, request="other"), "is not held|not held"),
+    "an unknown read": (lambda asked: with_part(asked, read=99), "none that is packed here"),
+    "an unknown part": (lambda asked: with_part(asked, part=99), "none that is packed here"),
+    "another size": (lambda asked: with_part(asked, size=1), "none that is packed here"),
+    "layers that there are not": (lambda asked: replaced(asked, layers=(77,)), "none that is packed here"),
+    "a block below": (lambda asked: with_runs(asked, 0, -1), "a block is asked for that there is not"),
+    "a block above": (lambda asked: with_runs(asked, 0, 1 << 40), "a block is asked for that there is not"),
+    "a target below": (lambda asked: with_runs(asked, 2, -1), "a block is asked for that there is not"),
+    "a row below": (lambda asked: with_runs(asked, 1, -1), "rows are asked for that no page has"),
+    "a row above": (lambda asked: with_runs(asked, 1, (1 << 63) - 1), "rows are asked for that no page has"),
+    "a target row above": (lambda asked: with_runs(asked, 3, 2), "rows are asked for that no page has"),
+    "no rows": (lambda asked: with_runs(asked, 4, 0), "rows are asked for that no page has"),
+    "half a page": (lambda asked: with_runs(asked, 4, 2), "a page is asked for that is not filled"),
+    "nothing": (lambda asked: with_part(asked, runs=(b"",) * 5), "nothing is asked for"),
+    "columns of unlike lengths": (lambda asked: with_part(asked, runs=(b"", *(bytes(8),) * 4)), "in all of them"),
+    "more than a buffer has": (lambda asked: replaced(asked, parts=asked.parts * 64), "does not fit a buffer"),
+}
+
+
+def replaced(asked: AskPack, **change: Any) -> AskPack:
+    import msgspec
+
+    return msgspec.structs.replace(asked, **change)
+
+
+def with_part(asked: AskPack, **change: Any) -> AskPack:
+    import msgspec
+
+    return replaced(asked, parts=(msgspec.structs.replace(asked.parts[0], **change),))
+
+
+def with_runs(asked: AskPack, column: int, value: int) -> AskPack:
+    """A question whose first part has a column of that value."""
+    runs = list(unpack_runs(asked.parts[0].runs))
+    runs[column] = np.full_like(runs[column], value)
+    return with_part(asked, runs=pack_runs(type(unpack_runs(asked.parts[0].runs))(*runs)))
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_what_cannot_be_packed_is_refused_and_nobody_else_is_harmed(
+    made: World, foreign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, text = FOREIGN[foreign]
+    question = packed.PackedMove.question
+    with monkeypatch.context() as patch:
+        patch.setattr(packed.PackedMove, "question", lambda move, number: change(question(move, number)))
+        transfer = begun(made)
+        if foreign == "an unknown request":
+            for _ in range(200):
+                time.sleep(1e-4)
+                made.decode[0].poll()
+            transfer.cancel()
+        run(made, lambda: transfer.ended)
+    assert transfer.error is not None
+    assert foreign == "an unknown request" or any(word in str(transfer.error) for word in text.split("|"))
+    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+    whole(made)
+
+
+def test_a_reader_asks_for_a_bounded_number_of_pieces(made: World, gate: Gate) -> None:
+    begun(made)
+    run(made, lambda: exhausted(made))
+    (control, *_) = [
+        connection.control for engine in made.decode[0]._engines for connection in engine.connections.values()
+    ]
+    asked = next(iter(peers(made)[0]._asked.values())).question(0)
+    for number in range(1000, 1000 + 3 * MOST_ASKED):
+        control.send(replaced(asked, number=number))
+    run(made, lambda: not made.decode[0].running())
+    assert len(made.prefill[0]._inbox.packs) <= 2 * MOST_ASKED
+    gate.go.set()
+
+
+def test_what_is_given_back_twice_is_counted(made: World) -> None:
+    counted = Counters()
+    made.prefill[0]._inbox._counters = counted
+    for engine in made.decode[0]._engines:
+        engine.connections[0].control.send(ReturnPack("r", 7))
+    snapshot: Any = counted.snapshot
+    run(made, lambda: snapshot()["messages"]["duplicate"] == 1)
+
+
+def test_a_part_is_named_as_the_reader_numbers_it() -> None:
+    part = PackPart(3, 1, 64, (b"",) * 5)
+    assert (part.read, part.part, part.size) == (3, 1, 64)
