@@ -181,8 +181,9 @@ class Table:
 
     Where it pays, bytes go by way of a stage, a buffer that has the image of one side's pages: their ranges, one after
     the other. With `unpack`, ranges of prefill pages, who reads takes these as they lie, and the table copies from the
-    image; with `pack`, ranges of decode pages, who writes has the table copy into the image, and sends that. Every nest
-    lies in one range; those of `pack` are filled to the last byte. Empty: spans go straight to their place.
+    image; with `pack`, ranges of decode pages, prefill has the table copy into the image, and writes that, or lends it
+    to who reads where there is no `unpack`. Every nest lies in one range; those of `pack` are filled to the last byte.
+    Empty: spans go straight to their place.
     """
 
     page: tuple[Nest, ...] = ()

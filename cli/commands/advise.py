@@ -22,7 +22,7 @@ from kvplan.dsl.model import MachineProfile
 
 LEGEND = (
     "time is that of the decode worker that takes longest; requests and bytes are those of all;",
-    f"with --strategy {AUTO} a pair goes by unpack where decode reads, by pack where prefill writes",
+    f"with --strategy {AUTO} a pair goes by unpack where decode reads whole pages, by pack otherwise",
 )
 
 

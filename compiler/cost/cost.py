@@ -35,15 +35,16 @@ from kvplan.plan.types import (
 TOKENS = 1024
 DIRECT = "direct, every span goes straight to its place in the decode pages: nothing is staged or permuted"
 STAGED = (
-    "where a table has ranges, what is pulled is read as prefill pages lie and copied into place (`unpack`), what is "
-    "pushed is copied into the order of decode pages and sent (`pack`); all else goes straight to its place"
+    "where a table has ranges, what is pulled is read as prefill pages lie and copied into place (`unpack`); what is "
+    "pushed, or pulled where there is no `unpack`, prefill copies into the order of decode pages first (`pack`); all "
+    "else goes straight to its place"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedMoves:
-    """What `Moves` comes to where its pair pulls (`unpack`) or pushes (`pack`) by way of a stage: requests and bytes on
-    the wire, and microseconds, beside those of going direct, by the profile that the plan was compiled for."""
+    """What `Moves` comes to by way of decode's stage (`unpack`) or prefill's (`pack`): requests and bytes on the wire,
+    and microseconds, beside those of going direct, by the profile that the plan was compiled for."""
 
     strategy: str
     requests: int

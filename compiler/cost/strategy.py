@@ -1,7 +1,7 @@
 """Strategy: whether a read's bytes go straight to their place, or by way of a stage, by what either costs.
 
-Who drives a transfer stages: `unpack` is for pairs that pull, where the reader takes prefill pages as they lie and
-copies them into place; `pack` for pairs that push, where the writer copies into the order of the decode pages first.
+With `unpack` a reader takes prefill pages as they lie and copies them into place. With `pack` prefill copies into the
+order of the decode pages first, and writes that, or, where there is no `unpack`, a reader takes it (plan/stage.py).
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def _moves(plan: Plan, worker: int, pair: str, profile: MachineProfile) -> tuple
     direct = sum(cost["direct"].us for cost in every)
     found = []
     for name in ("unpack", "pack"):
-        ways = [cost.get(name, cost["direct"]) for cost in every]
+        # Who unpacks has the rest packed.
+        others = ("pack", "direct") if name == "unpack" else ("direct",)
+        ways = [next(cost[way] for way in (name, *others) if way in cost) for cost in every]
         if any(name in cost for cost in every):
             requests, size = sum(way.requests for way in ways), sum(way.bytes for way in ways)
             found.append(StagedMoves(name, requests, size, sum(way.us for way in ways), direct))
@@ -103,11 +105,18 @@ def _with_stages(plan: Plan, worker: int, read: Read, strategy: str, profile: Ma
     wanted = ("unpack", "pack") if strategy == "auto" else (strategy,)
     cost = costs(plan, worker, replace(read, table=every), profile)
     pays = {name for name in wanted if name in cost and (strategy != "auto" or _pays(cost, name))}
+    if pays == {"unpack", "pack"} and _wins(cost["pack"], cost["unpack"]):
+        # Whole pages of which a reader needs some heads: it has them packed.
+        pays = {"pack"}
     return replace(every, unpack=every.unpack if "unpack" in pays else (), pack=every.pack if "pack" in pays else ())
 
 
 def _pays(cost: Mapping[str, StrategyCost], name: str) -> bool:
-    return cost[name].us < (1 - WORTH) * cost["direct"].us
+    return _wins(cost[name], cost["direct"])
+
+
+def _wins(one: StrategyCost, other: StrategyCost) -> bool:
+    return one.us < (1 - WORTH) * other.us
 
 
 def _with_ranges(plan: Plan, worker: int, read: Read) -> Table:

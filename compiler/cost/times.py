@@ -11,8 +11,12 @@ from kvplan.dsl.model import MachineProfile
 
 
 def by_stage(move: Moves, strategy: str) -> StagedMoves | None:
-    """What `move` comes to by way of a stage of that strategy; None where it goes direct."""
-    return next((stage for stage in move.staged if stage.strategy == strategy), None)
+    """What `move` comes to by way of a stage of that strategy; None where it goes direct.
+
+    Who unpacks has the rest packed.
+    """
+    found = {stage.strategy: stage for stage in move.staged}
+    return found.get(strategy) or (found.get("pack") if strategy == "unpack" else None)
 
 
 def times_us(moves: Iterable[Moves], strategy: str, profile: MachineProfile) -> dict[int, float]:

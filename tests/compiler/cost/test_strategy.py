@@ -36,11 +36,19 @@ def test_heads_first_is_unpacked_where_tokens_come_first() -> None:
     assert ranges(plan) == {("unpack", PageRange(bytes=16 * 2 * 512, planes=32))}
 
 
-def test_a_reader_of_some_heads_takes_whole_pages_or_has_them_packed() -> None:
+def test_a_reader_of_some_heads_has_them_packed() -> None:
     plan = made("tp=2,order=nhd", "tp=4,order=hnd", "auto").plan
     whole, heads = 16 * 4 * 512, 2 * 512
     unpacked, packed = PageRange(bytes=whole - heads, planes=32), PageRange(bytes=whole // 2, planes=32)
-    assert ranges(plan) == {("unpack", unpacked), ("pack", packed)}
+    assert ranges(plan) == {("pack", packed)}
+    assert ranges(made("tp=2,order=nhd", "tp=4,order=hnd", "unpack").plan) == {("unpack", unpacked)}
+
+
+def test_a_reader_of_all_heads_unpacks_and_a_writer_packs() -> None:
+    """Either copies the same and moves the same: who posts does both, and nobody has to be asked."""
+    plan = made("tp=2,order=nhd", "tp=2,order=hnd", "auto").plan
+    whole = PageRange(bytes=16 * 4 * 512, planes=32)
+    assert ranges(plan) == {("unpack", whole), ("pack", whole)}
 
 
 def test_equal_sides_go_direct_whatever_the_strategy_may_be() -> None:
