@@ -22,6 +22,7 @@ MODEL, BYTES = "llama-3.1-8b", 64 << 20
 LEAST, MOST = 4.0, 1 / 0.35
 CASES = (
     ("pull, heads first tp=4 to tokens first tp=2", "tp=4,order=hnd", "tp=2,order=nhd", "unpack", "pull"),
+    ("pull, tokens first tp=2 to heads first tp=4, packed", "tp=2,order=nhd", "tp=4,order=hnd", "pack", "pull"),
     ("push, tokens first tp=2 to heads first tp=4", "tp=2,order=nhd", "tp=4,order=hnd", "pack", "push"),
     ("pull, blocks of 16 tp=4 to 64 tp=2", "tp=4,order=nhd,block=16", "tp=2,order=nhd,block=64", "unpack", "pull"),
     ("pull, blocks of 64 tp=4 to 16 tp=2", "tp=4,order=nhd,block=64", "tp=2,order=nhd,block=16", "unpack", "pull"),
