@@ -39,9 +39,13 @@ SMALL, TOGETHER = 4 << 20, 32 << 20
 
 
 class SliceStage(Enum):
-    """What a slice waits for: the limits, the peer's permit, its turn to be posted, a buffer, or its handles."""
+    """What a slice waits for, in this order.
+
+    The limits, a buffer to ask for a permit with, the peer's permit, its turn to be posted, a buffer, its handles.
+    """
 
     LIMITED = auto()
+    UNBUFFERED = auto()
     ASKED = auto()
     PERMITTED = auto()
     STAGED = auto()
@@ -229,7 +233,7 @@ class TransferExecutor:
         elif self._permits is None:
             self._context.ready.append(slice_)
         else:
-            slice_.stage = SliceStage.ASKED
+            slice_.stage = SliceStage.UNBUFFERED
             self._try(self._ask, self._permits, slice_)
 
     def permitted(self, number: int) -> bool:
@@ -270,6 +274,8 @@ class TransferExecutor:
     def step(self) -> None:
         """Follow what is posted."""
         for slice_ in list(self._slices.values()):
+            if slice_.stage is SliceStage.UNBUFFERED and self._permits is not None and slice_.number in self._slices:
+                self._try(self._ask, self._permits, slice_)
             if slice_.stage is SliceStage.STAGED and slice_.number in self._slices:
                 self.post_staged(slice_)
             posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
@@ -301,6 +307,10 @@ class TransferExecutor:
             self._give_back(slice_.number)
 
     def _ask(self, permits: ControlClient, slice_: Slice) -> None:
+        """Ask for a permit, once there is a buffer: while a slice waits for that others may be permitted."""
+        if slice_.staged is not None and not slice_.staged.ready():
+            return
+        slice_.stage = SliceStage.ASKED
         permits.say(AskPermit(self.request, slice_.number, slice_.size))
 
     def _give_back(self, number: int) -> None:

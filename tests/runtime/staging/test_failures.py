@@ -252,3 +252,34 @@ def test_moves_of_unlike_pages(mode: str, shapes: tuple[Shape, Shape], size: int
             move(found, ask(found, tokens, name=f"r{number}"))
     finally:
         found.close()
+
+
+def test_a_permit_is_asked_for_when_there_is_a_buffer(gate: Gate) -> None:
+    """What waits for a buffer holds up nobody else who reads from that worker."""
+    limits = Limits(slice_bytes=512)
+    found = world(
+        Shape(1),
+        Shape(1),
+        Model(),
+        staged=True,
+        limits=limits,
+        d_limits=limits,
+        d_stage_bytes=SMALL,
+        admission=True,
+        lease=600,
+    )
+    try:
+        transfer = begun(found)
+        run(found, lambda: exhausted(found) and gate.reached.is_set())
+        permits = found.prefill[0]._inbox.permits
+        run(found, lambda: permits.in_flight() > 0)
+        for _ in range(100):
+            time.sleep(1e-4)
+            found.decode[0].poll()
+        assert permits.in_flight() <= SHARE * 64
+        gate.go.set()
+        run(found, lambda: transfer.ended and unused(found))
+        assert transfer.error is None
+        run(found, lambda: permits.in_flight() == 0)
+    finally:
+        found.close()
