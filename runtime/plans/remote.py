@@ -59,15 +59,18 @@ class RemoteFolder:
     """A folder at a URL. Every error of whoever keeps it is a PlanRemoteError."""
 
     def __init__(self, url: str) -> None:
-        """Raises PlanRemoteError where no protocol of this name is installed."""
+        """Raises PlanRemoteError where no protocol of this name is installed, or it cannot connect."""
         try:
             from fsspec.core import url_to_fs
 
-            self._system, self._root = url_to_fs(url)
+            # fsspec keeps connections, also those that have died, and lists of files that are old.
+            self._system, self._root = url_to_fs(url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
             raise PlanRemoteError(
                 f"{url} cannot be used: {error}; pip install 'kvplan[remote]', or fsspec's"
             ) from error
+        except Exception as error:  # FTP and SFTP connect here; each protocol has errors of its own
+            raise PlanRemoteError(f"{url} cannot be used: {type(error).__name__}: {str(error)[:200]}") from error
         self.url = url.rstrip("/")
 
     def read(self, name: str, most: int) -> bytes | None:
@@ -231,5 +234,5 @@ def _within(seconds: float, url: str, call: Callable[[], T]) -> T:
         return done.result(seconds)
     except TimeoutError:
         if done.done():
-            raise
+            return done.result()
         raise PlanRemoteError(f"{url} has not answered within {seconds:g} s: ask again, or give it more time") from None

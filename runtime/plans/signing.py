@@ -87,7 +87,7 @@ class TrustedKeys:
                 f"{name} is signed by key {key[:80]}, which is not trusted (trusted: {', '.join(sorted(known))})"
             )
         try:
-            known[key].verify(signature, DOMAIN + payload.encode())
+            known[key].verify(signature, DOMAIN + payload)
         except InvalidSignature:
             told = f"{name} was altered after {key} signed it: find out by whom, and push again"
             raise PlanSignatureError(told) from None
@@ -162,7 +162,7 @@ def _put(path: Path, data: bytes, mode: int) -> None:
         file.write(data)
 
 
-def _envelope(data: bytes, name: str) -> tuple[str, str, bytes]:
+def _envelope(data: bytes, name: str) -> tuple[str, bytes, bytes]:
     """The key, the payload and the signature of an envelope."""
     try:
         found = _object(data)
@@ -178,16 +178,16 @@ def _envelope(data: bytes, name: str) -> tuple[str, str, bytes]:
             or not isinstance(payload, str)
         ):
             raise ValueError("other fields")
-        return ascii(key)[1:-1], payload, base64.b64decode(signature, validate=True)
+        return ascii(key)[1:-1], payload.encode(), base64.b64decode(signature, validate=True)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PlanSignatureError(
             f"{name} is no signed index ({type(error).__name__}): `kvplan push` writes one"
         ) from error
 
 
-def _payload(payload: str, name: str) -> SignedIndex:
+def _payload(payload: bytes, name: str) -> SignedIndex:
     """What a trusted key has signed."""
-    found = _object(payload.encode())
+    found = _object(payload)
     index, serial = found.get("index"), found.get("serial")
     if not isinstance(index, str) or type(serial) is not int:
         raise PlanSignatureError(f"{name} was signed, but has no index: push again")

@@ -152,6 +152,17 @@ def test_a_server_that_says_nothing_is_waited_for_only_so_long(team: Team, tmp_p
         release.set()
 
 
+def test_a_protocol_that_connects_at_once(team: Team, tmp_path: Path) -> None:
+    with pytest.raises(PlanRemoteError, match=r"ftp:.* cannot be used: ConnectionRefusedError"):
+        pull("ftp://127.0.0.1:9/plans", tmp_path / "here", team.trusted)
+
+
+def test_a_connection_is_made_anew_each_time() -> None:
+    """One that has died is not asked again."""
+    one, other = (remote.RemoteFolder("memory://bucket") for _ in range(2))
+    assert one._system is not other._system
+
+
 def test_protocols_that_are_not_installed(team: Team, tmp_path: Path) -> None:
     with pytest.raises(PlanRemoteError, match="nosuch"):
         pull("nosuch://bucket", tmp_path / "here", team.trusted)
@@ -181,6 +192,7 @@ def test_two_releases_lie_side_by_side(team: Team, tmp_path: Path) -> None:
         (lambda one: one.update(key="0123456789abcdef"), "which is not trusted"),
         (lambda one: one.pop("payload"), "is no signed index"),
         (lambda one: one.update(payload=3), "is no signed index"),
+        (lambda one: one.update(payload="\ud800"), "is no signed index"),
         (lambda one: one.update(format=2), "has format 2"),
         (lambda one: one.update(format=True), "is no signed index"),
     ],
