@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,13 +36,21 @@ class Exchanged:
     serial: int
 
 
-def push(source: Path, url: str, key: SigningKey, prune: bool = False, seconds: float = PATIENCE) -> Exchanged:
+def push(
+    source: Path,
+    url: str,
+    key: SigningKey,
+    prune: bool = False,
+    seconds: float = PATIENCE,
+    trusted: TrustedKeys | None = None,
+) -> Exchanged:
     """Put a directory's plans at `url`, and sign the index of these and those that are there already.
 
     Plans first, the index last. With `prune` only these are in the index. Raises PlanIndexError where the directory's
-    plans are not as its index says, PlanSignatureError where what is there was not signed by `key`, PlanRemoteError.
+    plans are not as its index says, PlanSignatureError where what is there was signed neither by `key` nor by one that
+    is `trusted`, PlanRemoteError.
     """
-    return _within(seconds, url, lambda: _push(source, RemoteFolder(url), key, prune))
+    return _within(seconds, url, lambda: _push(source, RemoteFolder(url), key, prune, trusted))
 
 
 def pull(url: str, target: Path, trusted: TrustedKeys, seconds: float = PATIENCE) -> Exchanged:
@@ -102,10 +110,12 @@ class RemoteFolder:
         except Exception as error:  # as above
             raise self._error(name, "written", error) from error
 
-    def has(self, name: str) -> bool:
-        """Whether there is such a file. Raises PlanRemoteError."""
+    def has(self, name: str, size: int) -> bool:
+        """Whether there is such a file, whole: one over which a push was killed is shorter. Raises PlanRemoteError."""
         try:
-            return bool(self._system.exists(f"{self._root}/{name}"))
+            return bool(self._system.info(f"{self._root}/{name}")["size"] == size)
+        except FileNotFoundError:
+            return False
         except Exception as error:  # as above
             raise self._error(name, "read", error) from error
 
@@ -117,12 +127,13 @@ class RemoteFolder:
         return PlanRemoteError(f"{self.url}/{name} cannot be {what}: {type(error).__name__}: {str(error)[:200]}")
 
 
-def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool) -> Exchanged:
-    texts = dict(_checked(source))
-    before = _opened(remote, key.trusted())
+def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
+    texts = {_addressed(one): data for one, data in _checked(source)}
+    before = _opened(remote, _before(key, trusted))
     old = () if before is None or prune else index.parse(before.index.encode(), f"{remote.url}/{SIGNED}")
-    every = [*texts, *_beside(old, texts)]
-    new = [one for one in texts if not remote.has(_file(one))]
+    pins = {one.sha256 for one in texts}
+    every = [*texts, *(one for one in old if one.sha256 not in pins)]
+    new = [one for one in texts if not remote.has(_file(one), len(texts[one]))]
     for one in new:
         remote.write(_file(one), texts[one])
     signed = SignedIndex(index.render(every), 1 if before is None else before.serial + 1)
@@ -146,28 +157,61 @@ def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:
         yield one, data[1]
 
 
-def _beside(old: Iterable[IndexEntry], new: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
-    """Those of `old` that are not among `new`, each with a path of its own: two releases lie side by side."""
-    pins, paths = {one.sha256 for one in new}, {one.path for one in new}
-    for one in old:
-        if one.sha256 not in pins:
-            taken = one.path in paths
-            yield replace(one, path=f"{one.path.removesuffix('.py')}.{one.plan[:12]}.py") if taken else one
+def _addressed(one: IndexEntry) -> IndexEntry:
+    """An entry with a path that no other bytes have: two releases lie side by side, and a pull replaces no plan."""
+    stem, pin = one.path.removesuffix(".py"), one.sha256[:16]
+    return one if stem.endswith(f".{pin}") else replace(one, path=f"{stem}.{pin}.py")
+
+
+def _before(key: SigningKey, trusted: TrustedKeys | None) -> TrustedKeys:
+    """Whose index a push goes on from."""
+    return TrustedKeys((*key.trusted().keys, *(trusted.keys if trusted else ())))
 
 
 def _pull(remote: RemoteFolder, target: Path, trusted: TrustedKeys) -> Exchanged:
-    signed = _opened(remote, trusted)
-    if signed is None:
-        raise PlanRemoteError(f"{remote.url} has no {SIGNED}: `kvplan push` writes one")
+    """Again where others, who pull into the same directory, have changed it meanwhile."""
+    done = None
+    while done is None:
+        last = _last(target, remote.url)
+        signed = _opened(remote, trusted)
+        if signed is None:
+            raise PlanRemoteError(f"{remote.url} has no {SIGNED}: `kvplan push` writes one")
+        if signed.serial < last:
+            told = f"{remote.url} has index {signed.serial}, index {last} was pulled before"
+            raise PlanSignatureError(f"{told}: somebody put an old one there")
+        done = _brought(remote, target, signed)
+    return done
+
+
+def _brought(remote: RemoteFolder, target: Path, signed: SignedIndex) -> Exchanged | None:
+    """Fetch what is missing and write it; None where the directory has changed while it was fetched.
+
+    Nothing is fetched while others wait for the directory.
+    """
     entries = index.parse(signed.index.encode(), f"{remote.url}/{SIGNED}")
+    new = [one for one in entries if not _is_there(target, one)]
+    texts = {one.path: _fetched(remote, one).decode() for one in new}
     with folder.locked(target):
-        _check_record(target, remote.url, signed.serial)
-        new = [one for one in entries if not _is_there(target, one)]
-        texts = {one.path: _fetched(remote, one).decode() for one in new}
-        record = json.dumps({"format": 1, "url": remote.url, "serial": signed.serial}) + "\n"
-        # The record first: a pull that was killed in between goes on, and never goes back.
-        folder.put(target, {**texts, RECORD: record, index.NAME: signed.index}, [RECORD, *texts, index.NAME])
+        whole = all(one.path in texts or _is_there(target, one) for one in entries)
+        if not whole or _last(target, remote.url) > signed.serial:
+            return None
+        _put(target, texts, remote.url, signed)
     return _exchanged(new, entries, signed.serial)
+
+
+def _put(target: Path, texts: Mapping[str, str], url: str, signed: SignedIndex) -> None:
+    """Write what is not there, under a lock that is held."""
+    record = json.dumps({"format": 1, "url": url, "serial": signed.serial}) + "\n"
+    # The record first: a pull that was killed in between goes on, and never goes back.
+    whole = {RECORD: record, **texts, index.NAME: signed.index}
+    stale = [path for path in whole if not _reads(target, path, whole[path])]
+    if stale:
+        folder.put(target, whole, stale)
+
+
+def _reads(target: Path, path: str, text: str) -> bool:
+    found = index.contents(target, path)
+    return found is not None and found[1] == text.encode()
 
 
 def _opened(remote: RemoteFolder, trusted: TrustedKeys) -> SignedIndex | None:
@@ -175,13 +219,16 @@ def _opened(remote: RemoteFolder, trusted: TrustedKeys) -> SignedIndex | None:
     return None if envelope is None else trusted.opened(envelope, f"{remote.url}/{SIGNED}")
 
 
-def _check_record(target: Path, url: str, serial: int) -> None:
-    """Raises where a directory is not one into which this URL was pulled, or was from a later index."""
+def _last(target: Path, url: str) -> int:
+    """The number of the index that was pulled last into a directory, 0 before the first.
+
+    Raises PlanIndexError where the directory has plans of something else.
+    """
     found = index.contents(target, RECORD)
     if found is None:
         if index.contents(target, index.NAME) is not None:
             raise PlanIndexError(f"{target} has plans that were compiled there: give another directory")
-        return
+        return 0
     try:
         record: dict[str, Any] = json.loads(found[1])
         before, last = str(record["url"]), int(record["serial"])
@@ -189,10 +236,7 @@ def _check_record(target: Path, url: str, serial: int) -> None:
         raise PlanIndexError(f"{target / RECORD} cannot be read: give an empty directory") from error
     if before != url:
         raise PlanIndexError(f"{target} has the plans of {before}: give another directory for those of {url}")
-    if serial < last:
-        raise PlanSignatureError(
-            f"{url} has index {serial}, index {last} was pulled before: somebody put an old one there"
-        )
+    return last
 
 
 def _is_there(target: Path, one: IndexEntry) -> bool:

@@ -84,7 +84,8 @@ class TrustedKeys:
         known = {fingerprint(each): each for each in self.keys}
         if key not in known:
             raise PlanSignatureError(
-                f"{name} is signed by key {key[:80]}, which is not trusted (trusted: {', '.join(sorted(known))})"
+                f"{name} is signed by key {key[:80]}, which is not trusted (trusted: {', '.join(sorted(known))}): "
+                f"if it should be, give its NAME{PUBLIC}, too, to push with --trusted"
             )
         try:
             known[key].verify(signature, DOMAIN + payload)

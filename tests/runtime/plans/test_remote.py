@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.runtime.plans.test_catalog import find, stored, text
@@ -287,11 +288,11 @@ def _signed_elsewhere(team: Team) -> TrustedKeys:
     return team.trusted
 
 
-@pytest.mark.parametrize("name", [RECORD, "plan0.py", index.NAME])
+@pytest.mark.parametrize("done", [1, 2, 3])
 def test_a_pull_that_is_killed_goes_on_later(
-    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
-    """After each file that it puts in its place: what is there is of before, or is refused until it is whole."""
+    """After each file that it puts in its place: what is there is of before until all is of after."""
     team.push(text())
     team.pull(tmp_path / "here")
     old = team.entries[0]
@@ -299,7 +300,7 @@ def test_a_pull_that_is_killed_goes_on_later(
     put = folder.put
 
     def killed(out: Path, texts: dict[str, str], paths: list[str]) -> None:
-        put(out, texts, paths[: paths.index(name) + 1])
+        put(out, texts, paths[:done])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(folder, "put", killed)
@@ -307,13 +308,81 @@ def test_a_pull_that_is_killed_goes_on_later(
         team.pull(tmp_path / "here")
     monkeypatch.undo()
     found = Catalog(tmp_path / "here")
-    if name == RECORD:
+    if done < 3:
         assert find(found, old).digest == old.plan
-    elif name == "plan0.py":
-        with pytest.raises(PlanIndexError, match="its index pins"):
-            find(found, old)
     team.pull(tmp_path / "here")
     assert find(Catalog(tmp_path / "here"), team.entries[0]).digest == team.entries[0].plan
+
+
+def test_a_pull_that_hangs_keeps_nobody_else_waiting(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two engines of one machine, one of whose connections is dead."""
+    team.push(text())
+    read, hangs = remote.RemoteFolder.read, threading.Event()
+
+    def hanging(self: remote.RemoteFolder, name: str, most: int) -> bytes | None:
+        if name != SIGNED:
+            hangs.wait(60)
+        return read(self, name, most)
+
+    monkeypatch.setattr(remote.RemoteFolder, "read", hanging)
+    with pytest.raises(PlanRemoteError, match="has not answered"):
+        pull(team.url, tmp_path / "here", team.trusted, 0.2)
+    monkeypatch.undo()
+    with folder.locked(tmp_path / "here", 0.0):
+        pass
+    hangs.set()
+
+
+def test_another_engine_has_pulled_a_later_index_meanwhile(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody put an old one there."""
+    team.push(text())
+    brought, here = remote._brought, tmp_path / "here"
+
+    def overtaken(*words: Any) -> remote.Exchanged | None:
+        monkeypatch.undo()
+        team.push(text(1, 2), prune=True)
+        team.pull(here)
+        return brought(*words)
+
+    monkeypatch.setattr(remote, "_brought", overtaken)
+    assert team.pull(here).serial == 2
+    assert find(Catalog(here), team.entries[0]).digest == team.entries[0].plan
+
+
+def test_a_pull_of_what_is_there_writes_nothing(team: Team, tmp_path: Path) -> None:
+    team.push(text())
+    team.pull(tmp_path / "here")
+    before = {path: path.stat().st_ino for path in (tmp_path / "here").iterdir()}
+    team.pull(tmp_path / "here")
+    assert {path: path.stat().st_ino for path in (tmp_path / "here").iterdir()} == before
+
+
+def test_plans_of_one_digest_and_other_bytes_lie_side_by_side(team: Team, tmp_path: Path) -> None:
+    """As of compilers that write other comments."""
+    for number in range(3):
+        team.push(text().replace("\n", f"\n# compiler {number}\n", 1))
+    assert len(team.pull(tmp_path / "here").plans) == 3
+
+
+def test_what_a_push_that_was_killed_left_is_written_again(team: Team, tmp_path: Path) -> None:
+    """Where files are not replaced whole, as by SFTP."""
+    [one] = stored(team.plans, text())
+    team.there.mkdir()
+    (team.there / f"{one.sha256}.py").write_text(text()[:100])
+    assert len(team.push(text()).copied) == 1
+    team.pull(tmp_path / "here")
+
+
+def test_a_new_key_goes_on_where_the_old_one_was(team: Team, tmp_path: Path) -> None:
+    team.push(text())
+    public, secret = signing.make(tmp_path / "keys", "new")
+    done = push(team.plans, team.url, SigningKey(secret), trusted=team.trusted)
+    assert done.serial == 2
+    assert pull(team.url, tmp_path / "here", TrustedKeys.load(public)).serial == 2
 
 
 def test_only_what_is_as_its_index_says_is_signed(team: Team) -> None:
