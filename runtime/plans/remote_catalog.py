@@ -60,12 +60,13 @@ class RemoteCatalog(Catalog):
 
     def _pulled(self) -> PlanRemoteError | None:
         """Pull; why that could not be done, where the URL did not answer."""
-        self._rests_until = time.monotonic() + PAUSE
         try:
             done = pull(self.url, self.folder, self._trusted, self._seconds)
         except PlanRemoteError as error:
             logs.event(logs.WARNING, "plans not pulled", url=self.url, error=error)
             return error
+        finally:
+            self._rests_until = time.monotonic() + PAUSE
         logs.event(
             logs.INFO, "plans pulled", url=self.url, serial=done.serial, new=len(done.copied), plans=len(done.plans)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -488,6 +489,26 @@ def test_a_catalog_says_what_it_does_with_a_signature_that_is_wrong(team: Team, 
     team.alter(lambda one: one.update(signature="AAAA"))
     with pytest.raises(PlanSignatureError, match="was altered"):
         RemoteCatalog(team.url, tmp_path / "here", team.trusted)
+
+
+def test_those_who_wait_for_a_slow_url_do_not_each_wait_for_it_again(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause begins when the URL has not answered in its time."""
+    team.push(text())
+    catalog = RemoteCatalog(team.url, tmp_path / "here", team.trusted)
+    asked, now = [], [1e6]
+
+    def slow(*_: object) -> None:
+        asked.append(now[0])
+        now[0] += 60
+        raise PlanRemoteError("has not answered")
+
+    monkeypatch.setattr(remote_catalog, "pull", slow)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for _ in range(2):
+        catalog.refresh()
+    assert len(asked) == 1
 
 
 def test_those_who_must_not_wait_do_not_wait_for_a_url(team: Team, tmp_path: Path) -> None:
