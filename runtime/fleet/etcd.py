@@ -23,6 +23,8 @@ PREFIX = "/kvplan/engines/"
 # Seconds: after which an engine that is not heard is gone, and for which one answer is waited.
 LEASE = 15
 PATIENCE = 5.0
+# Seconds between two watches.
+PAUSE = 0.2
 # Of a lease: how often it is renewed, and how long nothing is watched before all is read again.
 RENEWALS = 3
 
@@ -135,6 +137,8 @@ class EtcdFleet:
                     self._heard = time.monotonic()
                     if not self._take(change):
                         break
+                # Where a watch ends at once, again and again, etcd is not asked without a pause.
+                self._stop.wait(PAUSE)
             except Exception as error:  # as above
                 self._problem = _logged("fleet not heard", self._problem, error)
                 self._stop.wait(min(1.0, self._lease / RENEWALS))
@@ -149,10 +153,12 @@ class EtcdFleet:
         return int(found["header"]["revision"])
 
     def _take(self, answer: Mapping[str, Any]) -> bool:
-        """Changes that a watch tells of; false where it tells that it is over."""
+        """Changes that a watch tells of; false where they were compacted. Raises FleetError where it is refused."""
         result = answer.get("result")
-        if not isinstance(result, dict) or result.get("canceled"):
+        if isinstance(result, dict) and int(result.get("compact_revision", 0)):
             return False
+        if not isinstance(result, dict) or result.get("canceled"):
+            raise FleetError(f"etcd ends the watch of {self._prefix}: {str(answer)[:200]}")
         for event in result.get("events", []):
             name = _bytes(event["kv"]["key"]).decode(errors="replace")
             found = None if event.get("type") == "DELETE" else self._record(event["kv"])
@@ -206,11 +212,14 @@ class Cluster:
         """Answers as they come, until none has come for `seconds` or the connection ends. Raises FleetError."""
         import requests
 
-        client = self._clients[self._turn]
+        turn = self._turn
+        client = self._clients[turn]
         try:
             url, patience = client.get_url(path), (self._seconds, seconds)
             with client.session.post(url, json=words, stream=True, timeout=patience) as response:
-                for line in response.iter_lines(chunk_size=1):
+                response.raise_for_status()
+                # As it arrives: byte by byte a long line would take the square of its length.
+                for line in response.iter_lines(chunk_size=None):
                     if self._ended:
                         return
                     if line:
@@ -218,7 +227,7 @@ class Cluster:
         except (requests.Timeout, requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
             return
         except Exception as error:  # a gateway may answer anything
-            self._next()
+            self._next(turn)
             raise FleetError(f"{client.base_url} cannot be watched: {type(error).__name__}: {error}") from error
 
     def end(self) -> None:
@@ -228,11 +237,12 @@ class Cluster:
     def _any(self, ask: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         problem = FleetError("nobody was asked")
         for _ in self._clients:
+            turn = self._turn
             try:
-                return ask(self._clients[self._turn])
+                return ask(self._clients[turn])
             except FleetError as error:
                 problem = error
-                self._next()
+                self._next(turn)
         raise problem
 
     def _posted(self, client: Any, path: str, words: Mapping[str, object]) -> dict[str, Any]:
@@ -245,8 +255,10 @@ class Cluster:
             raise FleetError(f"{client.base_url} is no etcd: it answers with a {type(answer).__name__}")
         return answer
 
-    def _next(self) -> None:
-        self._turn = (self._turn + 1) % len(self._clients)
+    def _next(self, failed: int) -> None:
+        """Two threads to which one member did not answer go on by one."""
+        if self._turn == failed:
+            self._turn = (failed + 1) % len(self._clients)
 
     def _client(self, make: Callable[..., Any], url: str, certificates: Certificates) -> Any:
         parts = urlsplit(url)

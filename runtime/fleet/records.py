@@ -86,10 +86,14 @@ class StaticFleet:
 
 
 def encoded(record: EngineRecord) -> bytes:
-    """A record as it is kept: JSON. Raises FleetError where it is too long."""
-    data = msgspec.json.encode(record)
+    """A record as it is kept: JSON. Raises FleetError where it is too long, or one that others would not read."""
+    try:
+        data = msgspec.json.encode(record)
+    except (TypeError, ValueError) as error:
+        raise FleetError(f"what {record.name!a} says of itself cannot be kept: {error}") from error
     if len(data) > LARGEST:
         raise FleetError(f"what {record.name} says of itself has {len(data)} bytes, at most {LARGEST} are kept")
+    decoded(data, f"what {record.name!a} says of itself")
     return data
 
 

@@ -6,6 +6,7 @@ import base64
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,63 @@ def test_answers_that_are_not_etcds_end_no_thread(server: EtcdServer, answer: An
     monkeypatch.setattr(one._cluster._clients[0], "post", posted[0].__get__(one._cluster._clients[0]))
     until(lambda: set(one.engines()) == {"p0"})
     one.close()
+
+
+def test_a_long_record_is_read_in_time_that_grows_with_its_length(fleet: Callable[[], EtcdFleet]) -> None:
+    """Of a watch: what takes the square takes minutes."""
+    one, other = fleet(), fleet()
+    until(lambda: other.age() < 60)
+    one.announce(record("p0", addresses=("tcp://10.0.0.1:" + "1" * 180,) * 1000))
+    until(lambda: other.engines(), 10)
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Answers what there is, and refuses to be watched."""
+
+    watched, status, body = 0, 503, b""
+
+    def log_message(self, *args: object) -> None:
+        """Nothing."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        watch = self.path.endswith("/watch")
+        type(self).watched += watch
+        self.send_response(self.status if watch else 200)
+        self.end_headers()
+        self.wfile.write(self.body if watch else b'{"header": {"revision": "5"}}')
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"etcdserver": "3.4.23", "etcdcluster": "3.4.0"}')
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (503, b"", "503"),
+        (200, b"", ""),
+        (200, b'{"result": {"canceled": true, "cancel_reason": "permission denied"}}\n', "permission denied"),
+        (200, b'{"error": {"message": "no token"}}\n', "no token"),
+    ],
+)
+def test_a_watch_that_ends_at_once_is_not_asked_for_without_a_pause(status: int, body: bytes, problem: str) -> None:
+    """Refused, it is said why."""
+    answers = type("Answers", (Gateway,), {"status": status, "body": body})
+    with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        one = EtcdFleet([f"http://127.0.0.1:{server.server_port}"])
+        until(lambda: one.age() < 60 and answers.watched)  # type: ignore[attr-defined]
+        until(lambda: problem in one.problem())
+        time.sleep(1)
+        one.close()
+        server.shutdown()
+    assert answers.watched < 20  # type: ignore[attr-defined]
+
+
+def test_two_threads_that_one_member_fails_go_on_to_the_next() -> None:
+    cluster = Cluster(["http://127.0.0.1:9", "http://127.0.0.1:10"], Certificates(), 1)
+    for _ in range(2):
+        cluster._next(0)
+    assert cluster._turn == 1

@@ -29,6 +29,14 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert decoded(encoded(one), "it") == one
 
 
+@pytest.mark.parametrize(
+    "change", [{"free_blocks": -1}, {"run": 7}, {"name": "n" * 257}, {"side": ""}, {"key": "\ud800"}, {"key": object()}]
+)
+def test_what_others_would_not_read_is_not_written(change: dict[str, Any]) -> None:
+    with pytest.raises(FleetError, match=r"^what '(p0|n+)' says of itself"):
+        encoded(record(**{"name": "p0", **change}))
+
+
 def test_fields_of_later_versions_are_left_out() -> None:
     data = msgspec.json.encode({**msgspec.to_builtins(record("p0")), "rack": 7})
     assert decoded(data, "it") == record("p0")
