@@ -21,8 +21,12 @@ class FleetPair:
 
 
 def fleet_pairs(engines: Mapping[str, EngineRecord], index: Iterable[IndexEntry]) -> tuple[FleetPair, ...]:
-    """All pairs of one that prefills and one that decodes a model of the same name, by their names."""
-    plans = {(one.model_digest, one.prefill[0], one.decode[0]): one.plan for one in index}
+    """All pairs of one that prefills and one that decodes a model of the same name, by their names.
+
+    A plan is what a catalog without options finds: compiled without unusual ones, of several that of the lowest digest.
+    """
+    usual = sorted((one for one in index if not one.unusual), key=lambda one: one.plan, reverse=True)
+    plans = {(one.model_digest, one.prefill[0], one.decode[0]): one.plan for one in usual}
     ordered = [engines[name] for name in sorted(engines)]
     both = product((each for each in ordered if each.prefills), (each for each in ordered if each.decodes))
     return tuple(_pair(p, d, plans) for p, d in both if p.name != d.name and p.model == d.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -100,6 +101,17 @@ def test_pairs_are_answered_by_the_index() -> None:
         ("p1", "d3"): "unlike layouts of the model",
         ("p1", "d4"): "unlike layouts of the model",
     }
+
+
+def test_a_plan_is_what_a_catalog_finds() -> None:
+    """Without options: none of unusual ones, and of several the lowest digest."""
+    engines = {name: record(name) for name in ("p0", "d0")}
+    unusual = replace(entry(), plan="plan0", options=(("elect", "spread"),), unusual=("elect",))
+    [pair] = fleet_pairs(engines, [unusual])
+    assert pair.reason == "no plan from tp=1 to tp=1"
+    several = [replace(entry(), plan=plan) for plan in ("plan3", "plan2", "plan4")]
+    [pair] = fleet_pairs(engines, [*several, unusual])
+    assert pair.plan == "plan2"
 
 
 def test_an_engine_is_no_pair_of_its_own() -> None:
