@@ -24,7 +24,7 @@ def cause_text(cause: BaseException) -> str:
 class FleetError(KvplanError):
     """Engines of a fleet cannot be asked for, or what is kept of one is no record."""
 
-    code = "R060"
+    code = "R070"
 
 
 class CacheMemoryError(KvplanError):
@@ -199,6 +199,48 @@ class DrainingError(RequestError):
     """The worker drains before it is stopped: it takes nothing new, and has ended what lasted beyond the deadline."""
 
     code = "R051"
+
+
+class StoreError(KvplanError):
+    """Base of what is wrong with stored caches."""
+
+    code = "R060"
+
+
+class DamagedObjectError(StoreError):
+    """An object of a store is not as it was written: cut off, or with other bytes. It is never loaded; remove it."""
+
+    code = "R061"
+
+
+class ForeignObjectError(StoreError):
+    """A file among a store's objects is none of them, or another one than its name says. It is never loaded."""
+
+    code = "R062"
+
+
+class MissingObjectError(StoreError):
+    """A block is not in the store, or not with all the tokens that are needed: it was not saved, or it was evicted."""
+
+    code = "R063"
+
+
+class StoreSideError(StoreError):
+    """Neither side of a plan, or not the one that is asked for, can be stored."""
+
+    code = "R064"
+
+
+class StoreKeyError(StoreError):
+    """A key is none, or keys do not fit a request."""
+
+    code = "R065"
+
+
+class StoreIndexError(StoreError):
+    """The index of a store cannot be opened or written."""
+
+    code = "R066"
 
 
 BY_CODE = {

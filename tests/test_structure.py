@@ -65,7 +65,9 @@ def test_code_names_no_model_kind_or_engine(path: Path) -> None:
     assert not [f"{number}: {word}" for number, word in hits if word.lower() != own]
 
 
-@pytest.mark.parametrize("name", ["llama", "GQA", "mla", "mamba_0", "Mamba2", "vllm", "LlamaForCausalLM", "qwen3-0.6b", "store"])
+@pytest.mark.parametrize(
+    "name", ["llama", "GQA", "mla", "mamba_0", "Mamba2", "vllm", "LlamaForCausalLM", "qwen3-0.6b", "store"]
+)
 def test_the_search_for_names_can_fail(name: str) -> None:
     assert forbidden().search(f"if engine == '{name}':")
 

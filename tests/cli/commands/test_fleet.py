@@ -80,4 +80,4 @@ def test_nobody_is_there(url: str) -> None:
 def test_an_etcd_that_does_not_answer() -> None:
     done = run("http://127.0.0.1:9", "--seconds", "0.5")
     assert done.exit_code == 2
-    assert "error[R060]: etcd has not answered within 0.5 s: http://127.0.0.1:9 does not answer" in done.stderr
+    assert "error[R070]: etcd has not answered within 0.5 s: http://127.0.0.1:9 does not answer" in done.stderr

@@ -1,0 +1,230 @@
+"""What an engine does with a store: save the blocks of a request, find the longest prefix that is there, load it.
+
+Either way a plan moves the bytes, between the engine's pools and a few blocks of memory in which they lie as in the
+store; so what one mesh saved any other one loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.plan.block_tables import Slot, Table, Tables
+from kvplan.plan.request import Request, check
+from kvplan.plan.spans import pair_named, pick
+from kvplan.plan.types import Blocks, Interval, Plan, Runs
+from kvplan.runtime.errors import StoreKeyError
+from kvplan.runtime.memory.geometry import logical_blocks
+from kvplan.runtime.memory.register import Pool, views
+from kvplan.runtime.store.carry import LocalCarrier, MakeTransport, WorkerRuns
+from kvplan.runtime.store.header import Bytes
+from kvplan.runtime.store.keys import KEY_BYTES
+from kvplan.runtime.store.layout import StoredLayout, Wanted, stored_layout, wanted
+from kvplan.runtime.store.store import Store, StoredBlock
+from kvplan.runtime.transfer.demand import demand
+
+BLOCKS, SECONDS = 8, 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMoved:
+    """Blocks of groups that were written or read, and the bytes that the plan moved."""
+
+    blocks: int
+    bytes: int
+
+
+class StorePort:
+    """One engine and one store, joined by a plan whose `role` side is stored; `blocks` of memory lie in between."""
+
+    role, engine_role = "decode", "prefill"
+
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        engine: Sequence[Pool],
+        *,
+        revision: str = "",
+        blocks: int = BLOCKS,
+        layers: int = 0,
+        make: MakeTransport | None = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        self._store, self._plan, self._seconds = store, plan, seconds
+        self.layout: StoredLayout = stored_layout(plan, self.role, revision, layers)
+        self._blocks = blocks
+        memory = {plane.name: np.zeros((blocks, plane.stride), np.uint8) for plane in self.layout.planes}
+        self._memory = [memory[plane.name] for plane in self.layout.planes]
+        between = [views(self.layout.side, 0, memory)]
+        prefill, decode = (engine, between) if self.role == "decode" else (between, engine)
+        self._sizes = _sizes(engine)
+        self._carrier = LocalCarrier(plan, prefill, decode, make)
+
+    def close(self) -> None:
+        self._carrier.close()
+
+    def _request(self, tokens: Interval, tables: Tables) -> Request:
+        """The request, as if the store had a block for every position. Raises BadRequestError."""
+        stored = {group.name: _every_block(self.layout, group.name, tokens[1]) for group in self.layout.side.groups}
+        sides = {self.role: stored, self.engine_role: tables}
+        sizes = {self.role: dict[str, int](), self.engine_role: self._sizes}
+        request = Request("stored", tokens, sides["prefill"], sides["decode"])
+        return check(self._plan, request, sizes["prefill"], sizes["decode"])
+
+    def _demands(self, request: Request) -> list[WorkerRuns]:
+        return [demand(self._plan, worker, request).runs for worker in range(len(self._plan.reads))]
+
+    def _windows(self, objects: Wanted) -> Iterator[tuple[int, Wanted]]:
+        """Runs of positions that fit the memory, from their first one on, and the objects that they have."""
+        positions = sorted({position for of_group in objects.values() for position in of_group})
+        while positions:
+            first, last = positions[0], positions[0] + self._blocks
+            yield first, {name: {p: r for p, r in of.items() if first <= p < last} for name, of in objects.items()}
+            positions = [position for position in positions if position >= last]
+
+    def _move(self, demands: Sequence[WorkerRuns], first: int, objects: Wanted) -> int:
+        """Move what is in these objects, by their places in memory. Returns the bytes."""
+        some = [{key: self._within(key[0], runs, first, objects) for key, runs in of.items()} for of in demands]
+        return self._carrier.move(some, self._seconds)
+
+    def _within(self, name: str, runs: Runs, first: int, objects: Wanted) -> Runs:
+        """The runs of a pair that lie in these objects, by places in memory instead of positions."""
+        group: str = getattr(pair_named(self._plan, name), self.role)
+        column = f"{self.role}_block"
+        block = getattr(runs, column)
+        some = pick(runs, np.isin(block, list(objects.get(group, {}))))
+        return some._replace(**{column: getattr(some, column) - first})
+
+    def _stored(self, keys: Sequence[bytes], first: int, objects: Wanted) -> list[StoredBlock]:
+        """The blocks that are objects, in memory."""
+        return [
+            StoredBlock(
+                name, keys[position], (position + 1) * self.layout.tokens, ranges, self._pages(name, position - first)
+            )
+            for name, of_group in objects.items()
+            for position, ranges in sorted(of_group.items())
+        ]
+
+    def _used(self, keys: Sequence[bytes], objects: Wanted) -> None:
+        blocks = ((name, keys[position]) for name, of_group in objects.items() for position in of_group)
+        self._store.use(self.layout, blocks)
+
+    def _pages(self, group: str, place: int) -> dict[int, Bytes]:
+        parts = self.layout.parts[group]
+        sizes = {number: size for part in parts for number, size in zip(part.planes, part.pages, strict=True)}
+        return {number: self._memory[number][place, :size] for number, size in sizes.items()}
+
+    def _end(self, keys: Sequence[bytes]) -> int:
+        """The tokens that keys stand for. Raises StoreKeyError."""
+        for key in keys:
+            if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+                raise StoreKeyError(f"a key has {KEY_BYTES} bytes, got {key!r:.40}: make them with `block_keys`")
+        return len(keys) * self.layout.tokens
+
+
+class Saver(StorePort):
+    """Saves what the workers of an engine hold; `engine` are their pools, by number."""
+
+    def save(self, keys: Sequence[bytes], tables: Tables) -> StoreMoved:
+        """Save the blocks of the tokens that `keys` stand for, as many as are not there; the engine's tables say where.
+
+        Its states must stand after exactly these tokens. Raises BadRequestError, StoreKeyError, and what moving bytes
+        and writing raise; then some blocks are saved, each of them whole.
+        """
+        tokens = 0, self._end(keys)
+        demands = self._demands(self._request(tokens, tables))
+        objects = wanted(self._plan, self.role, self.layout, tokens)
+        missing = self._missing(keys, objects)
+        size = count = 0
+        for first, some in self._windows(missing):
+            self._clear(some, first)
+            size += self._move(demands, first, some)
+            blocks = self._stored(keys, first, some)
+            self._store.write(self.layout, blocks)
+            count += len(blocks)
+        self._used(keys, objects)
+        return StoreMoved(count, size)
+
+    def _missing(self, keys: Sequence[bytes], objects: Wanted) -> Wanted:
+        return {
+            name: {p: r for p, r in of.items() if not self._store.has(self.layout, name, keys[p], r)}
+            for name, of in objects.items()
+        }
+
+    def _clear(self, objects: Wanted, first: int) -> None:
+        """Blocks that are not written whole must not keep what another request had there."""
+        for name, of_group in objects.items():
+            for position in of_group:
+                for page in self._pages(name, position - first).values():
+                    page[:] = 0
+
+
+class Loader(StorePort):
+    """Loads into the memory of an engine's workers; `engine` are their pools, by number."""
+
+    role, engine_role = "prefill", "decode"
+
+    def match(self, keys: Sequence[bytes], first: int = 0) -> int:
+        """How many of the first keys' blocks can be loaded by who has the first `first` tokens already."""
+        self._end(keys)
+        reach = self._reach(keys, first)
+        return next((count for count in range(reach, 0, -1) if self._there(keys, count, first)), 0)
+
+    def load(self, keys: Sequence[bytes], tables: Tables, first: int = 0) -> StoreMoved:
+        """Load tokens `first` to the end of the last key's block into the engine's blocks.
+
+        Raises MissingObjectError, DamagedObjectError or ForeignObjectError, BadRequestError, StoreKeyError, and what
+        moving bytes raises; then the engine's blocks may hold anything.
+        """
+        tokens = first, self._end(keys)
+        demands = self._demands(self._request(tokens, tables))
+        objects = wanted(self._plan, self.role, self.layout, tokens)
+        size = count = 0
+        for start, some in self._windows(objects):
+            blocks = self._stored(keys, start, some)
+            self._store.read(self.layout, blocks)
+            size += self._move(demands, start, some)
+            count += len(blocks)
+        self._used(keys, objects)
+        return StoreMoved(count, size)
+
+    def _reach(self, keys: Sequence[bytes], first: int) -> int:
+        """The blocks before the first one that is missing of what needs all tokens: no longer prefix is there."""
+        whole = [pair.prefill for pair in self._plan.pairs if pair.needs.keep is None and pair.needs.chunk is None]
+        tokens = self.layout.tokens
+        for name in {name for name in whole if not self.layout.is_state(name)}:
+            for position in range(first // tokens, len(keys)):
+                block = max(first, position * tokens), (position + 1) * tokens
+                if not self._store.has(self.layout, name, keys[position], (block,)):
+                    keys = keys[:position]
+                    break
+        return len(keys)
+
+    def _there(self, keys: Sequence[bytes], count: int, first: int) -> bool:
+        """Whether what needs not all tokens is there for a prefix of so many blocks."""
+        objects = wanted(self._plan, self.role, self.layout, (first, count * self.layout.tokens))
+        whole = {p.prefill for p in self._plan.pairs if p.needs.keep is None and p.needs.chunk is None}
+        some = {name: of for name, of in objects.items() if name not in whole or self.layout.is_state(name)}
+        return all(
+            self._store.has(self.layout, name, keys[position], ranges)
+            for name, of_group in some.items()
+            for position, ranges in of_group.items()
+        )
+
+
+def _every_block(layout: StoredLayout, group: str, end: int) -> Table:
+    """A table of a side in which block n is at position n. A state's slot is its position, too."""
+    count = end // layout.tokens
+    return Slot(max(count - 1, 0), end) if layout.is_state(group) else Blocks(0, np.arange(count))
+
+
+def _sizes(engine: Sequence[Pool]) -> dict[str, int]:
+    """Logical blocks by group that every worker has."""
+    sizes: dict[str, int] = {}
+    for pool in engine:
+        for name, count in logical_blocks(pool.geometry, pool.side, pool.worker).items():
+            sizes[name] = min(count, sizes.get(name, count))
+    return sizes

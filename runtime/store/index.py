@@ -1,0 +1,120 @@
+"""The index of a store: what there is, how large it is and when it was used last, in SQLite.
+
+Files are the truth. What the index lacks is found by its name when somebody asks for it; what it has and is not there
+is forgotten when somebody asks. So an index that is lost costs time, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from kvplan.runtime.errors import StoreIndexError
+from kvplan.runtime.store.header import ObjectHeader
+from kvplan.runtime.store.layout import Ranges
+
+VERSION = 1
+# Seconds that one process waits for another one to end its change.
+PATIENCE = 30.0
+_TABLE = """
+create table if not exists object (
+    name text primary key, ranges text not null, size integer not null, end integer not null,
+    created real not null, used real not null
+) without rowid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object: its tokens, the bytes of its pages, the tokens up to its end, and when it was made and used."""
+
+    name: str
+    ranges: Ranges
+    size: int
+    end: int
+    created: float
+    used: float
+
+
+class StoreIndex:
+    """The index in the file `path`, `:memory:` for none. All of it may be called from several threads and processes."""
+
+    def __init__(self, path: Path | str = ":memory:") -> None:
+        self._path, self._lock = path, Lock()
+        with self._errors():
+            self._database = sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False, isolation_level=None)
+            self._database.execute("pragma journal_mode = wal")
+            # What a crash of the machine takes back is found again among the files.
+            self._database.execute("pragma synchronous = normal")
+            self._check_version()
+            self._database.execute(_TABLE)
+
+    def _check_version(self) -> None:
+        version = self._database.execute("pragma user_version").fetchone()[0]
+        if version not in (0, VERSION):
+            text = f"the index {self._path} is of version {version}, this release writes {VERSION}"
+            raise StoreIndexError(f"{text}: remove it, it is made again")
+        self._database.execute(f"pragma user_version = {VERSION}")
+
+    def put(self, headers: Iterable[ObjectHeader], created: float | None = None) -> None:
+        """Objects are there, and were used now."""
+        made = time.time() if created is None else created
+        rows = [(one.name, json.dumps(one.ranges), one.size, one.end, made, made) for one in headers]
+        self._many("insert or replace into object values (?, ?, ?, ?, ?, ?)", rows)
+
+    def get(self, name: str) -> StoredObject | None:
+        with self._errors(), self._lock:
+            row = self._database.execute("select * from object where name = ?", (name,)).fetchone()
+        return _entry(row) if row else None
+
+    def use(self, names: Iterable[str], when: float | None = None) -> None:
+        """Objects were used."""
+        used = time.time() if when is None else when
+        self._many("update object set used = ? where name = ?", [(used, name) for name in names])
+
+    def forget(self, names: Iterable[str]) -> None:
+        self._many("delete from object where name = ?", [(name,) for name in names])
+
+    def entries(self) -> list[StoredObject]:
+        """All objects as they are evicted: the longest unused first, of those used together the last block."""
+        with self._errors(), self._lock:
+            return [_entry(row) for row in self._database.execute("select * from object order by used, end desc, name")]
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    def _many(self, change: str, rows: Sequence[Sequence[object]]) -> None:
+        """One change, of all rows or of none."""
+        if not rows:
+            return
+        with self._errors(), self._lock:
+            self._database.execute("begin immediate")
+            try:
+                self._database.executemany(change, rows)
+                self._database.execute("commit")
+            except BaseException:
+                self._database.execute("rollback")
+                raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = f"the index {self._path}: {error}"
+            raise StoreIndexError(
+                f"{text}. Where it is damaged remove it: it is made again from the objects"
+            ) from error
+
+
+def _entry(row: Sequence[object]) -> StoredObject:
+    name, ranges, size, end, created, used = row
+    found = tuple((int(start), int(stop)) for start, stop in json.loads(str(ranges)))
+    return StoredObject(str(name), found, int(str(size)), int(str(end)), float(str(created)), float(str(used)))

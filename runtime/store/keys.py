@@ -1,0 +1,74 @@
+"""Keys of stored blocks: a chain of hashes, each over the one before it and a block's tokens.
+
+So a key stands for all tokens up to its block's end, and for what else is hashed with them (`extra`: adapters, images).
+The encoding is canonical CBOR (RFC 8949, 4.2.1): whoever hashes (parent, tokens, extra) in that way has the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from kvplan.runtime.errors import StoreKeyError
+
+Extra = None | bool | int | str | bytes | tuple["Extra", ...]
+SEED, KEY_BYTES = "kvplan", 32
+_UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY = range(5)
+_SIMPLE = {None: b"\xf6", False: b"\xf4", True: b"\xf5"}
+
+
+def root(seed: str) -> bytes:
+    """What stands for the parent of a first block, from a text that all who share keys agree on."""
+    return hashlib.sha256(b"".join(_encoded(seed))).digest()
+
+
+def chain(parent: bytes, tokens: Sequence[int], extra: Extra = None) -> bytes:
+    """SHA-256 of the CBOR of (parent, tokens, extra), 32 bytes. Raises StoreKeyError for what has no such encoding."""
+    numbers = tuple(int(token) for token in tokens)
+    return hashlib.sha256(b"".join(_encoded((parent, numbers, extra)))).digest()
+
+
+def block_keys(
+    tokens: Sequence[int], block: int, *, hashed: int = 0, seed: str = SEED, extra: Extra = None
+) -> tuple[bytes, ...]:
+    """The keys of the whole blocks of `block` tokens; what is left over has none.
+
+    `hashed` tokens make a link of the chain, a whole block if not given: an engine that hashes smaller blocks has the
+    same keys. `seed` is what its `root` is made of. Raises StoreKeyError where links do not come out even.
+    """
+    step = hashed or block
+    if block < 1 or step < 1 or block % step:
+        raise StoreKeyError(f"links of {step} tokens make no block of {block}: give a divisor of it")
+    links, parent = list[bytes](), root(seed)
+    for start in range(0, len(tokens) // block * block, step):
+        parent = chain(parent, tokens[start : start + step], extra)
+        links.append(parent)
+    return tuple(links[block // step - 1 :: block // step])
+
+
+def _encoded(value: Extra) -> Iterator[bytes]:
+    if value is None or isinstance(value, bool):
+        yield _SIMPLE[value]
+    elif isinstance(value, int):
+        yield _head(_UNSIGNED, value) if value >= 0 else _head(_NEGATIVE, -1 - value)
+    elif isinstance(value, bytes):
+        yield _head(_BYTES, len(value)) + value
+    elif isinstance(value, str):
+        text = value.encode()
+        yield _head(_TEXT, len(text)) + text
+    elif isinstance(value, tuple):
+        yield _head(_ARRAY, len(value))
+        for item in value:
+            yield from _encoded(item)
+    else:
+        raise StoreKeyError(f"a {type(value).__name__} is no part of a key: give numbers, texts, bytes or tuples")
+
+
+def _head(major: int, number: int) -> bytes:
+    """A type and a number, in the fewest bytes."""
+    if number < 24:
+        return bytes([major << 5 | number])
+    for code, width in ((24, 1), (25, 2), (26, 4), (27, 8)):
+        if number < 1 << 8 * width:
+            return bytes([major << 5 | code]) + number.to_bytes(width, "big")
+    raise StoreKeyError(f"{number} is above 2^64: no part of a key")

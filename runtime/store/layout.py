@@ -1,0 +1,122 @@
+"""What is one object: the pages of one block of a group, of some of its layers, one plane after the other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from kvplan.plan import planes as names
+from kvplan.plan.types import CONTEXT, Group, Interval, Plan, Side
+from kvplan.runtime.errors import StoreSideError
+
+# Tokens that an object has, of the whole request; of a state, which has no tokens of its own, none.
+Ranges = tuple[Interval, ...]
+# The objects that a request needs, by group and position of the block.
+Wanted = dict[str, dict[int, Ranges]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """The planes of one worker, by number, that one object of `group` has pages of, `pages` bytes each."""
+
+    group: str
+    name: str
+    planes: tuple[int, ...]
+    pages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLayout:
+    """The side of a plan that is stored. `space` tells apart what must not be taken for each other."""
+
+    side: Side
+    tokens: int
+    space: str
+    parts: Mapping[str, tuple[StoredPart, ...]]
+
+    @property
+    def planes(self) -> tuple[names.Plane, ...]:
+        return names.planes(self.side.workers[0])
+
+    def is_state(self, group: str) -> bool:
+        return next(one for one in self.side.groups if one.name == group).store == "state"
+
+
+def stored_layout(plan: Plan, role: str, revision: str = "", layers: int = 0) -> StoredLayout:
+    """The layout of the `role` side of a plan, prefill or decode, in objects of so many `layers`, 0 for all.
+
+    `revision` is of the weights, and of whatever else decides what a token's cache is. Raises StoreSideError where the
+    side cannot be stored: it has several workers, or blocks that tokens alone do not name.
+    """
+    side: Side = getattr(plan, role)
+    tokens = _block(side)
+    space = hashlib.sha256("\n".join((plan.model_digest, side.digest, revision)).encode()).hexdigest()[:32]
+    planes = list(enumerate(names.planes(side.workers[0])))
+    of_group = {group.name: [(n, plane) for n, plane in planes if plane.group == group.name] for group in side.groups}
+    parts = {name: _parts(name, found, layers) for name, found in of_group.items()}
+    return StoredLayout(side, tokens, space, parts)
+
+
+def wanted(plan: Plan, role: str, layout: StoredLayout, tokens: Interval) -> Wanted:
+    """The objects that hold what a reader of `tokens` needs, and which tokens of each."""
+    first, end = tokens
+    found: Wanted = {}
+    for pair in plan.pairs if first < end else ():
+        group: str = getattr(pair, role)
+        positions = found.setdefault(group, {})
+        if layout.is_state(group):
+            positions[end // layout.tokens - 1] = ()
+            continue
+        for start, stop in pair.needs.ranges(first, end, pair.rows):
+            for position in range(start // layout.tokens, -(-stop // layout.tokens)):
+                block = position * layout.tokens, (position + 1) * layout.tokens
+                inside = max(start, block[0]), min(stop, block[1])
+                positions[position] = joined((*positions.get(position, ()), inside))
+    return found
+
+
+def joined(ranges: Sequence[Interval]) -> Ranges:
+    """The same tokens, in as few ranges as there can be."""
+    found: list[Interval] = []
+    for start, stop in sorted(ranges):
+        if found and start <= found[-1][1]:
+            start, stop = found[-1][0], max(stop, found.pop()[1])
+        found.append((start, stop))
+    return tuple(found)
+
+
+def covers(ranges: Sequence[Interval], asked: Sequence[Interval]) -> bool:
+    """Whether all tokens asked for are in `ranges`."""
+    return all(any(low <= start and stop <= high for low, high in ranges) for start, stop in asked)
+
+
+def _block(side: Side) -> int:
+    """Tokens of a block, the same in all groups. Raises StoreSideError."""
+    if len(side.workers) != 1:
+        raise StoreSideError(f"{side.key} has {len(side.workers)} workers: only a side that is whole can be stored")
+    for group in side.groups:
+        _check_group(side, group)
+    blocks = {group.tokens for group in side.groups if group.store != "state"}
+    if len(blocks) != 1:
+        raise StoreSideError(f"{side.key} has blocks of {sorted(blocks)} tokens: what is stored has one size of blocks")
+    return blocks.pop()
+
+
+def _check_group(side: Side, group: Group) -> None:
+    if group.ring or group.shards > 1 or group.ratio > 1 or group.length != CONTEXT:
+        text = "has a ring, blocks that are shared out or split, or tokens of another length"
+        raise StoreSideError(f"group {group.name!r} of {side.key} {text}: compile a side that is made to be stored")
+
+
+def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:
+    """A group's planes in runs of so many layers; planes without a layer hold all of them."""
+    if not layers:
+        return (_part(group, group, planes),)
+    runs = groupby(planes, lambda numbered: (numbered[1].layer or 0) // layers)
+    return tuple(_part(group, f"{group}.{run * layers}", list(found)) for run, found in runs)
+
+
+def _part(group: str, name: str, planes: Sequence[tuple[int, names.Plane]]) -> StoredPart:
+    return StoredPart(group, name, tuple(n for n, _ in planes), tuple(plane.page for _, plane in planes))

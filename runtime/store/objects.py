@@ -1,0 +1,217 @@
+"""Objects by name: written whole or not at all, in files of a folder or in memory.
+
+A file is written under a temporary name, synced, and renamed; so a name stands for a whole object, whenever the process
+or the machine dies. What is found under a name is checked all the same, each time that it is read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from kvplan.runtime.errors import DamagedObjectError, MissingObjectError
+from kvplan.runtime.store.header import ALIGNED, Bytes, ObjectHeader, decoded, encoded, head_bytes
+from kvplan.runtime.transport.files import FilePages, Files, PlainFiles
+
+UNFINISHED, REFUSED = ".unfinished", ".refused"
+# Seconds after which a file that nobody finished is nobody's.
+ABANDONED = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPages:
+    """An object's header, and its pages in memory."""
+
+    header: ObjectHeader
+    pages: tuple[Bytes, ...]
+
+
+class Objects(Protocol):
+    """Where objects are. Names are made by `header.object_name`."""
+
+    def put(self, objects: Sequence[ObjectPages]) -> None:
+        """Write objects, each whole or not at all; those that are there are replaced. Raises OSError."""
+
+    def header(self, name: str) -> ObjectHeader:
+        """What an object is said to hold. Raises MissingObjectError, DamagedObjectError, ForeignObjectError."""
+
+    def read(self, objects: Sequence[ObjectPages]) -> None:
+        """Read into pages what `header` said is there. Raises MissingObjectError, DamagedObjectError."""
+
+    def names(self) -> Iterator[str]:
+        """All names, those of objects that are damaged among them."""
+
+    def remove(self, name: str) -> None:
+        """Remove an object; once more does nothing."""
+
+    def set_aside(self, name: str) -> None:
+        """Keep an object that is wrong under another name, which is none of an object's."""
+
+    def sweep(self, age: float = ABANDONED) -> int:
+        """Remove what was not finished for `age` seconds, and what was set aside; returns how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Objects as files below `path`, whose pages are moved by `files`."""
+
+    path: Path
+    files: Files = field(default_factory=PlainFiles)
+
+    def put(self, objects: Sequence[ObjectPages]) -> None:
+        begun = [self._begin(each) for each in objects]
+        try:
+            self._write(objects, begun)
+        finally:
+            for path in begun:
+                path.unlink(missing_ok=True)
+
+    def _begin(self, made: ObjectPages) -> Path:
+        target = self.path / made.header.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target.with_name(f"{target.name}.{uuid.uuid4().hex}{UNFINISHED}")
+
+    def _write(self, objects: Sequence[ObjectPages], begun: Sequence[Path]) -> None:
+        with ExitStack() as stack:
+            opened = [stack.enter_context(_created(path)) for path in begun]
+            self.files.write([_with_head(fd, each) for fd, each in zip(opened, objects, strict=True)])
+            for fd in opened:
+                os.fsync(fd)
+        targets = [self.path / each.header.name for each in objects]
+        for path, target in zip(begun, targets, strict=True):
+            path.rename(target)
+        # A name lasts when its folder does.
+        for folder in {parent for target in targets for parent in (target.parent, target.parent.parent, self.path)}:
+            _sync_folder(folder)
+
+    def header(self, name: str) -> ObjectHeader:
+        with _opened(self.path / name, name) as fd:
+            return _header(fd, name)
+
+    def read(self, objects: Sequence[ObjectPages]) -> None:
+        with ExitStack() as stack:
+            self.files.read([self._found(stack.enter_context(self._open(each)), each) for each in objects])
+
+    def _open(self, asked: ObjectPages) -> AbstractContextManager[int]:
+        return _opened(self.path / asked.header.name, asked.header.name)
+
+    def _found(self, fd: int, asked: ObjectPages) -> FilePages:
+        _check_same(_header(fd, asked.header.name), asked.header)
+        return FilePages(fd, len(encoded(asked.header)), asked.pages)
+
+    def names(self) -> Iterator[str]:
+        for path in sorted(self.path.glob("*/*/*")):
+            if not path.name.endswith((UNFINISHED, REFUSED)):
+                yield path.relative_to(self.path).as_posix()
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def set_aside(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            (self.path / name).rename(self.path / f"{name}{REFUSED}")
+
+    def sweep(self, age: float = ABANDONED) -> int:
+        beside = [path for end in (UNFINISHED, REFUSED) for path in self.path.glob(f"*/*/*{end}")]
+        old = [path for path in beside if time.time() - path.stat().st_mtime >= age]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return len(old)
+
+
+@dataclass(frozen=True, slots=True)
+class InMemoryObjects:
+    """Objects in this process alone."""
+
+    kept: dict[str, tuple[ObjectHeader, tuple[bytes, ...]]] = field(default_factory=dict)
+
+    def put(self, objects: Sequence[ObjectPages]) -> None:
+        for each in objects:
+            self.kept[each.header.name] = each.header, tuple(page.tobytes() for page in each.pages)
+
+    def header(self, name: str) -> ObjectHeader:
+        return self._at(name)[0]
+
+    def read(self, objects: Sequence[ObjectPages]) -> None:
+        for each in objects:
+            header, pages = self._at(each.header.name)
+            _check_same(header, each.header)
+            for page, kept in zip(each.pages, pages, strict=True):
+                page[:] = np.frombuffer(kept, np.uint8)
+
+    def names(self) -> Iterator[str]:
+        yield from sorted(self.kept)
+
+    def remove(self, name: str) -> None:
+        self.kept.pop(name, None)
+
+    def set_aside(self, name: str) -> None:
+        self.remove(name)
+
+    def sweep(self, age: float = ABANDONED) -> int:
+        return 0
+
+    def _at(self, name: str) -> tuple[ObjectHeader, tuple[bytes, ...]]:
+        if name not in self.kept:
+            raise MissingObjectError(f"there is no object {name}")
+        return self.kept[name]
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[int]:
+    """A file that is open. Raises MissingObjectError where there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise MissingObjectError(f"there is no object {name}") from None
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _created(path: Path) -> Iterator[int]:
+    """A new file that is open."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _with_head(fd: int, made: ObjectPages) -> FilePages:
+    head = encoded(made.header)
+    return FilePages(fd, 0, (np.frombuffer(head, np.uint8), *made.pages))
+
+
+def _header(fd: int, name: str) -> ObjectHeader:
+    """The header of an open file that is as long as that says."""
+    front = os.pread(fd, ALIGNED, 0)
+    size = head_bytes(front, name)
+    header = decoded(front if size <= ALIGNED else os.pread(fd, size, 0), name)
+    if (there := os.fstat(fd).st_size) != size + header.size:
+        raise DamagedObjectError(f"object {name} has {there} bytes of {size + header.size}: it was cut off or added to")
+    return header
+
+
+def _check_same(there: ObjectHeader, asked: ObjectHeader) -> None:
+    """Another process may have replaced an object since its header was read."""
+    if there != asked:
+        raise MissingObjectError(f"object {asked.name} has been replaced: ask again")
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

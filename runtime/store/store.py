@@ -1,0 +1,203 @@
+"""The store: whole blocks by key, their index, what is evicted, and whether all of it is as it was written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kvplan.runtime.errors import ForeignObjectError, MissingObjectError, StoreError
+from kvplan.runtime.ops import logs
+from kvplan.runtime.store.header import Bytes, ObjectHeader, check_pages, checksum, object_name
+from kvplan.runtime.store.index import StoredObject, StoreIndex
+from kvplan.runtime.store.layout import Ranges, StoredLayout, StoredPart, covers
+from kvplan.runtime.store.objects import ABANDONED, Folder, InMemoryObjects, ObjectPages, Objects
+from kvplan.runtime.transport.files import Files, PlainFiles
+
+INDEX, OBJECTS = "index.sqlite", "objects"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlock:
+    """A block of a group in memory: its key, the tokens up to its end, which of them it has, its pages by plane."""
+
+    group: str
+    key: bytes
+    end: int
+    ranges: Ranges
+    pages: Mapping[int, Bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What `Store.collect` did: objects and their bytes that were removed, and those that are left."""
+
+    removed: int
+    removed_bytes: int
+    kept: int
+    kept_bytes: int
+    unfinished: int
+
+
+class Store:
+    """Objects, found by an index. Several processes may have one folder open."""
+
+    def __init__(self, objects: Objects | None = None, index: StoreIndex | None = None) -> None:
+        self._objects: Objects = InMemoryObjects() if objects is None else objects
+        self._index = index or StoreIndex()
+
+    @classmethod
+    def open(cls, path: Path | str, files: Files | None = None) -> Store:
+        """The store in the folder `path`, which is made where there is none. Raises StoreIndexError, OSError."""
+        root = Path(path)
+        (root / OBJECTS).mkdir(parents=True, exist_ok=True)
+        return cls(Folder(root / OBJECTS, files or PlainFiles()), StoreIndex(root / INDEX))
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._index.close()
+
+    def has(self, layout: StoredLayout, group: str, key: bytes, ranges: Ranges) -> bool:
+        """Whether a block of a group is there with these tokens."""
+        found = [self._ranges(_name(layout, part, key)) for part in layout.parts[group]]
+        return all(have is not None and covers(have, ranges) for have in found)
+
+    def write(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
+        """Keep blocks. Raises OSError, TransportError, StoreIndexError."""
+        made = [_object(layout, part, block) for block in blocks for part in layout.parts[block.group]]
+        self._objects.put(made)
+        self._index.put(one.header for one in made)
+
+    def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
+        """Blocks, (group, key) each, of one request were used now, all at once: its last ones are evicted first."""
+        self._index.use([_name(layout, part, key) for group, key in blocks for part in layout.parts[group]])
+
+    def read(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
+        """Read blocks into their pages, which are right when this returns.
+
+        Raises MissingObjectError, DamagedObjectError or ForeignObjectError, after which they may be anything; what is
+        at fault is found no more.
+        """
+        asked = [self._asked(layout, part, block) for block in blocks for part in layout.parts[block.group]]
+        names = [plane.name for plane in layout.planes]
+        self._objects.read([one for one, _ in asked])
+        for one, part in asked:
+            with self._refusing(one.header.name):
+                check_pages(one.header, one.pages, [names[number] for number in part.planes])
+
+    def entries(self) -> list[StoredObject]:
+        """All objects that are known, the first to be evicted first."""
+        return self._index.entries()
+
+    def collect(
+        self, most_bytes: int | None = None, age: float | None = None, abandoned: float = ABANDONED
+    ) -> Collected:
+        """Remove what was not used for `age` seconds, and what was not used longest above `most_bytes` in all.
+
+        What the index lacks is taken in before, what is not there forgotten, what nobody finished removed.
+        """
+        self._take_stock()
+        entries = self._index.entries()
+        total, now = sum(entry.size for entry in entries), time.time()
+        removed, left = list[StoredObject](), total
+        for entry in entries:
+            old = age is not None and now - entry.used >= age
+            if old or (most_bytes is not None and left > most_bytes):
+                removed.append(entry)
+                left -= entry.size
+        for entry in removed:
+            self._objects.remove(entry.name)
+        self._index.forget(entry.name for entry in removed)
+        return Collected(len(removed), total - left, len(entries) - len(removed), left, self._objects.sweep(abandoned))
+
+    def verify(self) -> Iterator[tuple[str, StoreError | None]]:
+        """Every object by name, read whole, and what is wrong with it."""
+        for name in list(self._objects.names()):
+            try:
+                self._check(name)
+            except MissingObjectError:
+                continue
+            except StoreError as error:
+                yield name, error
+            else:
+                yield name, None
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove objects, damaged ones, too."""
+        for name in names:
+            self._objects.remove(name)
+        self._index.forget(names)
+
+    def _check(self, name: str) -> None:
+        header = self._objects.header(name)
+        pages = tuple(np.empty(size, np.uint8) for size, _ in header.pages)
+        self._objects.read([ObjectPages(header, pages)])
+        check_pages(header, pages, [f"page {number}" for number in range(len(pages))])
+
+    def _take_stock(self) -> None:
+        known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())
+        self._index.forget(sorted(known - there))
+        for name in sorted(there - known):
+            self._ranges(name)
+
+    def _ranges(self, name: str) -> Ranges | None:
+        """The tokens of an object, None where there is none. One that a process wrote and did not index is found."""
+        if (entry := self._index.get(name)) is not None:
+            return entry.ranges
+        try:
+            header = self._objects.header(name)
+        except MissingObjectError:
+            return None
+        except StoreError as error:
+            logs.event(logs.WARNING, "object refused", object=name, error=error)
+            self._objects.set_aside(name)
+            return None
+        self._index.put([header])
+        return header.ranges
+
+    def _asked(self, layout: StoredLayout, part: StoredPart, block: StoredBlock) -> tuple[ObjectPages, StoredPart]:
+        """An object and where its pages go. What its header says counts, not the index."""
+        name = _name(layout, part, block.key)
+        with self._refusing(name):
+            header = self._objects.header(name)
+        if not covers(header.ranges, block.ranges):
+            self._index.put([header])
+            raise MissingObjectError(f"object {name} has tokens {header.ranges}, not {block.ranges}")
+        with self._refusing(name):
+            _check_shape(header, part, block)
+        return ObjectPages(header, tuple(block.pages[number] for number in part.planes)), part
+
+    @contextmanager
+    def _refusing(self, name: str) -> Iterator[None]:
+        """An object that turns out to be missing or wrong is not found again, so that it may be saved anew."""
+        try:
+            yield
+        except StoreError as error:
+            if not isinstance(error, MissingObjectError):
+                self._objects.set_aside(name)
+            self._index.forget([name])
+            raise
+
+
+def _name(layout: StoredLayout, part: StoredPart, key: bytes) -> str:
+    return object_name(layout.space, key.hex(), part.name)
+
+
+def _check_shape(header: ObjectHeader, part: StoredPart, block: StoredBlock) -> None:
+    if tuple(size for size, _ in header.pages) != part.pages or header.end != block.end:
+        raise ForeignObjectError(f"object {header.name} has other pages than the layout says")
+
+
+def _object(layout: StoredLayout, part: StoredPart, block: StoredBlock) -> ObjectPages:
+    pages = tuple(block.pages[number] for number in part.planes)
+    sums = tuple((page.nbytes, checksum(page)) for page in pages)
+    return ObjectPages(ObjectHeader(layout.space, block.key.hex(), part.name, block.end, block.ranges, sums), pages)

@@ -1,0 +1,61 @@
+"""A process that saves, and is killed at a step: `python -m tests.runtime.store.killed FOLDER STEP CALL`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.runtime.store.engines import full, keys_of, save
+
+from kvplan.runtime.store import objects
+from kvplan.runtime.store.index import StoreIndex
+from kvplan.runtime.store.store import Store
+
+MODEL, SIDE, LENGTH = "toy-mamba2", "tp=2", 7
+
+
+def half(fd: int, pages: list[memoryview], at: int) -> int:
+    """A write of which only the first bytes arrive."""
+    return os.write(fd, bytes(pages[0])[: pages[0].nbytes // 2])
+
+
+# What is done last, of each step: what is patched, and what of it is still done.
+STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "before a file is made": (os, "open", lambda *_: None),
+    "within a write": (os, "pwritev", half),
+    "before a file is synced": (os, "fsync", lambda *_: None),
+    "before a file has its name": (Path, "rename", lambda *_: None),
+    "after a file has its name": (Path, "rename", Path.rename),
+    "before a folder is synced": (objects, "_sync_folder", lambda *_: None),
+    "before the index has it": (StoreIndex, "put", lambda *_: None),
+    "after the index has it": (StoreIndex, "put", StoreIndex.put),
+}
+
+
+def kill_at(step: str, call: int) -> None:
+    """This process ends at the `call`th time that it comes to a step."""
+    where, name, last = STEPS[step]
+    usual, left = getattr(where, name), [call]
+
+    def patched(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0]:
+            return usual(*arguments, **options)
+        last(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(where, name, patched)
+
+
+def main(folder: str, step: str, call: str) -> None:
+    engine, store = full(MODEL, SIDE, LENGTH), Store.open(folder)
+    kill_at(step, int(call))
+    save(store, engine, keys_of(LENGTH))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

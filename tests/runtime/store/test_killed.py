@@ -1,0 +1,56 @@
+"""Killed at any step of a save: nothing wrong is ever loaded, and nothing that was complete is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.paths import ROOT
+from tests.runtime.store.engines import empty, full, keys_of, load_into, save
+from tests.runtime.store.killed import LENGTH, MODEL, STEPS
+
+from kvplan.runtime.store.store import INDEX, OBJECTS, Store
+
+CALLS = [1, 2, 3]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_a_step(tmp_path: Path, step: str, call: int) -> None:
+    command = [sys.executable, "-m", "tests.runtime.store.killed", str(tmp_path), step, str(call)]
+    ended = subprocess.run(command, cwd=ROOT, timeout=120, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    keys, complete = keys_of(LENGTH), {name for name in named(tmp_path) if "attention" in name}
+    with Store.open(tmp_path) as store:
+        assert [error for _, error in store.verify() if error] == []
+        assert len({entry.name for entry in store.entries()} - set(named(tmp_path))) == 0
+        save(store, full(MODEL, "tp=4", LENGTH), keys)
+        assert complete <= set(named(tmp_path))
+        engine = empty(MODEL, "tp=1", (0, LENGTH * 16))
+        assert load_into(store, engine, keys) == LENGTH
+        assert not engine.wrong()
+        assert store.collect(abandoned=0.0).unfinished <= 6
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_what_has_a_name_is_found_without_the_index(tmp_path: Path) -> None:
+    keys = keys_of(LENGTH)
+    with Store.open(tmp_path) as store:
+        save(store, full(MODEL, "tp=2", LENGTH), keys)
+    for path in tmp_path.glob(f"{INDEX}*"):
+        path.unlink()
+    with Store.open(tmp_path) as store:
+        assert store.entries() == []
+        engine = empty(MODEL, "tp=1", (0, LENGTH * 16))
+        assert load_into(store, engine, keys) == LENGTH
+        assert not engine.wrong()
+        assert len(store.entries()) == LENGTH + 1
+
+
+def named(folder: Path) -> list[str]:
+    """Objects by their files' names."""
+    root = folder / OBJECTS
+    return [p.relative_to(root).as_posix() for p in root.glob("*/*/*") if not p.name.endswith(".unfinished")]

@@ -1,0 +1,254 @@
+"""What is in a store and what is not: prefixes, windows, states, damage, eviction."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.helpers.agents import has_nixl
+from tests.runtime.store.engines import Engine, empty, full, keys_of, load_into, save, tokens_of
+
+from kvplan.runtime.errors import (
+    BadRequestError,
+    DamagedObjectError,
+    ForeignObjectError,
+    MissingObjectError,
+    StoreError,
+    StoreIndexError,
+    StoreKeyError,
+    StoreSideError,
+)
+from kvplan.runtime.store.engine import Loader, Saver
+from kvplan.runtime.store.keys import block_keys
+from kvplan.runtime.store.layout import covers, joined, stored_layout
+from kvplan.runtime.store.store import INDEX, OBJECTS, Store
+from kvplan.runtime.transport.files import Files, NixlFiles, PlainFiles
+
+MOVERS = [PlainFiles, pytest.param(NixlFiles, marks=pytest.mark.skipif(not has_nixl(), reason="NIXL is not installed"))]
+HEADS, KEYS = "toy-heads", keys_of(7)
+
+
+def files(folder: Path, word: str = "") -> list[Path]:
+    """The files of objects whose names have a word, in an order that does not change."""
+    return sorted(path for path in (folder / OBJECTS).glob("*/*/*") if word in path.name)
+
+
+def loader(store: Store, engine: Engine, **options: Any) -> Loader:
+    return Loader(store, engine.made.plan, engine.pools, blocks=2, **options)
+
+
+@pytest.mark.parametrize("make", MOVERS)
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_files(tmp_path: Path, make: type[Files], layers: int) -> None:
+    with Store.open(tmp_path, make()) as store:
+        save(store, full(HEADS, "tp=4", 7), KEYS, layers=layers)
+        assert len(files(tmp_path)) == 7 * (1 if not layers else -(-3 // layers))
+        engine = empty(HEADS, "tp=2,order=nhd,block=32", (0, 112))
+        assert load_into(store, engine, KEYS, layers=layers) == 7
+        assert not engine.wrong()
+        assert [error for _, error in store.verify() if error] == []
+
+
+def test_a_prefix_that_is_there_and_no_more() -> None:
+    store = Store()
+    save(store, full(HEADS, "tp=2", 5), KEYS[:5])
+    engine = empty(HEADS, "tp=1", (0, 80))
+    other = (*KEYS[:2], *keys_of(7, seed=1)[2:])
+    with_loader = loader(store, engine)
+    assert [with_loader.match(keys) for keys in (KEYS, KEYS[:3], other, other[2:], ())] == [5, 3, 2, 0, 0]
+    with pytest.raises(MissingObjectError):
+        with_loader.load(other[:5], engine.request.decode)
+
+
+def test_what_is_there_is_not_saved_again() -> None:
+    store = Store()
+    assert save(store, full(HEADS, "tp=2", 5), KEYS[:5]) == 5
+    assert save(store, full(HEADS, "tp=4", 7), KEYS) == 2
+    assert save(store, full(HEADS, "tp=4", 7), KEYS) == 0
+
+
+def test_behind_a_prefix_that_the_engine_has() -> None:
+    store = Store()
+    save(store, full(HEADS, "tp=2", 7), KEYS)
+    engine = empty(HEADS, "tp=4", (40, 112))
+    assert load_into(store, engine, KEYS) == 7
+    assert not engine.wrong()
+
+
+def test_a_state_is_there_where_it_was_saved() -> None:
+    store = Store()
+    for count in (3, 6):
+        save(store, full("toy-mamba2", "tp=2", count), KEYS[:count])
+    engine = empty("toy-mamba2", "tp=4", (0, 96))
+    with_loader = loader(store, engine)
+    assert [with_loader.match(KEYS[:count]) for count in range(8)] == [0, 0, 0, 3, 3, 3, 6, 6]
+    assert load_into(store, engine, KEYS) == 6
+    assert not engine.wrong()
+
+
+def test_a_state_that_stands_elsewhere_is_refused() -> None:
+    engine = full("toy-mamba2", "tp=2", 3)
+    with pytest.raises(BadRequestError, match="stands after 48 tokens, the request ends at 32"):
+        save(Store(), engine, KEYS[:2])
+
+
+def test_a_window_is_there_where_it_was_saved() -> None:
+    """A window has the last tokens before the end of what was saved, and is found for ends that need no others."""
+    store = Store()
+    for count in (4, 7):
+        save(store, full("toy-windows", "tp=2", count), KEYS[:count])
+    engine = empty("toy-windows", "tp=4", (0, 112))
+    found = [loader(store, engine).match(KEYS[:count]) for count in range(8)]
+    assert found[4] == 4
+    assert found[7] == 7
+    assert found == sorted(found)
+    assert load_into(store, engine, KEYS) == 7
+    assert not engine.wrong()
+
+
+def test_revisions_and_options_are_not_taken_for_each_other() -> None:
+    store = Store()
+    save(store, full(HEADS, "tp=2", 7), KEYS, revision="one")
+    engine = empty(HEADS, "tp=4", (0, 112))
+    assert loader(store, engine, revision="other").match(KEYS) == 0
+    assert loader(store, engine, revision="one").match(KEYS) == 7
+    assert loader(store, empty("toy-latent", "tp=1", (0, 112)), revision="one").match(KEYS) == 0
+
+
+def spoil(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "page":
+        data[-3] ^= 1
+    elif how == "head":
+        data[70] ^= 1
+    elif how == "cut":
+        del data[-1:]
+    elif how == "long":
+        data += b"x"
+    elif how == "empty":
+        data = bytearray()
+    else:
+        data[:5] = b"other"
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("make", MOVERS)
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("page", DamagedObjectError),
+        ("head", DamagedObjectError),
+        ("cut", DamagedObjectError),
+        ("long", DamagedObjectError),
+        ("empty", DamagedObjectError),
+        ("foreign", ForeignObjectError),
+    ],
+)
+def test_what_is_damaged_is_refused_once_and_can_be_saved_again(
+    tmp_path: Path, how: str, error: type[StoreError], make: type[Files]
+) -> None:
+    with Store.open(tmp_path, make()) as store:
+        source = full(HEADS, "tp=2", 7)
+        save(store, source, KEYS)
+        bad = files(tmp_path, KEYS[3].hex())[0]
+        spoil(bad, how)
+        assert [(name, type(wrong)) for name, wrong in store.verify() if wrong] == [
+            (bad.relative_to(tmp_path / OBJECTS).as_posix(), error)
+        ]
+        engine = empty(HEADS, "tp=4", (0, 112))
+        with_loader = loader(store, engine)
+        with pytest.raises(error):
+            with_loader.load(KEYS, engine.request.decode)
+        assert with_loader.match(KEYS) == 3
+        assert save(store, source, KEYS) == 1
+        assert load_into(store, engine, KEYS) == 7
+        assert not engine.wrong()
+
+
+def test_a_file_under_another_name_is_refused(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 7), KEYS)
+        one, other = files(tmp_path, KEYS[1].hex())[0], files(tmp_path, KEYS[2].hex())[0]
+        one.write_bytes(other.read_bytes())
+        engine = empty(HEADS, "tp=4", (0, 112))
+        with pytest.raises(ForeignObjectError, match="was renamed or copied"):
+            loader(store, engine).load(KEYS, engine.request.decode)
+
+
+def test_a_file_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 7), KEYS)
+        files(tmp_path, KEYS[2].hex())[0].unlink()
+        engine = empty(HEADS, "tp=4", (0, 112))
+        with_loader = loader(store, engine)
+        assert with_loader.match(KEYS) == 7
+        with pytest.raises(MissingObjectError):
+            with_loader.load(KEYS, engine.request.decode)
+        assert with_loader.match(KEYS) == 2
+
+
+def test_blocks_hold_nothing_of_other_requests(tmp_path: Path) -> None:
+    """A window's first block is half full: the other half is zero, whatever the memory held before."""
+    with Store.open(tmp_path) as store:
+        engine = full("toy-windows", "tp=1", 7)
+        save(store, engine, KEYS, blocks=7)
+        halves = [entry for entry in store.entries() if entry.ranges and entry.ranges[0][0] % 16]
+        assert halves
+        for entry in halves:
+            body = np.frombuffer((tmp_path / OBJECTS / entry.name).read_bytes(), np.uint8)[4096:]
+            assert (body == 0).mean() >= (entry.ranges[0][0] % 16) / 16
+
+
+def test_the_longest_unused_go_first(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 4), KEYS[:4])
+        time.sleep(0.01)
+        save(store, full(HEADS, "tp=2", 4, seed=5), keys_of(4, seed=1))
+        engine = empty(HEADS, "tp=4", (0, 64))
+        load_into(store, engine, KEYS[:4])
+        size = store.entries()[0].size
+        swept = store.collect(most_bytes=5 * size)
+        assert (swept.removed, swept.kept, swept.kept_bytes) == (3, 5, 5 * size)
+        with_loader = loader(store, engine)
+        # Of a request its last blocks go first: what is left is a prefix.
+        assert (with_loader.match(KEYS[:4]), with_loader.match(keys_of(4, seed=1))) == (4, 1)
+        assert store.collect(age=0.0).kept == 0
+        assert files(tmp_path) == []
+
+
+def test_what_cannot_be_a_key() -> None:
+    engine = full(HEADS, "tp=2", 1)
+    with pytest.raises(StoreKeyError, match="32 bytes"):
+        save(Store(), engine, [b"short"])
+    with pytest.raises(StoreKeyError, match="divisor"):
+        block_keys(tokens_of(32), 16, hashed=5)
+
+
+def test_a_side_that_cannot_be_stored() -> None:
+    with pytest.raises(StoreSideError, match="2 workers"):
+        stored_layout(full(HEADS, "tp=2", 1).made.plan, "prefill")
+    made = full(HEADS, "tp=1", 1).made.plan
+    assert stored_layout(made, "decode").tokens == 16
+
+
+def test_an_index_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / INDEX).write_bytes(b"no database" * 1000)
+    with pytest.raises(StoreIndexError, match="remove it"):
+        Store.open(tmp_path)
+
+
+def test_ranges() -> None:
+    assert joined([(8, 16), (0, 8), (20, 24)]) == ((0, 16), (20, 24))
+    assert covers([(0, 16)], [(4, 8), (8, 16)])
+    assert not covers([(0, 16)], [(4, 17)])
+    assert covers([(0, 4)], [])
+
+
+def test_closed_pools_are_needed_no_more() -> None:
+    engine = full(HEADS, "tp=2", 1)
+    saver = Saver(Store(), engine.made.plan, engine.pools)
+    saver.close()
+    saver.close()
