@@ -19,6 +19,7 @@ MEASUREMENTS = (
     "many",
     "idle",
     "checksum",
+    "store",
     "compiling",
     "proof",
     "curves",
