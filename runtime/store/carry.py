@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.clock import now
-from kvplan.runtime.errors import DeadlineError
+from kvplan.runtime.errors import DeadlineError, HandleError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.transfer.executor import hand_over
 from kvplan.runtime.transfer.gather import IndexScratch, gather
@@ -38,15 +38,23 @@ class LocalCarrier:
         self._peer = self._target.add_peer(self._source.metadata())
         self._source.add_peer(self._target.metadata())
         self._links: dict[tuple[int, int], PreparedLink] = {}
+        self._failed = False
 
     def move(self, runs: Sequence[WorkerRuns], seconds: float) -> int:
-        """Move the runs of every decode worker; returns the bytes. Raises DeadlineError, and what transports raise."""
+        """Move the runs of every decode worker; returns the bytes.
+
+        Raises DeadlineError, and what gathering and transports raise; then nothing is moved any more (HandleError).
+        """
+        if self._failed:
+            raise HandleError("bytes may still come of what failed before: make a new one, over other memory")
+        self._failed = True
         handles: list[TransferHandle | None] = []
         moved = 0
         for worker, of_worker in enumerate(runs):
             for source in sorted({read.worker for read in self._plan.reads[worker]}):
                 moved += self._post(source, worker, of_worker, handles)
         self._wait([handle for handle in handles if handle is not None], seconds)
+        self._failed = False
         return moved
 
     def close(self) -> None:

@@ -37,7 +37,11 @@ class StoreMoved:
 
 
 class StorePort:
-    """One engine and one store, joined by a plan whose `role` side is stored; `blocks` of memory lie in between."""
+    """One engine and one store, joined by a plan whose `role` side is stored; `blocks` of memory lie in between.
+
+    One thread uses it at a time. `revision` is of what decides what a cache is and the plan does not know; so many
+    `layers` make one object, 0 for all; `make` makes transports, which memory on the host does not need.
+    """
 
     role, engine_role = "decode", "prefill"
 
@@ -168,10 +172,13 @@ class Loader(StorePort):
     role, engine_role = "prefill", "decode"
 
     def match(self, keys: Sequence[bytes], first: int = 0) -> int:
-        """How many of the first keys' blocks can be loaded by who has the first `first` tokens already."""
+        """How many of the first keys' blocks can be loaded by who has the first `first` tokens already.
+
+        0 where that is no more than those.
+        """
         self._end(keys)
-        reach = self._reach(keys, first)
-        return next((count for count in range(reach, 0, -1) if self._there(keys, count, first)), 0)
+        counts = range(self._reach(keys, first), first // self.layout.tokens, -1)
+        return next((count for count in counts if self._there(keys, count, first)), 0)
 
     def load(self, keys: Sequence[bytes], tables: Tables, first: int = 0) -> StoreMoved:
         """Load tokens `first` to the end of the last key's block into the engine's blocks.

@@ -115,7 +115,8 @@ def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -
     if not layers:
         return (_part(group, group, planes),)
     runs = groupby(planes, lambda numbered: (numbered[1].layer or 0) // layers)
-    return tuple(_part(group, f"{group}.{run * layers}", list(found)) for run, found in runs)
+    # Objects of other numbers of layers have other names.
+    return tuple(_part(group, f"{group}.{run * layers}+{layers}", list(found)) for run, found in runs)
 
 
 def _part(group: str, name: str, planes: Sequence[tuple[int, names.Plane]]) -> StoredPart:

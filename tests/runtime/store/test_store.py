@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from tests.runtime.store.engines import Engine, empty, full, keys_of, load_into,
 from kvplan.runtime.errors import (
     BadRequestError,
     DamagedObjectError,
+    DeadlineError,
     ForeignObjectError,
+    HandleError,
     MissingObjectError,
     StoreError,
     StoreIndexError,
@@ -26,6 +30,7 @@ from kvplan.runtime.store.keys import block_keys
 from kvplan.runtime.store.layout import covers, joined, stored_layout
 from kvplan.runtime.store.store import INDEX, OBJECTS, Store
 from kvplan.runtime.transport.files import Files, NixlFiles, PlainFiles
+from kvplan.runtime.transport.inmemory import CopyTransfer
 
 MOVERS = [PlainFiles, pytest.param(NixlFiles, marks=pytest.mark.skipif(not has_nixl(), reason="NIXL is not installed"))]
 HEADS, KEYS = "toy-heads", keys_of(7)
@@ -59,6 +64,7 @@ def test_a_prefix_that_is_there_and_no_more() -> None:
     other = (*KEYS[:2], *keys_of(7, seed=1)[2:])
     with_loader = loader(store, engine)
     assert [with_loader.match(keys) for keys in (KEYS, KEYS[:3], other, other[2:], ())] == [5, 3, 2, 0, 0]
+    assert [with_loader.match(KEYS, first) for first in (40, 79, 80, 200)] == [5, 5, 0, 0]
     with pytest.raises(MissingObjectError):
         with_loader.load(other[:5], engine.request.decode)
 
@@ -217,6 +223,42 @@ def test_the_longest_unused_go_first(tmp_path: Path) -> None:
         assert (with_loader.match(KEYS[:4]), with_loader.match(keys_of(4, seed=1))) == (4, 1)
         assert store.collect(age=0.0).kept == 0
         assert files(tmp_path) == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Store.open(tmp_path) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwritev", full_disk)
+            with pytest.raises(OSError, match="No space"):
+                save(store, full(HEADS, "tp=2", 3), KEYS[:3])
+        assert (files(tmp_path), store.entries()) == ([], [])
+        assert save(store, full(HEADS, "tp=2", 3), KEYS[:3]) == 3
+
+
+def test_unlike_numbers_of_layers_are_beside_each_other(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        for layers in (2, 1):
+            assert save(store, full(HEADS, "tp=2", 3), KEYS[:3], layers=layers) == 3
+        for layers in (2, 1):
+            engine = empty(HEADS, "tp=4", (0, 48))
+            assert load_into(store, engine, KEYS[:3], layers=layers) == 3
+            assert not engine.wrong()
+
+
+def test_after_a_failure_memory_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was posted may still come: a save that went on would keep other bytes than the engine's."""
+    engine, store = full(HEADS, "tp=2", 3), Store()
+    saver = Saver(store, engine.made.plan, engine.pools, seconds=-1.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(CopyTransfer, "poll", lambda _: False)
+        with pytest.raises(DeadlineError):
+            saver.save(KEYS[:3], engine.request.prefill)
+    with pytest.raises(HandleError, match="make a new one"):
+        saver.save(KEYS[:3], engine.request.prefill)
+    assert store.entries() == []
 
 
 def test_what_cannot_be_a_key() -> None:
