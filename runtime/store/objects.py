@@ -121,7 +121,7 @@ class Folder:
 
     def sweep(self, age: float = ABANDONED) -> int:
         beside = [path for end in (UNFINISHED, REFUSED) for path in self.path.glob(f"*/*/*{end}")]
-        old = [path for path in beside if time.time() - path.stat().st_mtime >= age]
+        old = [path for path in beside if (changed := _changed(path)) and time.time() - changed >= age]
         for path in old:
             path.unlink(missing_ok=True)
         return len(old)
@@ -176,6 +176,14 @@ def _opened(path: Path, name: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _changed(path: Path) -> float:
+    """When a file was changed last, 0 where another process has finished or removed it meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 @contextmanager

@@ -50,6 +50,30 @@ def test_what_has_a_name_is_found_without_the_index(tmp_path: Path) -> None:
         assert len(store.entries()) == LENGTH + 1
 
 
+SEVERAL = """
+import sys
+from tests.runtime.store.killed import *
+store, engine = Store.open(sys.argv[1]), full(MODEL, SIDE, LENGTH)
+for turn in range(8):
+    save(store, engine, keys_of(LENGTH))
+    store.collect(most_bytes=turn % 3 * 2000)
+save(store, engine, keys_of(LENGTH))
+"""
+
+
+def test_several_processes_save_and_remove_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SEVERAL, str(tmp_path)]
+    running = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [process.communicate(timeout=120)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], said
+    with Store.open(tmp_path) as store:
+        assert [error for _, error in store.verify() if error] == []
+        save(store, full(MODEL, "tp=4", LENGTH), keys_of(LENGTH))
+        engine = empty(MODEL, "tp=1", (0, LENGTH * 16))
+        assert load_into(store, engine, keys_of(LENGTH)) == LENGTH
+        assert not engine.wrong()
+
+
 def named(folder: Path) -> list[str]:
     """Objects by their files' names."""
     root = folder / OBJECTS
