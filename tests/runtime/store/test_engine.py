@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.helpers.agents import has_nixl
 from tests.runtime.store.engines import empty, full, keys_of, load_into, save
 
 from kvplan.runtime.store.store import Store
+from kvplan.runtime.transport.nixl import Nixl
 
 SIDES = {
     "toy-heads": ["tp=1", "tp=8,order=nhd,block=32", "engine=sglang,tp=2", "pp=2,tp=2,order=BLHNC"],
@@ -77,4 +79,14 @@ def test_whatever_is_found_is_right(
         save(store, full(model, sides[0], count, block), keys[:count], memory[0], layers=layers)
     engine = empty(model, sides[1], (int(first * saved * block), saved * block), block)
     assert load_into(store, engine, keys[:saved], memory[1], layers=layers) == saved
+    assert not engine.wrong()
+
+
+@pytest.mark.skipif(not has_nixl(), reason="NIXL is not installed")
+def test_over_nixl() -> None:
+    """As it has to be where an engine's memory lies on a device."""
+    store, keys = Store(), keys_of(3)
+    save(store, full("toy-mamba2", "tp=4", 3), keys, make=Nixl)
+    engine = empty("toy-mamba2", "tp=2,order=nhd", (0, 48))
+    assert load_into(store, engine, keys, make=Nixl) == 3
     assert not engine.wrong()
