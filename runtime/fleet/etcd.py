@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from kvplan.runtime.errors import FleetError, cause_text
 from kvplan.runtime.fleet.records import EngineRecord, decoded, encoded
@@ -50,7 +50,9 @@ class EtcdFleet:
         lease: int = LEASE,
         certificates: Certificates | None = None,
     ) -> None:
-        """`endpoints` are URLs of one cluster, `http://host:2379`. Raises FleetError where one is none."""
+        """`endpoints` are URLs of one cluster, `http://host:2379`, `prefix` ends with /. Raises FleetError."""
+        if not prefix.endswith("/"):
+            raise FleetError(f"{prefix!a} is no prefix of engines: end it with /, as {PREFIX}")
         self._cluster = Cluster(endpoints, certificates or Certificates(), min(PATIENCE, lease / RENEWALS))
         self._prefix, self._lease = prefix, lease
         self._lock, self._stop, self._changed = threading.Lock(), threading.Event(), threading.Event()
@@ -64,6 +66,8 @@ class EtcdFleet:
         """Put a record, or another one in its place, and keep it. Raises FleetError where it cannot be kept."""
         encoded(record)
         with self._lock:
+            if self._stop.is_set():
+                raise FleetError(f"{record.name} cannot be announced by what is closed: make another EtcdFleet")
             if self._own is not None and (self._own.name, self._own.run) != (record.name, record.run):
                 raise FleetError(f"this is announced as {self._own.name} already: a process is one engine")
             begun, self._own = self._own is not None, record
@@ -124,7 +128,8 @@ class EtcdFleet:
             record = self._own
         if record is None:
             return lease
-        name = f"{self._prefix}{record.name}/{record.run}"
+        # With escapes: one key for one name and run.
+        name = f"{self._prefix}{quote(record.name, safe='')}/{quote(record.run, safe='')}"
         self._cluster.asked("/kv/put", {"key": _text(name), "value": _text(encoded(record)), "lease": lease})
         return lease
 

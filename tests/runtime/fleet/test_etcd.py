@@ -106,6 +106,26 @@ def test_a_process_is_one_engine(fleet: Callable[[], EtcdFleet]) -> None:
         fleet().announce(record("p0", addresses=("tcp://10.0.0.1:1234" * 10,) * 2000))
 
 
+def test_what_is_closed_announces_nothing(fleet: Callable[[], EtcdFleet]) -> None:
+    one = fleet()
+    one.close()
+    with pytest.raises(FleetError, match="make another"):
+        one.announce(record("p0"))
+
+
+def test_names_that_are_alike_with_their_runs_are_two(fleet: Callable[[], EtcdFleet]) -> None:
+    one, other = fleet(), fleet()
+    one.announce(record("p", run="0/1"))
+    other.announce(record("p/0", run="1"))
+    until(lambda: set(one.engines()) == {"p", "p/0"})
+
+
+@pytest.mark.parametrize("prefix", ["", "/kvplan/engines"])
+def test_prefixes_that_others_would_share(prefix: str) -> None:
+    with pytest.raises(FleetError, match="end it with /"):
+        EtcdFleet(["http://127.0.0.1:9"], prefix)
+
+
 def test_what_is_no_record_is_left_out(fleet: Callable[[], EtcdFleet], server: EtcdServer) -> None:
     one = fleet()
     cluster = Cluster([server.url], Certificates(), 5)
