@@ -215,8 +215,17 @@ def _reads(target: Path, path: str, text: str) -> bool:
 
 
 def _opened(remote: RemoteFolder, trusted: TrustedKeys) -> SignedIndex | None:
-    envelope = remote.read(SIGNED, LARGEST)
-    return None if envelope is None else trusted.opened(envelope, f"{remote.url}/{SIGNED}")
+    """The signed index, read again where it was replaced while it was read: HTTP asks for its size before."""
+    name, envelope = f"{remote.url}/{SIGNED}", remote.read(SIGNED, LARGEST)
+    if envelope is None:
+        return None
+    try:
+        return trusted.opened(envelope, name)
+    except PlanSignatureError:
+        again = remote.read(SIGNED, LARGEST)
+        if again is None or again == envelope:
+            raise
+        return trusted.opened(again, name)
 
 
 def _last(target: Path, url: str) -> int:

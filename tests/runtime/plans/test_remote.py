@@ -362,6 +362,22 @@ def test_a_pull_of_what_is_there_writes_nothing(team: Team, tmp_path: Path) -> N
     assert {path: path.stat().st_ino for path in (tmp_path / "here").iterdir()} == before
 
 
+def test_an_index_that_is_replaced_while_it_is_read(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP by ranges: the size of before, bytes of after."""
+    team.push(text())
+    size, read = (team.there / SIGNED).stat().st_size, remote.RemoteFolder.read
+    team.push(text(1, 2))
+
+    def torn(self: remote.RemoteFolder, name: str, most: int) -> bytes | None:
+        monkeypatch.undo()
+        return (read(self, name, most) or b"")[:size]
+
+    monkeypatch.setattr(remote.RemoteFolder, "read", torn)
+    assert team.pull(tmp_path / "here").serial == 2
+
+
 def test_plans_of_one_digest_and_other_bytes_lie_side_by_side(team: Team, tmp_path: Path) -> None:
     """As of compilers that write other comments."""
     for number in range(3):
