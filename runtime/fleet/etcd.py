@@ -142,6 +142,7 @@ class EtcdFleet:
                     self._heard = time.monotonic()
                     if not self._take(change):
                         break
+                    self._problem = ""
                 # Where a watch ends at once, again and again, etcd is not asked without a pause.
                 self._stop.wait(PAUSE)
             except Exception as error:  # as above
@@ -154,7 +155,7 @@ class EtcdFleet:
         seen = [self._record(pair) for pair in found.get("kvs", [])]
         with self._lock:
             self._seen = {name: pair for each in seen if each for name, pair in [each]}
-        self._heard, self._problem = time.monotonic(), ""
+        self._heard = time.monotonic()
         return int(found["header"]["revision"])
 
     def _take(self, answer: Mapping[str, Any]) -> bool:
