@@ -16,9 +16,9 @@ What moves of 1,024 tokens, per decode worker; requests where no two logical blo
         4,096 requests and 67,108,864 B, 27.15 ms instead of 132.19 ms
 
 Strategy: auto on xeon-2-cores-shared-memory: where a table has ranges, what is pulled is read as prefill pages lie
-and copied into place (`unpack`), what is pushed is copied into the order of decode pages and sent (`pack`); all
-else goes straight to its place. Exactly the tokens asked for are written, of those the needed ones; a state is
-written whole.
+and copied into place (`unpack`); what is pushed, or pulled where there is no `unpack`, prefill copies into the
+order of decode pages first (`pack`); all else goes straight to its place. Exactly the tokens asked for are written,
+of those the needed ones; a state is written whole.
 Both sides: not probed on vllm, whose file alone says how a page is filled: attention.
 Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
 (layer, head, token, dim).

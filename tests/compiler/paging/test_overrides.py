@@ -40,6 +40,7 @@ SIDES = {
     "vllm-cpu": [f"kv_dtype=bf16,isa={isa},block={block}" for isa, block in product(("VEC", "AMX"), (32, 256))],
     "sglang": ["order=nhd,block=64", "order=hnd,block=64", "order=vectorized_5d,block=64"],
     "gaudi": ["kv_dtype=bf16,form=by_tokens", "kv_dtype=bf16,form=by_page"],
+    "store": ["block=64", "block=256"],
     "custom": [f"order={order},rows={rows}" for order, rows in product(VLLM, ("own", "shared", "longest"))],
 }
 VALUES = (1, 8, 16, 48, 128, 3000, 1 << 17)
