@@ -40,7 +40,7 @@ class Certificates:
 
 class EtcdFleet:
     """Engines that announce themselves in etcd. Threads of its own announce, and watch from the first question on:
-    nothing here waits for etcd. Of several runs of one name the one that came last counts.
+    nothing here waits for etcd. Of several runs of one name the one that began last counts.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class EtcdFleet:
         """Engines by name, as etcd said last; see `age`."""
         self.age()
         with self._lock:
-            seen = sorted(self._seen.values(), key=lambda pair: pair[0])
+            seen = sorted(self._seen.values(), key=lambda pair: (pair[1].started, pair[0]))
         return {record.name: record for _, record in seen}
 
     def age(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Protocol
@@ -38,6 +39,7 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `side` and `side_key` are the digest and the readable key of its side, `addresses` one of each worker (prefill's
     only), `key` its public key, empty without keys, `free_blocks` how many blocks nobody has, as it said last.
+    `started` is when this run began, seconds since 1970: of two runs of a name the one that began later counts.
     """
 
     name: Text
@@ -52,6 +54,7 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     protocol: int = 0
     free_blocks: Annotated[int, msgspec.Meta(ge=0)] = 0
     state: EngineState = EngineState.READY
+    started: float = msgspec.field(default_factory=time.time)
     format: Annotated[int, msgspec.Meta(ge=1)] = FORMAT
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ PATIENCE = 60.0
 # An envelope has the index as text in text, where a quote takes up to four bytes.
 LARGEST = 4 * index.LARGEST
 T = TypeVar("T")
+now = time.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +131,30 @@ class RemoteFolder:
 
 def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
     texts = {_addressed(one): data for one, data in _checked(source)}
-    before = _opened(remote, _before(key, trusted))
+    before = _last_pushed(remote, _before(key, trusted), prune)
     old = () if before is None or prune else index.parse(before.index.encode(), f"{remote.url}/{SIGNED}")
     pins = {one.sha256 for one in texts}
     every = [*texts, *(one for one in old if one.sha256 not in pins)]
     new = [one for one in texts if not remote.has(_file(one), len(texts[one]))]
     for one in new:
         remote.write(_file(one), texts[one])
-    signed = SignedIndex(index.render(every), 1 if before is None else before.serial + 1)
+    # By the clock, so that a lost index is no way back: who pulled a later one would refuse all that is counted from 1.
+    signed = SignedIndex(index.render(every), max(int(now()), 0 if before is None else before.serial + 1))
     envelope = key.sign(signed)
     remote.write(SIGNED, envelope)
     if remote.read(SIGNED, LARGEST) != envelope:
         raise PlanRemoteError(f"{remote.url}: somebody else pushed at the same time: push again")
     return _exchanged(new, every, signed.serial)
+
+
+def _last_pushed(remote: RemoteFolder, trusted: TrustedKeys, prune: bool) -> SignedIndex | None:
+    """The index that a push goes on from, None where there is none, or one that cannot be read and is left out."""
+    try:
+        return _opened(remote, trusted)
+    except PlanSignatureError as error:
+        if prune:
+            return None
+        raise PlanSignatureError(f"{error}; or --prune, to go on without the plans that it names") from error
 
 
 def _checked(source: Path) -> Iterator[tuple[IndexEntry, bytes]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 from tests.runtime.plans.test_catalog import find, stored, text
 
 from kvplan.cli.main import main
+from kvplan.runtime.plans import remote
 from kvplan.runtime.plans.catalog import Catalog
 
 
@@ -15,7 +17,8 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(main, [*map(str, words)])
 
 
-def test_a_key_takes_over_from_another(tmp_path: Path) -> None:
+def test_a_key_takes_over_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "now", lambda: 1.0)
     keys, plans, url, here = (tmp_path / name for name in ("keys", "plans", "there", "here"))
     plans.mkdir()
     [one] = stored(plans, text())

@@ -97,6 +97,17 @@ def test_of_two_runs_the_later_counts(fleet: Callable[[], EtcdFleet]) -> None:
     until(lambda: watcher.engines()["p0"].run == "1")
 
 
+def test_a_run_that_comes_back_is_not_the_later_one(fleet: Callable[[], EtcdFleet]) -> None:
+    """It was frozen beyond its lease, and puts its record again after its successor."""
+    old, new, watcher = fleet(), fleet(), fleet()
+    new.announce(record("p0", run="new", started=2.0))
+    until(lambda: watcher.engines())
+    old.announce(record("p0", run="old", started=1.0))
+    old.announce(record("p0", run="old", started=1.0, free_blocks=5))
+    until(lambda: len(watcher._seen) == 2)
+    assert watcher.engines()["p0"].run == "new"
+
+
 def test_a_process_is_one_engine(fleet: Callable[[], EtcdFleet]) -> None:
     one = fleet()
     one.announce(record("p0"))

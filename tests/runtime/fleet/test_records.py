@@ -17,8 +17,16 @@ from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState, 
 def record(name: str, **more: Any) -> EngineRecord:
     """A prefill engine, or a decode one where its name begins with d."""
     role = EngineRole.DECODE if name.startswith("d") else EngineRole.PREFILL
-    given = {"run": f"{name}.1", "role": role, "model": "m", "model_digest": "0" * 32, "side": role, "side_key": "tp=1"}
-    return EngineRecord(name=name, **{**given, "addresses": ("tcp://127.0.0.1:7600",), **more})
+    given = {
+        "run": f"{name}.1",
+        "role": role,
+        "model": "m",
+        "model_digest": "0" * 32,
+        "side": role,
+        "side_key": "tp=1",
+        "started": 0.0,
+    }
+    return EngineRecord(name=name, **{**given, "addresses": ("tcp://127.0.0.1:7600",), "started": 0.0, **more})
 
 
 def entry(prefill: str = "prefill", decode: str = "decode", model: str = "0" * 32) -> IndexEntry:

@@ -58,7 +58,8 @@ class Team:
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
+    monkeypatch.setattr(remote, "now", lambda: 1.0)
     return Team(tmp_path)
 
 
@@ -168,6 +169,20 @@ def test_a_connection_is_made_anew_each_time() -> None:
 def test_protocols_that_are_not_installed(team: Team, tmp_path: Path) -> None:
     with pytest.raises(PlanRemoteError, match="nosuch"):
         pull("nosuch://bucket", tmp_path / "here", team.trusted)
+
+
+def test_a_lost_index_is_no_way_back(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who pulled takes what is pushed without it; one that cannot be read has to be left out by name."""
+    for hour, spoil in enumerate((Path.unlink, lambda path: path.write_bytes(b"{"))):
+        team.push(text())
+        before = team.pull(tmp_path / "here").serial
+        spoil(team.there / SIGNED)
+        monkeypatch.setattr(remote, "now", lambda hour=hour: 3600.0 * (hour + 1))
+        if spoil is not Path.unlink:
+            with pytest.raises(PlanSignatureError, match="or --prune, to go on without"):
+                team.push(text(1, 2))
+        assert team.push(text(1, 2), prune=True).serial > before
+        assert len(team.pull(tmp_path / "here").plans) == 1
 
 
 def test_two_releases_lie_side_by_side(team: Team, tmp_path: Path) -> None:
@@ -344,7 +359,7 @@ def test_another_engine_has_pulled_a_later_index_meanwhile(
     brought, here = remote._brought, tmp_path / "here"
 
     def overtaken(*words: Any) -> remote.Exchanged | None:
-        monkeypatch.undo()
+        monkeypatch.setattr(remote, "_brought", brought)
         team.push(text(1, 2), prune=True)
         team.pull(here)
         return brought(*words)
