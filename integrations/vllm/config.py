@@ -10,6 +10,7 @@ from pathlib import Path
 from kvplan.compiler.side.text import nearest
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.staging.buffers import STAGE_BYTES
 
 MODES = ("auto", "pull", "push")
 # How early decode may have what there is of a prompt.
@@ -28,7 +29,7 @@ class ConnectorConfig:
     prefill engine's, none for any. A request is held for `lease_s`, and has arrived within `timeout_s`; `hold_s` is how
     long decode waits for a prefill engine that it has met to hold it, and `connect` how long meeting one may take. With
     `jit` plans that are missing are compiled. `offer` says when what is computed of a prompt goes to a decode engine
-    that asked for it early.
+    that asked for it early. Of each worker `stage_bytes` are for what plans stage, 0 sends all of it straight.
     """
 
     plans: Path
@@ -50,6 +51,7 @@ class ConnectorConfig:
     timeout_s: float = 120.0
     hold_s: float = 10.0
     connect: float = 20.0
+    stage_bytes: int = STAGE_BYTES
 
     @property
     def found(self) -> Path:
@@ -139,6 +141,12 @@ def _network(word: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
         return None
 
 
+def _bytes(name: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40:
+        return value
+    raise _unlike(name, value, "bytes, 0 or more")
+
+
 def _hosts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value or not all(isinstance(host, str) and host for host in value):
         raise _unlike(name, value, "a list of hosts, addresses and networks")
@@ -189,4 +197,5 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "timeout_s": _seconds,
     "hold_s": _seconds,
     "connect": _seconds,
+    "stage_bytes": _bytes,
 }

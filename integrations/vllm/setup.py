@@ -51,7 +51,8 @@ def connector_worker(
     def made(kind: type[W], role: Role, **more: Any) -> W:
         transport = Nixl(f"{roles.run}-{role}-{layout.worker}")
         identity = _identity(catalog, layout, roles, role)
-        return kind(catalog, layout.worker, pool, transport, identity=identity, keys=secrets, **more)
+        more |= {"identity": identity, "keys": secrets, "stage_bytes": config.stage_bytes}
+        return kind(catalog, layout.worker, pool, transport, **more)
 
     prefill = decode = None
     if roles.prefills:

@@ -44,10 +44,12 @@ def test_every_key_is_read() -> None:
         "timeout_s": 4.5,
         "hold_s": 2,
         "connect": 1,
+        "stage_bytes": 0,
     }
     config = read_config(given)
     assert config.peers == ("10.0.0.2", "prefill", "10.1.0.0/16")
     assert config.hold_s == 2.0
+    assert config.stage_bytes == 0
     assert config.options == {"isa": "AMX", "block": "16", "flag": "true"}
     assert (config.layouts, config.lease_s, config.timeout_s, config.connect) == (Path("own"), 3.0, 4.5, 1.0)
 
@@ -77,6 +79,9 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
         {"peers": ["10.0.0.1/8"]},
         {"peers": ["prefill/8"]},
         {"hold_s": 0},
+        {"stage_bytes": -1},
+        {"stage_bytes": True},
+        {"stage_bytes": 1.5},
         {"port": True},
         {"lease_s": 0},
         {"timeout_s": "10"},
