@@ -52,7 +52,9 @@ def stored_layout(plan: Plan, role: str, revision: str = "", layers: int = 0) ->
     """
     side: Side = getattr(plan, role)
     tokens = _block(side)
-    space = hashlib.sha256("\n".join((plan.model_digest, side.digest, revision)).encode()).hexdigest()[:32]
+    # Models of one shape have one digest, whatever their weights are: deepseek-r1 and deepseek-v3.
+    told = plan.model, plan.model_digest, side.digest, revision
+    space = hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
     planes = list(enumerate(names.planes(side.workers[0])))
     of_group = {group.name: [(n, plane) for n, plane in planes if plane.group == group.name] for group in side.groups}
     parts = {name: _parts(name, found, layers) for name, found in of_group.items()}

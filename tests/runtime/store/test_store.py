@@ -13,6 +13,8 @@ import pytest
 from tests.runtime.helpers.agents import has_nixl
 from tests.runtime.store.engines import Engine, empty, full, keys_of, load_into, save, tokens_of
 
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.library import load
 from kvplan.runtime.errors import (
     BadRequestError,
     DamagedObjectError,
@@ -122,6 +124,13 @@ def test_revisions_and_options_are_not_taken_for_each_other() -> None:
     assert loader(store, engine, revision="other").match(KEYS) == 0
     assert loader(store, engine, revision="one").match(KEYS) == 7
     assert loader(store, empty("toy-latent", "tp=1", (0, 112)), revision="one").match(KEYS) == 0
+
+
+def test_models_of_one_shape_are_not_taken_for_each_other() -> None:
+    """They may have one tokenizer, too, and so the same keys."""
+    one, other = (compile_pair(load(), model, "tp=1", "engine=store").plan for model in ("deepseek-v3", "deepseek-r1"))
+    assert (one.model_digest, one.decode.digest) == (other.model_digest, other.decode.digest)
+    assert stored_layout(one, "decode").space != stored_layout(other, "decode").space
 
 
 def spoil(path: Path, how: str) -> None:
