@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import uuid
 import weakref
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from kvplan.runtime.transport.handles import HandleState, PostedTransfer
 
 # Bytes of spans that are copied by one call: what a processor's cache holds.
 TOGETHER = 1 << 20
+# Bytes from which on a span has a call of its own. Shorter ones times all 2^47 addresses are less than numpy's 2^63.
+LONG = 1 << 15
 
 
 @dataclass(slots=True)
@@ -87,7 +90,11 @@ class CopyTransfer(PostedTransfer):
 
 def _copy(target: Ints, source: Ints, size: int) -> None:
     """Copy `size` bytes from each address to each, some at a time: a call each would take longer than short ones."""
-    step = max(TOGETHER // size, 1)
+    if size >= LONG:
+        for to_address, from_address in zip(target.tolist(), source.tolist(), strict=True):
+            ctypes.memmove(to_address, from_address, size)
+        return
+    step = TOGETHER // size
     for start in range(0, len(target), step):
         to, at = _spans(target[start : start + step], size)
         from_, there = _spans(source[start : start + step], size)
