@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -65,26 +66,29 @@ class PlainFiles:
 class NixlFiles:
     """By NIXL's POSIX backend, which keeps many requests under way.
 
-    After a failure nothing says that no byte moves any more, so that nothing is moved again, and the memory is kept.
+    Threads take turns. After a failure nothing says that no byte moves any more, so that nothing is moved again, and
+    the memory is kept.
     """
 
     def __init__(self, name: str = "files") -> None:
         module = api()
         self.name, self.bindings = f"{name}-{uuid.uuid4().hex}", module.nixlBind
-        self._under_way: tuple[FilePages, ...] = ()
+        self._turn, self._under_way = Lock(), tuple[FilePages, ...]()
         config = module.nixl_agent_config(enable_prog_thread=False, enable_listen_thread=False, backends=[])
         with errors(self.bindings):
             self._agent: Any = module.nixl_agent(self.name, config)
             self._agent.create_backend("POSIX", {})
 
     def write(self, files: Sequence[FilePages]) -> None:
-        self._move("WRITE", files)
+        with self._turn:
+            self._move("WRITE", files)
 
     def read(self, files: Sequence[FilePages]) -> None:
         for each in files:
             if os.fstat(each.fd).st_size < each.offset + each.bytes:
                 raise DamagedObjectError("a file ends before its pages do: it was cut off")
-        self._move("READ", files)
+        with self._turn:
+            self._move("READ", files)
 
     def _move(self, op: Literal["READ", "WRITE"], files: Sequence[FilePages]) -> None:
         memory, there = _rows(files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,18 @@ def test_ranges() -> None:
     assert covers([(0, 16)], [(4, 8), (8, 16)])
     assert not covers([(0, 16)], [(4, 17)])
     assert covers([(0, 4)], [])
+
+
+@pytest.mark.parametrize("make", MOVERS)
+def test_threads_share_a_store(tmp_path: Path, make: type[Files]) -> None:
+    engines = [full(HEADS, "tp=2", 7, seed=seed) for seed in range(3)]
+    with Store.open(tmp_path, make()) as store, ThreadPoolExecutor(3) as threads:
+
+        def saves(number: int) -> list[int]:
+            return [save(store, engines[number], keys_of(7, seed=100 * number + turn)) for turn in range(8)]
+
+        assert list(threads.map(saves, range(3))) == [[7] * 8] * 3
+        assert [error for _, error in store.verify() if error] == []
 
 
 def test_closed_pools_are_needed_no_more() -> None:
