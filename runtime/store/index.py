@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from kvplan.runtime.clock import now
 from kvplan.runtime.errors import StoreIndexError
 from kvplan.runtime.store.header import ObjectHeader
 from kvplan.runtime.store.layout import Ranges
 
 VERSION = 1
 # Seconds that one process waits for another one to end its change.
-PATIENCE = 30.0
+PATIENCE, PAUSE = 30.0, 0.01
 _TABLE = """
 create table if not exists object (
     name text primary key, ranges text not null, size integer not null, end integer not null,
@@ -49,18 +50,31 @@ class StoreIndex:
         self._path, self._lock = path, Lock()
         with self._errors():
             self._database = sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False, isolation_level=None)
-            self._database.execute("pragma journal_mode = wal")
+            self._set_mode()
             # What a crash of the machine takes back is found again among the files.
             self._database.execute("pragma synchronous = normal")
             self._check_version()
-            self._database.execute(_TABLE)
+
+    def _set_mode(self) -> None:
+        """Two processes that do so at once do not wait for each other: SQLite refuses one of them."""
+        end = now() + PATIENCE
+        while True:
+            try:
+                self._database.execute("pragma journal_mode = wal")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now() > end:
+                    raise
+                time.sleep(PAUSE)
 
     def _check_version(self) -> None:
         version = self._database.execute("pragma user_version").fetchone()[0]
         if version not in (0, VERSION):
             text = f"the index {self._path} is of version {version}, this release writes {VERSION}"
             raise StoreIndexError(f"{text}: remove it, it is made again")
-        self._database.execute(f"pragma user_version = {VERSION}")
+        if not version:
+            self._database.execute(_TABLE)
+            self._database.execute(f"pragma user_version = {VERSION}")
 
     def put(self, headers: Iterable[ObjectHeader], created: float | None = None) -> None:
         """Objects are there, and were used now."""
@@ -71,7 +85,7 @@ class StoreIndex:
     def get(self, name: str) -> StoredObject | None:
         with self._errors(), self._lock:
             row = self._database.execute("select * from object where name = ?", (name,)).fetchone()
-        return _entry(row) if row else None
+            return _entry(row) if row else None
 
     def use(self, names: Iterable[str], when: float | None = None) -> None:
         """Objects were used."""
@@ -100,14 +114,16 @@ class StoreIndex:
                 self._database.executemany(change, rows)
                 self._database.execute("commit")
             except BaseException:
-                self._database.execute("rollback")
+                # Where a disk is full SQLite has done so itself.
+                if self._database.in_transaction:
+                    self._database.execute("rollback")
                 raise
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, TypeError) as error:
             text = f"the index {self._path}: {error}"
             raise StoreIndexError(
                 f"{text}. Where it is damaged remove it: it is made again from the objects"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from kvplan.runtime.errors import ForeignObjectError, MissingObjectError, StoreError
+from kvplan.runtime.clock import now
+from kvplan.runtime.errors import ForeignObjectError, MissingObjectError, StoreError, StoreIndexError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.store.header import Bytes, ObjectHeader, check_pages, checksum, object_name
 from kvplan.runtime.store.index import StoredObject, StoreIndex
@@ -19,6 +21,9 @@ from kvplan.runtime.store.objects import ABANDONED, Folder, InMemoryObjects, Obj
 from kvplan.runtime.transport.files import Files, PlainFiles
 
 INDEX, OBJECTS = "index.sqlite", "objects"
+# Seconds for which an index that could not be written is told of nothing that it can do without.
+REST = 60.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Store:
     def __init__(self, objects: Objects | None = None, index: StoreIndex | None = None) -> None:
         self._objects: Objects = InMemoryObjects() if objects is None else objects
         self._index = index or StoreIndex()
+        self._rests = now()
 
     @classmethod
     def open(cls, path: Path | str, files: Files | None = None) -> Store:
@@ -79,7 +85,8 @@ class Store:
 
     def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
         """Blocks, (group, key) each, of one request were used now, all at once: its last ones are evicted first."""
-        self._index.use([_name(layout, part, key) for group, key in blocks for part in layout.parts[group]])
+        names = [_name(layout, part, key) for group, key in blocks for part in layout.parts[group]]
+        self._note(self._index.use, names)
 
     def read(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
         """Read blocks into their pages, which are right when this returns.
@@ -114,9 +121,7 @@ class Store:
             if old or (most_bytes is not None and left > most_bytes):
                 removed.append(entry)
                 left -= entry.size
-        for entry in removed:
-            self._objects.remove(entry.name)
-        self._index.forget(entry.name for entry in removed)
+        self.remove([entry.name for entry in removed])
         return Collected(len(removed), total - left, len(entries) - len(removed), left, self._objects.sweep(abandoned))
 
     def verify(self) -> Iterator[tuple[str, StoreError | None]]:
@@ -161,7 +166,7 @@ class Store:
             logs.event(logs.WARNING, "object refused", object=name, error=error)
             self._objects.set_aside(name)
             return None
-        self._index.put([header])
+        self._note(self._index.put, [header])
         return header.ranges
 
     def _asked(self, layout: StoredLayout, part: StoredPart, block: StoredBlock) -> tuple[ObjectPages, StoredPart]:
@@ -170,11 +175,22 @@ class Store:
         with self._refusing(name):
             header = self._objects.header(name)
         if not covers(header.ranges, block.ranges):
-            self._index.put([header])
+            self._note(self._index.put, [header])
             raise MissingObjectError(f"object {name} has tokens {header.ranges}, not {block.ranges}")
         with self._refusing(name):
             _check_shape(header, part, block)
         return ObjectPages(header, tuple(block.pages[number] for number in part.planes)), part
+
+    def _note(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> None:
+        """Change the index if that can be: what it lacks costs time later, and what is right is loaded all the same."""
+        if now() < self._rests:
+            return
+        try:
+            change(what)
+        except StoreIndexError as error:
+            # Whoever waits for a lock does so once, and not for every block.
+            self._rests = now() + REST
+            logs.event(logs.WARNING, "index not written", error=error)
 
     @contextmanager
     def _refusing(self, name: str) -> Iterator[None]:
@@ -184,7 +200,7 @@ class Store:
         except StoreError as error:
             if not isinstance(error, MissingObjectError):
                 self._objects.set_aside(name)
-            self._index.forget([name])
+            self._note(self._index.forget, [name])
             raise
 
 
