@@ -24,6 +24,8 @@ from kvplan.runtime.transport.files import FilePages, Files, PlainFiles
 UNFINISHED, REFUSED = ".unfinished", ".refused"
 # Seconds after which a file that nobody finished is nobody's.
 ABANDONED = 3600.0
+# Files that are open at once: a process often may have no more than 1024.
+OPEN = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class Folder:
     files: Files = field(default_factory=PlainFiles)
 
     def put(self, objects: Sequence[ObjectPages]) -> None:
+        for some in _at_once(objects):
+            self._put(some)
+
+    def _put(self, objects: Sequence[ObjectPages]) -> None:
         begun = [self._begin(each) for each in objects]
         try:
             self._write(objects, begun)
@@ -97,8 +103,9 @@ class Folder:
             return _header(fd, name)
 
     def read(self, objects: Sequence[ObjectPages]) -> None:
-        with ExitStack() as stack:
-            self.files.read([self._found(stack.enter_context(self._open(each)), each) for each in objects])
+        for some in _at_once(objects):
+            with ExitStack() as stack:
+                self.files.read([self._found(stack.enter_context(self._open(each)), each) for each in some])
 
     def _open(self, asked: ObjectPages) -> AbstractContextManager[int]:
         return _opened(self.path / asked.header.name, asked.header.name)
@@ -163,6 +170,11 @@ class InMemoryObjects:
         if name not in self.kept:
             raise MissingObjectError(f"there is no object {name}")
         return self.kept[name]
+
+
+def _at_once(objects: Sequence[ObjectPages]) -> Iterator[Sequence[ObjectPages]]:
+    for start in range(0, len(objects), OPEN):
+        yield objects[start : start + OPEN]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +32,7 @@ from kvplan.runtime.errors import (
 from kvplan.runtime.store.engine import Loader, Saver
 from kvplan.runtime.store.keys import block_keys
 from kvplan.runtime.store.layout import covers, joined, stored_layout
+from kvplan.runtime.store.objects import OPEN
 from kvplan.runtime.store.store import INDEX, OBJECTS, Store
 from kvplan.runtime.transport.files import Files, NixlFiles, PlainFiles
 from kvplan.runtime.transport.inmemory import CopyTransfer
@@ -297,6 +299,21 @@ def test_ranges() -> None:
     assert covers([(0, 16)], [(4, 8), (8, 16)])
     assert not covers([(0, 16)], [(4, 17)])
     assert covers([(0, 4)], [])
+
+
+@pytest.mark.parametrize("make", MOVERS)
+def test_more_objects_than_files_may_be_open(tmp_path: Path, make: type[Files]) -> None:
+    """One object a layer and much memory in between: 3 of 80 blocks."""
+    keys, usual = keys_of(80), resource.getrlimit(resource.RLIMIT_NOFILE)
+    engines = full(HEADS, "tp=2", 80), empty(HEADS, "tp=1", (0, 80 * 16))
+    with Store.open(tmp_path, make()) as store:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN + 100, usual[1]))
+        try:
+            assert save(store, engines[0], keys, 80, layers=1) == 80
+            assert load_into(store, engines[1], keys, 80, layers=1) == 80
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert not engines[1].wrong()
 
 
 @pytest.mark.parametrize("make", MOVERS)
