@@ -243,6 +243,12 @@ class StoreIndexError(StoreError):
     code = "R066"
 
 
+class StoreFileError(StoreError):
+    """A store's file cannot be opened, read or written: the disk is full, it is another's, or too many are open."""
+
+    code = "R067"
+
+
 BY_CODE = {
     kind.code: kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, KvplanError)
 }

@@ -183,8 +183,8 @@ class Loader(StorePort):
     def load(self, keys: Sequence[bytes], tables: Tables, first: int = 0) -> StoreMoved:
         """Load tokens `first` to the end of the last key's block into the engine's blocks.
 
-        Raises MissingObjectError, DamagedObjectError or ForeignObjectError, BadRequestError, StoreKeyError, and what
-        moving bytes raises; then the engine's blocks may hold anything.
+        Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError, BadRequestError,
+        StoreKeyError, and what moving bytes raises; then the engine's blocks may hold anything.
         """
         tokens = first, self._end(keys)
         demands = self._demands(self._request(tokens, tables))

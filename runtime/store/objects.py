@@ -6,6 +6,7 @@ or the machine dies. What is found under a name is checked all the same, each ti
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
@@ -17,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kvplan.runtime.errors import DamagedObjectError, MissingObjectError
+from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
 from kvplan.runtime.store.header import ALIGNED, Bytes, ObjectHeader, decoded, encoded, head_bytes
 from kvplan.runtime.transport.files import FilePages, Files, PlainFiles
 
@@ -40,13 +41,14 @@ class Objects(Protocol):
     """Where objects are. Names are made by `header.object_name`."""
 
     def put(self, objects: Sequence[ObjectPages]) -> None:
-        """Write objects, each whole or not at all; those that are there are replaced. Raises OSError."""
+        """Write objects, each whole or not at all; those that are there are replaced. Raises StoreFileError."""
 
     def header(self, name: str) -> ObjectHeader:
-        """What an object is said to hold. Raises MissingObjectError, DamagedObjectError, ForeignObjectError."""
+        """What an object is said to hold. Raises MissingObjectError, DamagedObjectError, ForeignObjectError,
+        StoreFileError."""
 
     def read(self, objects: Sequence[ObjectPages]) -> None:
-        """Read into pages what `header` said is there. Raises MissingObjectError, DamagedObjectError."""
+        """Read into pages what `header` said is there. Raises what that does."""
 
     def names(self) -> Iterator[str]:
         """All names, those of objects that are damaged among them."""
@@ -73,12 +75,13 @@ class Folder:
             self._put(some)
 
     def _put(self, objects: Sequence[ObjectPages]) -> None:
-        begun = [self._begin(each) for each in objects]
-        try:
-            self._write(objects, begun)
-        finally:
-            for path in begun:
-                path.unlink(missing_ok=True)
+        with _errors("a new object", reads=False):
+            begun = [self._begin(each) for each in objects]
+            try:
+                self._write(objects, begun)
+            finally:
+                for path in begun:
+                    path.unlink(missing_ok=True)
 
     def _begin(self, made: ObjectPages) -> Path:
         target = self.path / made.header.name
@@ -99,12 +102,12 @@ class Folder:
             _sync_folder(folder)
 
     def header(self, name: str) -> ObjectHeader:
-        with _opened(self.path / name, name) as fd:
+        with _errors(f"object {name}"), _opened(self.path / name, name) as fd:
             return _header(fd, name)
 
     def read(self, objects: Sequence[ObjectPages]) -> None:
         for some in _at_once(objects):
-            with ExitStack() as stack:
+            with _errors(f"one of {len(some)} objects"), ExitStack() as stack:
                 self.files.read([self._found(stack.enter_context(self._open(each)), each) for each in some])
 
     def _open(self, asked: ObjectPages) -> AbstractContextManager[int]:
@@ -123,7 +126,8 @@ class Folder:
         (self.path / name).unlink(missing_ok=True)
 
     def set_aside(self, name: str) -> None:
-        with suppress(FileNotFoundError):
+        # It is refused without that, too, each time that it is read.
+        with suppress(OSError):
             (self.path / name).rename(self.path / f"{name}{REFUSED}")
 
     def sweep(self, age: float = ABANDONED) -> int:
@@ -175,6 +179,18 @@ class InMemoryObjects:
 def _at_once(objects: Sequence[ObjectPages]) -> Iterator[Sequence[ObjectPages]]:
     for start in range(0, len(objects), OPEN):
         yield objects[start : start + OPEN]
+
+
+@contextmanager
+def _errors(what: str, *, reads: bool = True) -> Iterator[None]:
+    """The system's errors as a store's: what a disk cannot read back is damaged."""
+    try:
+        yield
+    except OSError as error:
+        if reads and error.errno == errno.EIO:
+            raise DamagedObjectError(f"{what}: {error}: look at the disk") from error
+        text = "make room, allow more open files, or let one user have the store"
+        raise StoreFileError(f"{what}: {error}: {text}") from error
 
 
 @contextmanager

@@ -12,7 +12,13 @@ from typing import TypeVar
 import numpy as np
 
 from kvplan.runtime.clock import now
-from kvplan.runtime.errors import ForeignObjectError, MissingObjectError, StoreError, StoreIndexError
+from kvplan.runtime.errors import (
+    DamagedObjectError,
+    ForeignObjectError,
+    MissingObjectError,
+    StoreError,
+    StoreIndexError,
+)
 from kvplan.runtime.ops import logs
 from kvplan.runtime.store.header import Bytes, ObjectHeader, check_pages, checksum, object_name
 from kvplan.runtime.store.index import StoredObject, StoreIndex
@@ -78,7 +84,7 @@ class Store:
         return all(have is not None and covers(have, ranges) for have in found)
 
     def write(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
-        """Keep blocks. Raises OSError, TransportError, StoreIndexError."""
+        """Keep blocks. Raises StoreFileError, TransportError, StoreIndexError."""
         made = [_object(layout, part, block) for block in blocks for part in layout.parts[block.group]]
         self._objects.put(made)
         self._index.put(one.header for one in made)
@@ -91,12 +97,12 @@ class Store:
     def read(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
         """Read blocks into their pages, which are right when this returns.
 
-        Raises MissingObjectError, DamagedObjectError or ForeignObjectError, after which they may be anything; what is
-        at fault is found no more.
+        Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError, after which they may be
+        anything; what is at fault is found no more.
         """
         asked = [self._asked(layout, part, block) for block in blocks for part in layout.parts[block.group]]
         names = [plane.name for plane in layout.planes]
-        self._objects.read([one for one, _ in asked])
+        self._read([one for one, _ in asked])
         for one, part in asked:
             with self._refusing(one.header.name):
                 check_pages(one.header, one.pages, [names[number] for number in part.planes])
@@ -164,7 +170,7 @@ class Store:
             return None
         except StoreError as error:
             logs.event(logs.WARNING, "object refused", object=name, error=error)
-            self._objects.set_aside(name)
+            self._put_away(name, error)
             return None
         self._note(self._index.put, [header])
         return header.ranges
@@ -180,6 +186,20 @@ class Store:
         with self._refusing(name):
             _check_shape(header, part, block)
         return ObjectPages(header, tuple(block.pages[number] for number in part.planes)), part
+
+    def _put_away(self, name: str, error: StoreError) -> None:
+        """Set an object aside where it is wrong; one that cannot be read now may be right."""
+        if isinstance(error, DamagedObjectError | ForeignObjectError):
+            self._objects.set_aside(name)
+
+    def _read(self, asked: Sequence[ObjectPages]) -> None:
+        try:
+            self._objects.read(asked)
+        except StoreError:
+            # One by one, as only one is at fault; where none is any more they are read.
+            for one in asked:
+                with self._refusing(one.header.name):
+                    self._objects.read([one])
 
     def _note(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> None:
         """Change the index if that can be: what it lacks costs time later, and what is right is loaded all the same."""
@@ -198,8 +218,7 @@ class Store:
         try:
             yield
         except StoreError as error:
-            if not isinstance(error, MissingObjectError):
-                self._objects.set_aside(name)
+            self._put_away(name, error)
             self._note(self._index.forget, [name])
             raise
 

@@ -25,6 +25,7 @@ from kvplan.runtime.errors import (
     HandleError,
     MissingObjectError,
     StoreError,
+    StoreFileError,
     StoreIndexError,
     StoreKeyError,
     StoreSideError,
@@ -244,10 +245,58 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with Store.open(tmp_path) as store:
         with monkeypatch.context() as patched:
             patched.setattr(os, "pwritev", full_disk)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(StoreFileError, match="No space"):
                 save(store, full(HEADS, "tp=2", 3), KEYS[:3])
         assert (files(tmp_path), store.entries()) == ([], [])
         assert save(store, full(HEADS, "tp=2", 3), KEYS[:3]) == 3
+
+
+def failing_on(call: Any, path: Path) -> Any:
+    """A system call on a descriptor that fails for one file, whatever it is called later."""
+    file = path.stat().st_ino
+
+    def patched(fd: int, *more: Any) -> Any:
+        if os.fstat(fd).st_ino == file:
+            raise OSError(errno.EIO, "Input/output error")
+        return call(fd, *more)
+
+    return patched
+
+
+@pytest.mark.parametrize("call", ["pread", "preadv"])
+def test_a_file_that_a_disk_cannot_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    source, engine = full(HEADS, "tp=2", 3), empty(HEADS, "tp=4", (0, 48))
+    with Store.open(tmp_path) as store:
+        save(store, source, KEYS[:3])
+        bad = files(tmp_path, KEYS[1].hex())[0]
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, failing_on(getattr(os, call), bad))
+            assert [type(error) for _, error in store.verify() if error] == [DamagedObjectError]
+            with pytest.raises(DamagedObjectError, match="look at the disk"):
+                loader(store, engine).load(KEYS[:3], engine.request.decode)
+        assert loader(store, engine).match(KEYS[:3]) == 1
+        assert save(store, source, KEYS[:3]) == 1
+        assert load_into(store, engine, KEYS[:3]) == 3
+        assert not engine.wrong()
+
+
+def test_a_file_that_cannot_be_opened_now_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Any, flags: int, *more: Any) -> int:
+        if not flags & os.O_CREAT:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return usual(path, flags, *more)
+
+    usual, engine = os.open, empty(HEADS, "tp=4", (0, 48))
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 3), KEYS[:3])
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refused)
+            with pytest.raises(StoreFileError, match="Too many open files"):
+                loader(store, engine).load(KEYS[:3], engine.request.decode)
+            assert [type(error) for _, error in store.verify()] == [StoreFileError] * 3
+            assert loader(store, engine).match(KEYS[:3]) == 0
+        assert load_into(store, engine, KEYS[:3]) == 3
+        assert not engine.wrong()
 
 
 def test_unlike_numbers_of_layers_are_beside_each_other(tmp_path: Path) -> None:
