@@ -14,7 +14,7 @@ import numpy as np
 from kvplan.plan.block_tables import Slot, Table, Tables
 from kvplan.plan.request import Request, check
 from kvplan.plan.spans import pair_named, pick
-from kvplan.plan.types import Blocks, Interval, Plan, Runs
+from kvplan.plan.types import Blocks, Interval, Pair, Plan, Runs
 from kvplan.runtime.errors import StoreKeyError
 from kvplan.runtime.memory.geometry import logical_blocks
 from kvplan.runtime.memory.register import Pool, views
@@ -140,7 +140,7 @@ class Saver(StorePort):
         """
         tokens = 0, self._end(keys)
         demands = self._demands(self._request(tokens, tables))
-        objects = wanted(self._plan, self.role, self.layout, tokens)
+        objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         missing = self._missing(keys, objects)
         size = count = 0
         for first, some in self._windows(missing):
@@ -188,7 +188,7 @@ class Loader(StorePort):
         """
         tokens = first, self._end(keys)
         demands = self._demands(self._request(tokens, tables))
-        objects = wanted(self._plan, self.role, self.layout, tokens)
+        objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         size = count = 0
         for start, some in self._windows(objects):
             blocks = self._stored(keys, start, some)
@@ -198,11 +198,14 @@ class Loader(StorePort):
         self._used(keys, objects)
         return StoreMoved(count, size)
 
+    def _needs_all(self, pair: Pair) -> bool:
+        """Whether a longer prefix needs of a pair all that a shorter one does."""
+        return pair.needs.keep is None and pair.needs.chunk is None and not self.layout.is_state(pair.prefill)
+
     def _reach(self, keys: Sequence[bytes], first: int) -> int:
         """The blocks before the first one that is missing of what needs all tokens: no longer prefix is there."""
-        whole = [pair.prefill for pair in self._plan.pairs if pair.needs.keep is None and pair.needs.chunk is None]
         tokens = self.layout.tokens
-        for name in {name for name in whole if not self.layout.is_state(name)}:
+        for name in {pair.prefill for pair in self._plan.pairs if self._needs_all(pair)}:
             for position in range(first // tokens, len(keys)):
                 block = max(first, position * tokens), (position + 1) * tokens
                 if not self._store.has(self.layout, name, keys[position], (block,)):
@@ -212,12 +215,11 @@ class Loader(StorePort):
 
     def _there(self, keys: Sequence[bytes], count: int, first: int) -> bool:
         """Whether what needs not all tokens is there for a prefix of so many blocks."""
-        objects = wanted(self._plan, self.role, self.layout, (first, count * self.layout.tokens))
-        whole = {p.prefill for p in self._plan.pairs if p.needs.keep is None and p.needs.chunk is None}
-        some = {name: of for name, of in objects.items() if name not in whole or self.layout.is_state(name)}
+        some = [pair for pair in self._plan.pairs if not self._needs_all(pair)]
+        objects = wanted(some, self.role, self.layout, (first, count * self.layout.tokens))
         return all(
             self._store.has(self.layout, name, keys[position], ranges)
-            for name, of_group in some.items()
+            for name, of_group in objects.items()
             for position, ranges in of_group.items()
         )
 

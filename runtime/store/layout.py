@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from kvplan.plan import planes as names
-from kvplan.plan.types import CONTEXT, Group, Interval, Plan, Side
+from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
 from kvplan.runtime.errors import StoreSideError
 
 # Tokens that an object has, of the whole request; of a state, which has no tokens of its own, none.
@@ -61,11 +61,11 @@ def stored_layout(plan: Plan, role: str, revision: str = "", layers: int = 0) ->
     return StoredLayout(side, tokens, space, parts)
 
 
-def wanted(plan: Plan, role: str, layout: StoredLayout, tokens: Interval) -> Wanted:
-    """The objects that hold what a reader of `tokens` needs, and which tokens of each."""
+def wanted(pairs: Sequence[Pair], role: str, layout: StoredLayout, tokens: Interval) -> Wanted:
+    """The objects that hold what a reader of `tokens` needs of these pairs, and which tokens of each."""
     first, end = tokens
     found: Wanted = {}
-    for pair in plan.pairs if first < end else ():
+    for pair in pairs if first < end else ():
         group: str = getattr(pair, role)
         positions = found.setdefault(group, {})
         if layout.is_state(group):

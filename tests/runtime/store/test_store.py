@@ -30,9 +30,10 @@ from kvplan.runtime.errors import (
     StoreKeyError,
     StoreSideError,
 )
+from kvplan.runtime.store import engine as engines
 from kvplan.runtime.store.engine import Loader, Saver
 from kvplan.runtime.store.keys import block_keys
-from kvplan.runtime.store.layout import covers, joined, stored_layout
+from kvplan.runtime.store.layout import Wanted, covers, joined, stored_layout, wanted
 from kvplan.runtime.store.objects import OPEN
 from kvplan.runtime.store.store import INDEX, OBJECTS, Store
 from kvplan.runtime.transport.files import Files, NixlFiles, PlainFiles
@@ -105,6 +106,22 @@ def test_a_state_that_stands_elsewhere_is_refused() -> None:
     engine = full("toy-mamba2", "tp=2", 3)
     with pytest.raises(BadRequestError, match="stands after 48 tokens, the request ends at 32"):
         save(Store(), engine, KEYS[:2])
+
+
+def test_a_prefix_is_not_looked_at_once_for_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state that is nowhere is asked for at every block, and the blocks before it are not gone through again."""
+    looked: list[int] = []
+
+    def counted(*arguments: Any) -> Wanted:
+        found = wanted(*arguments)
+        looked.append(sum(map(len, found.values())))
+        return found
+
+    store, engine, keys = Store(), empty("toy-mamba2", "tp=4", (0, 96)), keys_of(40)
+    save(store, full("toy-mamba2", "tp=2", 40), keys)
+    monkeypatch.setattr(engines, "wanted", counted)
+    assert loader(store, engine).match(keys[:39]) == 0
+    assert looked == [1] * 39
 
 
 def test_a_window_is_there_where_it_was_saved() -> None:
