@@ -7,6 +7,7 @@ The encoding is canonical CBOR (RFC 8949, 4.2.1): whoever hashes (parent, tokens
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterator, Sequence
 
 from kvplan.runtime.errors import StoreKeyError
@@ -24,7 +25,11 @@ def root(seed: str) -> bytes:
 
 def chain(parent: bytes, tokens: Sequence[int], extra: Extra = None) -> bytes:
     """SHA-256 of the CBOR of (parent, tokens, extra), 32 bytes. Raises StoreKeyError for what has no such encoding."""
-    numbers = tuple(int(token) for token in tokens)
+    try:
+        # Not `int`: it would make one token of 1 and 1.5.
+        numbers = tuple(map(operator.index, tokens))
+    except TypeError as error:
+        raise StoreKeyError(f"a token is a whole number: {error}") from error
     return hashlib.sha256(b"".join(_encoded((parent, numbers, extra)))).digest()
 
 
@@ -54,7 +59,7 @@ def _encoded(value: Extra) -> Iterator[bytes]:
     elif isinstance(value, bytes):
         yield _head(_BYTES, len(value)) + value
     elif isinstance(value, str):
-        text = value.encode()
+        text = _utf8(value)
         yield _head(_TEXT, len(text)) + text
     elif isinstance(value, tuple):
         yield _head(_ARRAY, len(value))
@@ -62,6 +67,13 @@ def _encoded(value: Extra) -> Iterator[bytes]:
             yield from _encoded(item)
     else:
         raise StoreKeyError(f"a {type(value).__name__} is no part of a key: give numbers, texts, bytes or tuples")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise StoreKeyError(f"{text!a} is no UTF-8: {error.reason}") from error
 
 
 def _head(major: int, number: int) -> bytes:

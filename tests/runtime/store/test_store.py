@@ -345,6 +345,11 @@ def test_what_cannot_be_a_key() -> None:
         save(Store(), engine, [b"short"])
     with pytest.raises(StoreKeyError, match="divisor"):
         block_keys(tokens_of(32), 16, hashed=5)
+    for tokens in ([1.5] * 16, ["1"] * 16):
+        with pytest.raises(StoreKeyError, match="whole number"):
+            block_keys(tokens, 16)  # type: ignore[arg-type]
+    with pytest.raises(StoreKeyError, match="no UTF-8"):
+        block_keys(tokens_of(16), 16, extra="\ud800")
 
 
 def test_a_side_that_cannot_be_stored() -> None:
