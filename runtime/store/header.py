@@ -20,7 +20,9 @@ from kvplan.plan.types import Interval
 from kvplan.runtime.errors import DamagedObjectError, ForeignObjectError
 
 Bytes = npt.NDArray[np.uint8]
-MAGIC = b"kvplan object 1\n"
+# Part of every object's name, too: releases that share a store do not replace each other's objects.
+VERSION = "kvplan object 1"
+MAGIC = f"{VERSION}\n".encode()
 ALIGNED = 4096
 _FRONT = struct.Struct("<16sII32s")
 # No layout has that many planes: what says so is damaged.

@@ -10,6 +10,7 @@ from itertools import groupby
 from kvplan.plan import planes as names
 from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
 from kvplan.runtime.errors import StoreSideError
+from kvplan.runtime.store.header import VERSION
 
 # Tokens that an object has, of the whole request; of a state, which has no tokens of its own, none.
 Ranges = tuple[Interval, ...]
@@ -53,7 +54,7 @@ def stored_layout(plan: Plan, role: str, revision: str = "", layers: int = 0) ->
     side: Side = getattr(plan, role)
     tokens = _block(side)
     # Models of one shape have one digest, whatever their weights are: deepseek-r1 and deepseek-v3.
-    told = plan.model, plan.model_digest, side.digest, revision
+    told = VERSION, plan.model, plan.model_digest, side.digest, revision
     space = hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
     planes = list(enumerate(names.planes(side.workers[0])))
     of_group = {group.name: [(n, plane) for n, plane in planes if plane.group == group.name] for group in side.groups}

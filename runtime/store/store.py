@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from kvplan.runtime.errors import (
     ForeignObjectError,
     MissingObjectError,
     StoreError,
+    StoreFileError,
     StoreIndexError,
 )
 from kvplan.runtime.ops import logs
@@ -158,22 +159,31 @@ class Store:
         known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())
         self._index.forget(sorted(known - there))
         for name in sorted(there - known):
-            self._ranges(name)
+            # What is foreign here may be another release's own.
+            with suppress(ForeignObjectError):
+                self._take_in(name)
+
+    def _take_in(self, name: str) -> Ranges | None:
+        """The tokens of an object that the index lacks, None where it is no object any more; it is noted."""
+        try:
+            header = self._objects.header(name)
+        except MissingObjectError:
+            return None
+        except (DamagedObjectError, StoreFileError) as error:
+            self._put_away(name, error)
+            return None
+        self._note(self._index.put, [header])
+        return header.ranges
 
     def _ranges(self, name: str) -> Ranges | None:
         """The tokens of an object, None where there is none. One that a process wrote and did not index is found."""
         if (entry := self._index.get(name)) is not None:
             return entry.ranges
         try:
-            header = self._objects.header(name)
-        except MissingObjectError:
-            return None
-        except StoreError as error:
-            logs.event(logs.WARNING, "object refused", object=name, error=error)
+            return self._take_in(name)
+        except ForeignObjectError as error:
             self._put_away(name, error)
             return None
-        self._note(self._index.put, [header])
-        return header.ranges
 
     def _asked(self, layout: StoredLayout, part: StoredPart, block: StoredBlock) -> tuple[ObjectPages, StoredPart]:
         """An object and where its pages go. What its header says counts, not the index."""
@@ -189,6 +199,7 @@ class Store:
 
     def _put_away(self, name: str, error: StoreError) -> None:
         """Set an object aside where it is wrong; one that cannot be read now may be right."""
+        logs.event(logs.WARNING, "object refused", object=name, error=error)
         if isinstance(error, DamagedObjectError | ForeignObjectError):
             self._objects.set_aside(name)
 
@@ -218,7 +229,8 @@ class Store:
         try:
             yield
         except StoreError as error:
-            self._put_away(name, error)
+            if not isinstance(error, MissingObjectError):
+                self._put_away(name, error)
             self._note(self._index.forget, [name])
             raise
 

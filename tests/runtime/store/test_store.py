@@ -31,6 +31,7 @@ from kvplan.runtime.errors import (
     StoreSideError,
 )
 from kvplan.runtime.store import engine as engines
+from kvplan.runtime.store import layout as layouts
 from kvplan.runtime.store.engine import Loader, Saver
 from kvplan.runtime.store.keys import block_keys
 from kvplan.runtime.store.layout import Wanted, covers, joined, stored_layout, wanted
@@ -212,6 +213,26 @@ def test_a_file_under_another_name_is_refused(tmp_path: Path) -> None:
         engine = empty(HEADS, "tp=4", (0, 112))
         with pytest.raises(ForeignObjectError, match="was renamed or copied"):
             loader(store, engine).load(KEYS, engine.request.decode)
+
+
+def test_what_another_release_wrote_is_left_to_it(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 7), KEYS)
+        other = files(tmp_path, KEYS[1].hex())[0]
+        spoil(other, "foreign")
+        os.utime(other, (1, 1))
+    for path in tmp_path.glob(f"{INDEX}*"):
+        path.unlink()
+    with Store.open(tmp_path) as store:
+        assert store.collect(abandoned=0.0).kept == 6
+        assert other in files(tmp_path)
+
+
+def test_releases_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = full(HEADS, "tp=1", 1).made.plan
+    space = stored_layout(made, "decode").space
+    monkeypatch.setattr(layouts, "VERSION", "kvplan object 2")
+    assert stored_layout(made, "decode").space != space
 
 
 def test_a_file_that_is_gone_is_forgotten(tmp_path: Path) -> None:
