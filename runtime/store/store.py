@@ -85,8 +85,12 @@ class Store:
         return all(have is not None and covers(have, ranges) for have in found)
 
     def write(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
-        """Keep blocks. Raises StoreFileError, TransportError, StoreIndexError."""
-        made = [_object(layout, part, block) for block in blocks for part in layout.parts[block.group]]
+        """Keep blocks, those of which the store has the same tokens and more as they are there.
+
+        Raises StoreFileError, TransportError, StoreIndexError.
+        """
+        every = [_object(layout, part, block) for block in blocks for part in layout.parts[block.group]]
+        made = [one for one in every if not self._has_more(one.header)]
         self._objects.put(made)
         self._index.put(one.header for one in made)
 
@@ -154,6 +158,11 @@ class Store:
         pages = tuple(np.empty(size, np.uint8) for size, _ in header.pages)
         self._objects.read([ObjectPages(header, pages)])
         check_pages(header, pages, [f"page {number}" for number in range(len(pages))])
+
+    def _has_more(self, header: ObjectHeader) -> bool:
+        """Whether another process has written more meanwhile."""
+        ranges = self._ranges(header.name)
+        return ranges is not None and ranges != header.ranges and covers(ranges, header.ranges)
 
     def _take_stock(self) -> None:
         known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())

@@ -139,6 +139,24 @@ def test_a_window_is_there_where_it_was_saved() -> None:
     assert not engine.wrong()
 
 
+def test_who_saves_more_meanwhile_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a window that ends further on less of a block is needed."""
+    store, usual = Store(), Saver._missing
+
+    def meanwhile(saver: Saver, *asked: Any) -> Wanted:
+        missing = usual(saver, *asked)
+        monkeypatch.undo()
+        save(store, full("toy-windows", "tp=2", 4), KEYS[:4])
+        return missing
+
+    monkeypatch.setattr(Saver, "_missing", meanwhile)
+    save(store, full("toy-windows", "tp=1", 5), KEYS[:5])
+    engine = empty("toy-windows", "tp=4", (0, 64))
+    assert load_into(store, engine, KEYS[:4]) == 4
+    assert not engine.wrong()
+    assert loader(store, empty("toy-windows", "tp=4", (0, 80))).match(KEYS[:5]) == 5
+
+
 def test_revisions_and_options_are_not_taken_for_each_other() -> None:
     store = Store()
     save(store, full(HEADS, "tp=2", 7), KEYS, revision="one")
