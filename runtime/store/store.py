@@ -149,6 +149,8 @@ class Store:
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects, damaged ones, too."""
+        # First, too: who is killed then leaves files that are found by their names, and nothing that is not there.
+        self._note(self._index.forget, names)
         for name in names:
             self._objects.remove(name)
         self._index.forget(names)

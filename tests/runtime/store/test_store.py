@@ -35,7 +35,7 @@ from kvplan.runtime.store import layout as layouts
 from kvplan.runtime.store.engine import Loader, Saver
 from kvplan.runtime.store.keys import block_keys
 from kvplan.runtime.store.layout import Wanted, covers, joined, stored_layout, wanted
-from kvplan.runtime.store.objects import OPEN
+from kvplan.runtime.store.objects import OPEN, Folder
 from kvplan.runtime.store.store import INDEX, OBJECTS, Store
 from kvplan.runtime.transport.files import Files, NixlFiles, PlainFiles
 from kvplan.runtime.transport.inmemory import CopyTransfer
@@ -292,6 +292,24 @@ def test_the_longest_unused_go_first(tmp_path: Path) -> None:
         assert (with_loader.match(KEYS[:4]), with_loader.match(keys_of(4, seed=1))) == (4, 1)
         assert store.collect(age=0.0).kept == 0
         assert files(tmp_path) == []
+
+
+def test_who_is_killed_while_it_removes_leaves_no_name_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: Folder, name: str) -> None:
+        usual(folder, name)
+        raise KeyboardInterrupt
+
+    usual, source = Folder.remove, full(HEADS, "tp=2", 4)
+    with Store.open(tmp_path) as store:
+        save(store, source, KEYS[:4])
+        monkeypatch.setattr(Folder, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.collect(age=0.0)
+        assert len(files(tmp_path)) == 3
+        assert save(store, source, KEYS[:4]) == 1
+        assert load_into(store, empty(HEADS, "tp=4", (0, 64)), KEYS[:4]) == 4
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
