@@ -210,6 +210,8 @@ class PrefillInbox:
             try:
                 answer = self.packs.serve(self._welcome(identity, hello, face, now), answer)
             except KvplanError as error:
+                if (client := self.clients.get(identity)) is not None:
+                    self._drop(client, "nothing can be packed for it")
                 answer = Refusal(error.code, str(error), False, hello.nonce)
         if isinstance(answer, Refusal):
             logs.event(logs.INFO, "peer refused", engine=hello.name, run=hello.run, error=answer.message)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
 from kvplan.runtime.memory.arrays import describe
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.views import CopyMaker, DeviceCopies, HostCopies
@@ -58,11 +58,19 @@ class Stage:
         if self._maker is not None:
             return
         size = BUFFERS * self.buffer_bytes
-        maker = HostCopies(self._pool, size) if self.mem_type == "DRAM" else DeviceCopies(self.device, size)
+        maker = self._taken(size)
         start = describe(maker.memory).address
         self._transport.register(np.array([[start, size, self.device]]), self.mem_type)
         self._maker = maker
         self._free = [StageBuffer(start + number * self.buffer_bytes) for number in range(BUFFERS)]
+
+    def _taken(self, size: int) -> CopyMaker:
+        try:
+            return HostCopies(self._pool, size) if self.mem_type == "DRAM" else DeviceCopies(self.device, size)
+        # Of torch, a device without room is a RuntimeError.
+        except (MemoryError, RuntimeError) as error:
+            text = f"no {size} bytes of memory for the stage: {cause_text(error)}"
+            raise RegisterError(f"{text}: give this worker a smaller stage_bytes, 0 for none") from error
 
     def stuck(self, peer: str) -> bool:
         """Whether every buffer that a peer may have belongs to slices that were given up: go without."""

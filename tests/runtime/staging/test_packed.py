@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.plans import Model, Shape, with_ranges
 from tests.runtime.helpers.requests import ask, check, clear, filled, move
 from tests.runtime.helpers.worlds import World, world
 from tests.runtime.staging.test_failures import TOKENS, Gate, begun
 
-from kvplan.runtime import Counters, Limits, Slot
+from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker, Slot
 from kvplan.runtime.control.messages import AskPack, PackPart, ReturnPack, pack_runs, unpack_runs
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.errors import DeadlineError, LeaseError, TransferError, WithdrawnError
+from kvplan.runtime.errors import DeadlineError, LeaseError, RegisterError, TransferError, WithdrawnError
+from kvplan.runtime.plans.catalog import FixedPlans
+from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.transfer import packed
 from kvplan.runtime.transfer.packed import MOST_ASKED, PeerStage
@@ -135,6 +137,30 @@ def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected()
         found.decode[0].connect(found.prefill[0].address, 10)
         assert found.decode[0].peers() == before
         assert not found.decode[0]._engines.retired
+    finally:
+        found.close()
+
+
+def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = world(FROM, Shape(1), Model(), stage_bytes=SMALL)
+    before, packing = found.decode[0].peers(), FixedPlans((with_ranges(found.plan, packed=True),))
+    workers: list[PrefillWorker | DecodeWorker] = [*found.prefill, *found.decode]
+    for worker in workers:
+        worker.plans = packing
+
+    def full(*_: object) -> None:
+        raise MemoryError("Unable to allocate 1.00 KiB")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(buffers, "HostCopies", full)
+            with pytest.raises(RegisterError, match="smaller stage_bytes"):
+                found.decode[0].connect(found.prefill[0].address, 5)
+        assert len(found.prefill[0]._inbox.clients) == 1
+        assert found.decode[0].peers() == before
+        move(found, ask(found, (0, TOKENS)))
     finally:
         found.close()
 
