@@ -34,6 +34,8 @@ Completed = list[tuple[SourceRequest, int | Exception]]
 MOST_EVENTS = 1 << 14
 # Leases for which a decode worker may be silent.
 SILENT = 3
+# Seconds of silence after which who was lent a buffer is spoken to, and between two such words.
+PROBE = 1.0
 # How often a lease that this side renews itself is renewed while it lasts.
 RENEWALS = 6
 
@@ -61,7 +63,8 @@ class PrefillInbox:
         self.packs = PagePacks(pool, context.stage, context.transport, self.send)
         self._pool, self._server, self._leases, self._lease, self._counters = pool, server, leases, lease, counters
         self._comparisons = ChecksumThread[tuple[DecodeClient, str], Comparison]()
-        self._most_comparisons, self._renewed = limits.requests, float("-inf")
+        self._most_comparisons = limits.requests
+        self._renewed = self._probed = float("-inf")
         self._pending, self._changed = set[str](), set[str]()
         self._acts: dict[type, Callable[[DecodeClient, Any, float], MessageKind]] = {
             wire.Claim: self._claim,
@@ -143,6 +146,7 @@ class PrefillInbox:
                 self.send(client, wire.Permit(permit.request, permit.number))
         self.writes.step()
         self.packs.step()
+        self._probe(now)
         self._keep_compared(now)
         for comparison in self._comparisons.take_all():
             self._judge(comparison, now)
@@ -304,6 +308,18 @@ class PrefillInbox:
         named = {} if source is None else source.named_tables()
         self._comparisons.start(key, partial(compare, self._pool, client, done, named))
         return MessageKind.DONE
+
+    def _probe(self, now: float) -> None:
+        """Speak to silent readers that were lent buffers: a connection that is gone is found by speaking through it.
+
+        Others wait for these buffers, and would until it had been silent for so long that it is given up.
+        """
+        if now - self._probed < PROBE:
+            return
+        self._probed = now
+        for client in self.packs.borrowers():
+            if now - client.heard >= PROBE:
+                self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, ()))
 
     def _keep_compared(self, now: float) -> None:
         """Renew the claims of requests whose checksums wait to be compared: who said Done claims nothing any more."""

@@ -123,6 +123,10 @@ class PagePacks:
         for client in list(self._clients):
             self.leave(client, request)
 
+    def borrowers(self) -> list[DecodeClient]:
+        """The connections that were lent a buffer."""
+        return [client for client, of in self._clients.items() if any(pack.lent for pack in of.pieces.values())]
+
     def step(self) -> None:
         """Pack what there are buffers for, and say what is packed."""
         for client in list(self._clients):

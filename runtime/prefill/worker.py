@@ -45,9 +45,9 @@ class PrefillWorker(PolledWorker):
 
     `lease` is how many seconds a request is held for after it was held, and after each claim of a decode worker; time
     in which nobody polled does not count. With `admission` decode workers ask before each read, within `limits`. A
-    thread of its own polls, unless `start` is false: then the caller does, often, or nobody can read. Where it writes,
-    what a plan stages goes through `stage_bytes` of memory, taken when such a plan is met; with 0 all goes straight to
-    its place.
+    thread of its own polls, unless `start` is false: then the caller does, often, or nobody can read. What it packs for
+    a plan, to write it or to have it read, goes through `stage_bytes` of memory, taken when such a plan is met; with 0
+    all goes straight to its place.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -56,10 +56,14 @@ def made(counters: Counters) -> Iterator[World]:
 
 def run(made: World, until: Callable[[], bool]) -> None:
     """Poll the decode workers; the others poll by themselves."""
+    poll(made.decode, until)
+
+
+def poll(workers: Iterable[DecodeWorker], until: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
     while not until():
         time.sleep(1e-4)
-        for worker in made.decode:
+        for worker in workers:
             worker.poll()
         assert time.monotonic() < end, "it does not come to that"
 
@@ -306,6 +310,29 @@ def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
         assert not slow.ended
         run(found, lambda: slow.ended and unused(found))
         check(found, 0, asked)
+    finally:
+        found.close()
+
+
+def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.prefill.inbox.PROBE", 0.01)
+    found = world(Shape(1), Shape(4), Model(), packed=True, stage_bytes=SMALL, d_stage_bytes=0, lease=600)
+    try:
+        asked = ask(found, (0, TOKENS))
+        filled(found, asked)
+        found.hold("r")
+        found.hub.frozen.add(found.prefill[0]._transport.name)
+        for worker in found.decode[:2]:
+            worker.submit(asked, 600)
+        poll(found.decode[:2], lambda: lent(found) == [BUFFERS])
+        for worker in found.decode[:2]:
+            for engine in worker._engines:
+                engine.connections[0].control.close()
+        found.hub.frozen.clear()
+        late = found.decode[2].submit(asked, 15)
+        poll([found.decode[2]], lambda: late.ended)
+        assert late.error is None
+        check(found, 2, asked)
     finally:
         found.close()
 
