@@ -105,12 +105,13 @@ ClaimAnswer = Claimed | NotYet | Lost
 class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
     """Prefill: of every request of a claim what becomes of it. All claims up to `heartbeat` were heard.
 
-    A claim is good for `lease` seconds.
+    A claim is good for `lease` seconds. `packs` says that what is asked for now is packed in its turn.
     """
 
     heartbeat: int
     lease: float
     answers: tuple[ClaimAnswer, ...]
+    packs: bool = True
 
 
 class AskPermit(msgspec.Struct, frozen=True, tag="ask"):

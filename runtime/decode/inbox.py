@@ -50,6 +50,7 @@ class DecodeInbox:
             self._count(MessageKind.MALFORMED)
         elif isinstance(message, wire.ClaimAnswers):
             engine.learn_lease(message.lease, now)
+            connection.stage.packs = message.packs
             self._answers(engine, connection, message)
         elif isinstance(message, wire.Permit):
             self._count(self._permit(engine, connection, message))

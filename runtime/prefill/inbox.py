@@ -236,7 +236,7 @@ class PrefillInbox:
             self._answer(client, request, request in streamed, claim.tables.get(request), now)
             for request in claim.requests
         )
-        self.send(client, wire.ClaimAnswers(claim.heartbeat, self._lease, tuple(answers)))
+        self._say_answers(client, *answers)
         return MessageKind.CLAIM
 
     def _answer(
@@ -319,7 +319,7 @@ class PrefillInbox:
         self._probed = now
         for client in self.packs.borrowers():
             if now - client.heard >= PROBE:
-                self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, ()))
+                self._say_answers(client)
 
     def _keep_compared(self, now: float) -> None:
         """Renew the claims of requests whose checksums wait to be compared: who said Done claims nothing any more."""
@@ -389,18 +389,21 @@ class PrefillInbox:
             client.untold.add(request)
             return
         if claim.early:
-            self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (wire.NotYet(request),)))
+            self._say_answers(client, wire.NotYet(request))
             return
         if (unlike := _unlike(client, claim, source)) is not None:
-            self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (unlike,)))
+            self._say_answers(client, unlike)
             return
         if claim.announced is None and (claim.streamed or source.whole):
             # What was claimed before it was held is claimed now.
             self._leases.claim(request, client.claimant, client.contract, now)
             claim.announced = 0
-            self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, (wire.Claimed(request, source.pin),)))
+            self._say_answers(client, wire.Claimed(request, source.pin))
         if claim.streamed and client.links is None:
             self._say_offers(client, claim, source)
+
+    def _say_answers(self, client: DecodeClient, *answers: wire.ClaimAnswer) -> None:
+        self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, answers, not self.packs.stuck))
 
     def _say_offers(self, client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> None:
         """As many as the line takes now; the others when it has room."""

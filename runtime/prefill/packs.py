@@ -71,6 +71,11 @@ class PagePacks:
     def __len__(self) -> int:
         return sum(len(of.pieces) for of in self._clients.values()) + len(self._orphans)
 
+    @property
+    def stuck(self) -> bool:
+        """Whether nobody is lent a buffer now: all may still be read for requests that were given up."""
+        return self._stage is not None and self._stage.exhausted
+
     def serve(self, client: DecodeClient, card: WorkerCard) -> WorkerCard:
         """The card for a decode worker, by which it reaches the stage where its plan has this worker pack.
 

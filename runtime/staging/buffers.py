@@ -72,9 +72,14 @@ class Stage:
             text = f"no {size} bytes of memory for the stage: {cause_text(error)}"
             raise RegisterError(f"{text}: give this worker a smaller stage_bytes, 0 for none") from error
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether every buffer belongs to slices that were given up."""
+        return self._kept.total() == BUFFERS
+
     def stuck(self, peer: str) -> bool:
         """Whether every buffer that a peer may have belongs to slices that were given up: go without."""
-        return self._kept[peer] == SHARE or self._kept.total() == BUFFERS
+        return self._kept[peer] == SHARE or self.exhausted
 
     def begin(self) -> None:
         """A round of who polls begins: within one no more are lent than there are buffers, which bounds its time."""

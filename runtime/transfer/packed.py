@@ -38,11 +38,13 @@ class PeerStage:
         self._queue: dict[PackedMove, None] = {}
         self._asked: dict[int, PackedMove] = {}
         self._kept = 0
+        # As the worker said last.
+        self.packs = True
 
     @property
     def stuck(self) -> bool:
         """Whether every buffer that this reader may have belongs to slices that were given up: go without."""
-        return self._kept >= SHARE
+        return self._kept >= SHARE or not self.packs
 
     def ask(self, move: PackedMove) -> int | None:
         """Ask for a piece: its number, None while others are to be asked for first. Raises PeerLostError, CardError."""

@@ -68,13 +68,25 @@ def poll(workers: Iterable[DecodeWorker], until: Callable[[], bool]) -> None:
         assert time.monotonic() < end, "it does not come to that"
 
 
+def staged_bytes(transfer: Transfer) -> int:
+    return sum(part.executor.staged for part in transfer.parts if part.executor is not None)
+
+
 def stages(made: World) -> list[Stage]:
     return [worker._stage for worker in made.prefill]
 
 
 def peers(made: World) -> list[PeerStage]:
-    engines = (engine for worker in made.decode for engine in worker._engines)
-    return [connection.stage for engine in engines for connection in engine.connections.values()]
+    return [peer for worker in made.decode for peer in peers_of(worker)]
+
+
+def peers_of(worker: DecodeWorker) -> list[PeerStage]:
+    return [connection.stage for engine in worker._engines for connection in engine.connections.values()]
+
+
+def told(peer: PeerStage) -> list[packed.PackedMove]:
+    """The pieces that a reader was told are packed."""
+    return [move for move in peer._asked.values() if move._address is not None]
 
 
 def lent(made: World) -> list[int]:
@@ -113,7 +125,7 @@ def frozen(made: World) -> Transfer:
     asked = begun(made, "frozen")
     run(
         made,
-        lambda: all(sum(move._address is not None for move in peer._asked.values()) == SHARE for peer in peers(made)),
+        lambda: all(len(told(peer)) == SHARE for peer in peers(made)),
     )
     return asked
 
@@ -333,6 +345,35 @@ def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkey
         poll([found.decode[2]], lambda: late.ended)
         assert late.error is None
         check(found, 2, asked)
+    finally:
+        found.close()
+
+
+def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None:
+    found = world(Shape(1), Shape(4), Model(), packed=True, stage_bytes=SMALL, d_stage_bytes=0, lease=600)
+    try:
+        asked = ask(found, (0, TOKENS))
+        filled(found, asked)
+        found.hold("r")
+        found.hub.frozen.add(found.prefill[0]._transport.name)
+        slow = [worker.submit(asked, 600) for worker in found.decode[:2]]
+        first = [peer for worker in found.decode[:2] for peer in peers_of(worker)]
+        poll(found.decode[:2], lambda: all(len(told(peer)) == SHARE for peer in first))
+        for transfer in slow:
+            transfer.cancel()
+        poll(found.decode[:2], lambda: found.prefill[0]._stage.exhausted)
+        straight = found.decode[2].submit(asked, 15)
+        poll([found.decode[2]], lambda: straight.parts[0].executor is not None)
+        found.hub.frozen.clear()
+        poll([found.decode[2]], lambda: straight.ended)
+        assert straight.error is None
+        check(found, 2, asked)
+        run(found, lambda: unused(found))
+        packed_again = found.decode[3].submit(asked, 15)
+        poll([found.decode[3]], lambda: packed_again.ended)
+        assert packed_again.error is None
+        assert not staged_bytes(straight)
+        assert staged_bytes(packed_again)
     finally:
         found.close()
 
