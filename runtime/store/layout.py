@@ -53,7 +53,7 @@ def stored_layout(plan: Plan, role: str, revision: str = "", layers: int = 0) ->
     """
     side: Side = getattr(plan, role)
     tokens = _block(side)
-    # Models of one shape have one digest, whatever their weights are: deepseek-r1 and deepseek-v3.
+    # Models of one shape have one digest, whatever their weights are.
     told = VERSION, plan.model, plan.model_digest, side.digest, revision
     space = hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
     planes = list(enumerate(names.planes(side.workers[0])))
