@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import resource
-import shutil
-import signal
-import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.bench.report import Row, skipped
 from kvplan.runtime.fleet.etcd import EtcdFleet
 from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
@@ -26,14 +23,13 @@ MESHES, RELEASES = ("tp=1", "tp=2", "tp=4", "tp=8,order=nhd"), ("0" * 32, "1" * 
 
 def measure(pairs: int) -> list[Row]:
     """Engines of this process that announce themselves, each with its own connection, and some that watch."""
-    program = shutil.which("etcd")
-    if program is None:
+    if ETCD is None:
         return [skipped(AREA, "no etcd on this machine")]
-    return [row for size in SIZES for row in _of_size(program, size)]
+    return [row for size in SIZES for row in _of_size(size)]
 
 
-def _of_size(program: str, size: int) -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder, _Etcd(program, Path(folder)).running() as etcd:
+def _of_size(size: int) -> list[Row]:
+    with _running() as etcd:
         before = _resident()
         members = [EtcdFleet([etcd.url], lease=LEASE) for _ in range(size)]
         watchers = [EtcdFleet([etcd.url], lease=LEASE) for _ in range(min(size, WATCHERS))]
@@ -44,8 +40,8 @@ def _of_size(program: str, size: int) -> list[Row]:
 
         found = {
             "first": _seconds(announced, watchers, size),
-            "after a restart": _seconds(etcd.again, watchers, size, late=EtcdFleet([etcd.url], lease=LEASE)),
-            "after two leases without etcd": _seconds(lambda: etcd.stand(2 * LEASE), watchers, size),
+            "after a restart": _seconds(lambda: _again(etcd), watchers, size, late=EtcdFleet([etcd.url], lease=LEASE)),
+            "after two leases without etcd": _seconds(lambda: _stand(etcd, 2 * LEASE), watchers, size),
         }
         began = time.process_time()
         time.sleep(LEASE)
@@ -90,50 +86,22 @@ def _resident() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
-class _Etcd:
-    """One member, which is killed, started again and stopped for a time."""
-
-    def __init__(self, program: str, folder: Path) -> None:
-        ports = _ports(2)
-        self.url, peer = (f"http://127.0.0.1:{port}" for port in ports)
-        self._words = [program, "--data-dir", str(folder), "--log-level", "error"]
-        self._words += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
-        self._words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        self._words += ["--initial-cluster", f"default={peer}"]
-
-    @contextmanager
-    def running(self) -> Iterator[_Etcd]:
-        self._start()
+@contextmanager
+def _running() -> Iterator[EtcdServer]:
+    with tempfile.TemporaryDirectory() as folder:
+        etcd = EtcdServer(Path(folder))
         try:
-            yield self
+            yield etcd
         finally:
-            self._end()
-
-    def again(self) -> None:
-        self._end()
-        self._start()
-
-    def stand(self, seconds: float) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
-        self._process.send_signal(signal.SIGCONT)
-
-    def resident(self) -> float:
-        """KiB."""
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(self._words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def _end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+            etcd.kill()
 
 
-def _ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+def _again(etcd: EtcdServer) -> None:
+    etcd.kill()
+    etcd.start()
+
+
+def _stand(etcd: EtcdServer, seconds: float) -> None:
+    etcd.freeze()
+    time.sleep(seconds)
+    etcd.freeze(False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kvplan.plan.errors import BadRequestError as BadRequestError
 from kvplan.plan.errors import BlockTableError as BlockTableError
 from kvplan.plan.errors import DigestError as DigestError
@@ -15,10 +17,17 @@ from kvplan.plan.errors import PlanRemoteError as PlanRemoteError
 from kvplan.plan.errors import PlanSignatureError as PlanSignatureError
 from kvplan.plan.errors import RequestError as RequestError
 
+CREDENTIALS = re.compile(r"://[^/?#\s]*@")
+
 
 def cause_text(cause: BaseException) -> str:
     """What went wrong, as text: our own errors say it, of others the type is told, too."""
     return str(cause) if isinstance(cause, KvplanError) else f"{type(cause).__name__}: {cause}"
+
+
+def without_credentials(text: str) -> str:
+    """A text in which no URL has its user and password: these are for whoever is asked, not for messages and logs."""
+    return CREDENTIALS.sub("://…@", text)
 
 
 class FleetError(KvplanError):

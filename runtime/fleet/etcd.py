@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from msgspec.structs import replace
+
 from kvplan.runtime.errors import FleetError, cause_text
 from kvplan.runtime.fleet.records import EngineRecord, decoded, encoded
 from kvplan.runtime.ops import logs
@@ -27,6 +29,8 @@ PATIENCE = 5.0
 PAUSE = 0.2
 # Of a lease: how often it is renewed, and how long nothing is watched before all is read again.
 RENEWALS = 3
+# Of the most blocks that were ever free: what less has changed is not told, as etcd keeps all that it was ever told.
+SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +61,25 @@ class EtcdFleet:
         self._prefix, self._lease = prefix, lease
         self._lock, self._stop, self._changed = threading.Lock(), threading.Event(), threading.Event()
         self._own: EngineRecord | None = None
+        self._free: Callable[[], int] | None = None
+        self._most_free = 0
         self._seen: dict[str, tuple[int, EngineRecord]] = {}
         self._heard, self._problem, self._untold = -float("inf"), "", ""
         self._keeper = threading.Thread(target=self._keep, name="kvplan-announce", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="kvplan-fleet", daemon=True)
 
-    def announce(self, record: EngineRecord) -> None:
-        """Put a record, or another one in its place, and keep it. Raises FleetError where it cannot be kept."""
+    def announce(self, record: EngineRecord, free: Callable[[], int] | None = None) -> None:
+        """Put a record, or another one in its place, and keep it. Raises FleetError where it cannot be kept.
+
+        `free` is asked at each renewal how many blocks are free; who watches is told where that has changed by a lot.
+        """
         encoded(record)
         with self._lock:
             if self._stop.is_set():
                 raise FleetError(f"{record.name} cannot be announced by what is closed: make another EtcdFleet")
             if self._own is not None and (self._own.name, self._own.run) != (record.name, record.run):
                 raise FleetError(f"this is announced as {self._own.name} already: a process is one engine")
-            begun, self._own = self._own is not None, record
+            begun, self._own, self._free = self._own is not None, record, free
         self._changed.set()
         if not begun:
             self._keeper.start()
@@ -93,22 +102,21 @@ class EtcdFleet:
         """Why etcd could not be heard last, empty where it was."""
         return self._problem
 
-    def close(self) -> None:
-        """Take back what was announced, if etcd can be reached, and end."""
+    def close(self, seconds: float = 2 * PATIENCE) -> None:
+        """Take back what was announced, if etcd can be reached, and end; wait no longer than `seconds` for that."""
         self._stop.set()
         self._changed.set()
         if self._keeper.ident is not None:
-            self._keeper.join(2 * PATIENCE)
+            self._keeper.join(seconds)
         self._cluster.end()
 
     def _keep(self) -> None:
         """Hold a lease with the own record under it, until the end."""
         lease: int | None = None
         while not self._stop.is_set():
-            changed = self._changed.is_set()
             self._changed.clear()
             try:
-                lease, self._untold = self._kept(lease, changed), ""
+                lease, self._untold = self._kept(lease), ""
                 self._changed.wait(self._lease / RENEWALS)
             except Exception as error:  # a gateway may answer anything: the next time it may be right
                 self._untold = _logged("fleet not told", self._untold, error)
@@ -117,21 +125,38 @@ class EtcdFleet:
         if lease is not None:
             self._cluster.tried("/lease/revoke", {"ID": lease})
 
-    def _kept(self, lease: int | None, changed: bool) -> int:
-        """The lease, renewed, or another one with the record put under it. Raises FleetError."""
-        alive = lease is not None and self._cluster.asked("/lease/keepalive", {"ID": lease})["result"].get("TTL")
-        if lease is not None and alive and not changed:
-            return lease
-        if lease is None or not alive:
+    def _kept(self, lease: int | None) -> int:
+        """The lease, renewed, or another one; the record is put under it where it is not there. Raises FleetError."""
+        if lease is None or not self._cluster.asked("/lease/keepalive", {"ID": lease})["result"].get("TTL"):
             lease = int(self._cluster.asked("/lease/grant", {"TTL": self._lease})["ID"])
-        with self._lock:
-            record = self._own
-        if record is None:
-            return lease
-        # With escapes: one key for one name and run.
-        name = f"{self._prefix}{quote(record.name, safe='')}/{quote(record.run, safe='')}"
-        self._cluster.asked("/kv/put", {"key": _text(name), "value": _text(encoded(record)), "lease": lease})
+        self._cluster.asked("/kv/txn", self._put_if_missing(self._record_now(), lease))
         return lease
+
+    def _record_now(self) -> EngineRecord:
+        """What was announced, with the blocks that are free now, where that is worth a word."""
+        with self._lock:
+            record, free = self._own, self._free
+        assert record is not None
+        count = record.free_blocks if free is None else free()
+        self._most_free = max(self._most_free, count, record.free_blocks)
+        if abs(count - record.free_blocks) * SHARE < max(self._most_free, 1):
+            return record
+        fresh = replace(record, free_blocks=count)
+        with self._lock:
+            # Another one may have been announced meanwhile, which is told with the next renewal.
+            self._own = fresh if self._own is record else self._own
+        return fresh
+
+    def _put_if_missing(self, record: EngineRecord, lease: int) -> dict[str, Any]:
+        """The transaction that puts a record, unless it is there to the letter and under this lease."""
+        # With escapes: one key for one name and run.
+        key = _text(f"{self._prefix}{quote(record.name, safe='')}/{quote(record.run, safe='')}")
+        value = _text(encoded(record))
+        there = [
+            {"key": key, "result": "EQUAL", "target": "VALUE", "value": value},
+            {"key": key, "result": "EQUAL", "target": "LEASE", "lease": lease},
+        ]
+        return {"compare": there, "failure": [{"request_put": {"key": key, "value": value, "lease": lease}}]}
 
     def _watch(self) -> None:
         """All that is there, then what changes; from the beginning after whatever ends that."""
@@ -267,6 +292,8 @@ class Cluster:
             self._turn = (failed + 1) % len(self._clients)
 
     def _client(self, make: Callable[..., Any], url: str, certificates: Certificates) -> Any:
+        if "@" in url:
+            raise FleetError("a URL of etcd has a user or a password, which nobody would ask for: give certificates")
         parts = urlsplit(url)
         try:
             host, port = parts.hostname, parts.port or 2379

@@ -16,6 +16,7 @@ from kvplan.plan import folder, index
 from kvplan.plan.errors import PlanIndexError, PlanRemoteError, PlanSignatureError
 from kvplan.plan.index import IndexEntry
 from kvplan.plan.loader import loaded
+from kvplan.runtime.errors import without_credentials
 from kvplan.runtime.plans.signing import SignedIndex, SigningKey, TrustedKeys
 
 SIGNED = "index.signed.json"
@@ -70,18 +71,17 @@ class RemoteFolder:
 
     def __init__(self, url: str) -> None:
         """Raises PlanRemoteError where no protocol of this name is installed, or it cannot connect."""
+        self.url = without_credentials(url).rstrip("/")
         try:
             from fsspec.core import url_to_fs
 
             # fsspec keeps connections, also those that have died, and lists of files that are old.
             self._system, self._root = url_to_fs(url, skip_instance_cache=True)
         except (ImportError, ValueError) as error:
-            raise PlanRemoteError(
-                f"{url} cannot be used: {error}; pip install 'kvplan[remote]', or fsspec's"
-            ) from error
+            told = f"{self.url} cannot be used: {_told(error)}; pip install 'kvplan[remote]', or fsspec's"
+            raise PlanRemoteError(told) from error
         except Exception as error:  # FTP and SFTP connect here; each protocol has errors of its own
-            raise PlanRemoteError(f"{url} cannot be used: {type(error).__name__}: {str(error)[:200]}") from error
-        self.url = url.rstrip("/")
+            raise PlanRemoteError(f"{self.url} cannot be used: {_told(error)}") from error
 
     def read(self, name: str, most: int) -> bytes | None:
         """A file's bytes, None where there is none. Raises PlanRemoteError, also where they are more than `most`."""
@@ -126,7 +126,7 @@ class RemoteFolder:
         return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
     def _error(self, name: str, what: str, error: BaseException) -> PlanRemoteError:
-        return PlanRemoteError(f"{self.url}/{name} cannot be {what}: {type(error).__name__}: {str(error)[:200]}")
+        return PlanRemoteError(f"{self.url}/{name} cannot be {what}: {_told(error)}")
 
 
 def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
@@ -253,7 +253,7 @@ def _last(target: Path, url: str) -> int:
         return 0
     try:
         record: dict[str, Any] = json.loads(found[1])
-        before, last = str(record["url"]), int(record["serial"])
+        before, last = without_credentials(str(record["url"])), int(record["serial"])
     except (ValueError, KeyError, TypeError) as error:
         raise PlanIndexError(f"{target / RECORD} cannot be read: give an empty directory") from error
     if before != url:
@@ -301,4 +301,9 @@ def _within(seconds: float, url: str, call: Callable[[], T]) -> T:
     except TimeoutError:
         if done.done():
             return done.result()
-        raise PlanRemoteError(f"{url} has not answered within {seconds:g} s: ask again, or give it more time") from None
+        told = f"{without_credentials(url)} has not answered within {seconds:g} s: ask again, or give it more time"
+        raise PlanRemoteError(told) from None
+
+
+def _told(error: BaseException) -> str:
+    return without_credentials(f"{type(error).__name__}: {error}")[:250]

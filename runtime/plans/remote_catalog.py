@@ -9,6 +9,7 @@ from threading import Lock
 
 from kvplan.plan.errors import PlanMissingError, PlanRemoteError
 from kvplan.plan.types import Plan
+from kvplan.runtime.errors import without_credentials
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import Catalog, Pinned
 from kvplan.runtime.plans.remote import PATIENCE, pull
@@ -50,7 +51,7 @@ class RemoteCatalog(Catalog):
             return super().find(model, model_digest, prefill, decode)
         except PlanMissingError as error:
             problem = f" ({self._problem})" if self._problem is not None else ""
-            raise PlanMissingError(f"{error}\nand push it to {self.url}{problem}") from error
+            raise PlanMissingError(f"{error}\nand push it to {without_credentials(self.url)}{problem}") from error
 
     def refresh(self) -> None:
         """Pull, unless that was done within the last seconds. Raises PlanSignatureError, PlanIndexError."""
@@ -63,11 +64,10 @@ class RemoteCatalog(Catalog):
         try:
             done = pull(self.url, self.folder, self._trusted, self._seconds)
         except PlanRemoteError as error:
-            logs.event(logs.WARNING, "plans not pulled", url=self.url, error=error)
+            logs.event(logs.WARNING, "plans not pulled", url=without_credentials(self.url), error=error)
             return error
         finally:
             self._rests_until = time.monotonic() + PAUSE
-        logs.event(
-            logs.INFO, "plans pulled", url=self.url, serial=done.serial, new=len(done.copied), plans=len(done.plans)
-        )
+        facts = {"serial": done.serial, "new": len(done.copied), "plans": len(done.plans)}
+        logs.event(logs.INFO, "plans pulled", url=without_credentials(self.url), **facts)
         return None

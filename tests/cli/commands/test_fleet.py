@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.runtime.fleet.etcd_server import ETCD, EtcdServer
 from tests.runtime.fleet.test_records import record
 from tests.slowness import slowness
 
+from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.cli.main import main
 from kvplan.plan import index
 from kvplan.runtime.fleet.etcd import EtcdFleet

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.fleet.etcd_server import ETCD, EtcdServer
 from tests.runtime.fleet.test_records import record
 from tests.slowness import slowness
 
+from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.runtime.errors import FleetError
 from kvplan.runtime.fleet.etcd import PREFIX, Certificates, Cluster, EtcdFleet
 
@@ -85,6 +85,54 @@ def test_an_engine_that_stands_still_is_gone_after_its_lease(
     monkeypatch.setattr(one._cluster, "asked", lambda *_: stands.wait() and {})
     until(lambda: not other.engines())
     stands.set()
+
+
+@pytest.mark.parametrize("value", [None, b"{}"])
+def test_a_record_that_somebody_deletes_or_alters_is_put_back(
+    fleet: Callable[[], EtcdFleet], server: EtcdServer, value: bytes | None
+) -> None:
+    """Its lease lives on, and would say nothing of it."""
+    one, other = fleet(), fleet()
+    one.announce(record("p0"))
+    until(lambda: other.engines())
+    key = base64.b64encode(f"{one._prefix}p0/p0.1".encode()).decode()
+    hand = Cluster([server.url], Certificates(), 5)
+    if value is None:
+        done = hand.asked("/kv/deleterange", {"key": key})
+    else:
+        done = hand.asked("/kv/put", {"key": key, "value": base64.b64encode(value).decode()})
+    revision = int(done["header"]["revision"])
+
+    def put_back() -> bool:
+        kept = hand.asked("/kv/range", one._range()).get("kvs", [])
+        return [int(pair["mod_revision"]) > revision for pair in kept] == [True]
+
+    until(put_back)
+    until(lambda: other.engines() == {"p0": record("p0")})
+    one.close()
+    until(lambda: not other.engines())
+
+
+def test_free_blocks_are_told_where_they_change_by_a_lot(
+    fleet: Callable[[], EtcdFleet], server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An etcd keeps all that it was ever told: what hardly differs is not put."""
+    one, other, free, asked = fleet(), fleet(), [800], threading.Event()
+
+    def count() -> int:
+        asked.set()
+        return free[0]
+
+    one.announce(record("p0", free_blocks=800), count)
+    until(lambda: other.engines())
+    free[0] = 701
+    asked.clear()
+    until(asked.is_set)
+    free[0] = 0
+    until(lambda: other.engines()["p0"].free_blocks != 800)
+    assert other.engines()["p0"].free_blocks == 0
+    [pair] = Cluster([server.url], Certificates(), 5).asked("/kv/range", one._range())["kvs"]
+    assert pair["version"] == "2", "once at first, once when it had changed by a lot"
 
 
 def test_of_two_runs_the_later_counts(fleet: Callable[[], EtcdFleet]) -> None:
@@ -196,6 +244,18 @@ def test_an_etcd_that_is_frozen(tmp_path: Path) -> None:
         server.kill()
 
 
+def test_who_closes_waits_no_longer_than_it_says(server: EtcdServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For an etcd that does not answer; its thread goes on alone, and ends."""
+    one, stands = EtcdFleet([server.url], f"{PREFIX}slow/", LEASE), threading.Event()
+    asked = one._cluster.asked
+    monkeypatch.setattr(one._cluster, "asked", lambda *words: stands.wait() and asked(*words))
+    one.announce(record("p0"))
+    one.close(0.01)
+    assert one._keeper.is_alive()
+    stands.set()
+    one._keeper.join()
+
+
 def test_the_next_member_is_asked_where_one_does_not_answer(server: EtcdServer) -> None:
     one = EtcdFleet(["http://127.0.0.1:9", server.url], f"{PREFIX}members/", LEASE)
     one.announce(record("p0"))
@@ -207,6 +267,13 @@ def test_the_next_member_is_asked_where_one_does_not_answer(server: EtcdServer) 
 def test_urls_that_are_none(urls: list[str]) -> None:
     with pytest.raises(FleetError, match="URL of etcd"):
         EtcdFleet(urls)
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@etcd:2379", "http://me:secret/@etcd", "https://secret@etcd"])
+def test_credentials_are_neither_used_nor_shown(url: str) -> None:
+    with pytest.raises(FleetError, match="give certificates") as told:
+        EtcdFleet([url])
+    assert "secret" not in str(told.value)
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"header": {}}, {"header": {"revision": "x"}}, {"ID": None}])

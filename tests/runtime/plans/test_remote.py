@@ -550,3 +550,20 @@ def test_those_who_must_not_wait_do_not_wait_for_a_url(team: Team, tmp_path: Pat
     assert find(source, team.entries[0]).digest == team.entries[0].plan
     with pytest.raises((PlanPendingError, PlanMissingError)):
         find(source, replace(team.entries[0], model_digest="0" * 32))
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@127.0.0.1:9/plans", "nosuch://me:secret@host/plans"])
+def test_credentials_of_a_url_are_not_shown(team: Team, tmp_path: Path, url: str, caplog: Any) -> None:
+    with pytest.raises(PlanRemoteError, match=r"://…@") as told:
+        RemoteCatalog(url, tmp_path / "here", team.trusted, seconds=5.0)
+    assert "plans not pulled" in caplog.text
+    assert "secret" not in f"{told.value}{caplog.text}"
+
+
+def test_a_place_is_the_same_whoever_asks_for_it(team: Team, tmp_path: Path) -> None:
+    """And credentials are not written beside the plans."""
+    team.push(text())
+    with served(partial(Quiet, directory=str(team.there))) as url:
+        for user in ("me:secret", "you:secret"):
+            pull(url.replace("://", f"://{user}@"), tmp_path / "here", team.trusted)
+    assert "secret" not in (tmp_path / "here" / RECORD).read_text()

@@ -1,4 +1,4 @@
-"""A real etcd of one member on this machine, which can be killed, started again and frozen."""
+"""A real etcd of one member on this machine, which can be killed, started again and frozen: for tests, too."""
 
 from __future__ import annotations
 
@@ -38,11 +38,15 @@ class EtcdServer:
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
+    def resident(self) -> float:
+        """KiB of memory that it has now."""
+        assert self._process is not None
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
