@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from kvplan.cli import errors as failure
+from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.review import judge, reports
+from kvplan.cli.review.rollout import fleet_rollout
 from kvplan.cli.review.sources import compared
 
 
@@ -25,23 +27,34 @@ from kvplan.cli.review.sources import compared
     help=f"A file of changes that are all right, with reasons; {judge.FILE} where there is one.",
 )  # fmt: skip
 @click.option("--verbose", is_flag=True, help="Every change of every plan, too.")
+@click.option(
+    "--fleet",
+    metavar="URL[,URL]|FILE",
+    help="Engines that run, of etcd or of a file: whom to roll first.",
+)
+@etcd_options
 @layouts_option
 @format_option(*reports.FORMATS)
 def command(
     old: str, new: str, fail_on: tuple[str, ...], cost_share: str, accept: Path | None, verbose: bool,
-    layouts: tuple[Path, ...], form: str,
+    fleet: str | None, etcd: EtcdAccess, layouts: tuple[Path, ...], form: str,
 ) -> None:  # fmt: skip
     """Compare plans by what they do.
 
     OLD and NEW are each a plan, a directory of plans, git:REVISION:PATH of either, git:REVISION for the other one's
     path, or a deployment file, which is compiled on the fly.
 
+    With --fleet it says, too, which engines change, who of them can talk while the plans of OLD and NEW stand in one
+    index, and whom to roll first. --prefix, --ca, --cert, --cert-key and --seconds are of its etcd.
+
     Exit codes: 0 nothing that fails, 1 something that fails, 3 a pair of a deployment is refused.
     """
     policy = judge.policy(fail_on, cost_share, accept)
-    found = compared(old, new, layouts)
+    engines = engines_of(fleet.split(","), etcd) if fleet else None
+    found = compared(old, new, layouts, indexed=engines is not None)
     judgement = judge.judged(found.review, policy)
-    click.echo(reports.report(form, found.review, judgement, new, verbose).rstrip("\n"))
+    rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
+    click.echo(reports.report(form, found.review, judgement, new, verbose, rollout).rstrip("\n"))
     for job, error in found.refused:
         click.echo(failure.refusal(job, error, next(iter(job.places), None)), err=True)
     sys.exit(failure.REFUSED if found.refused else failure.WRONG if judgement.rules else 0)

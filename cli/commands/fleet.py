@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,57 +10,31 @@ from pathlib import Path
 import click
 import msgspec
 
+from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options
 from kvplan.cli.options import DIRECTORY, format_option
 from kvplan.compiler.words import columns
-from kvplan.runtime.errors import FleetError
-from kvplan.runtime.fleet.etcd import PREFIX, Certificates, EtcdFleet
 from kvplan.runtime.fleet.pairs import FleetPair, fleet_pairs
 from kvplan.runtime.fleet.records import EngineRecord
 from kvplan.runtime.plans.catalog import Catalog
 
-FILE = click.Path(dir_okay=False, exists=True)
 # How many names of engines that are alike are shown.
 NAMES = 3
 
 
 @click.command("fleet")
-@click.argument("urls", metavar="URL…", nargs=-1, required=True)
+@click.argument("places", metavar="URL…|FILE", nargs=-1, required=True)
 @click.option("--plans", metavar="DIR", type=DIRECTORY, help="A plans directory: which pairs have a plan there.")
-@click.option("--prefix", default=PREFIX, show_default=True, help="Where engines are kept in etcd.")
-@click.option("--ca", metavar="FILE", type=FILE, help="Who signed etcd's certificate.")
-@click.option("--cert", metavar="FILE", type=FILE, help="Our certificate, with --cert-key.")
-@click.option("--cert-key", metavar="FILE", type=FILE, help="The key of our certificate.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, help="To wait for etcd; 5.")
+@etcd_options
 @format_option("text", "json")
-def command(
-    urls: tuple[str, ...],
-    plans: Path | None,
-    prefix: str,
-    ca: str | None,
-    cert: str | None,
-    cert_key: str | None,
-    seconds: float,
-    form: str,
-) -> None:
-    """Show which engines an etcd knows, and which of them have plans for each other.
+def command(places: tuple[str, ...], plans: Path | None, etcd: EtcdAccess, form: str) -> None:
+    """Show which engines an etcd, or a file of records, knows, and which of them have plans for each other.
 
     The URLs are members of one cluster, http://host:2379. Engines that are alike are one line. Pairs are answered by
     the index of --plans: of two releases side by side each engine finds those of its own.
     """
-    engines = _heard(EtcdFleet(urls, prefix, certificates=Certificates(ca, cert, cert_key)), seconds)
+    engines = engines_of(places, etcd)
     pairs = fleet_pairs(engines, Catalog(plans).entries()) if plans is not None else ()
     click.echo(_json(engines, pairs) if form == "json" else _text(engines, pairs))
-
-
-def _heard(fleet: EtcdFleet, seconds: float) -> Mapping[str, EngineRecord]:
-    """What etcd says first. Raises FleetError where it says nothing."""
-    end = time.monotonic() + seconds
-    while fleet.age() == float("inf"):
-        if time.monotonic() > end:
-            raise FleetError(f"etcd has not answered within {seconds:g} s: {fleet.problem() or 'nothing was heard'}")
-        time.sleep(0.01)
-    fleet.close()
-    return fleet.engines()
 
 
 def _json(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
+from kvplan.cli.review import rollout_words
+from kvplan.cli.review.classes import EngineClass
 from kvplan.cli.review.judge import Exempt, Judgement
+from kvplan.cli.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.cli.review.summary import headline, verdict
 from kvplan.compiler.explain.diff.changes import Change
 from kvplan.compiler.explain.diff.fold import folded, places
@@ -18,9 +21,9 @@ from kvplan.compiler.explain.diff.rules import RULES
 SHORT = 12
 
 
-def as_json(review: Review, judgement: Judgement) -> str:
+def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
     """Every change of every plan; docs/review.md says what stands where."""
-    answer = {
+    answer: dict[str, object] = {
         "summary": {
             "changed": len(review.changed), "new": len(review.new), "gone": len(review.gone), "same": review.same,
         },
@@ -36,10 +39,12 @@ def as_json(review: Review, judgement: Judgement) -> str:
         "accepted": [_exempt(one) for one in judgement.used],
         "unused": [_exempt(one) for one in judgement.unused],
     }  # fmt: skip
+    if rollout is not None:
+        answer["fleet"] = _fleet(rollout)
     return json.dumps(answer, indent=2)
 
 
-def github(review: Review, judgement: Judgement, folder: str) -> str:
+def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRollout | None = None) -> str:
     """Annotations: one for the review, one for the file of each plan; errors where it fails."""
     lines = [_annotation("notice", {"title": "kvplan diff"}, f"{headline(review)} {verdict(review)}")]
     for pair, failing in zip(review.pairs, judgement.failing, strict=True):
@@ -51,10 +56,12 @@ def github(review: Review, judgement: Judgement, folder: str) -> str:
                     f"accepts {one.word} of {one.pair}, which does not change: remove it")
         for one in judgement.unused
     ]  # fmt: skip
+    if rollout is not None:
+        lines.append(_annotation("notice", {"title": "kvplan diff --fleet"}, _fleet_text(rollout)))
     return "\n".join(lines)
 
 
-def junit(review: Review, judgement: Judgement) -> str:
+def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
     """One test for each plan that changes, is new or gone; it fails where the review does."""
     counts = {"tests": str(len(review.pairs)), "failures": str(sum(map(bool, judgement.failing)))}
     suites = ElementTree.Element("testsuites", counts)
@@ -66,8 +73,43 @@ def junit(review: Review, judgement: Judgement) -> str:
             about = {"type": ", ".join(_categories(failing)), "message": _short(pair, failing).partition("\n")[0]}
             ElementTree.SubElement(case, "failure", about).text = _whole(pair, failing)
         ElementTree.SubElement(case, "system-out").text = _whole(pair, pair.changes)
+    if rollout is not None:
+        ElementTree.SubElement(suite, "system-out").text = _fleet_text(rollout)
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode")
+
+
+def _fleet(rollout: FleetRollout) -> dict[str, object]:
+    return {
+        "engines": rollout.engines,
+        "draining": list(rollout.draining),
+        "classes": [_class(one) for one in rollout.classes],
+        "models": [_model(one) for one in rollout.models],
+    }
+
+
+def _fleet_text(rollout: FleetRollout) -> str:
+    return "\n".join([rollout_words.headline(rollout), *rollout_words.sentences(rollout)])
+
+
+def _class(one: EngineClass) -> dict[str, object]:
+    now, then = ({"model_digest": each.model_digest, "side": each.side, "side_key": each.side_key} if each else None
+                 for each in (one.now, one.then))  # fmt: skip
+    about = {"role": one.now.role, "model": one.now.model, "protocol": one.now.protocol, "rolls": one.rolls}
+    return {"names": list(one.names), **about, "now": now, "then": then, "plans": list(one.plans)}
+
+
+def _model(one: ModelRollout) -> dict[str, object]:
+    orders = [{**asdict(order), "alone": order.alone} for order in one.orders]
+    words = {"order": one.best.name, "sentence": rollout_words.advice(one)}
+    return {"model": one.model, **words, "orders": orders, "pairs": [_class_pair(pair) for pair in one.pairs]}
+
+
+def _class_pair(one: ClassPair) -> dict[str, object]:
+    """A pair of classes by their positions, and its plan or the reason against it in every state."""
+    states = {word: getattr(one, word) for word in ("before", "prefill_first", "decode_first", "after", "settled")}
+    about = {"prefill": one.prefill, "decode": one.decode, "engines": one.engines, "verdict": one.verdict}
+    return {**about, **{word: {"plan": found.plan, "reason": found.reason} for word, found in states.items()}}
 
 
 def _pair(pair: PairReview, failing: tuple[Change, ...]) -> dict[str, object]:

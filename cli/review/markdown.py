@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvplan.cli.review import rollout_words
 from kvplan.cli.review.judge import Judgement
+from kvplan.cli.review.rollout import FleetRollout
 from kvplan.cli.review.summary import headline, listed_plans, outcome, sections, verdict
 from kvplan.compiler.explain.diff.fold import FoldedChange, places
 from kvplan.compiler.explain.diff.review import Review
 from kvplan.dsl.text.diagnostics import listed
 
 
-def markdown(review: Review, judgement: Judgement) -> str:
-    parts = [f"### Plans: {headline(review)}"]
+def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
+    parts, fleet = [f"### Plans: {headline(review)}"], _fleet(rollout) if rollout is not None else ""
     if not review.pairs:
-        return parts[0]
+        return "\n\n".join(filter(None, [*parts, fleet]))
     found = sections(review)
     parts += [f"**{verdict(review)}**", _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
         parts.append(f"And with that {listed([_code(rule) for rule in found.left_out], 'and')}.")
-    parts += [_plans(review), *_lists(review), _exceptions(judgement), outcome(judgement)]
+    parts += [_plans(review), *_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -39,6 +41,12 @@ def _table(changes: Sequence[FoldedChange], count: int) -> str:
         f"| {one.category} | {_code(one.rule)} | {_cell(one.text())} | {places(one.where, count)} |" for one in changes
     ]
     return "\n".join(["| | rule | what changes | in |", "|---|---|---|---|", *rows])
+
+
+def _fleet(rollout: FleetRollout) -> str:
+    told = "\n".join(f"- {_cell(line)}" for line in rollout_words.sentences(rollout))
+    tables = ["\n".join(["```text", *rollout_words.steps(one), "```"]) for one in rollout.models]
+    return "\n\n".join([f"**Fleet**: {rollout_words.headline(rollout)}", told, *tables])
 
 
 def _plans(review: Review) -> str:

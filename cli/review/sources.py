@@ -12,12 +12,14 @@ from subprocess import CalledProcessError
 
 from kvplan.cli import jobs, plans
 from kvplan.cli.options import is_path
+from kvplan.compiler.api import unusual
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.compiler.explain.diff.review import Review, review
 from kvplan.dsl.library import load
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.index import IndexEntry, entry
 from kvplan.plan.types import FORMAT
 
 SUFFIXES = (".yaml", ".yml")
@@ -31,10 +33,16 @@ class Compared:
 
     review: Review
     refused: Sequence[RefusedJob] = ()
+    # What an index of OLD would say, and one of NEW; empty unless it was asked for.
+    before: tuple[IndexEntry, ...] = ()
+    after: tuple[IndexEntry, ...] = ()
 
 
-def compared(old: str, new: str, layouts: Sequence[Path]) -> Compared:
-    """The review of what OLD and NEW stand for. Raises BadInput, DslError, PlanFormatError."""
+def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False) -> Compared:
+    """The review of what OLD and NEW stand for; `indexed`: with all plans as indices have them.
+
+    Raises BadInput, DslError, PlanFormatError.
+    """
     texts: list[Mapping[str, str]] = []
     refused: list[RefusedJob] = []
     for name, other in ((old, new), (new, old)):
@@ -46,7 +54,11 @@ def compared(old: str, new: str, layouts: Sequence[Path]) -> Compared:
         {path: _file(path, text, name) for path, text in found.items() if path not in same}
         for found, name in zip(texts, (old, new), strict=True)
     )
-    return Compared(review(before, after, _layouts(old, new, layouts), len(same)), refused)
+    answer = review(before, after, _layouts(old, new, layouts), len(same))
+    if not indexed:
+        return Compared(answer, refused)
+    alike = {path: _file(path, texts[0][path], old) for path in same}
+    return Compared(answer, refused, *(_entries({**files, **alike}) for files in (before, after)))
 
 
 def _texts(name: str, other: str, layouts: Sequence[Path]) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:
@@ -71,6 +83,15 @@ def _file(path: str, text: str, name: str) -> PlanFile:
         if written is None or int(written[1]) == FORMAT:
             raise
         return PlanFile(path, text, None)
+
+
+def _entries(files: Mapping[str, PlanFile]) -> tuple[IndexEntry, ...]:
+    """Plans as an index has them, but for those of other formats."""
+    return tuple(
+        entry(path, file.text.encode(), file.plan, [name for name, _ in unusual(file.plan)])
+        for path, file in files.items()
+        if file.plan is not None
+    )
 
 
 def _layouts(old: str, new: str, folders: Sequence[Path]) -> list[LayoutChange]:

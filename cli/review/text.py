@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
+from kvplan.cli.review import rollout_words
 from kvplan.cli.review.judge import Judgement
+from kvplan.cli.review.rollout import FleetRollout
 from kvplan.cli.review.summary import headline, in_full, listed_plans, outcome, sections, verdict
 from kvplan.compiler.explain.diff.fold import FoldedChange, places
 from kvplan.compiler.explain.diff.review import PairReview, Review
@@ -17,12 +19,14 @@ WIDTH = 100
 COLUMN = max(map(len, RULES))
 
 
-def text(review: Review, judgement: Judgement, verbose: bool = False) -> str:
+def text(review: Review, judgement: Judgement, verbose: bool = False, rollout: FleetRollout | None = None) -> str:
+    fleet = _fleet(rollout) if rollout is not None else []
     if not review.pairs:
-        return f"No plan changes: {headline(review).partition('; ')[2]}"
+        same = f"No plan changes: {headline(review).partition('; ')[2]}"
+        return "\n\n".join([same, *map("\n".join, fleet)])
     parts = [_wrapped(headline(review)), _wrapped(verdict(review)), *_folded(review)]
     parts += [[pair.pair.title, *_details(pair)] for pair in review.changed] if verbose else []
-    parts += [_exceptions(judgement), _wrapped(outcome(judgement))]
+    parts += [*fleet, _exceptions(judgement), _wrapped(outcome(judgement))]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
@@ -44,6 +48,20 @@ def _folded(review: Review) -> list[list[str]]:
         ("GONE", _titles(review.gone)),
     ]
     return [[heading, *lines] for heading, lines in blocks if lines]
+
+
+def _fleet(rollout: FleetRollout) -> list[list[str]]:
+    heading = _wrapped(f"FLEET, {rollout_words.headline(rollout)}")
+    blocks = [[*heading, *(line for one in rollout.classes for line in _indented(rollout_words.engines(one)))]]
+    for one in rollout.models:
+        pairs = [line for p in one.pairs for line in _indented(rollout_words.pair(p, rollout.classes), "    ")]
+        table = [f"    {line}" for line in rollout_words.steps(one)]
+        blocks.append([*_indented(rollout_words.advice(one)), *pairs, *table])
+    return blocks
+
+
+def _indented(said: str, indent: str = "  ") -> list[str]:
+    return _wrapped(said, indent, f"{indent}    ")
 
 
 def _plans(review: Review) -> list[str]:

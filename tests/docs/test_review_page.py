@@ -16,6 +16,7 @@ from tests.paths import ROOT
 
 from kvplan.cli.main import main
 from kvplan.compiler.explain.diff.rules import MEANINGS, TABLE
+from kvplan.runtime.plans.catalog import Catalog
 
 PAGE = ROOT / "docs" / "review.md"
 # The issue of many reviews: one number of a hybrid model, of which nobody knows what it moves.
@@ -29,6 +30,7 @@ plans:
 """
 STAR = r" \*"
 COMMAND = "kvplan diff git:HEAD:plans deploy.yaml"
+FLEET = f"{COMMAND} --fleet fleet.yaml"
 
 
 def rules() -> str:
@@ -50,8 +52,22 @@ def own_model() -> str:
     return yaml.safe_dump({**head, **numbers, "caches": caches}, sort_keys=False)
 
 
+def engines(plans: Path) -> str:
+    """Two prefill engines and four decode engines of that model, as a file has them."""
+    entry = next(one for one in Catalog(plans).entries() if (one.prefill[1], one.decode[1]) == ("tp=2", "tp=1"))
+    about = {"model": entry.model, "model_digest": entry.model_digest}
+    sides = {"prefill": (*entry.prefill, 2), "decode": (*entry.decode, 4)}
+    records = [
+        {"name": f"{role}-{number}", "role": role, **about, "side": digest, "side_key": key}
+        for role, (digest, key, count) in sides.items()
+        for number in range(count)
+    ]
+    return yaml.safe_dump({"engines": records}, sort_keys=False)
+
+
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> str:
+def answers(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What the command prints, and what it prints of a fleet."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("review"))
         model = Path("mine") / f"{MODEL}-ours.yaml"
@@ -62,15 +78,24 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> str:
         assert done.exit_code == 0, done.output
         for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "plans"]):
             subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], check=True)
+        Path("fleet.yaml").write_text(engines(Path("plans")))
         model.write_text(own_model().replace("state: 128", "state: 64"))
-        return CliRunner().invoke(main, COMMAND.split()[1:]).stdout
+        said, of_fleet = (CliRunner().invoke(main, command.split()[1:]).stdout for command in (COMMAND, FLEET))
+        return said, of_fleet.removeprefix(said).strip("\n")
+
+
+@pytest.fixture(scope="module")
+def example(answers: tuple[str, str]) -> str:
+    return answers[0]
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_the_page_is_fresh(example: str) -> None:
-    shown = f"\n```console\n$ {COMMAND}\n{example}```\n\n"
+def test_the_page_is_fresh(answers: tuple[str, str]) -> None:
+    example, of_fleet = answers
     page = PAGE.read_text()
-    fresh = put(put(page, "example", "end of example", shown), "rules", "end of rules", rules())
+    fresh = put(page, "example", "end of example", f"\n```console\n$ {COMMAND}\n{example}```\n\n")
+    fresh = put(fresh, "fleet", "end of fleet", f"\n```console\n$ {FLEET}\n…\n{of_fleet}\n```\n\n")
+    fresh = put(fresh, "rules", "end of rules", rules())
     if os.environ.get("KVPLAN_REGOLD") and fresh != page:
         PAGE.write_text(fresh)
         pytest.fail("rewrote docs/review.md")

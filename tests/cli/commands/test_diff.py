@@ -198,7 +198,7 @@ def test_a_refused_pair_is_told_and_gone(repository: Path) -> None:
 
 
 def test_a_fault_is_no_answer(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a fault")
 
     monkeypatch.setattr("kvplan.cli.commands.diff.compared", broken)

@@ -73,6 +73,11 @@ def test_as_json(url: str, plans: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_file_of_records(url: str, plans: Path, tmp_path: Path) -> None:
+    (tmp_path / "fleet.json").write_text(run(url, "--format", "json").output)
+    assert run(tmp_path / "fleet.json", "--plans", plans).output == run(url, "--plans", plans).output
+
+
 def test_nobody_is_there(url: str) -> None:
     assert run(url, "--prefix", "/elsewhere/").output == "no engine has announced itself\n"
 

@@ -1,0 +1,77 @@
+"""Which engines a command is asked about: those that have announced themselves in etcd, or those of a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+if TYPE_CHECKING:
+    from kvplan.runtime.fleet.etcd import EtcdFleet
+    from kvplan.runtime.fleet.records import EngineRecord
+
+FILE = click.Path(dir_okay=False, exists=True)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdAccess:
+    """How an etcd is asked: where engines are kept in it, files for TLS, and for how many seconds it is waited."""
+
+    prefix: str | None
+    authority: str | None
+    certificate: str | None
+    key: str | None
+    seconds: float
+
+
+def etcd_options(function: F) -> F:
+    """`--prefix`, `--ca`, `--cert`, `--cert-key` and `--seconds`: one EtcdAccess `etcd`."""
+
+    @click.option("--prefix", default=None, help="Where engines are kept in etcd; /kvplan/engines/.")
+    @click.option("--ca", metavar="FILE", type=FILE, help="Who signed etcd's certificate.")
+    @click.option("--cert", metavar="FILE", type=FILE, help="Our certificate, with --cert-key.")
+    @click.option("--cert-key", metavar="FILE", type=FILE, help="The key of our certificate.")
+    @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, help="To wait for etcd; 5.")
+    @wraps(function)
+    def wrapped(*args: Any, **given: Any) -> Any:
+        etcd = EtcdAccess(*(given.pop(name) for name in ("prefix", "ca", "cert", "cert_key", "seconds")))
+        return function(*args, etcd=etcd, **given)
+
+    return cast(F, wrapped)
+
+
+def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
+    """Engines by name, of the members of one etcd or of a file. Raises FleetError."""
+    from kvplan.runtime.fleet.file import read_fleet
+
+    if len(places) == 1 and "://" not in places[0]:
+        return read_fleet(Path(places[0])).engines()
+    return _heard(places, etcd)
+
+
+def _heard(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
+    """What etcd says first. Raises FleetError where it says nothing."""
+    from kvplan.runtime.errors import FleetError
+
+    fleet = _fleet(urls, etcd)
+    end = time.monotonic() + etcd.seconds
+    while fleet.age() == float("inf"):
+        if time.monotonic() > end:
+            told = fleet.problem() or "nothing was heard"
+            raise FleetError(f"etcd has not answered within {etcd.seconds:g} s: {told}")
+        time.sleep(0.01)
+    fleet.close()
+    return fleet.engines()
+
+
+def _fleet(urls: Sequence[str], etcd: EtcdAccess) -> EtcdFleet:
+    from kvplan.runtime.fleet.etcd import PREFIX, Certificates, EtcdFleet
+
+    certificates = Certificates(etcd.authority, etcd.certificate, etcd.key)
+    return EtcdFleet(urls, etcd.prefix or PREFIX, certificates=certificates)

@@ -1,0 +1,120 @@
+"""Engines that plans cannot tell apart, and what a change of plans makes of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
+from kvplan.plan.index import IndexEntry
+from kvplan.plan.types import Plan, Side
+from kvplan.runtime.fleet.records import EngineRecord, EngineRole
+
+Index = Iterable[IndexEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineClass:
+    """Engines that plans cannot tell apart: what they are now, and what they become, None where nobody can say that.
+
+    `plans` are the numbers, in the review, of the plans that change and have their side. Engines whose side NEW has a
+    plan for become nothing else.
+    """
+
+    names: tuple[str, ...]
+    now: EngineRecord
+    then: EngineRecord | None
+    plans: tuple[int, ...]
+
+    @property
+    def rolls(self) -> bool:
+        return self.then is not None and self.then != self.now
+
+
+def engine_classes(
+    engines: Mapping[str, EngineRecord], review: Review, before: Index, after: Index
+) -> Iterable[EngineClass]:
+    """Engines by role, model, side and protocol, with what `review` says of their plans."""
+    alike: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    for name in sorted(engines):
+        one = engines[name]
+        alike[one.role, one.model, one.model_digest, one.side, one.protocol].append(name)
+    known, kept = _sides(before), _sides(after)
+    for names in (alike[key] for key in sorted(alike, key=str)):
+        now = engines[names[0]]
+        yield EngineClass(tuple(names), now, _then(now, review, known, kept), _concerned(now, review))
+
+
+def _sides(index: Index) -> set[tuple[EngineRole, str, str]]:
+    """Sides that an index has plans for, by role and digests of model and side."""
+    return {
+        side
+        for one in index
+        for side in (
+            (EngineRole.PREFILL, one.model_digest, one.prefill[0]),
+            (EngineRole.DECODE, one.model_digest, one.decode[0]),
+        )
+    }
+
+
+def _then(
+    now: EngineRecord, review: Review, known: set[tuple[EngineRole, str, str]], kept: set[tuple[EngineRole, str, str]]
+) -> EngineRecord | None:
+    """What engines become: the same where NEW has their side, else what all plans that change make of it."""
+    here, there = (
+        {role for role in roles(now) if (role, now.model_digest, now.side) in sides} for sides in (known, kept)
+    )
+    if there and here <= there:
+        return now
+    targets = {
+        (new.model_digest, side.digest, side.key)
+        for _, old, new in _changed(review)
+        for role in here
+        if _has(old, role, now)
+        for side in [_side(new, role)]
+    }
+    if len(targets) != 1:
+        return None
+    [(model_digest, side_digest, side_key)] = targets
+    return replace(now, model_digest=model_digest, side=side_digest, side_key=side_key)
+
+
+def _concerned(now: EngineRecord, review: Review) -> tuple[int, ...]:
+    return tuple(number for number, old, _ in _changed(review) if any(_has(old, role, now) for role in roles(now)))
+
+
+def _changed(review: Review) -> Iterable[tuple[int, Plan, Plan]]:
+    """Plans that change, by number, as they were and as they are; not those of formats that cannot be read."""
+    for number, one in enumerate(review.changed, 1):
+        before, after = one.pair.before, one.pair.after
+        if before and before.plan and after and after.plan:
+            yield number, before.plan, after.plan
+
+
+def roles(record: EngineRecord) -> tuple[EngineRole, ...]:
+    """What an engine does, each role once."""
+    played = ((EngineRole.PREFILL, record.prefills), (EngineRole.DECODE, record.decodes))
+    return tuple(role for role, plays in played if plays)
+
+
+def _side(plan: Plan, role: EngineRole) -> Side:
+    return plan.prefill if role is EngineRole.PREFILL else plan.decode
+
+
+def _has(plan: Plan, role: EngineRole, record: EngineRecord) -> bool:
+    return (plan.model_digest, _side(plan, role).digest) == (record.model_digest, record.side)
+
+
+def verdict(prefill: EngineRecord, decode: EngineRecord, review: Review) -> RolloutVerdict:
+    """The gravest one of the plans for two engines."""
+    order = list(RolloutVerdict)
+    verdicts = [one.verdict for one in (*review.changed, *review.gone) if _of(one, prefill, decode)]
+    return max(verdicts, key=order.index, default=RolloutVerdict.SAME)
+
+
+def _of(pair: PairReview, prefill: EngineRecord, decode: EngineRecord) -> bool:
+    plan = pair.pair.before.plan if pair.pair.before else None
+    return plan is not None and _has(plan, EngineRole.PREFILL, prefill) and _has(plan, EngineRole.DECODE, decode)

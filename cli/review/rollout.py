@@ -1,0 +1,207 @@
+"""What a change of plans means to engines that run: what each becomes, who can talk meanwhile, in which order to roll.
+
+Asked of one index that has the plans of before and of after, as `kvplan push` leaves it. Who may deal with whom is
+what `fleet_pairs` says of engines as they are after each step; a pair's verdict is the review's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from msgspec.structs import replace
+
+from kvplan.cli.review.classes import EngineClass, Index, engine_classes, roles, verdict
+from kvplan.compiler.explain.diff.review import Review, RolloutVerdict
+from kvplan.plan.index import IndexEntry
+from kvplan.runtime.fleet.pairs import FleetPair, fleet_pairs
+from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
+
+# A class of engines by its number, as it is now or rolled; how many engines there are of each after a step.
+Variant = tuple[int, bool]
+Counts = Mapping[Variant, int]
+# Which two variants may deal with each other, by prefill and decode.
+Answers = Mapping[tuple[Variant, Variant], FleetPair]
+NOW, AFTER = "now", "NEW alone"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassPair:
+    """Two classes, by number, of which the one prefills and the other decodes, and whether they can talk by any plan.
+
+    `before` has both as they are, `after` both rolled; between them one has been rolled first. `settled` is `after` by
+    NEW alone. `engines` are the pairs of engines. The verdict is the review's, `same` where their plan stays.
+    """
+
+    prefill: int
+    decode: int
+    engines: int
+    verdict: RolloutVerdict
+    before: FleetPair
+    prefill_first: FleetPair
+    decode_first: FleetPair
+    after: FleetPair
+    settled: FleetPair
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStep:
+    """What is so after a step: how many pairs of engines can talk, and how many engines have nobody."""
+
+    what: str
+    pairs: int
+    alone: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutOrder:
+    """Steps in which engines are rolled. `cut` are the pairs of engines that talk now and cannot after the first."""
+
+    name: str
+    steps: tuple[RolloutStep, ...]
+    cut: int = 0
+
+    @property
+    def alone(self) -> int:
+        """How many engines have nobody after the worst step, as long as OLD is in the index."""
+        return max(step.alone for step in self.steps[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRollout:
+    """The rollout of the engines of one model: its classes, by number, their pairs, and the orders, the best first."""
+
+    model: str
+    classes: tuple[int, ...]
+    pairs: tuple[ClassPair, ...]
+    orders: tuple[RolloutOrder, ...]
+
+    @property
+    def best(self) -> RolloutOrder:
+        return self.orders[0]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRollout:
+    """A fleet as it is, without the engines that drain, and its models."""
+
+    classes: tuple[EngineClass, ...]
+    models: tuple[ModelRollout, ...]
+    draining: tuple[str, ...]
+
+    @property
+    def engines(self) -> int:
+        return sum(len(one.names) for one in self.classes)
+
+
+def fleet_rollout(
+    engines: Mapping[str, EngineRecord], review: Review, before: Sequence[IndexEntry], after: Sequence[IndexEntry]
+) -> FleetRollout:
+    """What a review means to engines that have plans of `before` and will have those of `after`."""
+    draining = tuple(name for name in sorted(engines) if engines[name].state is EngineState.DRAINING)
+    classes = tuple(engine_classes({n: one for n, one in engines.items() if n not in draining}, review, before, after))
+    answers = [_answers(classes, index) for index in ((*before, *after), after)]
+    by_model: dict[str, dict[int, EngineClass]] = defaultdict(dict)
+    for number, one in enumerate(classes):
+        by_model[one.now.model][number] = one
+    models = tuple(_model(model, RollingEngines(some, *answers), review) for model, some in sorted(by_model.items()))
+    return FleetRollout(classes, models, draining)
+
+
+def _answers(classes: Sequence[EngineClass], index: Index) -> Answers:
+    """What an index says of any two variants. Two of each are asked for: an engine is no pair of its own."""
+    variants = {(number, False): one.now for number, one in enumerate(classes)}
+    variants |= {(number, True): one.then for number, one in enumerate(classes) if one.then is not None and one.rolls}
+    named = {f"{number} {rolled} {copy}": (number, rolled) for number, rolled in variants for copy in range(2)}
+    asked = {name: replace(variants[variant], name=name) for name, variant in named.items()}
+    return {(named[pair.prefill.name], named[pair.decode.name]): pair for pair in fleet_pairs(asked, index)}
+
+
+def _model(model: str, engines: RollingEngines, review: Review) -> ModelRollout:
+    pairs = engines.pairs(review)
+    return ModelRollout(model, tuple(engines.classes), pairs, engines.orders(pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class RollingEngines:
+    """The engines of one model, by the number of their class, and what an index of both and one of NEW say of them."""
+
+    classes: Mapping[int, EngineClass]
+    both: Answers
+    new: Answers
+
+    def pairs(self, review: Review) -> tuple[ClassPair, ...]:
+        """Every two classes that can talk now or afterwards."""
+        numbered = product(self.classes, repeat=2)
+        asked = [(p, d) for p, d in numbered if ((p, False), (d, False)) in self.both]
+        pairs = [self._pair(p, d, review) for p, d in asked]
+        return tuple(pair for pair in pairs if pair.engines and (pair.before.plan or pair.after.plan))
+
+    def orders(self, pairs: Sequence[ClassPair]) -> tuple[RolloutOrder, ...]:
+        """The orders in which engines may be rolled, the one that leaves the fewest alone first."""
+        prefill, decode = (self._rolling(role) for role in (EngineRole.PREFILL, EngineRole.DECODE))
+        if not prefill and not decode:
+            return (RolloutOrder("nothing", self._steps()),)
+        whole = prefill | decode
+        cut = _cut(pairs, [pair.prefill_first for pair in pairs]), _cut(pairs, [pair.decode_first for pair in pairs])
+        if whole in (prefill, decode):
+            side = "both sides" if prefill == decode else "prefill" if whole == prefill else "decode"
+            return (RolloutOrder(side, self._steps((f"{side} rolled", whole)), cut[whole != prefill]),)
+        halves = {number: count // 2 for number, count in whole.items()}
+        steps = {
+            "prefill first": self._steps(("prefill rolled", prefill), ("decode rolled", whole)),
+            "decode first": self._steps(("decode rolled", decode), ("prefill rolled", whole)),
+            "together": self._steps(("half of both sides rolled", halves), ("all rolled", whole)),
+        }
+        orders = [RolloutOrder(*each, lost) for each, lost in zip(steps.items(), (*cut, 0), strict=True)]
+        return tuple(sorted(orders, key=lambda order: order.alone))
+
+    def _pair(self, prefill: int, decode: int, review: Review) -> ClassPair:
+        p, d = self.classes[prefill], self.classes[decode]
+        before, after = ((prefill, False), (decode, False)), ((prefill, p.rolls), (decode, d.rolls))
+        return ClassPair(
+            prefill,
+            decode,
+            len(p.names) * (len(d.names) - (prefill == decode)),
+            verdict(p.now, d.now, review),
+            self.both[before],
+            self.both[after[0], before[1]],
+            self.both[before[0], after[1]],
+            self.both[after],
+            self.new[after],
+        )
+
+    def _rolling(self, role: EngineRole) -> dict[int, int]:
+        """How many engines of each class are rolled where all of a role are."""
+        return {n: len(one.names) for n, one in self.classes.items() if one.rolls and role in roles(one.now)}
+
+    def _steps(self, *rolled: tuple[str, Mapping[int, int]]) -> tuple[RolloutStep, ...]:
+        """What is so now, after each step, and then without the plans of OLD."""
+        states: list[tuple[str, Mapping[int, int]]] = [(NOW, {}), *rolled]
+        steps = [_step(what, self._counts(some), self.both) for what, some in states]
+        return (*steps, _step(AFTER, self._counts(states[-1][1]), self.new))
+
+    def _counts(self, rolled: Mapping[int, int]) -> Counts:
+        counts: dict[Variant, int] = {}
+        for number, one in self.classes.items():
+            done = rolled.get(number, 0)
+            counts |= {(number, False): len(one.names) - done, (number, True): done}
+        return {variant: count for variant, count in counts.items() if count}
+
+
+def _cut(pairs: Sequence[ClassPair], then: Sequence[FleetPair]) -> int:
+    """How many pairs of engines talk now, and then do not."""
+    return sum(pair.engines for pair, found in zip(pairs, then, strict=True) if pair.before.plan and not found.plan)
+
+
+def _step(what: str, counts: Counts, answers: Answers) -> RolloutStep:
+    talking = {
+        (p, d): counts[p] * (counts[d] - (p == d))
+        for p, d in product(counts, repeat=2)
+        if (p, d) in answers and answers[p, d].plan
+    }
+    met = {variant for both, pairs in talking.items() if pairs for variant in both}
+    alone = sum(count for variant, count in counts.items() if variant not in met)
+    return RolloutStep(what, sum(talking.values()), alone)

@@ -1,0 +1,110 @@
+"""A rollout in words: who becomes what, who can talk meanwhile, what to roll first, and what is so after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvplan.cli.review.classes import EngineClass
+from kvplan.cli.review.rollout import ClassPair, FleetRollout, ModelRollout
+from kvplan.compiler.explain.diff.review import RolloutVerdict
+from kvplan.compiler.words import columns, many
+from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.runtime.fleet.records import EngineRecord
+
+DIGITS = 8
+ADVICE = {
+    "nothing": "nothing is to be rolled",
+    "prefill": "roll prefill; decode stays as it is",
+    "decode": "roll decode; prefill stays as it is",
+    "both sides": "roll the engines",
+    "prefill first": "roll prefill first, then decode",
+    "decode first": "roll decode first, then prefill",
+    "together": "roll both sides together, half of each first",
+}
+
+
+def headline(rollout: FleetRollout) -> str:
+    drains = len(rollout.draining)
+    left_out = f"; {many(drains, 'engine')} that {'drains' if drains == 1 else 'drain'} left out" if drains else ""
+    return f"{many(rollout.engines, 'engine')}, with the plans of OLD and NEW in one index{left_out}"
+
+
+def engines(one: EngineClass) -> str:
+    """`4 prefill engines of mini, tp=2 (5f6e7d8c), become tp=4 (01234567)  [plans 1-2]`"""
+    said = f"{many(len(one.names), f'{one.now.role} engine')} of {one.now.model}, {_side(one.now)}, {_becoming(one)}"
+    return f"{said}  [{'plan' if len(one.plans) == 1 else 'plans'} {ranges(one.plans)}]" if one.plans else said
+
+
+def pair(one: ClassPair, classes: Sequence[EngineClass]) -> str:
+    """`tp=2 → tp=1, 8 pairs, together: talk now and after; not with prefill first (no plan from …)`"""
+    sides = f"{classes[one.prefill].now.side_key} → {classes[one.decode].now.side_key}"
+    said = f"{sides}, {many(one.engines, 'pair')}, {one.verdict}: {_talking(one)}"
+    return f"{said}; {_settling(one)}" if _settling(one) else said
+
+
+def advice(one: ModelRollout) -> str:
+    """What to roll first, and who has nobody meanwhile, in a sentence."""
+    best, now = one.best, one.best.steps[0].alone
+    free = [order.name for order in one.orders if order.alone <= now]
+    said = "roll either side first" if {"prefill first", "decode first"} <= {*free} else ADVICE[best.name]
+    last = best.steps[-1].alone
+    alone = f" With NEW alone {_nobody(last, 'engine')}." if last else ""
+    if best.alone <= now:
+        return f"{one.model}: {said}.{alone}"
+    left = f"{_nobody(best.alone - now, 'more engine')} meanwhile"
+    return f"{one.model}: {said}: {left}. Start engines of NEW beside, or stop both sides.{alone}"
+
+
+def steps(one: ModelRollout) -> list[str]:
+    """A table of every order that was looked at, the best first."""
+    rows: list[Sequence[object]] = [
+        (order.name if not number else "", step.what, step.pairs, step.alone)
+        for order in one.orders
+        for number, step in enumerate(order.steps)
+    ]
+    return columns(("order", "step", "pairs", "alone"), rows)
+
+
+def sentences(rollout: FleetRollout) -> list[str]:
+    """Everything but the tables."""
+    models = [line for one in rollout.models for line in (advice(one), *(pair(p, rollout.classes) for p in one.pairs))]
+    return [*map(engines, rollout.classes), *models]
+
+
+def _nobody(count: int, word: str) -> str:
+    return f"{many(count, word)} {'has' if count == 1 else 'have'} nobody"
+
+
+def _side(record: EngineRecord) -> str:
+    return f"{record.side_key} ({record.side[:DIGITS]})"
+
+
+def _becoming(one: EngineClass) -> str:
+    if one.then is None:
+        return "nobody says what they become: NEW has no plan for their side" if one.plans else "in no plan of NEW"
+    if not one.rolls:
+        return "stay as they are"
+    if one.then.model_digest == one.now.model_digest:
+        return f"become {_side(one.then)}"
+    return f"become {_side(one.then)} of layout {one.then.model_digest[:DIGITS]}"
+
+
+def _talking(one: ClassPair) -> str:
+    states = {
+        "now": one.before, "with prefill rolled first": one.prefill_first,
+        "with decode rolled first": one.decode_first, "afterwards": one.after,
+    }  # fmt: skip
+    if all(found.plan for found in states.values()):
+        return "talk all the time"
+    talk = [word for word, found in states.items() if found.plan]
+    reasons = [f"{word} ({found.reason})" for word, found in states.items() if not found.plan]
+    return f"talk {listed(talk, 'and')}; not {listed(reasons, 'or')}"
+
+
+def _settling(one: ClassPair) -> str:
+    """What else is to be done with the index, empty where nothing is."""
+    if one.verdict is RolloutVerdict.RELOAD and one.after.plan != one.settled.plan:
+        return "the new plan is taken once OLD is out of the index"
+    if one.after.plan and not one.settled.plan:
+        return "only as long as OLD is in the index"
+    return ""

@@ -1,0 +1,132 @@
+"""kvplan diff --fleet: what a change means to engines that run, in every form of the answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.runtime.fleet.test_records import record
+
+from kvplan.bench.etcd_server import ETCD, EtcdServer
+from kvplan.cli.main import main
+from kvplan.cli.review.text import WIDTH
+from kvplan.runtime.fleet.etcd import EtcdFleet
+from kvplan.runtime.fleet.records import EngineRecord
+from kvplan.runtime.plans.catalog import Catalog
+
+RELEASES = {
+    "old": ("tp=2", "tp=1"),
+    "decode": ("tp=2", "tp=1,block=32"),
+    "both": ("tp=2,order=nhd,block=32", "tp=1,block=32,order=nhd"),
+}
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of plans, and a fleet that has those of `old`, in a file."""
+    folder = tmp_path_factory.mktemp("plans")
+    for name, (prefill, decode) in RELEASES.items():
+        words = ["compile", "qwen3-0.6b", "--prefill", prefill, "--decode", decode, "-o", folder / name]
+        assert run(*words).exit_code == 0
+    engines = [{**about(one), "run": one.run} for one in fleet(folder / "old")]
+    (folder / "fleet.yaml").write_text(json.dumps({"engines": engines}))
+    return folder
+
+
+def fleet(plans: Path) -> list[EngineRecord]:
+    [one] = Catalog(plans).entries()
+    sides = {"p": one.prefill, "d": one.decode}
+    given = {"model": one.model, "model_digest": one.model_digest}
+    return [
+        record(name, side=sides[name[0]][0], side_key=sides[name[0]][1], **given)
+        for name in ("p0", "p1", "d0", "d1", "d2", "d3")
+    ]
+
+
+def about(one: EngineRecord) -> dict[str, object]:
+    return {name: getattr(one, name) for name in ("name", "role", "model", "model_digest", "side", "side_key")}
+
+
+def test_the_order_in_text(plans: Path) -> None:
+    said = run("diff", plans / "old", plans / "both", "--fleet", plans / "fleet.yaml")
+    assert said.exit_code == 1
+    assert "FLEET, 6 engines, with the plans of OLD and NEW in one index\n" in said.stdout
+    assert "  qwen3-0.6b: roll both sides together, half of each first.\n" in said.stdout
+    rows = [line.split() for line in said.stdout.splitlines()]
+    assert ["half", "of", "both", "sides", "rolled", "4", "0"] in rows
+    assert ["prefill", "rolled", "0", "6"] in rows
+    assert max(map(len, said.stdout.splitlines())) <= WIDTH
+    said = run("diff", plans / "old", plans / "decode", "--fleet", plans / "fleet.yaml")
+    assert "  qwen3-0.6b: roll decode; prefill stays as it is.\n" in said.stdout
+    assert "tp=2 → tp=1, 8 pairs, together: talk all the time\n" in said.stdout
+
+
+def test_exit_codes_are_those_without_a_fleet(plans: Path) -> None:
+    for words in (["old", "both"], ["old", "old"]):
+        asked = ["diff", *(plans / word for word in words)]
+        without, told = run(*asked), run(*asked, "--fleet", plans / "fleet.yaml")
+        assert told.exit_code == without.exit_code
+        assert told.stdout.startswith(without.stdout.rstrip("\n"))
+    assert "nothing is to be rolled" in told.stdout
+    assert run("diff", plans / "old", plans / "both", "--fleet", plans / "none.yaml").exit_code == 2
+
+
+@pytest.mark.parametrize("form", ["json", "markdown", "github", "junit"])
+def test_every_form_tells_whom_to_roll(plans: Path, form: str) -> None:
+    said = run("diff", plans / "old", plans / "decode", "--fleet", plans / "fleet.yaml", "--format", form).stdout
+    assert "qwen3-0.6b: roll decode; prefill stays as it is." in said
+    if form == "junit":
+        assert "roll decode" in (ElementTree.fromstring(said).findtext("testsuite/system-out") or "")
+    if form == "github":
+        assert sum(line.startswith("::notice title=kvplan diff --fleet::") for line in said.splitlines()) == 1
+
+
+def test_json_has_every_class_pair_and_step(plans: Path) -> None:
+    said = run("diff", plans / "old", plans / "both", "--fleet", plans / "fleet.yaml", "--format", "json").stdout
+    told = json.loads(said)["fleet"]
+    [decode, prefill], [model] = told["classes"], told["models"]
+    assert (told["engines"], told["draining"]) == (6, [])
+    assert (prefill["names"], prefill["rolls"], prefill["plans"]) == (["p0", "p1"], True, [1])
+    assert prefill["now"]["side"] != prefill["then"]["side"]
+    assert decode["role"] == "decode"
+    assert (model["order"], [order["name"] for order in model["orders"]]) == (
+        "together", ["together", "prefill first", "decode first"],
+    )  # fmt: skip
+    assert [order["cut"] for order in model["orders"]] == [0, 8, 8]
+    [pair] = model["pairs"]
+    assert (pair["verdict"], pair["engines"]) == ("together", 8)
+    assert [bool(pair[word]["plan"]) for word in ("before", "prefill_first", "decode_first", "after")] == [
+        True, False, False, True,
+    ]  # fmt: skip
+    assert "fleet" not in json.loads(run("diff", plans / "old", plans / "both", "--format", "json").stdout)
+
+
+@pytest.mark.skipif(ETCD is None, reason="no etcd (Debian: etcd-server)")
+def test_engines_of_an_etcd(plans: Path, tmp_path: Path) -> None:
+    """What `kvplan fleet` prints of it is read as a file, too."""
+    server = EtcdServer(tmp_path)
+    members = [EtcdFleet([server.url]) for _ in range(6)]
+    try:
+        for member, one in zip(members, fleet(plans / "old"), strict=True):
+            member.announce(one)
+        for _ in range(100):
+            if (said := run("fleet", server.url, "--format", "json")) and len(json.loads(said.stdout)["engines"]) == 6:
+                break
+        (tmp_path / "printed.json").write_text(said.stdout)
+        words = ["diff", plans / "old", plans / "both", "--fleet"]
+        heard = run(*words, f"http://127.0.0.1:9,{server.url}")
+        assert "FLEET, 6 engines" in heard.stdout
+        assert heard.stdout == run(*words, tmp_path / "printed.json").stdout
+    finally:
+        for member in members:
+            member.close()
+        server.kill()
+    assert run(*words, server.url, "--seconds", "0.2").exit_code == 2
+    assert "secret" not in run(*words, "http://me:secret@127.0.0.1:9").output

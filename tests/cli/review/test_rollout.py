@@ -1,0 +1,229 @@
+"""In which order engines are rolled, compared with a count of every single engine after every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as changed
+from tests.runtime.fleet.test_records import record
+from tests.runtime.helpers.plans import Shape, plan
+
+from kvplan.cli.review import rollout_words
+from kvplan.cli.review.rollout import AFTER, NOW, FleetRollout, RolloutOrder, fleet_rollout
+from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile
+from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
+from kvplan.plan.index import IndexEntry
+from kvplan.plan.types import Plan
+from kvplan.runtime.fleet.pairs import fleet_pairs
+from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
+
+HAND_MADE = plan(Shape(1), Shape(1))
+Three = tuple[str, str, str]  # digests of the model's layout, the prefill and the decode side
+
+
+def planned(of: Three, digest: str = "") -> Plan:
+    model_digest, prefill, decode = of
+    sides = (
+        replace(getattr(HAND_MADE, role), digest=name, key=name)
+        for role, name in (("prefill", prefill), ("decode", decode))
+    )
+    both = dict(zip(("prefill", "decode"), sides, strict=True))
+    return replace(HAND_MADE, model="m", model_digest=model_digest, digest=digest or "".join(of), **both)
+
+
+def entry(one: Plan) -> IndexEntry:
+    prefill, decode = ((side.digest, side.key) for side in (one.prefill, one.decode))
+    return IndexEntry(f"{one.digest}.py", "s", one.digest, "m", one.model_digest, prefill, decode, (), ())
+
+
+def rolled(
+    engines: Iterable[EngineRecord],
+    changes: Mapping[Three, Three | None],
+    same: Sequence[Three] = (),
+    verdict: RolloutVerdict = RolloutVerdict.TOGETHER,
+    digests: tuple[str, str] = ("", ""),
+) -> FleetRollout:
+    """Of plans that change into others or are gone, and some that stay."""
+    pairs = []
+    for old, new in changes.items():
+        files = [
+            PlanFile("p", "", planned(three, name)) if three else None
+            for three, name in zip((old, new), digests, strict=True)
+        ]
+        pairs.append(PairReview(FilePair(*files), (), verdict))
+    review = Review(
+        tuple(one for one in pairs if one.pair.after), (), tuple(one for one in pairs if not one.pair.after), len(same)
+    )
+    kept = [entry(planned(three)) for three in same]
+    before, after = (
+        [entry(file.plan) for one in pairs if (file := getattr(one.pair, when)) and file.plan]
+        for when in ("before", "after")
+    )
+    return fleet_rollout({one.name: one for one in engines}, review, [*before, *kept], [*after, *kept])
+
+
+def engine(name: str, side: str, model_digest: str = "m", **more: object) -> EngineRecord:
+    return record(name, side=side, side_key=side, model_digest=model_digest, **more)
+
+
+def some(prefill: int, decode: int) -> list[EngineRecord]:
+    return [*(engine(f"p{n}", "P") for n in range(prefill)), *(engine(f"d{n}", "D") for n in range(decode))]
+
+
+def best(found: FleetRollout) -> RolloutOrder:
+    [model] = found.models
+    return model.best
+
+
+def steps(order: RolloutOrder) -> list[tuple[str, int, int]]:
+    return [(step.what, step.pairs, step.alone) for step in order.steps]
+
+
+def test_one_side_changes() -> None:
+    """The other one finds both plans in the index, and is left as it is."""
+    found = rolled(some(2, 4), {("m", "P", "D"): ("m", "P", "D2")})
+    assert best(found).name == "decode"
+    assert steps(best(found)) == [(NOW, 8, 0), ("decode rolled", 8, 0), (AFTER, 8, 0)]
+    [pair] = found.models[0].pairs
+    assert (pair.prefill_first.plan, pair.decode_first.plan, pair.verdict) == ("mPD", "mPD2", "together")
+    assert rollout_words.sentences(found) == [
+        "4 decode engines of m, D (D), become D2 (D2)  [plan 1]",
+        "2 prefill engines of m, P (P), stay as they are  [plan 1]",
+        "m: roll decode; prefill stays as it is.",
+        "P → D, 8 pairs, together: talk all the time",
+    ]
+
+
+@pytest.mark.parametrize("new", [("m", "P2", "D2"), ("m2", "P", "D"), ("m2", "P2", "D2")])
+def test_both_sides_change(new: Three) -> None:
+    found = rolled(some(2, 4), {("m", "P", "D"): new})
+    orders = {order.name: order for order in found.models[0].orders}
+    assert steps(best(found))[1:] == [("half of both sides rolled", 4, 0), ("all rolled", 8, 0), (AFTER, 8, 0)]
+    for first in ("prefill first", "decode first"):
+        assert (orders[first].cut, orders[first].alone) == (8, 6)
+    assert rollout_words.advice(found.models[0]) == "m: roll both sides together, half of each first."
+    assert "not with prefill rolled first (" in rollout_words.sentences(found)[-1]
+
+
+def test_who_is_alone_on_its_side_has_nobody_for_a_while() -> None:
+    found = rolled(some(1, 2), {("m", "P", "D"): ("m2", "P", "D")})
+    assert rollout_words.advice(found.models[0]) == (
+        "m: roll both sides together, half of each first: 1 more engine has nobody meanwhile. "
+        "Start engines of NEW beside, or stop both sides."
+    )
+
+
+def test_either_side_first() -> None:
+    """Where there are plans for all mixtures."""
+    kept = [("m", "P", "D2"), ("m", "P2", "D")]
+    found = rolled(some(2, 2), {("m", "P", "D"): ("m", "P2", "D2")}, kept)
+    # A side that NEW has a plan for is not rolled: here both stay.
+    assert best(found).name == "nothing"
+    orders = rolled(some(2, 2), {("m", "P", "D"): ("m2", "P", "D"), ("m", "X", "D"): ("m2", "P", "D")}).models[0].orders
+    assert [order.name for order in orders] == ["together", "prefill first", "decode first"]
+
+
+def test_only_reads_change() -> None:
+    """No engine is rolled; of two plans for one pair an index takes the lower digest."""
+    three = ("m", "P", "D")
+    found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("1", "2"))
+    assert best(found).name == "nothing"
+    assert rollout_words.sentences(found)[-1] == (
+        "P → D, 4 pairs, reload: talk all the time; the new plan is taken once OLD is out of the index"
+    )
+    found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("2", "1"))
+    assert rollout_words.sentences(found)[-1] == "P → D, 4 pairs, reload: talk all the time"
+
+
+def test_a_pair_that_is_gone_talks_as_long_as_the_plans_of_before_are_there() -> None:
+    found = rolled([*some(1, 1), engine("d9", "E")], {("m", "P", "D"): None}, [("m", "P", "E")])
+    assert steps(best(found)) == [(NOW, 2, 0), (AFTER, 1, 1)]
+    assert "P → D, 1 pair, together: talk all the time; only as long as OLD is in the index" in rollout_words.sentences(
+        found
+    )
+    assert rollout_words.engines(found.classes[0]) == "1 decode engine of m, D (D), in no plan of NEW"
+    assert rollout_words.advice(found.models[0]) == "m: nothing is to be rolled. With NEW alone 1 engine has nobody."
+
+
+def test_an_engine_that_would_become_two_things_becomes_none() -> None:
+    found = rolled(some(1, 1), {("m", "P", "D"): ("m", "P2", "D"), ("m", "P", "E"): ("m", "P3", "E")})
+    assert [one.then is None for one in found.classes] == [False, True]
+    assert "nobody says what they become" in rollout_words.engines(found.classes[1])
+
+
+def test_engines_that_were_rolled_already_stay_and_those_that_drain_do_not_count() -> None:
+    """Asked again half-way through."""
+    fleet = [
+        *some(2, 1),
+        engine("p7", "P", "m2"),
+        engine("d7", "D", "m2"),
+        engine("d8", "D", state=EngineState.DRAINING),
+    ]
+    found = rolled(fleet, {("m", "P", "D"): ("m2", "P", "D")})
+    assert (found.engines, found.draining) == (5, ("d8",))
+    assert rollout_words.headline(found).endswith("; 1 engine that drains left out")
+    assert {one.names: one.rolls for one in found.classes} == {
+        ("d0",): True, ("d7",): False, ("p0", "p1"): True, ("p7",): False,
+    }  # fmt: skip
+    assert max(step.alone for step in best(found).steps) == 0
+
+
+def test_an_engine_that_is_both_is_rolled_once_and_is_no_pair_of_its_own() -> None:
+    both = [engine(f"b{n}", "B", role=EngineRole.BOTH) for n in range(3)]
+    found = rolled(both, {("m", "B", "B"): ("m2", "B", "B")})
+    assert steps(best(found))[0] == (NOW, 6, 0)
+    assert best(found).name == "both sides"
+    [lonely] = rolled(both[:1], {("m", "B", "B"): ("m2", "B", "B")}).models
+    assert (lonely.pairs, lonely.best.steps[0].alone) == ((), 1)
+
+
+def counted(engines: Sequence[EngineRecord], index: Sequence[IndexEntry]) -> tuple[int, int]:
+    """Pairs of engines that can talk, and engines without anybody: engine by engine."""
+    talking = [pair for pair in fleet_pairs({one.name: one for one in engines}, index) if pair.plan]
+    met = {name for pair in talking for name in (pair.prefill.name, pair.decode.name)}
+    return len(talking), len({one.name for one in engines} - met)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_steps_are_what_is_counted_engine_by_engine(seed: int) -> None:
+    chance = random.Random(seed)
+    digests = ["m", "m2"]
+    old = {(chance.choice(digests), f"P{chance.randrange(3)}", f"D{chance.randrange(3)}") for _ in range(3)}
+    changes = {
+        three: (chance.choice(digests), f"P{chance.randrange(4)}", f"D{chance.randrange(4)}") for three in sorted(old)
+    }
+    roles = {"p": EngineRole.PREFILL, "d": EngineRole.DECODE, "b": EngineRole.BOTH}
+    engines = []
+    for number in range(chance.randrange(1, 12)):
+        role = chance.choice("ppdddb")
+        side = f"{chance.choice('PD') if role == 'b' else role.upper()}{chance.randrange(3)}"
+        engines.append(engine(f"{role}{number}", side, chance.choice(digests), role=roles[role]))
+    found = rolled(engines, changes)
+    before, after = [[entry(planned(three)) for three in some] for some in (changes, changes.values())]
+    by_name = {one.name: one for one in engines}
+    for model in found.models:
+        for order in model.orders:
+            states = expected(found, order, by_name)
+            indices = [*([[*before, *after]] * (len(states) - 1)), after]
+            assert [(step.pairs, step.alone) for step in order.steps] == [
+                counted(state, index) for state, index in zip(states, indices, strict=True)
+            ], (seed, order.name)
+    assert model.best.alone == min(order.alone for order in model.orders)
+
+
+def expected(found: FleetRollout, order: RolloutOrder, engines: Mapping[str, EngineRecord]) -> list[list[EngineRecord]]:
+    """The engines after each step of an order, one by one."""
+    states = [list(engines.values())]
+    for what in [step.what for step in order.steps[1:-1]]:
+        now = {one.name: one for one in states[-1]}
+        for one in found.classes:
+            names = one.names if not what.startswith("half") else one.names[: len(one.names) // 2]
+            played = {"prefill rolled": one.now.prefills, "decode rolled": one.now.decodes}.get(what, True)
+            if one.rolls and one.then and played:
+                news = one.then
+                now |= {name: changed(news, name=name) for name in names}
+        states.append(list(now.values()))
+    return [*states, states[-1]]
