@@ -10,6 +10,7 @@ from pathlib import Path
 from kvplan.compiler.side.text import nearest
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.fleet.etcd import PREFIX
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 
 MODES = ("auto", "pull", "push")
@@ -29,7 +30,8 @@ class ConnectorConfig:
     prefill engine's, none for any. A request is held for `lease_s`, and has arrived within `timeout_s`; `hold_s` is how
     long decode waits for a prefill engine that it has met to hold it, and `connect` how long meeting one may take. With
     `jit` plans that are missing are compiled. `offer` says when what is computed of a prompt goes to a decode engine
-    that asked for it early. Of each worker `stage_bytes` are for what plans stage, 0 sends all of it straight.
+    that asked for it early. Of each worker `stage_bytes` are for what plans stage, 0 sends all of it straight. With
+    `fleet_url`, URLs of one etcd, the engine announces itself there under `fleet_prefix`; the files are for TLS.
     """
 
     plans: Path
@@ -52,6 +54,11 @@ class ConnectorConfig:
     hold_s: float = 10.0
     connect: float = 20.0
     stage_bytes: int = STAGE_BYTES
+    fleet_url: str = ""
+    fleet_prefix: str = PREFIX
+    fleet_ca: Path | None = None
+    fleet_cert: Path | None = None
+    fleet_cert_key: Path | None = None
 
     @property
     def found(self) -> Path:
@@ -78,6 +85,7 @@ def read_config(given: Mapping[str, object]) -> ConnectorConfig:
         help = 'give "keys": a folder that `kvplan keys` made, or "insecure": true, which lets in anybody'
         raise ConnectorError("I002", f"kv_connector_extra_config has {what}", help)
     _check_url(config)
+    _check_fleet(config)
     return config
 
 
@@ -91,10 +99,34 @@ def _check_url(config: ConnectorConfig) -> None:
         raise ConnectorError("I002", "kv_connector_extra_config has plans_url and jit", help)
 
 
+def _check_fleet(config: ConnectorConfig) -> None:
+    """Raises ConnectorError where there is more about an etcd than its URL, or half of a certificate."""
+    files = config.fleet_ca or config.fleet_cert or config.fleet_cert_key
+    if not config.fleet_url and (files or config.fleet_prefix != PREFIX):
+        help = 'give "fleet_url", http://host:2379, or leave the other keys of a fleet out'
+        raise ConnectorError("I002", "kv_connector_extra_config has keys of a fleet and no fleet_url", help)
+    if bool(config.fleet_cert) != bool(config.fleet_cert_key):
+        help = 'give "fleet_cert" and "fleet_cert_key", or neither'
+        raise ConnectorError("I002", "kv_connector_extra_config has one of fleet_cert and fleet_cert_key", help)
+
+
 def _text(name: str, value: object) -> str:
     if isinstance(value, str) and value:
         return value
     raise _unlike(name, value, "a text")
+
+
+def _url(name: str, value: object) -> str:
+    """URLs, without what they may have for whoever is asked: an error would show it."""
+    if isinstance(value, str) and "@" in value:
+        raise ConnectorError("I002", f"kv_connector_extra_config: {name} has a user or a password", "give certificates")
+    return _text(name, value)
+
+
+def _prefix(name: str, value: object) -> str:
+    if isinstance(value, str) and value.endswith("/"):
+        return value
+    raise _unlike(name, value, f"a prefix that ends with /, as {PREFIX}")
 
 
 def _path(name: str, value: object) -> Path:
@@ -198,4 +230,9 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "hold_s": _seconds,
     "connect": _seconds,
     "stage_bytes": _bytes,
+    "fleet_url": _url,
+    "fleet_prefix": _prefix,
+    "fleet_ca": _path,
+    "fleet_cert": _path,
+    "fleet_cert_key": _path,
 }

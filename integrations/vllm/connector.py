@@ -15,6 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
+from kvplan.integrations.vllm.announcing import FleetAnnouncer, engine_role
 from kvplan.integrations.vllm.config import read_config
 from kvplan.integrations.vllm.dump import first_spec, is_state, limited, moved_groups
 from kvplan.integrations.vllm.errors import ConnectorError
@@ -65,6 +66,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         transfer = vllm_config.kv_transfer_config
         decodes, peers = transfer.is_kv_consumer, self._config.peers
         offers = self._offer() != "end"
+        self._announcer = FleetAnnouncer(self._config)
         self._scheduler = ConnectorScheduler(transfer.engine_id, tables, recomputed, decodes, peers, offers=offers)
 
     # The worker's half
@@ -82,10 +84,8 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         transfer = self._vllm_config.kv_transfer_config
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
-        # A user may give an engine the same id each time; its instance is new with each start.
-        run = f"{transfer.engine_id}.{self._vllm_config.instance_id}"
         kinds = transfer.is_kv_producer, transfer.is_kv_consumer
-        roles = EngineRoles(transfer.engine_id, run, *kinds, self._first_port(), self._offer())
+        roles = EngineRoles(transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer())
         self._worker, self._facts = connector_worker(self._config, layout, roles)
 
     def unregister_kv_caches(self) -> None:
@@ -167,11 +167,20 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._orders, self._under_way, self._measured = None, False, False
         if worker is not None:
             worker.close()
+        self._announcer.close()
 
     # The scheduler's half
 
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        """The pool that knows which blocks are free."""
+        self._announcer.count(gpu_block_pool.get_num_free_blocks)
+
     def set_xfer_handshake_metadata_pp_aware(self, metadata: dict[tuple[int, int], FactsMetadata]) -> None:
-        self._scheduler.registered([told.facts for told in metadata.values()])
+        """All workers have registered their memory: the engine can be asked, and says so where there is a fleet."""
+        workers, transfer = [told.facts for told in metadata.values()], self._vllm_config.kv_transfer_config
+        self._scheduler.registered(workers)
+        role = engine_role(transfer.is_kv_producer, transfer.is_kv_consumer)
+        self._announcer.announce(transfer.engine_id, self._run(), role, workers, self._kv_cache_config.num_blocks)
 
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
         """All groups that are moved: a request's own blocks come, not a cache's."""
@@ -212,6 +221,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             return "end"
         split = self._vllm_config.parallel_config.use_ubatching
         return "steps" if split and self._config.offer == "layers" else self._config.offer
+
+    def _run(self) -> str:
+        """A user may give an engine the same id each time; its instance is new with each start."""
+        return f"{self._vllm_config.kv_transfer_config.engine_id}.{self._vllm_config.instance_id}"
 
     def _first_port(self) -> int:
         """That of this engine's first worker: engines of a data-parallel deployment have one range after the other."""

@@ -123,13 +123,18 @@ class WorkerFacts:
     """What a worker tells its scheduler when it has registered its memory.
 
     `worker` is its number in the plan's order, `address` where its prefill side answers, empty where it has none;
-    `groups` are the plan's names of the engine's groups, empty for those of which this worker has no layer.
+    `groups` are the plan's names of the engine's groups, empty for those of which this worker has no layer. The model
+    and the side, by digest and readable key, are the engine's.
     """
 
     worker: int
     address: str
     groups: tuple[GroupName, ...]
     key: str
+    model: str = ""
+    model_digest: str = ""
+    side: str = ""
+    side_key: str = ""
 
 
 def held_name(request: str, prompt: str) -> str:

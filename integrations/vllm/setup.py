@@ -65,7 +65,9 @@ def connector_worker(
         decoder.start()
         decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing)
     key = secrets.public.decode() if isinstance(secrets, Keys) else ""
-    return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key)
+    known = _identity(catalog, layout, roles, "prefill" if roles.prefills else "decode")
+    stored = (known.model, known.model_digest, layout.side.digest, layout.side.key)
+    return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key, *stored)
 
 
 def plans(config: ConnectorConfig) -> Catalog:

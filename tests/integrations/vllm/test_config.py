@@ -45,10 +45,16 @@ def test_every_key_is_read() -> None:
         "hold_s": 2,
         "connect": 1,
         "stage_bytes": 0,
+        "fleet_url": "https://etcd-0:2379,https://etcd-1:2379",
+        "fleet_prefix": "/mine/",
+        "fleet_ca": "ca.pem",
+        "fleet_cert": "cert.pem",
+        "fleet_cert_key": "key.pem",
     }
     config = read_config(given)
     assert config.peers == ("10.0.0.2", "prefill", "10.1.0.0/16")
     assert config.hold_s == 2.0
+    assert (config.fleet_prefix, config.fleet_cert_key) == ("/mine/", Path("key.pem"))
     assert config.stage_bytes == 0
     assert config.options == {"isa": "AMX", "block": "16", "flag": "true"}
     assert (config.layouts, config.lease_s, config.timeout_s, config.connect) == (Path("own"), 3.0, 4.5, 1.0)
@@ -86,12 +92,24 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
         {"lease_s": 0},
         {"timeout_s": "10"},
         {"options": ["isa"]},
+        {"fleet_url": ""},
+        {"fleet_url": ["http://etcd:2379"]},
+        {"fleet_url": "http://etcd:2379", "fleet_prefix": "/mine"},
+        {"fleet_url": "http://etcd:2379", "fleet_cert": "cert.pem"},
+        {"fleet_prefix": "/mine/"},
+        {"fleet_ca": "ca.pem"},
     ],
 )
 def test_values_that_cannot_be(more: dict[str, Any]) -> None:
     with pytest.raises(ConnectorError) as caught:
         read_config({**LEAST, **more})
     assert caught.value.code == "I002"
+
+
+def test_credentials_are_not_shown() -> None:
+    with pytest.raises(ConnectorError, match=r"I002: .*fleet_url has a user or a password") as caught:
+        read_config({**LEAST, "fleet_url": "http://me:secret@etcd:2379"})
+    assert "secret" not in f"{caught.value}{caught.value.help}"
 
 
 def test_without_plans() -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from tests.integrations.vllm.requests import facts
 
+from kvplan.integrations.vllm import announcing
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import PromptChunk, StepOrders
 from kvplan.integrations.vllm.worker import StepResults
+from kvplan.runtime.fleet.records import EngineRecord
 
 NAME = "kvplan.integrations.vllm.connector"
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"
@@ -148,7 +150,7 @@ def engine(
         model_config=model,
         speculative_config=drafts,
     )
-    caches = SimpleNamespace(kv_cache_groups=[], transfer_group_ids=())
+    caches = SimpleNamespace(kv_cache_groups=[], transfer_group_ids=(), num_blocks=512)
     return connector.KvplanConnector(config, None, caches)
 
 
@@ -220,6 +222,44 @@ def test_how_early_prompts_are_offered(connector: ModuleType, more: dict[str, An
     made = engine(connector, **more)
     assert made._offer() == offer
     assert made._scheduler.offers == (offer != "end")
+
+
+@dataclass
+class FakeFleet:
+    """An etcd's, that keeps what it is told."""
+
+    told: list[tuple[EngineRecord, int | None]] = field(default_factory=list)
+    closed: int = 0
+
+    def announce(self, record: EngineRecord, free: Callable[[], int] | None) -> None:
+        self.told.append((record, free and free()))
+
+    def close(self, seconds: float) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(("decodes", "role"), [(True, "both"), (False, "prefill")])
+def test_its_scheduler_announces_the_engine_once_all_workers_are_there(
+    connector: ModuleType, decodes: bool, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no worker does: its connector has nobody's facts."""
+    fleet = FakeFleet()
+    monkeypatch.setattr(announcing, "EtcdFleet", lambda *_, **__: fleet)
+    worker = engine(connector, decodes=decodes, fleet_url="http://etcd:2379")
+    worker.register_kv_caches({})
+    scheduler = engine(connector, decodes=decodes, fleet_url="http://etcd:2379")
+    scheduler.bind_gpu_block_pool(SimpleNamespace(get_num_free_blocks=lambda: 511))
+    assert fleet.told == []
+    about: dict[str, Any] = {"model": "m", "model_digest": "0", "side": "s", "side_key": "tp=2"}
+    scheduler.set_xfer_handshake_metadata_pp_aware(
+        {(0, rank): connector.FactsMetadata(replace(facts(rank), **about)) for rank in (1, 0)}
+    )
+    [(record, free)] = fleet.told
+    assert (record.name, record.run, record.role, record.free_blocks, free) == ("e", "e.i", role, 511, 511)
+    assert record.addresses == ("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601")
+    closed = fleet.closed
+    scheduler.shutdown()
+    assert fleet.closed == closed + 1
 
 
 def test_layers_are_told_of_in_steps_that_offer_something(connector: ModuleType, workers: FakeWorkers) -> None:
