@@ -125,11 +125,15 @@ class ControlServer:
             self._socket.poll(milliseconds(seconds))
 
     def close(self) -> None:
-        """Stop listening; connections and threads end. Once more does nothing."""
+        """Say what waits, stop listening; connections and threads end. Once more does nothing."""
         if self._closed:
             return
+        self.flush()
         self._closed = True
-        self._end()
+        if (ending := self._end.detach()) is not None:
+            # The last words may be those that a request has ended well.
+            context, socket, monitor, guard = ending[2]
+            end(context, socket, monitor, guard, LINGER)
 
     def _read(self, most: int) -> None:
         keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in self._heard(most)]

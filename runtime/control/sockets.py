@@ -117,12 +117,19 @@ def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], ke
 
 
 def end(
-    context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], guard: Any
+    context: zmq.Context[zmq.Socket[bytes]],
+    socket: zmq.Socket[bytes],
+    monitor: zmq.Socket[bytes],
+    guard: Any,
+    linger: int = 0,
 ) -> None:
-    """Close a server's sockets, its guard and its context, in the order in which none waits for another."""
+    """Close a server's sockets, its guard and its context, in the order in which none waits for another.
+
+    `linger` is how long the last words may take, in milliseconds.
+    """
     socket.disable_monitor()
     monitor.close(linger=0)
-    socket.close(linger=0)
+    socket.close(linger=linger)
     if guard is not None:
         guard.stop()
     context.term()

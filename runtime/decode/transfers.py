@@ -169,7 +169,7 @@ class TransferTable:
                 self._follow(transfer, part, part.executor)
         if not transfer.ended and all(part.phase >= Phase.MOVED for part in transfer.parts):
             self._tell(transfer)
-        if not transfer.ended and all(part.phase is Phase.CONFIRMED for part in transfer.parts):
+        if not transfer.ended and _confirmed(transfer):
             self._finish(transfer, now)
         elif not transfer.ended and now > transfer.deadline:
             self.fail(transfer, _late(transfer))
@@ -208,6 +208,11 @@ class TransferTable:
         """Fail all transfers from an engine, with None from any. `reason` makes the error for a request's name."""
         for transfer in [transfer for transfer in self.running.values() if engine in (None, transfer.engine)]:
             self.fail(transfer, reason(f"request {transfer.request.id}"))
+
+    def finish(self, engine: PrefillEngine, now: float) -> None:
+        """End what all workers of an engine have confirmed: it is done, whatever becomes of them."""
+        for transfer in [one for one in self.running.values() if one.engine is engine and _confirmed(one)]:
+            self._finish(transfer, now)
 
     def settled(self) -> list[Transfer]:
         """The transfers that have ended since the last call."""
@@ -393,6 +398,10 @@ def _in_chunks(transfer: Transfer, part: PeerProgress) -> bool:
     it frees its blocks when it is told that they are not needed, which must not be before they are computed.
     """
     return _moves(transfer, part) and (transfer.streamed or transfer.engine.push)
+
+
+def _confirmed(transfer: Transfer) -> bool:
+    return all(part.phase is Phase.CONFIRMED for part in transfer.parts)
 
 
 def _late(transfer: Transfer) -> DeadlineError:

@@ -429,11 +429,13 @@ class DecodeWorker(PolledWorker):
         self._sweep(now)
 
     def _listen(self, engine: PrefillEngine, now: float) -> None:
+        # Asked first: a worker that has ended said before that which requests are done.
+        error = engine.broken()
         for connection in engine.connections.values():
             for message in connection.control.receive():
                 self._inbox.hear(engine, connection, message, now)
-        error = engine.broken() if self._engines.is_served(engine) else None
         if error is not None:
+            self._transfers.finish(engine, now)
             self._lost(engine, error)
 
     def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 import yaml
 from tests.docs.test_vllm_page import default, rows
 from tests.paths import DOCS, ROOT
+from tests.runtime.decode.test_worker import until
+from tests.runtime.fleet.test_records import record
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.worlds import world
 
 from kvplan.cli.codes import all_codes
 from kvplan.compiler.api import compile_pair
@@ -22,6 +28,7 @@ from kvplan.plan.types import FORMAT
 from kvplan.runtime.control.outbox import MOST_BYTES
 from kvplan.runtime.decode.engines import HEARTBEATS_PER_LEASE
 from kvplan.runtime.decode.worker import DecodeWorker
+from kvplan.runtime.fleet.records import EngineRecord
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
 from kvplan.runtime.ops.prometheus import PREFIX, RATIO
 from kvplan.runtime.polling import STUCK
@@ -50,6 +57,16 @@ METRICS = {
     **{f"{PREFIX}{metric.name}": metric for metric in (*HISTOGRAMS, *GAUGES, RATIO)},
     **{name: Metric(name, "") for name in vllm_series()},
 }
+
+
+class SetEvent:
+    """A compute event that has completed when a thread says so."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def query(self) -> bool:
+        return self._event.is_set()
 
 
 def section(name: str) -> str:
@@ -124,6 +141,48 @@ def test_alerts_ask_for_labels_that_there_are(alert: dict[str, str]) -> None:
 def test_verdicts_are_those_of_diff() -> None:
     told = [word for cells in rows(section("Rolling out")) for word in re.findall(r"`(\w+)`", cells[0])]
     assert told == [str(verdict) for verdict in RolloutVerdict]
+
+
+class Announced:
+    """A fleet that keeps the states that it is told, and whether workers drained when it was."""
+
+    def __init__(self, workers: list[Any]) -> None:
+        self.workers, self.told = workers, list[tuple[str, bool]]()
+
+    def announce(self, record: EngineRecord) -> None:
+        self.told.append((record.state, any(worker._drain.begun for worker in self.workers)))
+
+    def close(self) -> None:
+        self.told.append(("gone", True))
+
+
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+def test_who_leaves_as_the_page_says_breaks_no_request(side: str) -> None:
+    (recipe,) = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "def leave" in text]
+    names: dict[str, Any] = {}
+    exec(compile(recipe, "operations.md", "exec"), names)
+    made = world(Shape(2), Shape(1))
+    try:
+        made.decode[0].start()
+        request, event = ask(made, (0, 12)), Event()
+        filled(made, request)
+        for worker in made.prefill:
+            worker.hold(request.id, request.prefill, after=SetEvent(event))
+        moved = made.decode[0].submit(request, 50)
+        leaving: list[Any] = list(made.prefill if side == "prefill" else made.decode)
+        fleet = Announced(leaving)
+        thread = Thread(target=names["leave"], args=(fleet, record(side), leaving, 60.0, 0.01), daemon=True)
+        thread.start()
+        until(lambda: all(worker._drain.begun for worker in leaving))
+        event.set()
+        thread.join(60)
+        assert not thread.is_alive()
+        until(lambda: moved.ended)
+        assert (moved.state, moved.error) == ("done", None)
+        check(made, 0, request)
+        assert fleet.told == [("draining", False), ("gone", True)]
+    finally:
+        made.close()
 
 
 def test_codes_and_links_are_there() -> None:

@@ -226,6 +226,24 @@ def test_a_line_that_was_lost_stays_lost() -> None:
     again.close()
 
 
+@pytest.mark.parametrize("count", [1, 5_000])
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_last_words_of_a_server_that_is_closed_are_heard(secure: bool, count: int) -> None:
+    """Also what it had gathered, and what no line takes at once: here 1 MB."""
+    one, other = pair() if secure else (Plain(), Plain())
+    desk = ControlServer(BIND, one)
+    line = ControlClient(desk.address, other)
+    line.send(CLAIM)
+    ((identity, _),) = until(desk.wait, desk.receive)
+    last = ClaimAnswers(1, 30.0, tuple(Lost(f"{number:0200}", LossReason.UNKNOWN, "") for number in range(count)))
+    desk.gather()
+    assert desk.send(identity, last)
+    desk.close()
+    assert isinstance(until(line.wait, line.broken), errors.PeerLostError)
+    assert line.receive() == [last]
+    line.close()
+
+
 def test_a_server_that_comes_later_is_met() -> None:
     desk = ControlServer(BIND, Plain())
     desk.close()

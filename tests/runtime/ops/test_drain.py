@@ -12,6 +12,7 @@ from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import DecodeWorker, PrefillWorker, Transfer, errors
+from kvplan.runtime.decode.phases import Phase
 
 
 class Clock:
@@ -78,6 +79,22 @@ def test_prefill_drains(pair: World) -> None:
     pair.poll()
     assert source.drained()
     assert {(one.request, one.why) for one in source.released()} == {("before", "finished"), ("fed", "withdrawn")}
+
+
+def test_prefill_that_is_closed_once_it_has_drained_has_confirmed_all(pair: World) -> None:
+    """Decode hears of it later: the line is gone by then, and the last word that came over it counts."""
+    source, target, request = pair.prefill[0], pair.decode[0], ask(pair, (0, 12))
+    filled(pair, request)
+    source.hold(request.id, request.prefill)
+    moved = target.submit(request, 50)
+    source.drain(60)
+    while not moved.ended and moved.parts[0].phase is not Phase.TOLD:
+        target.poll()
+    until(source.drained)
+    source.close()
+    until(moved.poll)
+    assert (moved.state, moved.error) == ("done", None)
+    check(pair, 0, request)
 
 
 def test_what_prefill_holds_after_the_deadline_is_withdrawn(pair: World, clock: Clock) -> None:

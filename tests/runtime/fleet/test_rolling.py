@@ -1,0 +1,41 @@
+"""A rolling upgrade of four engines, in every order: no request is lost, whatever drains meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from tests.runtime.fleet.rolling import MODEL, House, Release, upgraded
+from tests.runtime.helpers.plans import Shape, plan
+
+from kvplan.plan.digest import sealed
+from kvplan.plan.index import entry
+
+OLD, NEW = (Shape(1), Shape(1)), (Shape(1, kernel=2), Shape(1, kernel=2))
+# Which sides the new release changes: with other sides and another layout of the model, or with decode's alone.
+CHANGES = {"both sides": NEW, "decode alone": (OLD[0], NEW[1])}
+ORDERS = list(permutations(("p0", "p1", "d0", "d1")))
+REQUESTS = 24
+
+
+def release(name: str, shapes: tuple[Shape, Shape], model_digest: str) -> Release:
+    return Release(name, sealed(replace(plan(*shapes, MODEL), model_digest=model_digest)), shapes)
+
+
+@pytest.mark.parametrize("lag", [0, 3], ids=["told at once", "told late"])
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_request_is_lost(change: str, order: tuple[str, ...], lag: int) -> None:
+    both = change == "both sides"
+    old, new = release("old", OLD, "m" * 32), release("new", CHANGES[change], ("n" if both else "m") * 32)
+    plans = (old.plan, new.plan)
+    house = House(plans, tuple(entry(f"{number}.py", b"", one) for number, one in enumerate(plans)))
+    made, router = upgraded(house, old, new, order, REQUESTS, lag)
+    assert [request.done for request in made] == [True] * REQUESTS
+    served = {request.decode.release.name for request in made if request.decode}
+    assert served == {"old", "new"}
+    if not lag:
+        assert router.refused == 0, "who drains is sent nothing"
+    if not both:
+        assert sum(request.again for request in made) == 0, "prefill of either release has a plan for whoever is ready"
