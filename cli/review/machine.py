@@ -83,6 +83,7 @@ def _fleet(rollout: FleetRollout) -> dict[str, object]:
     return {
         "engines": rollout.engines,
         "draining": list(rollout.draining),
+        "others": list(rollout.others),
         "classes": [_class(one) for one in rollout.classes],
         "models": [_model(one) for one in rollout.models],
     }

@@ -85,11 +85,12 @@ class ModelRollout:
 
 @dataclass(frozen=True, slots=True)
 class FleetRollout:
-    """A fleet as it is, without the engines that drain, and its models."""
+    """A fleet as it is, and its models. Left out are engines that drain, and `others`, of models without plans."""
 
     classes: tuple[EngineClass, ...]
     models: tuple[ModelRollout, ...]
-    draining: tuple[str, ...]
+    draining: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def engines(self) -> int:
@@ -100,14 +101,18 @@ def fleet_rollout(
     engines: Mapping[str, EngineRecord], review: Review, before: Sequence[IndexEntry], after: Sequence[IndexEntry]
 ) -> FleetRollout:
     """What a review means to engines that have plans of `before` and will have those of `after`."""
-    draining = tuple(name for name in sorted(engines) if engines[name].state is EngineState.DRAINING)
-    classes = tuple(engine_classes({n: one for n, one in engines.items() if n not in draining}, review, before, after))
+    planned = {one.model for one in (*before, *after)}
+    others = tuple(name for name in sorted(engines) if engines[name].model not in planned)
+    here = {name: engines[name] for name in sorted(engines) if name not in others}
+    draining = tuple(name for name, one in here.items() if one.state is EngineState.DRAINING)
+    staying = {name: one for name, one in here.items() if name not in draining}
+    classes = tuple(engine_classes(staying, review, before, after))
     answers = [_answers(classes, index) for index in ((*before, *after), after)]
     by_model: dict[str, dict[int, EngineClass]] = defaultdict(dict)
     for number, one in enumerate(classes):
         by_model[one.now.model][number] = one
     models = tuple(_model(model, RollingEngines(some, *answers), review) for model, some in sorted(by_model.items()))
-    return FleetRollout(classes, models, draining)
+    return FleetRollout(classes, models, draining, others)
 
 
 def _answers(classes: Sequence[EngineClass], index: Index) -> Answers:

@@ -24,9 +24,12 @@ ADVICE = {
 
 
 def headline(rollout: FleetRollout) -> str:
-    drains = len(rollout.draining)
-    left_out = f"; {many(drains, 'engine')} that {'drains' if drains == 1 else 'drain'} left out" if drains else ""
-    return f"{many(rollout.engines, 'engine')}, with the plans of OLD and NEW in one index{left_out}"
+    said = [f"{many(rollout.engines, 'engine')}, with the plans of OLD and NEW in one index"]
+    if drains := len(rollout.draining):
+        said.append(f"{many(drains, 'engine')} that {'drains' if drains == 1 else 'drain'} left out")
+    if others := len(rollout.others):
+        said.append(f"{many(others, 'engine')} of other models left out")
+    return "; ".join(said)
 
 
 def engines(one: EngineClass) -> str:

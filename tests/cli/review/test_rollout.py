@@ -171,6 +171,12 @@ def test_engines_that_were_rolled_already_stay_and_those_that_drain_do_not_count
     assert max(step.alone for step in best(found).steps) == 0
 
 
+def test_engines_of_models_that_have_no_plans_here_are_left_out() -> None:
+    found = rolled([*some(1, 1), engine("p8", "P", model="x")], {("m", "P", "D"): ("m", "P", "D2")})
+    assert (found.engines, found.others, [one.model for one in found.models]) == (2, ("p8",), ["m"])
+    assert rollout_words.headline(found).endswith("; 1 engine of other models left out")
+
+
 def test_an_engine_that_is_both_is_rolled_once_and_is_no_pair_of_its_own() -> None:
     both = [engine(f"b{n}", "B", role=EngineRole.BOTH) for n in range(3)]
     found = rolled(both, {("m", "B", "B"): ("m2", "B", "B")})

@@ -40,6 +40,7 @@ class House:
 
     plans: tuple[Plan, ...]
     index: tuple[IndexEntry, ...]
+    mode: str = "pull"
     hub: Hub = field(default_factory=Hub)
     records: dict[str, EngineRecord] = field(default_factory=dict)
     runs: int = 0
@@ -170,7 +171,7 @@ class PlanRouter:
             return
         engine = self.engines[self.chance.choice(pairs).decode.name]
         try:
-            peer = engine.target.connect(prefill.source.address, MEET_S)
+            peer = engine.target.connect(prefill.source.address, MEET_S, mode=self.house.mode)
         except (errors.DrainingError, errors.HandleError, errors.UnlikeError, errors.DigestError):
             self.refused += 1
             return

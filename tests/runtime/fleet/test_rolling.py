@@ -23,14 +23,14 @@ def release(name: str, shapes: tuple[Shape, Shape], model_digest: str) -> Releas
     return Release(name, sealed(replace(plan(*shapes, MODEL), model_digest=model_digest)), shapes)
 
 
-@pytest.mark.parametrize("lag", [0, 3], ids=["told at once", "told late"])
+@pytest.mark.parametrize(("mode", "lag"), [("pull", 0), ("push", 0), ("pull", 3)], ids=["pull", "push", "told late"])
 @pytest.mark.parametrize("order", ORDERS, ids="-".join)
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_request_is_lost(change: str, order: tuple[str, ...], lag: int) -> None:
+def test_no_request_is_lost(change: str, order: tuple[str, ...], mode: str, lag: int) -> None:
     both = change == "both sides"
     old, new = release("old", OLD, "m" * 32), release("new", CHANGES[change], ("n" if both else "m") * 32)
     plans = (old.plan, new.plan)
-    house = House(plans, tuple(entry(f"{number}.py", b"", one) for number, one in enumerate(plans)))
+    house = House(plans, tuple(entry(f"{number}.py", b"", one) for number, one in enumerate(plans)), mode)
     made, router = upgraded(house, old, new, order, REQUESTS, lag)
     assert [request.done for request in made] == [True] * REQUESTS
     served = {request.decode.release.name for request in made if request.decode}
