@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
-if TYPE_CHECKING:
-    from kvplan.runtime.fleet.etcd import EtcdFleet
-    from kvplan.runtime.fleet.records import EngineRecord
+from kvplan.runtime.errors import FleetError
+from kvplan.runtime.fleet.etcd import PREFIX, Certificates, EtcdFleet
+from kvplan.runtime.fleet.file import read_fleet
+from kvplan.runtime.fleet.records import EngineRecord
 
 FILE = click.Path(dir_okay=False, exists=True)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class EtcdAccess:
     """How an etcd is asked: where engines are kept in it, files for TLS, and for how many seconds it is waited."""
 
-    prefix: str | None
+    prefix: str
     authority: str | None
     certificate: str | None
     key: str | None
@@ -33,7 +34,7 @@ class EtcdAccess:
 def etcd_options(function: F) -> F:
     """`--prefix`, `--ca`, `--cert`, `--cert-key` and `--seconds`: one EtcdAccess `etcd`."""
 
-    @click.option("--prefix", default=None, help="Where engines are kept in etcd; /kvplan/engines/.")
+    @click.option("--prefix", default=PREFIX, show_default=True, help="Where engines are kept in etcd.")
     @click.option("--ca", metavar="FILE", type=FILE, help="Who signed etcd's certificate.")
     @click.option("--cert", metavar="FILE", type=FILE, help="Our certificate, with --cert-key.")
     @click.option("--cert-key", metavar="FILE", type=FILE, help="The key of our certificate.")
@@ -48,18 +49,15 @@ def etcd_options(function: F) -> F:
 
 def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
     """Engines by name, of the members of one etcd or of a file. Raises FleetError."""
-    from kvplan.runtime.fleet.file import read_fleet
-
-    if len(places) == 1 and "://" not in places[0]:
+    if len(places) == 1 and Path(places[0]).is_file():
         return read_fleet(Path(places[0])).engines()
     return _heard(places, etcd)
 
 
 def _heard(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
     """What etcd says first. Raises FleetError where it says nothing."""
-    from kvplan.runtime.errors import FleetError
-
-    fleet = _fleet(urls, etcd)
+    certificates = Certificates(etcd.authority, etcd.certificate, etcd.key)
+    fleet = EtcdFleet(urls, etcd.prefix, certificates=certificates)
     end = time.monotonic() + etcd.seconds
     while fleet.age() == float("inf"):
         if time.monotonic() > end:
@@ -68,10 +66,3 @@ def _heard(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
         time.sleep(0.01)
     fleet.close()
     return fleet.engines()
-
-
-def _fleet(urls: Sequence[str], etcd: EtcdAccess) -> EtcdFleet:
-    from kvplan.runtime.fleet.etcd import PREFIX, Certificates, EtcdFleet
-
-    certificates = Certificates(etcd.authority, etcd.certificate, etcd.key)
-    return EtcdFleet(urls, etcd.prefix or PREFIX, certificates=certificates)

@@ -33,7 +33,7 @@ VERBS = {
     "calibrate": "Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.",
     "push": "Put plans at a URL, with a signed index.",
     "pull": "Bring plans from a URL into a directory, if a trusted key has signed them.",
-    "fleet": "Show which engines an etcd knows, and which of them have plans for each other.",
+    "fleet": "Show which engines an etcd, or a file of records, knows, and which of them have plans for each other.",
     "store": "Look at stored caches, check them, and remove what is old.",
     "keys": "Make a key pair, for an engine or for signing plans.",
     "demo": "Compile the pairs of DEPLOYMENT (examples/demo.yaml), start one process per prefill and decode worker "

@@ -82,6 +82,13 @@ def test_nobody_is_there(url: str) -> None:
     assert run(url, "--prefix", "/elsewhere/").output == "no engine has announced itself\n"
 
 
+@pytest.mark.parametrize("place", ["etcd:2379", "nowhere.yaml", "me:secret@etcd:2379", "http://me:secret@etcd:2379"])
+def test_what_is_neither_a_url_nor_a_file(place: str) -> None:
+    done = run(place)
+    assert (done.exit_code, "error[R070]" in done.stderr, "URL of etcd" in done.stderr) == (2, True, True)
+    assert "secret" not in done.output
+
+
 def test_an_etcd_that_does_not_answer() -> None:
     done = run("http://127.0.0.1:9", "--seconds", "0.5")
     assert done.exit_code == 2
