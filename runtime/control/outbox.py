@@ -12,8 +12,9 @@ from itertools import islice
 from kvplan.runtime.machine import TextEnum
 
 MOST, MOST_BYTES = 1 << 16, 256 << 20
-# What is said together: so many messages, of so many bytes. One that has more is said alone.
-TOGETHER, TOGETHER_BYTES = 256, 48 << 10
+# What is said together: so many messages, of so many bytes. One that has more is said alone. Of many requests the first
+# are on their way while the others are still being asked for, so that both sides work at the same time.
+TOGETHER, TOGETHER_BYTES = 32, 48 << 10
 
 
 class LineState(TextEnum):
