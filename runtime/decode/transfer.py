@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvplan.plan.errors import KvplanError, RequestError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 # Seconds between two looks at a transfer that nobody has said anything of.
 LONGEST = 1e-3
 NOTHING = Demand({}, {})
+PHASE: Callable[[PeerProgress], Phase] = attrgetter("phase")
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]
 
@@ -33,7 +35,7 @@ WrittenBlocks = Mapping[str, Ints]
 class PeerProgress:
     """The part of one prefill worker in a transfer: its phase, and what moves or may still move.
 
-    `expected` are the bytes that come from it, as the plan has them. `pin` is the number that the worker gave, and
+    `count` tells how many bytes come from it, as the plan has them. `pin` is the number that the worker gave, and
     `heartbeat` that of the claim that named its blocks: answers to earlier ones are not to this transfer. `unheld` says
     that the worker answered that it does not hold the request yet. `cover` and `offers` are
     the chunks that have come and their number, `written` the bytes that the worker says it wrote. `writes` says that it
@@ -42,7 +44,7 @@ class PeerProgress:
     """
 
     connection: PrefillConnection
-    expected: int
+    count: Callable[[], int]
     phase: Phase = Phase.CLAIMING
     pin: int | None = None
     heartbeat: int = 0
@@ -54,6 +56,7 @@ class PeerProgress:
     writes: bool = False
     slices: list[Slice] = field(default_factory=list)
     unsaid: bool = False
+    _expected: int | None = field(init=False, default=None)
 
     def on(self, event: Event) -> None:
         """The next phase. Raises PhaseError."""
@@ -63,6 +66,17 @@ class PeerProgress:
         """The worker does not write any more, by its own word or because it is gone."""
         self.on(Event.STOPPED)
         self.writes = self.unsaid = False
+
+    def wrote(self, size: int) -> None:
+        """The worker says that it has written all, of so many bytes."""
+        self._expected = self.written = max(0, size)
+
+    @property
+    def expected(self) -> int:
+        """Bytes that come from the worker. They are counted when somebody first asks: few do."""
+        if self._expected is None:
+            self._expected = self.count()
+        return self._expected
 
     @property
     def arrived(self) -> int:
@@ -122,6 +136,11 @@ class Transfer:
     @property
     def ended(self) -> bool:
         return self.state is not TransferState.RUNNING
+
+    @property
+    def phase(self) -> Phase:
+        """How far it is with the prefill worker that it is least far with."""
+        return min(map(PHASE, self.parts), default=Phase.CONFIRMED)
 
     @property
     def outcome(self) -> Outcome | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from kvplan.plan import request as requests
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
@@ -83,7 +84,7 @@ class TransferTable:
         transfer.request, transfer.demand, transfer.written = request, demand, demand.written
         transfer.attempt, transfer.engine = next(self._attempts), engine
         transfer.parts = tuple(
-            PeerProgress(connection, self._expected(engine, connection, demand))
+            PeerProgress(connection, partial(_expected, engine, connection, demand))
             for connection in engine.connections.values()
         )
         self.running[request.id] = transfer
@@ -159,21 +160,23 @@ class TransferTable:
 
     def written(self, part: PeerProgress, size: int) -> None:
         """A prefill worker has written all that is needed from it."""
-        part.expected = part.written = max(0, size)
+        part.wrote(size)
         part.on(Event.WRITTEN)
 
     def step(self, transfer: Transfer, now: float) -> None:
         """One step of a running transfer."""
         for part in transfer.parts:
-            if part.executor is not None and part.phase is Phase.MOVING:
+            if part.phase is Phase.MOVING and part.executor is not None:
                 self._follow(transfer, part, part.executor)
-        if not transfer.ended and all(part.phase >= Phase.MOVED for part in transfer.parts):
+        if not transfer.ended and transfer.phase is Phase.MOVED:
             self._tell(transfer)
-        if not transfer.ended and _confirmed(transfer):
+        if transfer.ended:
+            return
+        if transfer.phase is Phase.CONFIRMED:
             self._finish(transfer, now)
-        elif not transfer.ended and now > transfer.deadline:
+        elif now > transfer.deadline:
             self.fail(transfer, _late(transfer))
-        elif not transfer.ended and now >= transfer.held_by and (unheld := _unheld(transfer)):
+        elif now >= transfer.held_by and (unheld := _unheld(transfer)):
             self.fail(transfer, _not_held(transfer, unheld))
 
     def broken(self, transfer: Transfer, part: PeerProgress, cause: Exception) -> None:
@@ -211,7 +214,8 @@ class TransferTable:
 
     def finish(self, engine: PrefillEngine, now: float) -> None:
         """End what all workers of an engine have confirmed: it is done, whatever becomes of them."""
-        for transfer in [one for one in self.running.values() if one.engine is engine and _confirmed(one)]:
+        whole = [one for one in self.running.values() if one.engine is engine and one.phase is Phase.CONFIRMED]
+        for transfer in whole:
             self._finish(transfer, now)
 
     def settled(self) -> list[Transfer]:
@@ -245,10 +249,6 @@ class TransferTable:
         if len(self.running) >= self._limits.requests:
             text = f"{self._limits.requests} requests are under way"
             raise LimitedError(f"{text}: wait for some, or raise Limits.requests")
-
-    def _expected(self, engine: PrefillEngine, connection: PrefillConnection, demand: Demand) -> int:
-        runs = demand.of(engine.shard(connection)) if connection.reads and not engine.push else {}
-        return slices.size(connection.links.of(None), runs) if runs else 0
 
     def _claim(self, transfer: Transfer, part: PeerProgress) -> None:
         name, engine = transfer.request.id, transfer.engine
@@ -303,7 +303,8 @@ class TransferTable:
             part.on(Event.ARRIVED)
             self._counters.add("posts", executor.requests)
             self._counters.add("spans", executor.spans)
-            self._counters.add("staged_bytes", executor.staged, direction="read")
+            if executor.staged:
+                self._counters.add("staged_bytes", executor.staged, direction="read")
 
     def _tell(self, transfer: Transfer) -> None:
         """Only when all is there: a worker that is told frees its blocks, and a request that fails is asked again."""
@@ -387,6 +388,12 @@ def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:
     return next(part for part in transfer.parts if part.connection is connection)
 
 
+def _expected(engine: PrefillEngine, connection: PrefillConnection, demand: Demand) -> int:
+    """Bytes that come from a prefill worker; 0 where it writes them, until it says how many they were."""
+    runs = demand.of(engine.shard(connection)) if connection.reads and not engine.push else {}
+    return slices.size(connection.links.of(None), runs) if runs else 0
+
+
 def _moves(transfer: Transfer, part: PeerProgress) -> bool:
     """Whether anything comes from a prefill worker."""
     return part.connection.reads and bool(transfer.demand.runs)
@@ -398,10 +405,6 @@ def _in_chunks(transfer: Transfer, part: PeerProgress) -> bool:
     it frees its blocks when it is told that they are not needed, which must not be before they are computed.
     """
     return _moves(transfer, part) and (transfer.streamed or transfer.engine.push)
-
-
-def _confirmed(transfer: Transfer) -> bool:
-    return all(part.phase is Phase.CONFIRMED for part in transfer.parts)
 
 
 def _late(transfer: Transfer) -> DeadlineError:

@@ -69,7 +69,7 @@ class LeftTransfer:
 
 def left(name: str, block: int, *connections: Any) -> Any:
     """A transfer that has failed while these prefill workers were writing it."""
-    parts = tuple(PeerProgress(one, 0, Phase.LEAVING, writes=True) for one in connections)
+    parts = tuple(PeerProgress(one, lambda: 0, Phase.LEAVING, writes=True) for one in connections)
     written = {"a": np.array([block])}
     return LeftTransfer(SimpleNamespace(id=name), parts, written)
 
