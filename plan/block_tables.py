@@ -68,7 +68,9 @@ def blocks(table: Table) -> Blocks:
 
 def positions(group: Group, tokens: Interval, shard: int) -> list[range]:
     """The block positions in which the worker of a token shard holds tokens [first, end)."""
-    first, end = (held_before(token, group.chunk, group.shards, shard) for token in tokens)
+    first, end = tokens
+    if group.shards > 1:
+        first, end = (held_before(token, group.chunk, group.shards, shard) for token in tokens)
     start, stop = first // group.tokens, -(-end // group.tokens)
     if first >= end:
         return []
@@ -131,7 +133,7 @@ def own(side: Side, tables: object, pools: Mapping[str, int]) -> dict[str, Table
     }
 
 
-def check_repeats(word: str, groups: Sequence[Group], tables: Tables) -> None:
+def check_repeats(word: str, groups: Iterable[Group], tables: Tables) -> None:
     """A block holds one thing at a time, of all groups of an arena, where several of one table are one of them.
 
     Raises BadRequestError.

@@ -55,6 +55,8 @@ def in_order(ids: Ints) -> Ints:
 
 def distinct(ids: Ints) -> Ints:
     """The ids, -1 or more each, in order and once. `np.unique` hashes integers, and takes ten times as long."""
+    if len(ids) < 2:
+        return ids
     ordered = in_order(ids)
     fresh = ordered[1:] != ordered[:-1]
     return ordered if fresh.all() else ordered[np.concatenate(([True], fresh))]

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvplan.plan.block_tables import Ring, Slot, Table, Tables, blocks, check_covers, check_repeats, checked, whole
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
 from kvplan.plan.match import MatchRule
-from kvplan.plan.spans import group_named
-from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Runs
+from kvplan.plan.types import CONTEXT, Group, Interval, Plan, Runs
 
-__all__ = ["Request", "Ring", "Slot", "Tables", "blocks", "check", "runs"]
+__all__ = ["Request", "RequestRules", "Ring", "Slot", "Tables", "blocks", "check", "runs"]
 
 LONGEST_ID = 256
+# The tokens of a request, and those of its lengths by name.
+AskedRanges = tuple[Interval, Mapping[str, Interval]]
 
 
 class HasLength(Protocol):
@@ -54,29 +55,44 @@ class Request:
     @property
     def whole_hit(self) -> bool:
         """Whether decode has all that it asks for: nothing moves, and no table is needed."""
-        return all(first == end for first, end in self.ranges())
+        first, end = self.tokens
+        return first == end and all(first == end for first, end in self.lengths.values())
+
+
+class RequestRules:
+    """What all requests of a plan are checked by, looked up once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._groups = {group.name: group for group in plan.prefill.groups}, {g.name: g for g in plan.decode.groups}
+        self._needed = frozenset(pair.prefill for pair in plan.pairs), frozenset(pair.decode for pair in plan.pairs)
+        self._lengths = {self._groups[1][name].length for name in self._needed[1]} - {CONTEXT}
+
+    def check(
+        self, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int], *, fed: bool = False
+    ) -> Request:
+        """The request with every number an int and every block id an int64, copied, so that nobody changes it later.
+
+        Raises BadRequestError where it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
+        known (a group that this worker holds nothing of) bounds nothing. Of a request that is `fed` in chunks, prefill
+        tables may lack: chunks bring them. Of a whole hit all may.
+        """
+        check_id(request.id)
+        tokens, lengths = checked_range(request.tokens), checked_lengths(self._lengths, request.lengths)
+        theirs = checked_tables("prefill", self._groups[0], request.prefill, (tokens, lengths), prefill)
+        ours = checked_tables("decode", self._groups[1], request.decode, (tokens, lengths), decode)
+        asked = Request(request.id, tokens, theirs, ours, lengths)
+        if not asked.whole_hit:
+            check_complete("decode", self._needed[1], ours)
+            check_complete("prefill", frozenset() if fed else self._needed[0], theirs)
+        check_repeats("decode", self._groups[1].values(), ours)
+        return asked
 
 
 def check(
     plan: Plan, request: Request, prefill: Mapping[str, int], decode: Mapping[str, int], *, fed: bool = False
 ) -> Request:
-    """The request with every number an int and every block id an int64, copied, so that nobody changes it later.
-
-    Raises BadRequestError where it does not fit; `prefill` and `decode` are pool sizes by group. A pool that is not
-    known (a group that this worker holds nothing of) bounds nothing. Of a request that is `fed` in chunks, prefill
-    tables may lack: chunks bring them. Of a whole hit all may.
-    """
-    check_id(request.id)
-    known = {group_named(plan.decode, pair.decode).length for pair in plan.pairs}
-    asked = Request(request.id, checked_range(request.tokens), {}, {}, checked_lengths(known, request.lengths))
-    theirs = checked_tables("prefill", plan.prefill.groups, request.prefill, asked, prefill)
-    ours = checked_tables("decode", plan.decode.groups, request.decode, asked, decode)
-    if not asked.whole_hit:
-        check_complete("decode", {pair.decode for pair in plan.pairs}, ours)
-    if not (fed or asked.whole_hit):
-        check_complete("prefill", {pair.prefill for pair in plan.pairs}, theirs)
-    check_repeats("decode", plan.decode.groups, ours)
-    return replace(asked, prefill=theirs, decode=ours)
+    """A request checked by the rules of a plan, as `RequestRules.check` does it. Raises BadRequestError."""
+    return RequestRules(plan).check(request, prefill, decode, fed=fed)
 
 
 def brought(plan: Plan, request: Request, tables: object, end: int, pools: Mapping[str, int], *, final: bool) -> Tables:
@@ -84,55 +100,69 @@ def brought(plan: Plan, request: Request, tables: object, end: int, pools: Mappi
 
     Where it is not the `final` one, states may stand after more tokens than it has. Raises BadRequestError.
     """
-    chunk = replace(request, tokens=(0, end))
-    return checked_tables("prefill", plan.prefill.groups, tables, chunk, pools, exact=final)
+    groups = {group.name: group for group in plan.prefill.groups}
+    return checked_tables("prefill", groups, tables, ((0, end), request.lengths), pools, exact=final)
 
 
 def checked_tables(
-    side: str, groups: Sequence[Group], tables: object, asked: Request, pools: Mapping[str, int], *, exact: bool = True
+    side: str,
+    groups: Mapping[str, Group],
+    tables: object,
+    asked: AskedRanges,
+    pools: Mapping[str, int],
+    *,
+    exact: bool = True,
 ) -> Tables:
-    """The tables of one side, each by itself; those of states stand after the tokens asked for, or after more if not
-    `exact`. Raises BadRequestError."""
+    """The tables of one side, whose `groups` are by name, each by itself. Those of states stand after the tokens asked
+    for, or after more if not `exact`. Raises BadRequestError."""
     if not isinstance(tables, Mapping):
         raise BadRequestError(f"the {side} side is a mapping by group, not {type(tables).__name__}")
-    by_name = {group.name: group for group in groups}
     for name in tables:
-        _check_group(by_name, name, side)
-    ends = {name: asked.lengths.get(by_name[name].length, asked.tokens)[1] for name in tables}
+        _check_group(groups, name, side)
+    tokens, lengths = asked
     return {
-        name: checked(by_name[name], table, ends[name], pools.get(name), side, exact=exact)
+        name: checked(
+            groups[name], table, lengths.get(groups[name].length, tokens)[1], pools.get(name), side, exact=exact
+        )
         for name, table in tables.items()
     }
 
 
 def check_complete(side: str, needed: Set[str], tables: Tables) -> None:
     """Raises BadRequestError where a group that is needed has no table."""
+    if needed <= tables.keys():
+        return
     for name in sorted(needed - tables.keys()):
         raise BadRequestError(
             f"group {name!r} of the {side} side is missing from the request", RequestFault.MISSING_GROUP
         )
 
 
-def runs(plan: Plan, pair: Pair, request: Request, shards: tuple[int, int], tokens: Interval | None = None) -> Runs:
+def runs(rule: MatchRule, request: Request, shards: tuple[int, int], tokens: Interval | None = None) -> Runs:
     """The runs of one pair of groups, of `tokens` only where they are given.
 
     Raises BadRequestError where a table is missing, short, or null where tokens are.
     """
-    theirs, ours = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
+    theirs, ours = rule.prefill, rule.decode
     first, end = tokens or request.range_of(ours)
     if first >= end:
         return NO_RUNS
-    tables = _table(request.prefill, "prefill", pair.prefill), _table(request.decode, "decode", pair.decode)
-    needed = () if ours.store == "state" else pair.needs.ranges(first, end, pair.rows)
+    tables = _table(request.prefill, "prefill", theirs.name), _table(request.decode, "decode", ours.name)
+    needed = () if ours.store == "state" else rule.needs.ranges(first, end, rule.rows)
     try:
-        for group, table, shard in zip((theirs, ours), tables, shards, strict=True):
-            for tokens in needed if group.tokens else ():
-                check_covers(group, table, tokens, pair.rows, shard)
-        rule = MatchRule(theirs, ours, pair.needs, pair.rows)
+        for asked in needed:
+            _check_covers(rule, tables, asked, shards)
         return rule.runs_of(needed, blocks(tables[0]), blocks(tables[1]), shards)
     except BlockTableError as error:
-        message = f"request {request.id}, groups {pair.prefill} -> {pair.decode}: {error}"
+        message = f"request {request.id}, groups {theirs.name} -> {ours.name}: {error}"
         raise BadRequestError(message, error.fault) from error
+
+
+def _check_covers(rule: MatchRule, tables: tuple[Table, Table], tokens: Interval, shards: tuple[int, int]) -> None:
+    """Whether the tables of both sides reach over tokens that are needed. Raises BlockTableError."""
+    for group, table, shard in zip((rule.prefill, rule.decode), tables, shards, strict=True):
+        if group.tokens:
+            check_covers(group, table, tokens, rule.rows, shard)
 
 
 def _table(tables: Tables, side: str, group: str) -> Table:
@@ -173,11 +203,12 @@ def _check_group(groups: Mapping[str, Group], key: object, side: str) -> None:
         raise BadRequestError(f"the {side} side has no group {key!r}{hint}", RequestFault.UNKNOWN_GROUP)
 
 
-def checked_lengths(known: Set[str], given: object) -> dict[str, Interval]:
-    """The ranges of the lengths that a request has to give, which are `known`. Raises BadRequestError."""
+def checked_lengths(own: Set[str], given: object) -> dict[str, Interval]:
+    """The ranges of its own lengths that a request has to give. Raises BadRequestError."""
     if not isinstance(given, Mapping):
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
-    own = known - {CONTEXT}
+    if not (own or given):
+        return {}
     if unlike := sorted(map(str, own ^ set(given))):
         fault = RequestFault.UNKNOWN_LENGTH if set(given) - own else RequestFault.MISSING_LENGTH
         raise BadRequestError(f"lengths need exactly {sorted(own)}; missing or unknown: {', '.join(unlike)}", fault)

@@ -138,9 +138,10 @@ def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
     pairs, sides = met(prefill, decode), {"prefill": prefill, "decode": decode}
     groups = {word: {group.name: group for group in groups_of(side)} for word, side in sides.items()}
     try:
-        requests.checked_lengths({groups["decode"][pair.decode].length for pair in pairs}, asked.lengths)
+        own = {groups["decode"][pair.decode].length for pair in pairs} - {CONTEXT}
+        requests.checked_lengths(own, asked.lengths)
         for word, side in sides.items():
-            _check_side(word, side, asked, {getattr(pair, word) for pair in pairs})
+            _check_side(word, side, asked, groups[word], {getattr(pair, word) for pair in pairs})
     except BadRequestError as error:
         if error.fault is None:
             raise
@@ -150,12 +151,12 @@ def check(asked: Request, prefill: BoundSide, decode: BoundSide) -> None:
             _check_covered(word, groups[word][getattr(pair, word)], asked, pair)
 
 
-def _check_side(word: str, side: BoundSide, asked: Request, needed: set[str]) -> None:
-    groups, tables = groups_of(side), getattr(asked, word)
-    pools = {} if side.blocks is None else {group.name: side.blocks for group in groups}
-    requests.checked_tables(word, groups, tables, asked, pools)
+def _check_side(word: str, side: BoundSide, asked: Request, groups: dict[str, Group], needed: set[str]) -> None:
+    tables = getattr(asked, word)
+    pools = {} if side.blocks is None else dict.fromkeys(groups, side.blocks)
+    requests.checked_tables(word, groups, tables, (asked.tokens, asked.lengths), pools)
     requests.check_complete(word, needed, tables)
-    check_repeats(word, groups, tables)
+    check_repeats(word, groups.values(), tables)
 
 
 def _check_covered(word: str, group: Group, asked: Request, pair: MetGroups) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property
 import msgspec
 
 from kvplan.plan.errors import KvplanError
+from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
@@ -21,7 +22,7 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transfer.demand import pools
+from kvplan.runtime.transfer.demand import DemandRules, pools
 from kvplan.runtime.transfer.packed import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
@@ -69,6 +70,7 @@ class PrefillEngine:
         self.card: EngineCard = met.engine
         self.plan: Plan = met.plan
         self.push, self.used = push, now
+        self.rules, self.demands = RequestRules(met.plan), DemandRules(met.plan, pool.worker)
         self.connections: dict[int, PrefillConnection] = {}
         self._pool, self._transport, self._stage = pool, transport, stage
         self._heartbeats, self._lease, self._next = 0, FIRST_LEASE, now

@@ -15,7 +15,7 @@ from kvplan.runtime.decode.outcome import Arrived, Outcome, TransferState, outco
 from kvplan.runtime.decode.phases import TRANSFER, Event, Phase
 from kvplan.runtime.errors import CancelledTransferError
 from kvplan.runtime.polling import Polled, ended
-from kvplan.runtime.transfer.demand import Demand
+from kvplan.runtime.transfer.demand import NOTHING, Demand
 
 if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # Seconds between two looks at a transfer that nobody has said anything of.
 LONGEST = 1e-3
-NOTHING = Demand({}, {})
 PHASE: Callable[[PeerProgress], Phase] = attrgetter("phase")
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]

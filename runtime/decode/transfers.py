@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from kvplan.plan import request as requests
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
@@ -36,7 +35,6 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import chunks, executor, slices
-from kvplan.runtime.transfer import demand as demands
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import Demand
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
@@ -232,10 +230,10 @@ class TransferTable:
 
         Raises BadRequestError.
         """
-        plan, derive = engine.plan, demands.foreseen if streamed else demands.demand
+        derive = engine.demands.foreseen if streamed else engine.demands.demand
         try:
-            checked = requests.check(plan, request, engine.pools, self._pool.blocks, fed=streamed)
-            return checked, derive(plan, self._pool.worker, checked)
+            checked = engine.rules.check(request, engine.pools, self._pool.blocks, fed=streamed)
+            return checked, derive(checked)
         except KvplanError:
             raise
         except Exception as error:

@@ -11,8 +11,9 @@ from kvplan.plan import request as requests
 from kvplan.plan.block_tables import Tables, whole
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.errors import BadRequestError
+from kvplan.plan.match import MatchRule, rule_of
 from kvplan.plan.request import Request
-from kvplan.plan.spans import group_named, pair_named
+from kvplan.plan.spans import pair_named
 from kvplan.plan.types import CONTEXT, Interval, Pair, Plan, Read, Runs
 from kvplan.runtime.transfer import layers as of_layers
 from kvplan.runtime.transfer.demand import Demand, written_by
@@ -109,19 +110,20 @@ def _touches(read: Read, chunk: Chunk) -> bool:
 
 
 def _runs(plan: Plan, pair: Pair, request: Request, chunk: Chunk, shards: tuple[int, int]) -> Runs:
-    if _uncut(plan, pair):
-        return requests.runs(plan, pair, request, shards) if final(request, chunk) else NO_RUNS
+    rule = rule_of(plan, pair)
+    if _uncut(rule):
+        return requests.runs(rule, request, shards) if final(request, chunk) else NO_RUNS
     # A match asked for these alone leaves none out: its own window, counted from an earlier end, begins
     # no later.
     first, end = chunk.tokens
     needed = pair.needs.ranges(*request.tokens, pair.rows)
     cut = [(max(start, first), min(stop, end)) for start, stop in needed]
-    return _together([requests.runs(plan, pair, request, shards, tokens) for tokens in cut])
+    return _together([requests.runs(rule, request, shards, tokens) for tokens in cut])
 
 
-def _uncut(plan: Plan, pair: Pair) -> bool:
+def _uncut(rule: MatchRule) -> bool:
     """Whether the runs of a pair do not follow the tokens of the context: they move whole."""
-    theirs, ours = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
+    theirs, ours = rule.prefill, rule.decode
     return ours.store == "state" or ours.length != CONTEXT or bool(theirs.ring or ours.ring)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import AnyBlock
 from kvplan.plan.blocks import distinct
+from kvplan.plan.match import rule_of
 from kvplan.plan.request import Request
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import Ints, Plan, Runs
@@ -29,22 +30,35 @@ class Demand:
         return {pair: runs for (pair, number), runs in self.runs.items() if number == shard}
 
 
+NOTHING = Demand({}, {})
+
+
+class DemandRules:
+    """What decides what requests of a plan demand on a decode worker, looked up once."""
+
+    def __init__(self, plan: Plan, worker: int) -> None:
+        self._plan, self._shard = plan, plan.decode.workers[worker].shard
+        keys = sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})
+        self._rules = {key: rule_of(plan, pair_named(plan, key[0])) for key in keys}
+
+    def demand(self, request: Request) -> Demand:
+        """The demand of a checked request. Raises BadRequestError for tables that are too short."""
+        if request.whole_hit:
+            return NOTHING
+        runs = {key: requests.runs(rule, request, (key[1], self._shard)) for key, rule in self._rules.items()}
+        return Demand(runs, written_by(self._plan, runs))
+
+    def foreseen(self, request: Request) -> Demand:
+        """The demand of a checked request as far as it does not depend on the prefill tables: their block ids are none.
+
+        Raises BadRequestError for decode tables that are too short.
+        """
+        return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self._plan.pairs}))
+
+
 def demand(plan: Plan, worker: int, request: Request) -> Demand:
     """The demand of a checked request on a decode worker. Raises BadRequestError for tables that are too short."""
-    if request.whole_hit:
-        return Demand({}, {})
-    shard = plan.decode.workers[worker].shard
-    keys = sorted({(read.pair, plan.prefill.workers[read.worker].shard) for read in plan.reads[worker]})
-    runs = {key: requests.runs(plan, pair_named(plan, key[0]), request, (key[1], shard)) for key in keys}
-    return Demand(runs, written_by(plan, runs))
-
-
-def foreseen(plan: Plan, worker: int, request: Request) -> Demand:
-    """The demand of a checked request as far as it does not depend on the prefill tables: their block ids are none.
-
-    Raises BadRequestError for decode tables that are too short.
-    """
-    return demand(plan, worker, replace(request, prefill={pair.prefill: AnyBlock() for pair in plan.pairs}))
+    return DemandRules(plan, worker).demand(request)
 
 
 def pools(plan: Plan, prefill: Mapping[int, Geometry]) -> dict[str, int]:

@@ -27,7 +27,7 @@ from kvplan.plan.types import Ints, Pair, Plan, Read
 from kvplan.runtime import Blocks, Ring, Slot, errors
 from kvplan.runtime.transfer import chunks, layers
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
-from kvplan.runtime.transfer.demand import Demand, demand, foreseen
+from kvplan.runtime.transfer.demand import Demand, DemandRules, demand
 
 
 def tables_of(read: Read, plan: Plan, worker: int, chosen: frozenset[int] | None) -> layers.Tables:
@@ -67,7 +67,10 @@ def spelled(copies: Ints) -> Ints:
 def together(plan: Plan, worker: int, request: Request, fed: Sequence[Chunk]) -> Counter[tuple[int, ...]]:
     """All bytes that the chunks move, with the blocks that each says it writes."""
     bare, found = replace(request, prefill={}), Counter[tuple[int, ...]]()
-    limits, cover = foreseen(plan, worker, bare).written if moves(request) else {}, ChunkCover(plan, request)
+    limits, cover = (
+        DemandRules(plan, worker).foreseen(bare).written if moves(request) else {},
+        ChunkCover(plan, request),
+    )
     for given_ in fed:
         chunk = chunks.check(plan, bare, given_, {})
         cover.add(chunk)
@@ -266,6 +269,6 @@ def test_a_fed_request_needs_no_prefill_tables_and_another_does() -> None:
 def test_written_blocks_are_known_before_any_table() -> None:
     bare = replace(REQUEST, prefill={})
     whole = demand(PLAN, 0, replace(REQUEST, prefill=SIDES))
-    found = foreseen(PLAN, 0, bare).written
+    found = DemandRules(PLAN, 0).foreseen(bare).written
     assert {group: ids.tolist() for group, ids in found.items()} == {"kv": [2, 7, 9], "state": [3]}
     assert {group: ids.tolist() for group, ids in whole.written.items()} == {"kv": [2, 7, 9], "state": [3]}
