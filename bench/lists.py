@@ -69,9 +69,10 @@ def draw(plan: Plan, tokens: int) -> BlockLists:
 
 def preparer(plan: Plan, lists: BlockLists) -> Callable[[], int]:
     """What takes lists to indices and addresses, for all workers that decode worker 0 reads from, and counts these."""
-    from kvplan.plan import request as requests
+    from kvplan.plan.request import RequestRules
     from kvplan.runtime import Request
-    from kvplan.runtime.transfer import demand, slices
+    from kvplan.runtime.transfer import slices
+    from kvplan.runtime.transfer.demand import DemandRules
     from kvplan.runtime.transfer.gather import IndexScratch, gather
 
     workers = sorted({read.worker for read in plan.reads[0]})
@@ -79,12 +80,12 @@ def preparer(plan: Plan, lists: BlockLists) -> Callable[[], int]:
     shards = [plan.prefill.workers[worker].shard for worker in workers]
     sides, tokens = ((plan.prefill, lists.prefill), (plan.decode, lists.decode)), lists.tokens
     pools = [{group.name: lists.pool for group in side.groups} for side, _ in sides]
-    scratch = IndexScratch()
+    rules, demands, scratch = RequestRules(plan), DemandRules(plan, 0), IndexScratch()
 
     def prepare() -> int:
         remote, local = (_tables(side.groups, ids, tokens) for side, ids in sides)
-        request = requests.check(plan, Request("r", (0, tokens), remote, local), *pools)
-        wanted, posted = demand.demand(plan, 0, request), 0
+        request = rules.check(Request("r", (0, tokens), remote, local), *pools)
+        wanted, posted = demands.demand(request), 0
         for link, shard in zip(links, shards, strict=True):
             for runs in slices.cut(link, wanted.of(shard), 1 << 40):
                 posted += gather(link, runs, scratch).requests

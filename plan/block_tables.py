@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvplan.plan.blocks import Ids, Positions, distinct, held_before, in_order, row_of, without_null
+from kvplan.plan.blocks import Ids, Positions, bounds, distinct, held_before, in_order, row_of, without_null
 from kvplan.plan.errors import BadRequestError, BlockTableError, RequestFault
 from kvplan.plan.needs import oldest
 from kvplan.plan.types import Blocks, Group, Interval, Ints, Side
@@ -230,7 +230,7 @@ def _ids(given: object, pool: int | None, where: str) -> Ints:
     ids = np.array(given) if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray) else None
     if ids is None or ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise BadRequestError(f"{where}: block ids are one row of integers, an absent block is -1")
-    least, most = (int(ids.min()), int(ids.max())) if ids.size else (0, -1)
+    least, most = bounds(ids) if ids.size else (0, -1)
     _check_within(least, most, -1, pool, where)
     return ids.astype(np.int64, copy=False)
 

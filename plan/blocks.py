@@ -15,6 +15,7 @@ from kvplan.plan.errors import BlockTableError
 
 Ints = npt.NDArray[np.int64]
 INT32, INT64 = 2**31 - 1, 2**63 - 1
+FEW = 32
 
 
 class ArrayLike(Protocol):
@@ -62,6 +63,14 @@ def distinct(ids: Ints) -> Ints:
     return ordered if fresh.all() else ordered[np.concatenate(([True], fresh))]
 
 
+def bounds(ids: Ints) -> tuple[int, int]:
+    """The least and the most of some ids. Of a few a list tells them sooner than numpy, which needs a microsecond."""
+    if ids.size > FEW:
+        return int(ids.min()), int(ids.max())
+    few = ids.tolist()
+    return min(few), max(few)
+
+
 class Positions:
     """Positions in a block table, those from `low` to before `stop`: all of them, in order, where `side_by_side`."""
 
@@ -69,7 +78,8 @@ class Positions:
 
     def __init__(self, each: Ints) -> None:
         self.each = each
-        self.low, self.stop = (int(each.min()), int(each.max()) + 1) if each.size else (0, 0)
+        low, high = bounds(each) if each.size else (0, -1)
+        self.low, self.stop = low, high + 1
         each.flags.writeable = False
         self.side_by_side = each.size == self.stop - self.low and bool((np.diff(each) == 1).all())
 
@@ -99,7 +109,7 @@ class Blocks:
             asked = f"{positions.low}..{positions.stop - 1}"
             raise BlockTableError(f"the block table holds positions {have}, asked for {asked}")
         ids = self.ids[low:stop] if positions.side_by_side else self.ids[positions.each - self.first]
-        if ids.size and ids.min() < 0:
+        if ids.size and bounds(ids)[0] < 0:
             raise BlockTableError(f"no block at position {positions.each[ids.argmin()]}, where tokens are needed")
         return ids
 

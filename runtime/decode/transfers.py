@@ -6,8 +6,7 @@ It owns the phases of all transfers: messages of prefill workers (inbox.py) and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
@@ -89,8 +88,7 @@ class TransferTable:
         engine.used = transfer.began
         for part in transfer.parts:
             if not transfer.ended:
-                with self._failing(transfer, part):
-                    self._claim(transfer, part)
+                self._or_fail(self._claim, transfer, part)
 
     def refuse(self, transfer: Transfer, error: KvplanError) -> None:
         """End a transfer of which nothing has moved."""
@@ -137,8 +135,7 @@ class TransferTable:
             return
         part.pin = pin
         part.on(Event.CLAIMED)
-        with self._failing(transfer, part):
-            self._move(transfer, part)
+        self._or_fail(self._move, transfer, part)
 
     def not_yet(self, transfer: Transfer, part: PeerProgress, held: bool) -> None:
         """A prefill worker waits for the request. One that holds it now, and did not before, is told its blocks."""
@@ -146,15 +143,13 @@ class TransferTable:
             return
         came, part.unheld = part.unheld and held, not held
         if came:
-            with self._failing(transfer, part):
-                self._claim(transfer, part)
+            self._or_fail(self._claim, transfer, part)
 
     def offered(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
         """The next chunk of a request is there to be read."""
         part.on(Event.OFFERED)
         part.offers += 1
-        with self._failing(transfer, part):
-            self._take(transfer, part, offer)
+        self._or_fail(self._take, transfer, part, offer)
 
     def written(self, part: PeerProgress, size: int) -> None:
         """A prefill worker has written all that is needed from it."""
@@ -308,8 +303,7 @@ class TransferTable:
         """Only when all is there: a worker that is told frees its blocks, and a request that fails is asked again."""
         for part in transfer.parts:
             if part.phase is Phase.MOVED:
-                with self._failing(transfer, part):
-                    self._tell_one(transfer, part)
+                self._or_fail(self._tell_one, transfer, part)
 
     def _tell_one(self, transfer: Transfer, part: PeerProgress) -> None:
         done = self._done(transfer, part)
@@ -349,11 +343,10 @@ class TransferTable:
         self._counters.add("requests", outcome=state)
         self._ended.append(transfer)
 
-    @contextmanager
-    def _failing(self, transfer: Transfer, part: PeerProgress) -> Iterator[None]:
-        """What goes wrong within ends the transfer."""
+    def _or_fail(self, step: Callable[..., None], transfer: Transfer, part: PeerProgress, *arguments: object) -> None:
+        """Take a step of a transfer with one prefill worker; what goes wrong ends the transfer."""
         try:
-            yield
+            step(transfer, part, *arguments)
         except Exception as error:
             self.broken(transfer, part, error)
 
