@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from kvplan.plan.errors import PlanFormatError
@@ -72,15 +72,20 @@ def _json(value: Any, known: dict[int, str]) -> str:
     """JSON text of a value. What workers or reads share, the same object, is made once: `known` has it by identity."""
     if type(value) is int:
         return str(value)
+    if type(value) is str:
+        return _quoted(value)
+    if (text := known.get(id(value))) is not None:
+        return text
     if value is None or isinstance(value, str | int | float):
         return json.dumps(value)
-    if id(value) not in known:
-        known[id(value)] = _written(value, known)
-    return known[id(value)]
+    text = known[id(value)] = _written(value, known)
+    return text
 
 
 def _written(value: Any, known: dict[int, str]) -> str:
     if isinstance(value, tuple | list):
+        if set(map(type, value)) == {int}:
+            return f"[{','.join(map(str, value))}]"
         return f"[{','.join([_json(item, known) for item in value])}]"
     if isinstance(value, Mapping):
         items = [f"{json.dumps(name)}:{_json(value[name], known)}" for name in sorted(value)]
@@ -90,6 +95,10 @@ def _written(value: Any, known: dict[int, str]) -> str:
     else:
         raise TypeError(f"no digest of a {type(value).__name__}")
     return f"{{{','.join(items)}}}"
+
+
+# Names of axes, tensors and layers, which come again and again.
+_quoted = lru_cache(1 << 12)(json.dumps)
 
 
 @cache
