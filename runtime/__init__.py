@@ -76,4 +76,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"kvplan.{_MODULES[name]}"), name)
+    # Kept as a name of this module: it is asked for once.
+    found = globals()[name] = getattr(importlib.import_module(f"kvplan.{_MODULES[name]}"), name)
+    return found
