@@ -242,6 +242,8 @@ class PrefillWorker(PolledWorker):
             now = self._lease_clock.listen()
             if messages := self._server.receive():
                 self._hear(messages, now)
+                # Answers go before all else is looked after: who asked waits for nothing but them.
+                self._inbox.say()
             if not self._asleep:
                 self._round(now, completed)
             self._expire(now)
