@@ -9,7 +9,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder -q
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers soak mutants faults vllm vllm-releases vllm-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint types ruff imports pages collected site bench bench-peers bench-gpu soak mutants faults vllm vllm-releases vllm-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -53,6 +53,9 @@ bench: $(VENV)/.core $(VENV)/.nixl  ## measure what the design promises, as rati
 
 bench-peers: $(VENV)/.core $(VENV)/.nixl  ## beside vLLM's connector, in what `make vllm` installs or KVPLAN_VLLM_ENV names, and loops over NIXL
 	@KVPLAN_VLLM_ENV="$$($(BIN)/python -m tests.vllm.environment)" $(BIN)/kvplan bench peers $(ARGS)
+
+bench-gpu: $(VENV)/.core $(VENV)/.nixl $(VENV)/.torch  ## between two processes in a GPU's memory, and copies there against memcpy
+	@$(BIN)/kvplan bench gpu $(ARGS)
 
 soak: $(VENV)/.dev $(VENV)/.nixl  ## random requests and faults for SOAK_S seconds (600); the figures come last
 	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SOAK_S)

@@ -25,7 +25,7 @@ MEASUREMENTS = (
     "curves",
 )
 # Only where they are named: they need what not every machine has.
-BESIDE = ("peers", "fleet")
+BESIDE = ("peers", "fleet", "gpu")
 
 
 def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:

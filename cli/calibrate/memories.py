@@ -12,6 +12,8 @@ from kvplan.compiler.errors import BadInput
 if TYPE_CHECKING:
     import torch
 
+    from kvplan.runtime.prefill.source import ComputeEvent
+
 # Items by their bytes, as numpy and torch name them. Those of 16 are complex for being that wide: copied as bits.
 ITEMS = {2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
@@ -22,6 +24,12 @@ class CalibratedMemory(Protocol):
     mem_type: str
 
     def allocate(self, size: int) -> Any: ...
+
+    def noise(self, size: int) -> Any:
+        """As `allocate`, of bytes that differ, the same ones each time."""
+
+    def event(self) -> ComputeEvent | None:
+        """What tells when all is done that was begun so far, None where it is when a call returns."""
 
     def view(self, whole: Any, item: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
         """A view of `whole` as items of so many bytes, with a step in items for each axis."""
@@ -38,6 +46,12 @@ class HostMemory:
     def allocate(self, size: int) -> npt.NDArray[np.uint8]:
         # Pages that were never written are all one page, which no cache misses.
         return np.ones(size, np.uint8)
+
+    def noise(self, size: int) -> npt.NDArray[np.uint8]:
+        return np.random.default_rng(1).integers(0, 256, size, np.uint8)
+
+    def event(self) -> None:
+        return None
 
     def view(self, whole: npt.NDArray[np.uint8], item: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> Any:
         return np.lib.stride_tricks.as_strided(whole.view(ITEMS[item]), shape, [step * item for step in steps])
@@ -63,6 +77,16 @@ class DeviceMemory:
 
     def allocate(self, size: int) -> torch.Tensor:
         return self._torch.ones(size, dtype=self._torch.uint8, device="cuda")
+
+    def noise(self, size: int) -> torch.Tensor:
+        generator = self._torch.Generator("cuda").manual_seed(1)
+        return self._torch.randint(0, 256, (size,), generator=generator, dtype=self._torch.uint8, device="cuda")
+
+    def event(self) -> ComputeEvent:
+        event = self._torch.cuda.Event()
+        event.record()
+        recorded: ComputeEvent = event
+        return recorded
 
     def view(self, whole: torch.Tensor, item: int, shape: tuple[int, ...], steps: tuple[int, ...]) -> torch.Tensor:
         return whole.view(getattr(self._torch, ITEMS[item])).as_strided(shape, steps)

@@ -68,17 +68,18 @@ def served(pairs: Sequence[ServedPair], mem_type: str) -> Iterator[PairReaders]:
 
 
 def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity: Identity, keys: Keys) -> None:
-    """The prefill workers, which hold what will be asked for; until the parent is gone."""
+    """The prefill workers, which hold what will be asked for, noise; until the parent is gone."""
     from kvplan.runtime import Nixl, PrefillWorker, views
 
     plans, workers = [load_plan(pair.path) for pair in pairs], []
     sizes = [room(plan.prefill, pair.blocks) for plan, pair in zip(plans, pairs, strict=True)]
-    memory = memory_of(mem_type).allocate(max(sizes))
+    kind = memory_of(mem_type)
+    memory, filled = kind.noise(max(sizes)), kind.event()
     for plan, pair in zip(plans, pairs, strict=True):
         pool = views(plan.prefill, 0, arrays(plan.prefill, pair.blocks, memory))
         worker = PrefillWorker(plan, 0, pool, Nixl("prefill"), identity=identity, keys=keys, lease=LEASE)
         for request in pair.requests:
-            worker.hold(request)
+            worker.hold(request, after=filled)
         worker.announce([worker.address])
         workers.append(worker)
     line.say([worker.address for worker in workers])

@@ -1,0 +1,130 @@
+"""Caches in a GPU's memory: moved to another process, straight and by way of a stage, and the stage's copies alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from kvplan.bench.homogeneous import request
+from kvplan.bench.report import Row, faster, skipped, within
+from kvplan.bench.sample import WARMUP, interleave
+from kvplan.bench.stage import library, nixl_missing, room, write_plan
+
+if TYPE_CHECKING:
+    from kvplan.plan.types import Plan
+    from kvplan.runtime import DecodeWorker
+    from kvplan.runtime.staging.buffers import Stage
+
+AREA = "memory of a GPU"
+MODEL, BYTES, SECONDS = "llama-3.1-8b", 64 << 20, 60.0
+TOKENS, HEADS = "tp=1,order=nhd", "tp=1,order=hnd"
+# What a stage wins over going straight, as on the host.
+LEAST = 4.0
+
+
+def measure(pairs: int) -> list[Row]:
+    """Bytes are summed on both GPUs first, and requests are held behind an event: what is wrong raises."""
+    if why := nixl_missing() or _no_gpu():
+        return [skipped(AREA, why)]
+    return rows("VRAM", pairs, BYTES)
+
+
+def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
+    """All of it for requests of `size` bytes in memory of the type VRAM or DRAM."""
+    memcpy = _memcpy(mem_type, size)
+    with _mover(mem_type, pairs, size, TOKENS, TOKENS, "direct") as alike:
+        found = [within(AREA, "pull, equal sides, against memcpy", interleave(alike.move, memcpy, pairs))]
+    with (
+        _mover(mem_type, pairs, size, TOKENS, HEADS, "direct") as straight,
+        _mover(mem_type, pairs, size, TOKENS, HEADS, "unpack") as unpacked,
+        _mover(mem_type, pairs, size, TOKENS, HEADS, "pack") as packed,
+    ):
+        for name, staged in (("unpacked", unpacked), ("packed", packed)):
+            title = f"pull, tokens first to heads first, {name}"
+            won = interleave(staged.move, straight.move, pairs)
+            found.append(faster(AREA, f"{title}, against straight", won, LEAST))
+            found.append(within(AREA, f"{title}, against memcpy", interleave(staged.move, memcpy, pairs)))
+        copied = interleave(unpacked.copies(), memcpy, pairs)
+    return [*found, within(AREA, "copies from a stage alone, against memcpy", copied)]
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedRequest:
+    """A request of all blocks of a pool that is asked for again and again, each time by another name."""
+
+    worker: DecodeWorker
+    plan: Plan
+    blocks: int
+    names: Iterator[str]
+
+    def move(self) -> None:
+        """Move it. Raises TransferError."""
+        self.worker.submit(request(self.plan, self.blocks, next(self.names)), SECONDS).wait()
+
+    def check(self) -> None:
+        """Move it, and have both sides sum every token. Raises ChecksumError where these differ."""
+        from kvplan.runtime import Sample
+
+        wanted = request(self.plan, self.blocks, next(self.names))
+        self.worker.submit(wanted, SECONDS, checksum=Sample(every=1)).wait()
+
+    def copies(self) -> Callable[[], None]:
+        """The copies that a move makes between buffers of the stage and the pool, without the wire."""
+        (engine,) = self.worker._engines.live.values()
+        (connection,) = engine.connections.values()
+        wanted = request(self.plan, self.blocks, "copies")
+        demand = engine.demands.demand(engine.rules.check(wanted, engine.pools, engine.pools))
+        link, stage = connection.links.of(None), self.worker._stage
+        return lambda: _copy(link, stage, demand.of(0))
+
+
+def _copy(link: Any, stage: Stage, runs: Any) -> None:
+    from kvplan.runtime.transfer.slices import through_stage
+    from kvplan.runtime.transfer.staged import StagedMove
+
+    for move in through_stage(link, runs)[1]:
+        assert isinstance(move, StagedMove)
+        stage.begin()
+        assert move.ready(), "every buffer is free"
+        stage.copy(partial(move.piece.copy, address=move.address), True).result()
+        move.release()
+
+
+@contextmanager
+def _mover(mem_type: str, pairs: int, size: int, prefill: str, decode: str, strategy: str) -> Iterator[RepeatedRequest]:
+    """Two processes, and a request whose bytes were found right."""
+    from kvplan.cli.calibrate.peers import ServedPair, served
+
+    with TemporaryDirectory() as folder:
+        path, plan = write_plan(library(), folder, MODEL, prefill, decode, strategy)
+        blocks = max(1, size // room(plan.decode, 0, 1))
+        names = tuple(f"request-{number}" for number in range(1 + 3 * (WARMUP + pairs)))
+        with served([ServedPair(path, blocks, names)], mem_type) as readers:
+            worker, _ = readers.reader(0)
+            repeated = RepeatedRequest(worker, plan, blocks, iter(names))
+            repeated.check()
+            yield repeated
+
+
+def _memcpy(mem_type: str, size: int) -> Callable[[], None]:
+    from kvplan.cli.calibrate.memories import memory_of
+
+    memory = memory_of(mem_type)
+    target, source = memory.allocate(size), memory.noise(size)
+    return lambda: memory.copy(target, source)
+
+
+def _no_gpu() -> str:
+    """Why no memory of a GPU can be measured, empty where it can."""
+    from kvplan.cli.calibrate.memories import DeviceMemory
+    from kvplan.compiler.errors import BadInput
+
+    try:
+        DeviceMemory()
+    except BadInput as error:
+        return error.message
+    return ""

@@ -1,0 +1,37 @@
+"""What is measured of a GPU, tried in the host's memory: the same processes, requests and copies."""
+
+import numpy as np
+import pytest
+from tests.cli.demo.test_demo import needs_nixl
+
+from kvplan.bench import gpu
+from kvplan.cli.calibrate.memories import HostMemory
+from kvplan.runtime.errors import ChecksumError
+from kvplan.runtime.staging.views import HostCopies
+
+
+@needs_nixl
+def test_all_of_it_runs_in_the_memory_of_the_host() -> None:
+    found = gpu.rows("DRAM", 2, 1 << 20)
+    assert [row.pairs for row in found] == [2] * 6
+    assert all(row.area == gpu.AREA and row.spread for row in found)
+
+
+@needs_nixl
+def test_wrong_bytes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HostCopies, "unpack", lambda *_: None)
+    with pytest.raises(ChecksumError):
+        gpu.rows("DRAM", 2, 1 << 20)
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "nixl_missing", lambda: "")
+    monkeypatch.setattr(gpu, "_no_gpu", lambda: "no VRAM can be measured here")
+    (row,) = gpu.measure(2)
+    assert (row.name, row.value) == ("not measured", "no VRAM can be measured here")
+
+
+def test_noise_is_the_same_each_time_and_no_constant() -> None:
+    first, second = (HostMemory().noise(1 << 12) for _ in range(2))
+    assert np.array_equal(first, second)
+    assert len(np.unique(first)) == 256
