@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TypeVar
 
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, open_document
+from kvplan.dsl.files.documents import FILE_TYPES, FileState, LazyFiles, identify, open_document
 from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.machines import parse_machine
@@ -36,6 +36,7 @@ T = TypeVar("T")
 FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "machines": "machine", "configs": "config"}
 # Words that a model gives to every expression.
 WORDS = ("dtype", "query_heads")
+LIBRARIES = 8
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,17 @@ def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Libr
     sink = Sink()
     for path in paths:
         guarded(sink, partial(_put, library, Path(path)))
-    return library, sink.errors
+    named = ((file_type, name, path) for file_type, of in library.paths.items() for name, path in of.items())
+    return _kept(tuple((file_type, name, FileState.of(path)) for file_type, name, path in named)), sink.errors
+
+
+@lru_cache(LIBRARIES)
+def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
+    """The library of these files by type and name: what was parsed stays parsed while none of them changes."""
+    paths: dict[str, dict[str, Path]] = {file_type: {} for file_type in FILE_TYPES}
+    for file_type, name, file in files:
+        paths[file_type][name] = file.path
+    return Library(paths)
 
 
 def _below(folder: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
 from kvplan.dsl.text.source import inline, shown
@@ -15,13 +15,26 @@ VERSION = "1"
 T = TypeVar("T")
 
 
+class FileState(NamedTuple):
+    """A file as it is now: what is made of it is made again only when this changed. Messages name it as `shown`."""
+
+    path: Path
+    shown: str
+    changed: int
+    size: int
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        try:
+            state = path.stat()
+        except OSError:
+            return cls(path, shown(path), 0, 0)
+        return cls(path, shown(path), state.st_mtime_ns, state.st_size)
+
+
 def open_document(path: Path) -> YamlDocument:
     """A file's tree, read again only when the file changed."""
-    try:
-        state = path.stat()
-    except OSError:
-        return read_cached(path, shown(path), 0, 0)
-    return read_cached(path, shown(path), state.st_mtime_ns, state.st_size)
+    return read_cached(*FileState.of(path))
 
 
 def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
