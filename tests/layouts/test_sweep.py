@@ -62,7 +62,8 @@ def test_engines_read_each_other(model: str, engine: str, more: bool) -> None:
         pytest.skip("an engine runs no side of a model")
     first = MODELS.index(model) % len(PAIRS)
     pairs = [*PAIRS[:first], *PAIRS[first + 1 :], *MORE] if more else [PAIRS[first]]
-    named = [tuple(sides[which][number] for which, number in pair) for pair in pairs]
+    # An engine that has no mesh has one side.
+    named = [tuple(sides[which][min(number, len(sides[which]) - 1)] for which, number in pair) for pair in pairs]
     found = {pair: outcome(*(small(model, side) for side in pair)) for pair in named}
     # C13x: the two do not store the same, or not as much of it.
     assert {pair: text for pair, text in found.items() if text and not text.startswith("C13")} == {}
