@@ -1,9 +1,11 @@
-"""Files of a new key pair: which names they may have, and that none is ever overwritten."""
+"""Files of a new key pair: which names they may have, and that each is there whole and none is ever overwritten."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from kvplan.runtime.errors import KeysError
@@ -11,10 +13,32 @@ from kvplan.runtime.errors import KeysError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def check_new(name: str, paths: Iterable[Path]) -> None:
-    """Raises KeysError where a name is none of keys, or one of the paths is there."""
+def write_pair(folder: Path, public: str, secret: str, name: str, write: Callable[[Path], object]) -> tuple[Path, Path]:
+    """Have `write` put the files NAME + `public` and NAME + `secret` into a folder, and return their paths in `folder`.
+
+    Only the owner may read the secret one. Raises KeysError where a name is none of keys, or where either file is
+    there, or cannot be written.
+    """
     if not NAME.fullmatch(name):
         raise KeysError(f"{name!r} is no name of keys: use letters, digits, dots, dashes and underscores")
+    paths = folder / f"{name}{public}", folder / f"{name}{secret}"
     for path in paths:
         if path.exists() or path.is_symlink():
             raise KeysError(f"{path} exists: remove it first, or use another name")
+    try:
+        _write(paths, write)
+    except OSError as error:
+        raise KeysError(f"keys cannot be written: {error}") from error
+    return paths
+
+
+def _write(paths: tuple[Path, Path], write: Callable[[Path], object]) -> None:
+    """Make both files where nobody else can read, then give them their names, unless those are taken."""
+    public, secret = paths
+    public.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".keys-", dir=public.parent) as hidden:
+        write(Path(hidden))
+        for path, mode in ((secret, 0o600), (public, 0o644)):
+            made = Path(hidden, path.name)
+            made.chmod(mode)
+            os.link(made, path)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvplan.runtime.control.key_files import SUFFIX as PUBLIC
 from kvplan.runtime.control.key_files import PeerFiles
 from kvplan.runtime.errors import KeysError
-from kvplan.runtime.new_keys import check_new
+from kvplan.runtime.new_keys import write_pair
 
 LENGTH = 40
 LARGEST = 1 << 16
@@ -76,15 +74,9 @@ class Keys:
 
         Only the owner may read the secret one. Raises KeysError where either is there, or cannot be written.
         """
-        folder = Path(folder)
-        paths = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
-        check_new(name, paths)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(folder, name)
-        except OSError as error:
-            raise KeysError(f"keys cannot be written: {error}") from error
-        return paths
+        from zmq.auth import create_certificates
+
+        return write_pair(Path(folder), PUBLIC, SECRET, name, lambda hidden: create_certificates(hidden, name))
 
 
 def check(key: bytes, what: str) -> None:
@@ -142,15 +134,3 @@ def _read(path: Path) -> tuple[bytes, bytes]:
         raise KeysError(f"{path} is no certificate: {error}") from error
     check(public, f"public key in {path}")
     return public, secret or b""
-
-
-def _write(folder: Path, name: str) -> None:
-    """Make both files where nobody else can read, then give them their names, unless those are taken."""
-    from zmq.auth import create_certificates
-
-    with tempfile.TemporaryDirectory(prefix=".keys-", dir=folder) as hidden:
-        create_certificates(hidden, name)
-        for suffix, mode in ((SECRET, 0o600), (PUBLIC, 0o644)):
-            made = Path(hidden, name + suffix)
-            made.chmod(mode)
-            os.link(made, folder / (name + suffix))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.plan.errors import PlanSignatureError
 from kvplan.runtime.errors import KeysError
-from kvplan.runtime.new_keys import check_new
+from kvplan.runtime.new_keys import write_pair
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -104,15 +103,12 @@ def make(folder: Path, name: str) -> tuple[Path, Path]:
     key, pem = ed25519.Ed25519PrivateKey.generate(), forms.Encoding.PEM
     public = key.public_key().public_bytes(pem, forms.PublicFormat.SubjectPublicKeyInfo)
     secret = key.private_bytes(pem, forms.PrivateFormat.PKCS8, forms.NoEncryption())
-    paths = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
-    check_new(name, paths)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _put(paths[1], secret, 0o600)
-        _put(paths[0], public, 0o644)
-    except OSError as error:
-        raise KeysError(f"keys cannot be written: {error}") from error
-    return paths
+
+    def write(hidden: Path) -> None:
+        (hidden / f"{name}{PUBLIC}").write_bytes(public)
+        (hidden / f"{name}{SECRET}").write_bytes(secret)
+
+    return write_pair(folder, PUBLIC, SECRET, name, write)
 
 
 def fingerprint(key: Ed25519PublicKey) -> str:
@@ -156,11 +152,6 @@ def _pem(path: Path) -> bytes:
 
 def _no_key(path: Path, half: str, error: Exception) -> KeysError:
     return KeysError(f"{path} is no {half} Ed25519 key in PEM ({error}): make one with `kvplan keys NAME --signing`")
-
-
-def _put(path: Path, data: bytes, mode: int) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as file:
-        file.write(data)
 
 
 def _envelope(data: bytes, name: str) -> tuple[str, bytes, bytes]:
