@@ -273,29 +273,28 @@ class PrefillInbox:
         return MessageKind.PERMIT_RETURNED if known else MessageKind.DUPLICATE
 
     def _ask_pack(self, client: DecodeClient, asked: wire.AskPack, now: float) -> MessageKind:
-        try:
-            if asked.request not in client.claims or asked.request not in self.sources:
-                raise LeaseError(f"request {asked.request} is wanted, and not held: claim it first")
-            self.packs.want(client, asked)
-        except KvplanError as error:
-            self.send(client, wire.Failed(asked.request, error.code, str(error)))
-            return MessageKind.UNEXPECTED
-        return MessageKind.PACK_ASKED
+        begun = self._begin(client, asked.request, lambda _: self.packs.want(client, asked))
+        return MessageKind.PACK_ASKED if begun else MessageKind.UNEXPECTED
 
     def _return_pack(self, client: DecodeClient, returned: wire.ReturnPack, now: float) -> MessageKind:
         known = self.packs.give_back(client, returned)
         return MessageKind.PACK_RETURNED if known else MessageKind.DUPLICATE
 
     def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:
-        source = self.sources.get(asked.request)
+        begun = self._begin(client, asked.request, lambda source: self.writes.want(client, asked, source))
+        return MessageKind.WANTED if begun else MessageKind.UNEXPECTED
+
+    def _begin(self, client: DecodeClient, request: str, want: Callable[[SourceRequest], None]) -> bool:
+        """Have what is wanted of a request begun, or tell why it is not: only what is held and claimed moves."""
+        source = self.sources.get(request)
         try:
-            if source is None or asked.request not in client.claims:
-                raise LeaseError(f"request {asked.request} is wanted, and not held: claim it first")
-            self.writes.want(client, asked, source)
+            if source is None or request not in client.claims:
+                raise LeaseError(f"request {request} is wanted, and not held: claim it first")
+            want(source)
         except KvplanError as error:
-            self.send(client, wire.Failed(asked.request, error.code, str(error)))
-            return MessageKind.UNEXPECTED
-        return MessageKind.WANTED
+            self.send(client, wire.Failed(request, error.code, str(error)))
+            return False
+        return True
 
     def _done(self, client: DecodeClient, done: wire.Done, now: float) -> MessageKind:
         """Confirm it at once, or when its checksums were compared."""

@@ -81,7 +81,9 @@ class PagePacks:
 
         Raises what opening the stage raises, TransportError, RegisterError.
         """
-        if client.links is not None or self._stage is None or not (self._stage.buffer_bytes and self._packs(client)):
+        if client.links is not None or self._stage is None or not self._stage.buffer_bytes:
+            return card
+        if not self._packed_reads(client):
             return card
         self._stage.open()
         return with_stage(card, self._transport.metadata(), self._stage.buffer_bytes)
@@ -143,9 +145,10 @@ class PagePacks:
             self._orphans.remove(pack)
             pack.move.release()
 
-    def _packs(self, client: DecodeClient) -> bool:
-        reads = client.plan.reads[client.claimant.worker]
-        return any(read.worker == self._pool.worker and way(read.table, push=False) == "pack" for read in reads)
+    def _packed_reads(self, client: DecodeClient) -> list[int]:
+        """The reads that a client's plan has this worker pack, by number."""
+        reads, worker = client.plan.reads[client.claimant.worker], self._pool.worker
+        return [n for n, read in enumerate(reads) if read.worker == worker and way(read.table, push=False) == "pack"]
 
     def _of(self, client: DecodeClient) -> list[PagePack]:
         return list(self._clients[client].pieces.values()) if client in self._clients else []
@@ -195,14 +198,12 @@ class PagePacks:
         """The images of all reads that are packed for a client, as its own links have them."""
         if len(of.images) >= MOST_LINKS:
             raise LimitedError(f"{MOST_LINKS} unlike sets of layers were asked for: offer the same ones each time")
-        plan, worker = client.plan, client.claimant.worker
         ends = StagedEnds(True, None, self._pool.geometry, most)
-        packed = (
-            number
-            for number, read in enumerate(plan.reads[worker])
-            if read.worker == self._pool.worker and way(read.table, push=False) == "pack"
+        every = (
+            image_parts(client.plan, client.claimant.worker, number, layers, ends)
+            for number in self._packed_reads(client)
         )
-        return {part.number: part for number in packed for part in image_parts(plan, worker, number, layers, ends)}
+        return {part.number: part for parts in every for part in parts}
 
 
 def _unfit(plan: Plan, part: ImagePart, runs: Runs) -> str:
