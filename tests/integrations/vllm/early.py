@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 from tests.integrations.vllm.pairs import tables
 from tests.integrations.vllm.requests import STATE, TOKENS, FakeRequest
-from tests.runtime.decode.test_worker import until
 from tests.runtime.helpers.plans import STATE as STATE_SIZE
 from tests.runtime.helpers.plans import held
 from tests.runtime.helpers.requests import check
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, _block, _pages, truth
 
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts

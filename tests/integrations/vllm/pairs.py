@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.integrations.vllm.requests import STATE, TOKENS
-from tests.runtime.decode.test_worker import until
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World
 
 from kvplan.integrations.vllm.metadata import BlockIds, HoldOrder, LoadOrder, RemotePrefill, StepOrders

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 from tests.integrations.vllm.early import ABORTED, ASKED, DecodeEngine, Event, PrefillEngine
-from tests.runtime.decode.test_worker import until
 from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.integrations.vllm.offers import LayerBatches

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_worker import freed, moved_apart, until
+from tests.runtime.decode.test_worker import freed, moved_apart
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Sample, errors

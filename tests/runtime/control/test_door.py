@@ -14,8 +14,8 @@ import pytest
 from tests.runtime.control.test_channel import descriptors
 from tests.runtime.control.test_hostile_connections import GREETING, READY
 from tests.runtime.control.test_hostile_peers import MIB, resident
-from tests.runtime.decode.test_worker import until
 from tests.runtime.helpers import control
+from tests.runtime.helpers.waiting import until
 
 from kvplan.runtime.control import door as doors
 from kvplan.runtime.control.card import LARGEST

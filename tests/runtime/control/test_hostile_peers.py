@@ -22,6 +22,7 @@ from tests.runtime.control.test_channel import descriptors
 from tests.runtime.helpers import control
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 from tests.runtime.prefill.test_worker import Caller, caller, clock, worker
 
@@ -120,11 +121,7 @@ def answered(good: Caller) -> None:
 
 def spin(one: Any, met: Callable[[], bool]) -> None:
     """Poll a worker until `met`."""
-    end = time.monotonic() + 30
-    while not met():
-        one.poll()
-        time.sleep(0.001)
-        assert time.monotonic() < end, "nothing came of it before the deadline"
+    until(met, one.poll, seconds=30)
 
 
 def sent(caller: Caller, message: Any) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.runtime.control.test_channel import CLAIM, talk, until
-from tests.runtime.decode.test_worker import until as come_true
 from tests.runtime.helpers.control import BIND
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, clear, move
+from tests.runtime.helpers.waiting import until as come_true
 from tests.runtime.helpers.worlds import world
 
 from kvplan.runtime import errors

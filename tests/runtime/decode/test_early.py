@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_worker import until
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, fed, filled, move
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.plan.types import Blocks

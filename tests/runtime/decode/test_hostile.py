@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.decode.test_worker import freed, freeze, submitted, until
+from tests.runtime.decode.test_worker import freed, freeze, submitted
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, move
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, tables, world
 
 from kvplan.plan.types import Blocks

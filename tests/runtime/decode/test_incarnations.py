@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_worker import freed, freeze, submitted, until
+from tests.runtime.decode.test_worker import freed, freeze, submitted
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import DECODE, World, memory, world
 
 from kvplan.runtime import DecodeWorker, Identity, InMemory, Plain, PrefillWorker, Sample, errors, views

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.runtime.decode.test_worker import freed, submitted, until
+from tests.runtime.decode.test_worker import freed, submitted
 from tests.runtime.helpers.plan_texts import module_text
 from tests.runtime.helpers.plans import Shape, with_ranges
 from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.plan import digest, index

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_worker import until
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, fed
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 from tests.runtime.prefill.test_worker import Flag
 

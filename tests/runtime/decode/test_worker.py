@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, clear, filled, move
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
-from tests.slowness import slowness
 
 from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
@@ -144,13 +143,6 @@ def submitted(made: World, request: Request, timeout: float = 20) -> Transfer:
     transfer = made.decode[0].submit(request, timeout)
     until(lambda: transfer.poll() or all(part.phase is not Phase.CLAIMING for part in transfer.parts))
     return transfer
-
-
-def until(true: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds * slowness()
-    while not true():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.001)
 
 
 def ended(transfer: Transfer) -> str:

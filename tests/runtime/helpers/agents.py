@@ -8,12 +8,12 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from tests.paths import ROOT
+from tests.runtime.helpers.waiting import SECONDS, until
 
 from kvplan.plan.types import Ints
 from kvplan.runtime import Hub, InMemory, Nixl, errors
@@ -22,7 +22,6 @@ from kvplan.runtime.transport.nixl import api
 
 LENGTH = 1 << 16
 UNIT = 64
-SECONDS = 20
 
 
 def has_nixl() -> bool:
@@ -56,13 +55,9 @@ def pattern(size: int) -> np.ndarray:
     return (np.arange(size) % 251 + 1).astype(np.uint8)
 
 
-def until(met: Callable[[], bool], *agents: Any) -> None:
-    """Progress the agents until `met`; fails after a while."""
-    end = time.monotonic() + SECONDS
-    while not met():
-        for agent in agents:
-            agent.progress()
-        assert time.monotonic() < end, "nothing came of it before the deadline"
+def progressed(met: Callable[[], object], *agents: Any) -> None:
+    """Progress the agents until `met`."""
+    until(met, *(agent.progress for agent in agents), pause=0)
 
 
 class Two:
@@ -89,7 +84,7 @@ class Two:
         return self.reader.post(op, self.peer, local, index(*at), remote, index(*at))
 
     def finish(self, handle: Any) -> None:
-        until(handle.poll, self.reader, self.owner)
+        progressed(handle.poll, self.reader, self.owner)
 
     def works(self) -> bool:
         """Whether a read still gives the owner's bytes."""
@@ -150,7 +145,7 @@ class Target:
         return self.reader.post(op, self.peer, local, at, remote, at)
 
     def finish(self, handle: Any) -> None:
-        until(handle.poll, self.reader)
+        progressed(handle.poll, self.reader)
 
     def meet(self) -> None:
         """The first read, with which the connection is made."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of
+from tests.runtime.helpers.agents import progressed
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Atlas, atlas
@@ -106,11 +107,7 @@ class Ends:
         if len(load.local_spans):
             types = link.local.mem_type, link.remote.mem_type
             handles.append(here.post_spans(link.op, link.peer, load.local_spans, types[0], load.remote_spans, types[1]))
-        until = time.monotonic() + SECONDS
-        while not all(handle.poll() for handle in handles):
-            for agent in self.every():
-                agent.progress()
-            assert time.monotonic() < until, "the transfers do not end"
+        progressed(lambda: all(handle.poll() for handle in handles), *self.every())
         assert sum(handle.requests() for handle in handles) == load.requests
         for handle in handles:
             handle.release()

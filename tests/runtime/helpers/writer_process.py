@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from tests.runtime.helpers.agents import region, scattered, units, until
+from tests.runtime.helpers.agents import progressed, region, scattered, units
 
 from kvplan.runtime import Nixl
 
@@ -20,7 +20,7 @@ def main(metadata: str, address: int, size: int) -> None:
     at = scattered(size // unit)
     while True:
         handle = agent.post("WRITE", peer, local, at, remote, at)
-        until(handle.poll, agent)
+        progressed(handle.poll, agent)
         handle.release()
         print("moved", flush=True)
 

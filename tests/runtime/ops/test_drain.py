@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_worker import freed, submitted, until
+from tests.runtime.decode.test_worker import freed, submitted
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import DecodeWorker, PrefillWorker, Transfer, errors

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.runtime.decode.test_worker import until
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, move
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Request, errors

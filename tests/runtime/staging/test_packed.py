@@ -2,117 +2,65 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.runtime.helpers.plans import Model, Shape, with_ranges
-from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.requests import ask, check, filled, move
+from tests.runtime.helpers.staging import (
+    SMALL,
+    TOKENS,
+    Gate,
+    begun,
+    exhausted,
+    lent,
+    peers,
+    peers_of,
+    poll,
+    run,
+    stages,
+    staging,
+    unused,
+    whole,
+)
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
-from tests.runtime.staging.test_failures import TOKENS, Gate, begun
 
 from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker, Slot
 from kvplan.runtime.control.messages import AskPack, PackPart, ReturnPack, pack_runs, unpack_runs
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.errors import DeadlineError, LeaseError, RegisterError, TransferError, WithdrawnError
+from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.staging import buffers
-from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE
 from kvplan.runtime.transfer import packed
 from kvplan.runtime.transfer.packed import MOST_ASKED, PeerStage
 
-# Room for one block of both layers and both heads, or a state, in a buffer.
-SMALL = BUFFERS * 128
-FROM, TO = Shape(2), Shape(4)
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    made = Gate(monkeypatch)
-    yield made
-    made.go.set()
-
-
-@pytest.fixture
-def counters() -> Counters:
-    return Counters()
+ROOM = SMALL["packed"]
 
 
 @pytest.fixture
 def made(counters: Counters) -> Iterator[World]:
     """Two prefill workers of a head each, and a decode worker of both, which is polled by hand."""
     limits = Limits(slice_bytes=512)
-    found = world(
-        Shape(2), Shape(1), Model(), packed=True, limits=limits, d_limits=limits, d_counters=counters,
-        stage_bytes=SMALL, d_stage_bytes=0, lease=600,
-    )  # fmt: skip
+    found = staging(
+        "packed", Shape(2), Shape(1), size=ROOM, limits=limits, d_limits=limits, d_counters=counters, lease=600
+    )
     yield found
     found.close()
-
-
-def run(made: World, until: Callable[[], bool]) -> None:
-    """Poll the decode workers; the others poll by themselves."""
-    poll(made.decode, until)
-
-
-def poll(workers: Iterable[DecodeWorker], until: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not until():
-        time.sleep(1e-4)
-        for worker in workers:
-            worker.poll()
-        assert time.monotonic() < end, "it does not come to that"
 
 
 def staged_bytes(transfer: Transfer) -> int:
     return sum(part.executor.staged for part in transfer.parts if part.executor is not None)
 
 
-def stages(made: World) -> list[Stage]:
-    return [worker._stage for worker in made.prefill]
-
-
-def peers(made: World) -> list[PeerStage]:
-    return [peer for worker in made.decode for peer in peers_of(worker)]
-
-
-def peers_of(worker: DecodeWorker) -> list[PeerStage]:
-    return [connection.stage for engine in worker._engines for connection in engine.connections.values()]
-
-
 def told(peer: PeerStage) -> list[packed.PackedMove]:
     """The pieces that a reader was told are packed."""
     return [move for move in peer._asked.values() if move._address is not None]
-
-
-def lent(made: World) -> list[int]:
-    return [len(stage._peers) for stage in stages(made)]
-
-
-def exhausted(made: World) -> bool:
-    """Whether every prefill worker has lent all that one peer may have."""
-    return all(count == SHARE for count in lent(made))
-
-
-def unused(made: World) -> bool:
-    packs = sum(len(worker._inbox.packs) for worker in made.prefill)
-    mine = sum(len(peer._asked) + len(peer._queue) + peer._kept for peer in peers(made))
-    free = all(len(stage._free) == BUFFERS and not stage._queue and not stage._kept.total() for stage in stages(made))
-    return free and not packs and not mine
-
-
-def whole(made: World) -> None:
-    """A request moves, all of it by way of the stage but for blocks that are not full."""
-    clear(made)
-    again = begun(made, "again")
-    run(made, lambda: again.ended)
-    assert again.error is None
-    check(made, 0, ask(made, (0, TOKENS), name="again"))
-    run(made, lambda: unused(made))
 
 
 def untouched(made: World) -> bool:
@@ -147,7 +95,7 @@ def test_no_memory_of_the_reader_is_taken(made: World) -> None:
 
 
 def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected() -> None:
-    found = world(FROM, Shape(1), Model(), packed=True, stage_bytes=SMALL)
+    found = staging("packed", Shape(2), Shape(1), size=ROOM)
     try:
         before = found.decode[0].peers()
         found.decode[0].connect(found.prefill[0].address, 10)
@@ -160,7 +108,7 @@ def test_a_stage_that_is_registered_for_one_reader_leaves_the_others_connected()
 def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = world(FROM, Shape(1), Model(), stage_bytes=SMALL)
+    found = world(Shape(2), Shape(1), Model(), stage_bytes=ROOM)
     before, packing = found.decode[0].peers(), FixedPlans((with_ranges(found.plan, packed=True),))
     workers: list[PrefillWorker | DecodeWorker] = [*found.prefill, *found.decode]
     for worker in workers:
@@ -242,10 +190,7 @@ def test_a_reader_that_is_dropped_is_never_told_that_it_is_right(made: World) ->
 def test_a_reader_that_goes_gives_its_buffers_back(made: World) -> None:
     frozen(made)
     made.decode[0].close()
-    end = time.monotonic() + 20
-    while lent(made) != [0, 0]:
-        time.sleep(1e-4)
-        assert time.monotonic() < end
+    until(lambda: lent(made) == [0, 0])
     assert all(len(worker._inbox.packs) == 0 for worker in made.prefill)
 
 
@@ -256,10 +201,7 @@ def test_a_reader_that_goes_while_it_is_packed_for_gives_its_buffer_back_after_t
         worker.drop("decode")
     assert lent(made) == [1, 1]
     gate.go.set()
-    end = time.monotonic() + 20
-    while lent(made) != [0, 0]:
-        time.sleep(1e-4)
-        assert time.monotonic() < end
+    until(lambda: lent(made) == [0, 0])
 
 
 def test_a_request_that_is_withdrawn_is_packed_no_more(made: World, gate: Gate) -> None:
@@ -273,50 +215,22 @@ def test_a_request_that_is_withdrawn_is_packed_no_more(made: World, gate: Gate) 
     assert untouched(made)
 
 
-def test_a_copy_that_fails_fails_the_request(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvplan.runtime.staging.views import HostCopies
-
-    def broken(*_: object) -> None:
-        raise IndexError("no such block")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(HostCopies, "pack", broken)
-        transfer = begun(made)
-        run(made, lambda: transfer.ended)
-    assert isinstance(transfer.error, TransferError)
-    assert "no such block" in str(transfer.error)
-    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
-    whole(made)
-
-
-def test_waiting_for_a_buffer_ends_at_the_deadline(made: World, gate: Gate) -> None:
-    first = begun(made, "first")
-    run(made, lambda: exhausted(made))
-    asked = ask(made, (0, 12), "edges", name="late")
-    asked = replace(asked, decode={**asked.decode, "state": Slot(9, 12)})
-    made.hold("late")
-    late = made.decode[0].submit(asked, 0.05)
-    run(made, lambda: late.ended)
-    assert isinstance(late.error, DeadlineError)
-    gate.go.set()
-    run(made, lambda: first.ended and unused(made))
-    assert first.error is None
-
-
 def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
-    found = world(Shape(1), Shape(2), Model(), packed=True, stage_bytes=SMALL, d_stage_bytes=0, lease=600)
+    found = staging("packed", Shape(1), Shape(2), size=ROOM, lease=600)
     try:
         asked = ask(found, (0, TOKENS))
         filled(found, asked)
         found.hold("r")
-        slow, quick = (worker.submit(asked, 20) for worker in found.decode)
-        end = time.monotonic() + 20
-        while not quick.ended:
+        slow_worker, quick_worker = found.decode
+        slow, quick = slow_worker.submit(asked, 20), quick_worker.submit(asked, 20)
+
+        def step() -> None:
             # The first one asks, and stops being polled as soon as it has been lent anything.
             if not found.prefill[0]._stage._peers:
-                found.decode[0].poll()
-            found.decode[1].poll()
-            assert time.monotonic() < end
+                slow_worker.poll()
+            quick_worker.poll()
+
+        until(lambda: quick.ended, step)
         assert quick.error is None
         check(found, 1, asked)
         assert not slow.ended
@@ -328,7 +242,7 @@ def test_a_frozen_reader_leaves_half_of_the_buffers_to_others() -> None:
 
 def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.prefill.inbox.PROBE", 0.01)
-    found = world(Shape(1), Shape(4), Model(), packed=True, stage_bytes=SMALL, d_stage_bytes=0, lease=600)
+    found = staging("packed", Shape(1), Shape(4), size=ROOM, lease=600)
     try:
         asked = ask(found, (0, TOKENS))
         filled(found, asked)
@@ -350,7 +264,7 @@ def test_buffers_of_readers_that_died_without_a_word_go_to_those_who_wait(monkey
 
 
 def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None:
-    found = world(Shape(1), Shape(4), Model(), packed=True, stage_bytes=SMALL, d_stage_bytes=0, lease=600)
+    found = staging("packed", Shape(1), Shape(4), size=ROOM, lease=600)
     try:
         asked = ask(found, (0, TOKENS))
         filled(found, asked)
@@ -390,48 +304,8 @@ def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(made: World
     run(made, lambda: unused(made))
 
 
-def test_closing_ends_what_is_being_packed(gate: Gate) -> None:
-    found = world(Shape(1), Shape(1), Model(), packed=True, stage_bytes=SMALL, lease=600)
-    begun(found)
-    run(found, gate.reached.is_set)
-    closing = threading.Thread(target=found.close)
-    closing.start()
-    gate.go.set()
-    closing.join(20)
-    assert not closing.is_alive()
-
-
-def test_a_stage_is_taken_anew_after_a_suspension() -> None:
-    found = world(Shape(1), Shape(1), Model(), packed=True, stage_bytes=SMALL)
-    try:
-        move(found, ask(found, (0, TOKENS), name="before"))
-        source, before = found.prefill[0], found.prefill[0]._stage
-        source.suspend()
-        source.resume(source._pool)
-        found.decode[0].connect(source.address, 10)
-        clear(found)
-        move(found, ask(found, (0, TOKENS), name="after"))
-        assert source._stage is not before
-        assert len(source._stage._free) == BUFFERS
-    finally:
-        found.close()
-
-
-@pytest.mark.parametrize("shapes", [(Shape(2, 16), Shape(1, 4)), (Shape(1, 4, 2), Shape(2, 16, 1, 8))])
-@pytest.mark.parametrize("size", [SMALL, 8 * SMALL, 0])
-@pytest.mark.parametrize("admission", [False, True])
-def test_moves_of_unlike_pages(shapes: tuple[Shape, Shape], size: int, admission: bool) -> None:
-    found = world(*shapes, packed=True, stage_bytes=size, d_stage_bytes=0, admission=admission)
-    try:
-        for number, tokens in enumerate([(0, TOKENS), (7, 33), (5, 6)]):
-            clear(found)
-            move(found, ask(found, tokens, name=f"r{number}"))
-    finally:
-        found.close()
-
-
 def test_chunks_of_layers_are_packed_by_themselves() -> None:
-    found = world(FROM, Shape(1), Model(), packed=True, stage_bytes=SMALL)
+    found = staging("packed", Shape(2), Shape(1), size=ROOM)
     try:
         asked = ask(found, (0, TOKENS))
         filled(found, asked)

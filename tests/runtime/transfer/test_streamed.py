@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, check, clear, fed, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
-from tests.slowness import slowness
 
 from kvplan.plan.block_tables import Tables
 from kvplan.runtime import Request, Sample, Transfer, errors
@@ -33,13 +33,9 @@ class Flag:
         return self.done
 
 
-def until(true: Callable[[], bool], made: World, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds * slowness()
-    while not true():
-        assert time.monotonic() < end, "it did not come true in time"
-        for worker in made.decode:
-            worker.poll()
-        time.sleep(0.001)
+def polled(made: World, met: Callable[[], bool]) -> None:
+    """Poll the decode workers until `met`."""
+    until(met, *(worker.poll for worker in made.decode))
 
 
 def cuts(end: int, seed: int) -> Chunks:
@@ -73,7 +69,7 @@ def test_every_byte_in_chunks(shapes: tuple[Shape, Shape], mode: str, seed: int)
     moving = [worker.open(fed(request), 20, checksum=Sample()) for worker in made.decode]
     offer(made, request, cuts(45, seed))
     for number, transfer in enumerate(moving):
-        until(transfer.poll, made)
+        polled(made, transfer.poll)
         assert (transfer.state, transfer.progress) == ("done", 1.0), transfer.error
         check(made, number, request)
     assert made.released() == {("r", "finished")}
@@ -85,7 +81,7 @@ def started(made: World, request: Request) -> Transfer:
     for worker in made.prefill:
         worker.open(request.id, request.tokens)
     transfer = made.decode[0].open(fed(request), 20)
-    until(lambda: all(part.phase is not Phase.CLAIMING for part in transfer.parts), made)
+    polled(made, lambda: all(part.phase is not Phase.CLAIMING for part in transfer.parts))
     return transfer
 
 
@@ -101,7 +97,7 @@ def test_nothing_moves_before_its_event(mode: str) -> None:
     assert not any(array.any() for array in made.decode_memory[0].values())
     filled(made, request)
     event.done = True
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     check(made, 0, request)
     assert transfer.query()
     made.close()
@@ -119,7 +115,7 @@ def test_a_transfer_is_an_event_itself() -> None:
     assert [part.phase for part in there.parts] == [Phase.CLAIMING]
     filled(made, request)
     offer(made, request, [((0, 12), None)])
-    until(lambda: transfer.poll() and there.poll(), made)
+    polled(made, lambda: transfer.poll() and there.poll())
     assert there.state == "done"
     made.close()
     further.close()
@@ -137,7 +133,7 @@ def test_decode_may_open_a_request_first(mode: str) -> None:
     for worker in made.prefill:
         worker.open("r", (0, 12))
     offer(made, request, [((0, 5), None), ((5, 12), None)])
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     check(made, 0, request)
     made.close()
@@ -149,7 +145,7 @@ def test_what_is_held_as_a_whole_may_be_opened(monkeypatch: pytest.MonkeyPatch) 
     filled(made, request)
     made.hold("r")
     transfer = made.decode[0].open(request, 20)
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     check(made, 0, request)
     made.close()
@@ -170,7 +166,7 @@ def test_what_is_opened_may_be_asked_for_as_a_whole(mode: str) -> None:
     filled(made, request)
     for worker in made.prefill:
         worker.offer("r", (5, 12), request.prefill, last=True)
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     if mode == "pull":
         check(made, 0, request)
@@ -194,7 +190,7 @@ def test_chunks_that_do_not_make_the_request_fail_it(mode: str, name: str) -> No
     request = ask(made, (0, 12))
     transfer = started(made, request)
     offer(made, request, chunks)
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     assert transfer.state == "failed"
     assert text in str(transfer.error)
     clear(made)
@@ -215,7 +211,7 @@ def test_decode_has_a_prefix_that_prefill_does_not_know_of(first: int, mode: str
     hit = replace(whole, tokens=(first, 45))
     transfer = made.decode[0].open(fed(hit), 20)
     offer(made, whole, [((0, 10), None), ((10, 30), None), ((30, 45), None)])
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     assert transfer.state == "done", transfer.error
     check(made, 0, hit)
     made.close()
@@ -228,9 +224,9 @@ def test_a_request_that_is_withdrawn_fails(mode: str) -> None:
     transfer = started(made, request)
     offer(made, request, [((0, 4), None)], more=True)
     made.prefill[1].withdraw("r")
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     assert isinstance(transfer.error, errors.WithdrawnError)
-    until(lambda: not made.decode[0].quarantined(), made)
+    polled(made, lambda: not made.decode[0].quarantined())
     made.close()
 
 
@@ -238,7 +234,7 @@ def test_a_request_that_is_withdrawn_fails(mode: str) -> None:
 def test_fed_requests_have_a_deadline(mode: str) -> None:
     made = world(Shape(1), Shape(1), Model(state=False), mode=mode)
     transfer = made.decode[0].open(fed(ask(made, (0, 12))), 0.1)
-    until(transfer.poll, made)
+    polled(made, transfer.poll)
     assert transfer.state == "expired"
-    until(lambda: not made.decode[0].quarantined(), made)
+    polled(made, lambda: not made.decode[0].quarantined())
     made.close()

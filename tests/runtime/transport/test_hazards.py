@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.paths import ROOT
-from tests.runtime.helpers.agents import LENGTH, UNIT, Two, has_nixl, index, pattern, region, units, until
+from tests.runtime.helpers.agents import LENGTH, UNIT, Two, has_nixl, index, pattern, progressed, region, units
 from tests.runtime.helpers.plans import Model, Shape, plan
 
 from kvplan.plan.request import Request, check
@@ -263,12 +263,12 @@ def test_an_owner_that_gave_its_memory_back_is_lost(two: Two) -> None:
     def refused() -> bool:
         try:
             handle = two.reader.post("READ", two.peer, local, index(0), remote, index(0))
-            until(handle.poll, two.reader, two.owner)
+            progressed(handle.poll, two.reader, two.owner)
         except errors.PeerLostError:
             return True
         return False
 
-    until(refused, two.reader, two.owner)
+    progressed(refused, two.reader, two.owner)
 
 
 def ask(ids: list[int]) -> Request:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.paths import ROOT
-from tests.runtime.helpers.agents import UNIT, Target, Two, has_nixl, index, pattern, region, units, until
+from tests.runtime.helpers.agents import UNIT, Target, Two, has_nixl, index, pattern, progressed, region, units
 
 from kvplan.runtime import Nixl, errors
 from kvplan.runtime.transport.nixl import api
@@ -58,7 +58,7 @@ def is_lost(call: Callable[[], Any], agent: Any) -> None:
             return True
         return False
 
-    until(met, agent)
+    progressed(met, agent)
 
 
 def test_a_target_killed_in_flight_is_lost(tcp: Target) -> None:
@@ -86,7 +86,7 @@ def test_a_dead_target_is_found_lost_without_a_post(target: Target) -> None:
     target.meet()
     assert not target.reader.lost(target.peer)
     target.kill()
-    until(lambda: target.reader.lost(target.peer), target.reader)
+    progressed(lambda: target.reader.lost(target.peer), target.reader)
 
 
 def test_a_frozen_target_is_neither_lost_nor_done(tcp: Target) -> None:
@@ -246,7 +246,7 @@ def test_truncated_metadata_cannot_block_the_next_of_that_name(two: Two, missing
     peer = two.reader.add_peer(again.metadata())
     local, remote = two.lists()[0], two.reader.prepare(peer, units(two.theirs), "DRAM")
     handle = two.reader.post("READ", peer, local, index(7), remote, index(7))
-    until(handle.poll, two.reader, again)
+    progressed(handle.poll, two.reader, again)
     assert np.array_equal(two.mine[7 * UNIT : 8 * UNIT], two.theirs[7 * UNIT : 8 * UNIT])
     handle.release()
     two.reader.remove_peer(peer)
@@ -264,7 +264,7 @@ def test_notifications_of_strangers_are_drained_and_counted(two: Two) -> None:
         seen.append(two.owner.progress())
         return sum(seen) >= 3
 
-    until(drained)
+    progressed(drained)
     assert sum(seen) == 3
     assert two.works()
 
@@ -277,7 +277,7 @@ def test_threads_share_an_agent(two: Two) -> None:
             for turn in range(50):
                 at = number * 50 + turn
                 handle = two.post(at)
-                until(handle.poll, two.reader, two.owner)
+                progressed(handle.poll, two.reader, two.owner)
                 handle.release()
         except BaseException as error:
             failures.append(error)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.end_to_end.memory import stamp, wrong
 from tests.random_sides.draw import Case, case
+from tests.runtime.helpers.agents import progressed
 from tests.runtime.helpers.ends import asked, ends, regions_of
 
 from kvplan.compiler.api import compile_bound
@@ -75,11 +76,7 @@ class Two:
         return self.reader.post("READ", self.peer, local, index, remote, index)
 
     def until_done(self, handle: Any) -> None:
-        until = time.monotonic() + 10
-        while not handle.poll():
-            self.owner.progress()
-            self.reader.progress()
-            assert time.monotonic() < until
+        progressed(handle.poll, self.owner, self.reader)
 
     def close(self) -> None:
         self.reader.close()

@@ -1,0 +1,113 @@
+"""Requests by way of a stage: decode's, where it pulls, prefill's, where that pushes, or has its packs read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.runtime.helpers.plans import Model, Shape
+from tests.runtime.helpers.requests import ask, check, clear, filled
+from tests.runtime.helpers.waiting import until
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.plan import stage as plan_stage
+from kvplan.runtime import DecodeWorker, PrefillWorker
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
+from kvplan.runtime.staging.views import HostCopies
+from kvplan.runtime.transfer import staged
+from kvplan.runtime.transfer.packed import PeerStage
+
+WAYS = ("pull", "push", "packed")
+# Room for one block of both layers, or a state, in a buffer; of what is packed, of both heads.
+SMALL = {"pull": BUFFERS * 64, "push": BUFFERS * 64, "packed": BUFFERS * 128}
+TOKENS = 40
+
+
+class Gate:
+    """Copies wait here, on their thread, until they are let through."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.reached, self.go = threading.Event(), threading.Event()
+        for name in ("unpack", "pack"):
+            self._guard(patch, name, getattr(HostCopies, name))
+        patch.setattr(staged, "AT_ONCE", 0)
+
+    def _guard(self, patch: pytest.MonkeyPatch, name: str, copy: Callable[..., None]) -> None:
+        def waiting(*arguments: Any) -> None:
+            self.reached.set()
+            assert self.go.wait(20)
+            copy(*arguments)
+
+        patch.setattr(HostCopies, name, waiting)
+
+
+def staging(way: str, *shapes: Shape, size: int, **options: Any) -> World:
+    """Engines of two shapes whose requests go by a way, through stages of `size` bytes of who copies."""
+    packed = way == "packed"
+    options |= {"stage_bytes": size, "d_stage_bytes": 0 if packed else size}
+    mode = "push" if way == "push" else "pull"
+    return world(shapes[0], shapes[1], Model(), mode=mode, staged=not packed, packed=packed, **options)
+
+
+def run(made: World, met: Callable[[], object]) -> None:
+    """Poll the decode workers; the others poll by themselves."""
+    poll(made.decode, met)
+
+
+def poll(workers: list[DecodeWorker], met: Callable[[], object]) -> None:
+    until(met, *(worker.poll for worker in workers), pause=1e-4)
+
+
+def begun(made: World, name: str = "r") -> Transfer:
+    """A request of which prefill holds everything."""
+    asked = ask(made, (0, TOKENS), name=name)
+    filled(made, asked)
+    made.hold(name)
+    return made.decode[0].submit(asked, 20)
+
+
+def copying(made: World) -> list[PrefillWorker] | list[DecodeWorker]:
+    """The workers whose stages requests go through."""
+    ways = {plan_stage.way(read.table, made.mode == "push") for reads in made.plan.reads for read in reads}
+    return made.decode if "unpack" in ways else made.prefill
+
+
+def stages(made: World) -> list[Stage]:
+    return [worker._stage for worker in copying(made)]
+
+
+def peers(made: World) -> list[PeerStage]:
+    return [peer for worker in made.decode for peer in peers_of(worker)]
+
+
+def peers_of(worker: DecodeWorker) -> list[PeerStage]:
+    return [connection.stage for engine in worker._engines for connection in engine.connections.values()]
+
+
+def lent(made: World) -> list[int]:
+    return [len(stage._peers) for stage in stages(made)]
+
+
+def exhausted(made: World) -> bool:
+    """Whether every worker that copies has lent all that one peer may have."""
+    return all(count >= SHARE for count in lent(made))
+
+
+def unused(made: World) -> bool:
+    packs = sum(len(worker._inbox.packs) for worker in made.prefill)
+    asked = sum(len(peer._asked) + len(peer._queue) + peer._kept for peer in peers(made))
+    free = all(len(stage._free) == BUFFERS and not stage._queue and not stage._kept.total() for stage in stages(made))
+    return free and not packs and not asked
+
+
+def whole(made: World) -> None:
+    """A request moves, all of it by way of the stage but for blocks that are not full."""
+    clear(made)
+    again = begun(made, "again")
+    run(made, lambda: again.ended)
+    assert again.error is None
+    check(made, 0, ask(made, (0, TOKENS), name="again"))
+    run(made, lambda: unused(made))
