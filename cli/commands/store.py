@@ -12,6 +12,7 @@ import click
 
 from kvplan.cli.errors import WRONG
 from kvplan.cli.options import format_option
+from kvplan.compiler.words import many
 
 if TYPE_CHECKING:
     from kvplan.runtime.store.index import StoredObject
@@ -83,7 +84,7 @@ def verify(path: Path, remove: bool, form: str) -> None:
     else:
         for _, error in wrong:
             click.echo(f"error[{error.code}]: {error}")
-        click.echo(f"{_count(len(every))}: {f'{len(wrong)} wrong' if wrong else 'all as they were written'}")
+        click.echo(f"{many(len(every), 'object')}: {f'{len(wrong)} wrong' if wrong else 'all as they were written'}")
     if wrong:
         click.get_current_context().exit(WRONG)
 
@@ -123,8 +124,4 @@ def _amount(sizes: Iterable[int]) -> str:
 def _sized(count: int, size: int) -> str:
     unit = next((unit for unit, one in reversed(UNITS.items()) if size >= one), "")
     text = f"{size} B" if not unit else f"{size / UNITS[unit]:.1f} {unit}B"
-    return f"{_count(count)}, {text}"
-
-
-def _count(count: int) -> str:
-    return f"{count} object{'' if count == 1 else 's'}"
+    return f"{many(count, 'object')}, {text}"
