@@ -36,6 +36,7 @@ EXTRAS = {
     "fsspec",
     "cryptography",
     "etcd3gw",
+    "isal",
     "requests",
 }
 

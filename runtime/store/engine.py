@@ -6,8 +6,12 @@ store; so what one mesh saved any other one loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import numpy as np
 
@@ -26,6 +30,10 @@ from kvplan.runtime.store.store import Store, StoredBlock
 from kvplan.runtime.transfer.demand import demand
 
 BLOCKS, SECONDS = 8, 600.0
+# Windows that the memory in between is cut into: while one is moved others are read, or written.
+WINDOWS = 4
+# Objects that are read at once.
+READERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +44,24 @@ class StoreMoved:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreWindow:
+    """Objects of some positions: position `first` lies in block `place` of memory, the next one behind it."""
+
+    first: int
+    place: int
+    objects: Wanted
+
+
 class StorePort:
     """One engine and one store, joined by a plan whose `role` side is stored; `blocks` of memory lie in between.
 
-    One thread uses it at a time. `revision` is of what decides what a cache is and the plan does not know; so many
-    `layers` make one object, 0 for all; `make` makes transports, which memory on the host does not need.
+    One thread uses it at a time; others of its own read and write objects meanwhile. `revision` is of what decides what
+    a cache is and the plan does not know; so many `layers` make one object, 0 for all; `make` makes transports, which
+    memory on the host does not need.
     """
 
-    role, engine_role = "decode", "prefill"
+    role, engine_role, threads = "decode", "prefill", 1
 
     def __init__(
         self,
@@ -59,15 +77,18 @@ class StorePort:
     ) -> None:
         self._store, self._plan, self._seconds = store, plan, seconds
         self.layout: StoredLayout = stored_layout(plan, self.role, revision, layers)
-        self._blocks = blocks
+        self._size = max(blocks // WINDOWS, 1)
+        self._places = range(0, blocks // self._size * self._size, self._size)
         memory = {plane.name: np.zeros((blocks, plane.stride), np.uint8) for plane in self.layout.planes}
         self._memory = [memory[plane.name] for plane in self.layout.planes]
         between = [views(self.layout.side, 0, memory)]
         prefill, decode = (engine, between) if self.role == "decode" else (between, engine)
         self._sizes = _sizes(engine)
         self._carrier = LocalCarrier(plan, prefill, decode, make)
+        self._threads = ThreadPoolExecutor(self.threads, "kvplan-store")
 
     def close(self) -> None:
+        self._threads.shutdown()
         self._carrier.close()
 
     def _request(self, tokens: Interval, tables: Tables) -> Request:
@@ -81,34 +102,40 @@ class StorePort:
     def _demands(self, request: Request) -> list[WorkerRuns]:
         return [demand(self._plan, worker, request).runs for worker in range(len(self._plan.reads))]
 
-    def _windows(self, objects: Wanted) -> Iterator[tuple[int, Wanted]]:
-        """Runs of positions that fit the memory, from their first one on, and the objects that they have."""
+    def _windows(self, objects: Wanted) -> Iterator[StoreWindow]:
+        """The objects in windows of the memory, which take turns, from their first position on."""
         positions = sorted({position for of_group in objects.values() for position in of_group})
+        places = cycle(self._places)
         while positions:
-            first, last = positions[0], positions[0] + self._blocks
-            yield first, {name: {p: r for p, r in of.items() if first <= p < last} for name, of in objects.items()}
+            first, last = positions[0], positions[0] + self._size
+            some = {name: {p: r for p, r in of.items() if first <= p < last} for name, of in objects.items()}
+            yield StoreWindow(first, next(places), some)
             positions = [position for position in positions if position >= last]
 
-    def _move(self, demands: Sequence[WorkerRuns], first: int, objects: Wanted) -> int:
-        """Move what is in these objects, by their places in memory. Returns the bytes."""
-        some = [{key: self._within(key[0], runs, first, objects) for key, runs in of.items()} for of in demands]
+    def _move(self, demands: Sequence[WorkerRuns], window: StoreWindow) -> int:
+        """Move what is in a window's objects, by their places in memory. Returns the bytes."""
+        some = [{key: self._within(key[0], runs, window) for key, runs in of.items()} for of in demands]
         return self._carrier.move(some, self._seconds)
 
-    def _within(self, name: str, runs: Runs, first: int, objects: Wanted) -> Runs:
-        """The runs of a pair that lie in these objects, by places in memory instead of positions."""
+    def _within(self, name: str, runs: Runs, window: StoreWindow) -> Runs:
+        """The runs of a pair that lie in a window's objects, by places in memory instead of positions."""
         group: str = getattr(pair_named(self._plan, name), self.role)
         column = f"{self.role}_block"
         block = getattr(runs, column)
-        some = pick(runs, np.isin(block, list(objects.get(group, {}))))
-        return some._replace(**{column: getattr(some, column) - first})
+        some = pick(runs, np.isin(block, list(window.objects.get(group, {}))))
+        return some._replace(**{column: getattr(some, column) - window.first + window.place})
 
-    def _stored(self, keys: Sequence[bytes], first: int, objects: Wanted) -> list[StoredBlock]:
-        """The blocks that are objects, in memory."""
+    def _stored(self, keys: Sequence[bytes], window: StoreWindow) -> list[StoredBlock]:
+        """The blocks that are a window's objects, in memory."""
         return [
             StoredBlock(
-                name, keys[position], (position + 1) * self.layout.tokens, ranges, self._pages(name, position - first)
+                name,
+                keys[position],
+                (position + 1) * self.layout.tokens,
+                ranges,
+                self._pages(name, position - window.first + window.place),
             )
-            for name, of_group in objects.items()
+            for name, of_group in window.objects.items()
             for position, ranges in sorted(of_group.items())
         ]
 
@@ -142,15 +169,20 @@ class Saver(StorePort):
         demands = self._demands(self._request(tokens, tables))
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         missing = self._missing(keys, objects)
-        size = count = 0
-        for first, some in self._windows(missing):
-            self._clear(some, first)
-            size += self._move(demands, first, some)
-            blocks = self._stored(keys, first, some)
-            self._store.write(self.layout, blocks)
-            count += len(blocks)
+        size, writing = 0, deque[Future[None]]()
+        try:
+            for window in self._windows(missing):
+                if len(writing) == len(self._places):
+                    writing.popleft().result()
+                self._clear(window)
+                size += self._move(demands, window)
+                writing.append(self._threads.submit(self._store.write, self.layout, self._stored(keys, window)))
+            for written in writing:
+                written.result()
+        finally:
+            settle(writing)
         self._used(keys, objects)
-        return StoreMoved(count, size)
+        return StoreMoved(sum(map(len, missing.values())), size)
 
     def _missing(self, keys: Sequence[bytes], objects: Wanted) -> Wanted:
         return {
@@ -158,18 +190,18 @@ class Saver(StorePort):
             for name, of in objects.items()
         }
 
-    def _clear(self, objects: Wanted, first: int) -> None:
+    def _clear(self, window: StoreWindow) -> None:
         """Blocks that are not written whole must not keep what another request had there."""
-        for name, of_group in objects.items():
+        for name, of_group in window.objects.items():
             for position in of_group:
-                for page in self._pages(name, position - first).values():
+                for page in self._pages(name, position - window.first + window.place).values():
                     page[:] = 0
 
 
 class Loader(StorePort):
     """Loads into the memory of an engine's workers; `engine` are their pools, by number."""
 
-    role, engine_role = "prefill", "decode"
+    role, engine_role, threads = "prefill", "decode", READERS
 
     def match(self, keys: Sequence[bytes], first: int = 0) -> int:
         """How many of the first keys' blocks can be loaded by who has the first `first` tokens already.
@@ -189,14 +221,25 @@ class Loader(StorePort):
         tokens = first, self._end(keys)
         demands = self._demands(self._request(tokens, tables))
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
-        size = count = 0
-        for start, some in self._windows(objects):
-            blocks = self._stored(keys, start, some)
-            self._store.read(self.layout, blocks)
-            size += self._move(demands, start, some)
-            count += len(blocks)
+        size, windows = 0, self._windows(objects)
+        reading = deque(self._begun(keys, window) for window in islice(windows, len(self._places)))
+        try:
+            while reading:
+                window, reads = reading[0]
+                for read in reads:
+                    read.result()
+                size += self._move(demands, window)
+                reading.popleft()
+                reading.extend(self._begun(keys, later) for later in islice(windows, 1))
+        finally:
+            settle([read for _, reads in reading for read in reads])
         self._used(keys, objects)
-        return StoreMoved(count, size)
+        return StoreMoved(sum(map(len, objects.values())), size)
+
+    def _begun(self, keys: Sequence[bytes], window: StoreWindow) -> tuple[StoreWindow, list[Future[None]]]:
+        """A window, and the reads of its blocks, which run beside."""
+        blocks = self._stored(keys, window)
+        return window, [self._threads.submit(self._store.read, self.layout, [block]) for block in blocks]
 
     def _needs_all(self, pair: Pair) -> bool:
         """Whether a longer prefix needs of a pair all that a shorter one does."""
@@ -222,6 +265,13 @@ class Loader(StorePort):
             for name, of_group in objects.items()
             for position, ranges in of_group.items()
         )
+
+
+def settle(futures: Collection[Future[None]]) -> None:
+    """Wait until none of these uses memory any more; those that have not begun never do."""
+    for future in futures:
+        future.cancel()
+    wait_for(futures)
 
 
 def _every_block(layout: StoredLayout, group: str, end: int) -> Table:

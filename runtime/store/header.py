@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -53,11 +51,6 @@ def object_name(space: str, key: str, part: str) -> str:
     return f"{space}/{key[:2]}/{key}.{part}"
 
 
-def checksum(page: Bytes) -> int:
-    """CRC-32 of a page: it finds faults of disks and memory, not forgeries."""
-    return zlib.crc32(page.data)
-
-
 def encoded(header: ObjectHeader) -> bytes:
     """The bytes in front of the pages."""
     text = msgspec.json.encode(header)
@@ -90,13 +83,6 @@ def decoded(head: bytes, name: str) -> ObjectHeader:
     if header.name != name:
         raise ForeignObjectError(f"{name} holds object {header.name}: it was renamed or copied here")
     return header
-
-
-def check_pages(header: ObjectHeader, pages: Sequence[Bytes], planes: Sequence[str]) -> None:
-    """Raises DamagedObjectError with the first plane whose page is not as it was written."""
-    for (_, written), page, plane in zip(header.pages, pages, planes, strict=True):
-        if checksum(page) != written:
-            raise DamagedObjectError(f"{plane} of object {header.name} is not as it was written: it is damaged")
 
 
 def _parsed(text: bytes, name: str) -> ObjectHeader:

@@ -35,11 +35,8 @@ class StoredLayout:
     side: Side
     tokens: int
     space: str
+    planes: tuple[names.Plane, ...]
     parts: Mapping[str, tuple[StoredPart, ...]]
-
-    @property
-    def planes(self) -> tuple[names.Plane, ...]:
-        return names.planes(self.side.workers[0])
 
     def is_state(self, group: str) -> bool:
         return next(one for one in self.side.groups if one.name == group).store == "state"
@@ -56,10 +53,13 @@ def stored_layout(plan: Plan, role: str, revision: str = "", layers: int = 0) ->
     # Models of one shape have one digest, whatever their weights are.
     told = VERSION, plan.model, plan.model_digest, side.digest, revision
     space = hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]
-    planes = list(enumerate(names.planes(side.workers[0])))
-    of_group = {group.name: [(n, plane) for n, plane in planes if plane.group == group.name] for group in side.groups}
-    parts = {name: _parts(name, found, layers) for name, found in of_group.items()}
-    return StoredLayout(side, tokens, space, parts)
+    planes = names.planes(side.workers[0])
+    of_group = {
+        group.name: [(number, plane) for number, plane in enumerate(planes) if plane.group == group.name]
+        for group in side.groups
+    }
+    parts = {name: _parts(name, numbered, layers) for name, numbered in of_group.items()}
+    return StoredLayout(side, tokens, space, planes, parts)
 
 
 def wanted(pairs: Sequence[Pair], role: str, layout: StoredLayout, tokens: Interval) -> Wanted:

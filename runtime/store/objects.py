@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +20,7 @@ import numpy as np
 
 from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
 from kvplan.runtime.store.header import ALIGNED, Bytes, ObjectHeader, decoded, encoded, head_bytes
+from kvplan.runtime.store.pages import Place, read_pages
 from kvplan.runtime.transport.files import FilePages, Files, PlainFiles
 
 UNFINISHED, REFUSED = ".unfinished", ".refused"
@@ -47,8 +48,11 @@ class Objects(Protocol):
         """What an object is said to hold. Raises MissingObjectError, DamagedObjectError, ForeignObjectError,
         StoreFileError."""
 
-    def read(self, objects: Sequence[ObjectPages]) -> None:
-        """Read into pages what `header` said is there. Raises what that does."""
+    def read(self, name: str, place: Place) -> None:
+        """Read an object into the pages that `place` gives for its header. Raises what `header` and `place` raise.
+
+        The pages are right when this returns, and may be anything where it raises.
+        """
 
     def names(self) -> Iterator[str]:
         """All names, those of objects that are damaged among them."""
@@ -103,19 +107,16 @@ class Folder:
 
     def header(self, name: str) -> ObjectHeader:
         with _errors(f"object {name}"), _opened(self.path / name, name) as fd:
-            return _header(fd, name)
+            return _header(fd, name)[0]
 
-    def read(self, objects: Sequence[ObjectPages]) -> None:
-        for some in _at_once(objects):
-            with _errors(f"one of {len(some)} objects"), ExitStack() as stack:
-                self.files.read([self._found(stack.enter_context(self._open(each)), each) for each in some])
+    def read(self, name: str, place: Place) -> None:
+        with _errors(f"object {name}"), _opened(self.path / name, name) as fd:
+            header, offset = _header(fd, name)
 
-    def _open(self, asked: ObjectPages) -> AbstractContextManager[int]:
-        return _opened(self.path / asked.header.name, asked.header.name)
+            def read(start: int, pieces: Sequence[Bytes]) -> None:
+                self.files.read([FilePages(fd, offset + start, tuple(pieces))])
 
-    def _found(self, fd: int, asked: ObjectPages) -> FilePages:
-        _check_same(_header(fd, asked.header.name), asked.header)
-        return FilePages(fd, len(encoded(asked.header)), asked.pages)
+            read_pages(header, place(header), read, self.files.together)
 
     def names(self) -> Iterator[str]:
         for path in sorted(self.path.glob("*/*/*")):
@@ -142,21 +143,24 @@ class Folder:
 class InMemoryObjects:
     """Objects in this process alone."""
 
-    kept: dict[str, tuple[ObjectHeader, tuple[bytes, ...]]] = field(default_factory=dict)
+    kept: dict[str, tuple[ObjectHeader, Bytes]] = field(default_factory=dict)
 
     def put(self, objects: Sequence[ObjectPages]) -> None:
         for each in objects:
-            self.kept[each.header.name] = each.header, tuple(page.tobytes() for page in each.pages)
+            self.kept[each.header.name] = each.header, np.concatenate(each.pages)
 
     def header(self, name: str) -> ObjectHeader:
         return self._at(name)[0]
 
-    def read(self, objects: Sequence[ObjectPages]) -> None:
-        for each in objects:
-            header, pages = self._at(each.header.name)
-            _check_same(header, each.header)
-            for page, kept in zip(each.pages, pages, strict=True):
-                page[:] = np.frombuffer(kept, np.uint8)
+    def read(self, name: str, place: Place) -> None:
+        header, kept = self._at(name)
+
+        def read(start: int, pieces: Sequence[Bytes]) -> None:
+            for piece in pieces:
+                piece[:] = kept[start : start + piece.nbytes]
+                start += piece.nbytes
+
+        read_pages(header, place(header), read)
 
     def names(self) -> Iterator[str]:
         yield from sorted(self.kept)
@@ -170,7 +174,7 @@ class InMemoryObjects:
     def sweep(self, age: float = ABANDONED) -> int:
         return 0
 
-    def _at(self, name: str) -> tuple[ObjectHeader, tuple[bytes, ...]]:
+    def _at(self, name: str) -> tuple[ObjectHeader, Bytes]:
         if name not in self.kept:
             raise MissingObjectError(f"there is no object {name}")
         return self.kept[name]
@@ -229,20 +233,14 @@ def _with_head(fd: int, made: ObjectPages) -> FilePages:
     return FilePages(fd, 0, (np.frombuffer(head, np.uint8), *made.pages))
 
 
-def _header(fd: int, name: str) -> ObjectHeader:
-    """The header of an open file that is as long as that says."""
+def _header(fd: int, name: str) -> tuple[ObjectHeader, int]:
+    """The header of an open file that is as long as that says, and where its pages begin."""
     front = os.pread(fd, ALIGNED, 0)
     size = head_bytes(front, name)
     header = decoded(front if size <= ALIGNED else os.pread(fd, size, 0), name)
     if (there := os.fstat(fd).st_size) != size + header.size:
         raise DamagedObjectError(f"object {name} has {there} bytes of {size + header.size}: it was cut off or added to")
-    return header
-
-
-def _check_same(there: ObjectHeader, asked: ObjectHeader) -> None:
-    """Another process may have replaced an object since its header was read."""
-    if there != asked:
-        raise MissingObjectError(f"object {asked.name} has been replaced: ask again")
+    return header, size
 
 
 def _sync_folder(path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,10 +22,11 @@ from kvplan.runtime.errors import (
     StoreIndexError,
 )
 from kvplan.runtime.ops import logs
-from kvplan.runtime.store.header import Bytes, ObjectHeader, check_pages, checksum, object_name
+from kvplan.runtime.store.header import Bytes, ObjectHeader, object_name
 from kvplan.runtime.store.index import StoredObject, StoreIndex
 from kvplan.runtime.store.layout import Ranges, StoredLayout, StoredPart, covers
 from kvplan.runtime.store.objects import ABANDONED, Folder, InMemoryObjects, ObjectPages, Objects
+from kvplan.runtime.store.pages import Pages, Place, checksum
 from kvplan.runtime.transport.files import Files, PlainFiles
 
 INDEX, OBJECTS = "index.sqlite", "objects"
@@ -89,10 +91,14 @@ class Store:
 
         Raises StoreFileError, TransportError, StoreIndexError.
         """
-        every = [_object(layout, part, block) for block in blocks for part in layout.parts[block.group]]
-        made = [one for one in every if not self._has_more(one.header)]
+        made = [
+            _object(layout, part, block)
+            for block in blocks
+            for part in layout.parts[block.group]
+            if not self._has_more(_name(layout, part, block.key), block.ranges)
+        ]
         self._objects.put(made)
-        self._index.put(one.header for one in made)
+        self._index.put(each.header for each in made)
 
     def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
         """Blocks, (group, key) each, of one request were used now, all at once: its last ones are evicted first."""
@@ -105,12 +111,9 @@ class Store:
         Raises MissingObjectError, DamagedObjectError, ForeignObjectError or StoreFileError, after which they may be
         anything; what is at fault is found no more.
         """
-        asked = [self._asked(layout, part, block) for block in blocks for part in layout.parts[block.group]]
-        names = [plane.name for plane in layout.planes]
-        self._read([one for one, _ in asked])
-        for one, part in asked:
-            with self._refusing(one.header.name):
-                check_pages(one.header, one.pages, [names[number] for number in part.planes])
+        for block in blocks:
+            for part in layout.parts[block.group]:
+                self._read(_name(layout, part, block.key), partial(_placed, layout, part, block))
 
     def entries(self) -> list[StoredObject]:
         """All objects that are known, the first to be evicted first."""
@@ -139,7 +142,7 @@ class Store:
         """Every object by name, read whole, and what is wrong with it."""
         for name in list(self._objects.names()):
             try:
-                self._check(name)
+                self._objects.read(name, _anywhere)
             except MissingObjectError:
                 continue
             except StoreError as error:
@@ -155,16 +158,10 @@ class Store:
             self._objects.remove(name)
         self._index.forget(names)
 
-    def _check(self, name: str) -> None:
-        header = self._objects.header(name)
-        pages = tuple(np.empty(size, np.uint8) for size, _ in header.pages)
-        self._objects.read([ObjectPages(header, pages)])
-        check_pages(header, pages, [f"page {number}" for number in range(len(pages))])
-
-    def _has_more(self, header: ObjectHeader) -> bool:
+    def _has_more(self, name: str, ranges: Ranges) -> bool:
         """Whether another process has written more meanwhile."""
-        ranges = self._ranges(header.name)
-        return ranges is not None and ranges != header.ranges and covers(ranges, header.ranges)
+        there = self._ranges(name)
+        return there is not None and there != ranges and covers(there, ranges)
 
     def _take_stock(self) -> None:
         known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())
@@ -196,32 +193,21 @@ class Store:
             self._put_away(name, error)
             return None
 
-    def _asked(self, layout: StoredLayout, part: StoredPart, block: StoredBlock) -> tuple[ObjectPages, StoredPart]:
-        """An object and where its pages go. What its header says counts, not the index."""
-        name = _name(layout, part, block.key)
-        with self._refusing(name):
-            header = self._objects.header(name)
-        if not covers(header.ranges, block.ranges):
-            self._note(self._index.put, [header])
-            raise MissingObjectError(f"object {name} has tokens {header.ranges}, not {block.ranges}")
-        with self._refusing(name):
-            _check_shape(header, part, block)
-        return ObjectPages(header, tuple(block.pages[number] for number in part.planes)), part
-
     def _put_away(self, name: str, error: StoreError) -> None:
         """Set an object aside where it is wrong; one that cannot be read now may be right."""
         logs.event(logs.WARNING, "object refused", object=name, error=error)
         if isinstance(error, DamagedObjectError | ForeignObjectError):
             self._objects.set_aside(name)
 
-    def _read(self, asked: Sequence[ObjectPages]) -> None:
+    def _read(self, name: str, place: Place) -> None:
+        """Read an object. One that is missing or wrong is not found again, so that it may be saved anew."""
         try:
-            self._objects.read(asked)
-        except StoreError:
-            # One by one, as only one is at fault; where none is any more they are read.
-            for one in asked:
-                with self._refusing(one.header.name):
-                    self._objects.read([one])
+            self._objects.read(name, place)
+        except StoreError as error:
+            if not isinstance(error, MissingObjectError):
+                self._put_away(name, error)
+            self._note(self._index.forget, [name])
+            raise
 
     def _note(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> None:
         """Change the index if that can be: what it lacks costs time later, and what is right is loaded all the same."""
@@ -234,25 +220,23 @@ class Store:
             self._rests = now() + REST
             logs.event(logs.WARNING, "index not written", error=error)
 
-    @contextmanager
-    def _refusing(self, name: str) -> Iterator[None]:
-        """An object that turns out to be missing or wrong is not found again, so that it may be saved anew."""
-        try:
-            yield
-        except StoreError as error:
-            if not isinstance(error, MissingObjectError):
-                self._put_away(name, error)
-            self._note(self._index.forget, [name])
-            raise
-
 
 def _name(layout: StoredLayout, part: StoredPart, key: bytes) -> str:
     return object_name(layout.space, key.hex(), part.name)
 
 
-def _check_shape(header: ObjectHeader, part: StoredPart, block: StoredBlock) -> None:
+def _placed(layout: StoredLayout, part: StoredPart, block: StoredBlock, header: ObjectHeader) -> Pages:
+    """Where the pages of an object go. What its header says counts, not the index."""
+    if not covers(header.ranges, block.ranges):
+        raise MissingObjectError(f"object {header.name} has tokens {header.ranges}, not {block.ranges}")
     if tuple(size for size, _ in header.pages) != part.pages or header.end != block.end:
         raise ForeignObjectError(f"object {header.name} has other pages than the layout says")
+    return {layout.planes[number].name: block.pages[number] for number in part.planes}
+
+
+def _anywhere(header: ObjectHeader) -> Pages:
+    """New memory for all pages of an object."""
+    return {f"page {number}": np.empty(size, np.uint8) for number, (size, _) in enumerate(header.pages)}
 
 
 def _object(layout: StoredLayout, part: StoredPart, block: StoredBlock) -> ObjectPages:

@@ -42,7 +42,12 @@ class FilePages:
 
 
 class Files(Protocol):
-    """What moves pages. A call returns when all are there; it raises OSError or TransportError where one is not."""
+    """What moves pages. A call returns when all are there; it raises OSError or TransportError where one is not.
+
+    `together` are the bytes that are best read by one call.
+    """
+
+    together: int
 
     def write(self, files: Sequence[FilePages]) -> None: ...
 
@@ -50,7 +55,9 @@ class Files(Protocol):
 
 
 class PlainFiles:
-    """By `preadv` and `pwritev`."""
+    """By `preadv` and `pwritev`. What is read by one call is in the cache of the processor's core afterwards."""
+
+    together = 1 << 20
 
     def write(self, files: Sequence[FilePages]) -> None:
         for each in files:
@@ -69,6 +76,8 @@ class NixlFiles:
     Threads take turns. After a failure nothing says that no byte moves any more, so that nothing is moved again, and
     the memory is kept.
     """
+
+    together = MOST_BYTES
 
     def __init__(self, name: str = "files") -> None:
         module = api()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.plan.blocks import distinct
 from kvplan.plan.types import Ints
 from kvplan.runtime.errors import AddressError, HandleError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transport import guard
@@ -76,8 +77,9 @@ class CopyTransfer(PostedTransfer):
             self._move()
 
     def _move(self) -> None:
-        for size in np.unique(self.target[:, 1]).tolist():
-            alike = self.target[:, 1] == size
+        sizes = self.target[:, 1]
+        for size in distinct(sizes).tolist():
+            alike = sizes == size
             _copy(self.target[alike, 0], self.source[alike, 0], size)
         self.state = HandleState.DONE
 
@@ -129,7 +131,7 @@ class InMemory:
     def _start(self) -> None:
         """Under a new name: who knew the old one has lost this agent."""
         self.name = f"{self._word}-{uuid.uuid4().hex}"
-        self._regions = np.empty((0, 3), np.int64)
+        self._starts = self._ends = np.empty(0, np.int64)
         self._given: weakref.WeakSet[_List | CopyTransfer] = weakref.WeakSet()
         self.hub.agents[self.name] = self
 
@@ -138,7 +140,12 @@ class InMemory:
         if mem_type != "DRAM":
             raise TransportError(f"the in-memory transport copies host memory only, not {mem_type}: use NIXL")
         guard.check_spans(regions)
-        self._regions = np.concatenate([self._regions, regions])
+        starts = np.concatenate([self._starts, regions[:, 0]])
+        ends = np.concatenate([self._ends, regions[:, 0] + regions[:, 1]])
+        order = np.argsort(starts, kind="stable")
+        # Of the regions that begin up to here the end of the one that reaches furthest: a span that begins here is
+        # inside one of them where it is inside that one.
+        self._starts, self._ends = starts[order], np.maximum.accumulate(ends[order])
 
     def deregister(self) -> None:
         """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""
@@ -211,10 +218,10 @@ class InMemory:
 
     def covers(self, spans: Ints) -> None:
         """Raises AddressError where a span (address, bytes) is in no registered region."""
-        starts, ends = self._regions[:, 0], self._regions[:, 0] + self._regions[:, 1]
         guard.check_spans(spans)
-        inside = (spans[:, :1] >= starts) & (spans[:, :1] + spans[:, 1:2] <= ends)
-        if not inside.any(axis=1).all():
+        starts, ends = self._starts, self._ends
+        region = np.searchsorted(starts, spans[:, 0], "right") - 1
+        if (region < 0).any() or (spans[:, 0] + spans[:, 1] > ends[region]).any():
             raise AddressError(f"a span leaves the registered memory of {self.name}")
 
     def progress(self) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.runtime.helpers.agents import region
 
+from kvplan.runtime.errors import AddressError
 from kvplan.runtime.transport import inmemory
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
@@ -45,3 +49,23 @@ def test_spans_that_lie_far_apart(far: Bytes, size: int) -> None:
     assert (target[1, :size] == 5).all()
     assert not target[:, size:].any()
     transfer.release()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    regions=st.lists(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 12)), min_size=1), max_size=3),
+    span=st.tuples(st.integers(1, 60), st.integers(1, 12)),
+)
+def test_a_span_is_in_one_region_or_refused(regions: list[list[tuple[int, int]]], span: tuple[int, int]) -> None:
+    """Regions that overlap, contain each other or touch, registered in several calls."""
+    agent = InMemory(Hub(), "agent")
+    for some in regions:
+        agent.register(np.array([(start, size, 0) for start, size in some], np.int64), "DRAM")
+    start, size = span
+    every = [region for some in regions for region in some]
+    with nullcontext() if any(low <= start and start + size <= low + room for low, room in every) else refused():
+        agent.covers(np.array([(start, size, 0)], np.int64))
+
+
+def refused() -> AbstractContextManager[object]:
+    return pytest.raises(AddressError, match="leaves the registered memory")
