@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kvplan.runtime.store.keys import block_keys
     from kvplan.runtime.store.store import Store
     from kvplan.runtime.transfer.limits import Limits
+    from kvplan.runtime.transport.bucket import NixlBucket
     from kvplan.runtime.transport.files import NixlFiles
     from kvplan.runtime.transport.inmemory import Hub, InMemory
     from kvplan.runtime.transport.nixl import Nixl
@@ -59,6 +60,7 @@ _HOME = {
     "runtime.store.engine": ("Loader", "Saver"),
     "runtime.store.keys": ("block_keys",),
     "runtime.store.store": ("Store",),
+    "runtime.transport.bucket": ("NixlBucket",),
     "runtime.transport.files": ("NixlFiles",),
     "runtime.transport.inmemory": ("Hub", "InMemory"),
     "runtime.transport.nixl": ("Nixl",),
@@ -67,9 +69,9 @@ _MODULES = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
-    "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Loader", "Memory", "Nixl", "NixlFiles", "Peer", "Plain", "Plan",
-    "Pool", "PrefillWorker", "Released", "RemoteCatalog", "Request", "Ring", "Sample", "Saver", "Slot", "Store",
-    "Transfer", "TrustedKeys", "block_keys", "choose", "load_plan", "scales", "views",
+    "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Loader", "Memory", "Nixl", "NixlBucket", "NixlFiles", "Peer",
+    "Plain", "Plan", "Pool", "PrefillWorker", "Released", "RemoteCatalog", "Request", "Ring", "Sample", "Saver", "Slot",
+    "Store", "Transfer", "TrustedKeys", "block_keys", "choose", "load_plan", "scales", "views",
 ]  # fmt: skip
 
 

@@ -253,7 +253,8 @@ class StoreIndexError(StoreError):
 
 
 class StoreFileError(StoreError):
-    """A store's file cannot be opened, read or written: the disk is full, it is another's, or too many are open."""
+    """A store's file cannot be opened, read or written: the disk is full, it is another's, too many are open, or the
+    place at its URL refuses or does not answer."""
 
     code = "R067"
 

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-folder = click.argument("path", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+place = click.argument("place", metavar="DIR|URL")
+index = click.option(
+    "--index",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Of a store at a URL: its index on this machine. Without it all objects are looked at.",
+)
 
 
 def in_bytes(text: str) -> int:
@@ -44,16 +50,17 @@ def _amount_of(text: str, units: Mapping[str, int], otherwise: str) -> int:
 def command() -> None:
     """Look at stored caches, check them, and remove what is old.
 
-    DIR is the folder of a store, as `Store.open` takes it.
+    DIR is the folder of a store, as `Store.open` takes it, a URL one of `Store.at`: s3://bucket/folder.
     """
 
 
 @command.command("ls")
-@folder
+@place
+@index
 @format_option("text", "json")
-def ls(path: Path, form: str) -> None:
+def ls(place: str, index: Path | None, form: str) -> None:
     """List how much of each cache a store has; --format json lists every object."""
-    with _opened(path) as store:
+    with _opened(place, index) as store:
         entries = store.entries()
     if form == "json":
         click.echo(json.dumps([_row(entry) for entry in entries], indent=2))
@@ -68,12 +75,13 @@ def ls(path: Path, form: str) -> None:
 
 
 @command.command("verify")
-@folder
+@place
+@index
 @click.option("--remove", is_flag=True, help="Remove what is wrong.")
 @format_option("text", "json")
-def verify(path: Path, remove: bool, form: str) -> None:
+def verify(place: str, index: Path | None, remove: bool, form: str) -> None:
     """Read every object and compare it with its checksums; exit code 1 where one is wrong."""
-    with _opened(path) as store:
+    with _opened(place, index) as store:
         every = list(store.verify())
         wrong = [(name, error) for name, error in every if error is not None]
         if remove:
@@ -90,12 +98,13 @@ def verify(path: Path, remove: bool, form: str) -> None:
 
 
 @command.command("gc")
-@folder
+@place
+@index
 @click.option("--max-bytes", "most", type=in_bytes, metavar="SIZE", help="Keep at most that many: what was used last.")
 @click.option("--age", type=in_seconds, metavar="AGE", help="Remove what was not used for so long: 12h, 30d.")
-def collect(path: Path, most: int | None, age: int | None) -> None:
+def collect(place: str, index: Path | None, most: int | None, age: int | None) -> None:
     """Remove what is old or too much, and what a process that was killed left behind."""
-    with _opened(path) as store:
+    with _opened(place, index) as store:
         done = store.collect(most, age)
     removed, kept = _sized(done.removed, done.removed_bytes), _sized(done.kept, done.kept_bytes)
     left_behind = f"; {done.unfinished} unfinished files" if done.unfinished else ""
@@ -107,13 +116,20 @@ def _row(entry: StoredObject) -> dict[str, object]:
     return {"name": entry.name, "bytes": entry.size, "tokens": entry.end, **times}
 
 
-def _opened(path: Path) -> Store:
-    """The store in a folder. Raises UsageError where there is none: looking makes no store."""
+def _opened(place: str, index: Path | None) -> Store:
+    """The store at a place. Raises UsageError where there is none: looking makes no store; StoreFileError."""
     from kvplan.runtime.store.store import OBJECTS, Store
 
-    if not (path / OBJECTS).is_dir():
-        raise click.UsageError(f"{path} is no store: it has no folder {OBJECTS!r}")
-    return Store.open(path)
+    if "://" in place:
+        store = Store.at(place, index or ":memory:")
+        if index is None:
+            store.take_stock()
+        return store
+    if index is not None:
+        raise click.UsageError("a folder has its index: --index is for URLs")
+    if not (Path(place) / OBJECTS).is_dir():
+        raise click.UsageError(f"{place} is no store: it has no folder {OBJECTS!r}")
+    return Store.open(place)
 
 
 def _amount(sizes: Iterable[int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from kvplan.plan.index import IndexEntry
 from kvplan.plan.loader import loaded
 from kvplan.runtime.errors import without_credentials
 from kvplan.runtime.plans.signing import SignedIndex, SigningKey, TrustedKeys
+from kvplan.runtime.remote_folder import RemoteFolder
 
 SIGNED = "index.signed.json"
 # What was pulled last into a plans directory, beside its index.
@@ -66,76 +66,14 @@ def pull(url: str, target: Path, trusted: TrustedKeys, seconds: float = PATIENCE
     return _within(seconds, url, lambda: _pull(RemoteFolder(url), target, trusted))
 
 
-class RemoteFolder:
-    """A folder at a URL. Every error of whoever keeps it is a PlanRemoteError."""
-
-    def __init__(self, url: str) -> None:
-        """Raises PlanRemoteError where no protocol of this name is installed, or it cannot connect."""
-        self.url = without_credentials(url).rstrip("/")
-        try:
-            from fsspec.core import url_to_fs
-
-            # fsspec keeps connections, also those that have died, and lists of files that are old.
-            self._system, self._root = url_to_fs(url, skip_instance_cache=True)
-        except (ImportError, ValueError) as error:
-            told = f"{self.url} cannot be used: {_told(error)}; pip install 'kvplan[remote]', or fsspec's"
-            raise PlanRemoteError(told) from error
-        except Exception as error:  # FTP and SFTP connect here; each protocol has errors of its own
-            raise PlanRemoteError(f"{self.url} cannot be used: {_told(error)}") from error
-
-    def read(self, name: str, most: int) -> bytes | None:
-        """A file's bytes, None where there is none. Raises PlanRemoteError, also where they are more than `most`."""
-        try:
-            with self._system.open(f"{self._root}/{name}", "rb", cache_type="none") as file:
-                data = bytes(file.read(most + 1))
-        except FileNotFoundError as error:
-            # What could not be asked is not there, over HTTP: only the cause tells.
-            if error.__cause__ is None or isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise self._error(name, "read", error.__cause__) from error
-        except Exception as error:  # each protocol has errors of its own
-            raise self._error(name, "read", error) from error
-        if len(data) > most:
-            raise PlanRemoteError(f"{self.url}/{name} has more than {most} bytes: it is none of kvplan's")
-        return data
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file whole, on a file system under another name first. Raises PlanRemoteError."""
-        path = f"{self._root}/{name}"
-        try:
-            if os.path.isabs(self._root) and "file" in self._protocols():
-                os.makedirs(self._root, exist_ok=True)
-                Path(f"{path}{folder.HALF}").write_bytes(data)
-                os.replace(f"{path}{folder.HALF}", path)
-            else:
-                self._system.pipe_file(path, data)
-        except Exception as error:  # as above
-            raise self._error(name, "written", error) from error
-
-    def has(self, name: str, size: int) -> bool:
-        """Whether there is such a file, whole: one over which a push was killed is shorter. Raises PlanRemoteError."""
-        try:
-            return bool(self._system.info(f"{self._root}/{name}")["size"] == size)
-        except FileNotFoundError:
-            return False
-        except Exception as error:  # as above
-            raise self._error(name, "read", error) from error
-
-    def _protocols(self) -> tuple[str, ...]:
-        protocol: str | tuple[str, ...] = self._system.protocol
-        return (protocol,) if isinstance(protocol, str) else tuple(protocol)
-
-    def _error(self, name: str, what: str, error: BaseException) -> PlanRemoteError:
-        return PlanRemoteError(f"{self.url}/{name} cannot be {what}: {_told(error)}")
-
-
 def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
     texts = {_addressed(one): data for one, data in _checked(source)}
     before = _last_pushed(remote, _before(key, trusted), prune)
     old = () if before is None or prune else index.parse(before.index.encode(), f"{remote.url}/{SIGNED}")
     pins = {one.sha256 for one in texts}
     every = [*texts, *(one for one in old if one.sha256 not in pins)]
-    new = [one for one in texts if not remote.has(_file(one), len(texts[one]))]
+    # One over which a push was killed is shorter, where files are not written at once.
+    new = [one for one in texts if remote.size(_file(one)) != len(texts[one])]
     for one in new:
         remote.write(_file(one), texts[one])
     # By the clock, so that a lost index is no way back: who pulled a later one would refuse all that is counted from 1.
@@ -303,7 +241,3 @@ def _within(seconds: float, url: str, call: Callable[[], T]) -> T:
             return done.result()
         told = f"{without_credentials(url)} has not answered within {seconds:g} s: ask again, or give it more time"
         raise PlanRemoteError(told) from None
-
-
-def _told(error: BaseException) -> str:
-    return without_credentials(f"{type(error).__name__}: {error}")[:250]

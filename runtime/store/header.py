@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -83,6 +84,19 @@ def decoded(head: bytes, name: str) -> ObjectHeader:
     if header.name != name:
         raise ForeignObjectError(f"{name} holds object {header.name}: it was renamed or copied here")
     return header
+
+
+def read_header(read: Callable[[int], bytes], there: int, name: str) -> tuple[ObjectHeader, int]:
+    """The header of an object of which there are so many bytes, and where its pages begin; `read` gives its first ones.
+
+    Raises DamagedObjectError where it is longer or shorter than the header says, and what `decoded` raises.
+    """
+    front = read(ALIGNED)
+    size = head_bytes(front, name)
+    header = decoded(front if size <= ALIGNED else read(size), name)
+    if there != size + header.size:
+        raise DamagedObjectError(f"object {name} has {there} bytes of {size + header.size}: it was cut off or added to")
+    return header, size
 
 
 def _parsed(text: bytes, name: str) -> ObjectHeader:

@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 
 from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
-from kvplan.runtime.store.header import ALIGNED, Bytes, ObjectHeader, decoded, encoded, head_bytes
-from kvplan.runtime.store.pages import Place, read_pages
+from kvplan.runtime.store.header import Bytes, ObjectHeader, encoded, read_header
+from kvplan.runtime.store.pages import Place, fill, read_pages
 from kvplan.runtime.transport.files import FilePages, Files, PlainFiles
 
 UNFINISHED, REFUSED = ".unfinished", ".refused"
@@ -56,6 +56,9 @@ class Objects(Protocol):
 
     def names(self) -> Iterator[str]:
         """All names, those of objects that are damaged among them."""
+
+    def written(self, name: str) -> float:
+        """When an object was written, in seconds since 1970; 0 where there is none."""
 
     def remove(self, name: str) -> None:
         """Remove an object; once more does nothing."""
@@ -123,6 +126,9 @@ class Folder:
             if not path.name.endswith((UNFINISHED, REFUSED)):
                 yield path.relative_to(self.path).as_posix()
 
+    def written(self, name: str) -> float:
+        return _changed(self.path / name)
+
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
 
@@ -155,15 +161,13 @@ class InMemoryObjects:
     def read(self, name: str, place: Place) -> None:
         header, kept = self._at(name)
 
-        def read(start: int, pieces: Sequence[Bytes]) -> None:
-            for piece in pieces:
-                piece[:] = kept[start : start + piece.nbytes]
-                start += piece.nbytes
-
-        read_pages(header, place(header), read)
+        read_pages(header, place(header), lambda start, pieces: fill(pieces, kept[start:]))
 
     def names(self) -> Iterator[str]:
         yield from sorted(self.kept)
+
+    def written(self, name: str) -> float:
+        return time.time() if name in self.kept else 0.0
 
     def remove(self, name: str) -> None:
         self.kept.pop(name, None)
@@ -235,12 +239,7 @@ def _with_head(fd: int, made: ObjectPages) -> FilePages:
 
 def _header(fd: int, name: str) -> tuple[ObjectHeader, int]:
     """The header of an open file that is as long as that says, and where its pages begin."""
-    front = os.pread(fd, ALIGNED, 0)
-    size = head_bytes(front, name)
-    header = decoded(front if size <= ALIGNED else os.pread(fd, size, 0), name)
-    if (there := os.fstat(fd).st_size) != size + header.size:
-        raise DamagedObjectError(f"object {name} has {there} bytes of {size + header.size}: it was cut off or added to")
-    return header, size
+    return read_header(lambda size: os.pread(fd, size, 0), os.fstat(fd).st_size, name)
 
 
 def _sync_folder(path: Path) -> None:

@@ -43,6 +43,14 @@ def read_pages(
             raise DamagedObjectError(f"{name} of object {header.name} is not as it was written: it is damaged")
 
 
+def fill(pieces: Sequence[Bytes], data: Bytes) -> None:
+    """Copy bytes into pieces of pages, one after the other."""
+    start = 0
+    for piece in pieces:
+        piece[:] = data[start : start + piece.nbytes]
+        start += piece.nbytes
+
+
 def _calls(pages: Pages, most: int) -> Iterator[tuple[int, list[tuple[str, Bytes]]]]:
     """What is read at a time: where it begins, and pieces of pages, by name."""
     start, size, pieces = 0, 0, list[tuple[str, Bytes]]()

@@ -22,11 +22,14 @@ from kvplan.runtime.errors import (
     StoreIndexError,
 )
 from kvplan.runtime.ops import logs
+from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.runtime.store.header import Bytes, ObjectHeader, object_name
 from kvplan.runtime.store.index import StoredObject, StoreIndex
 from kvplan.runtime.store.layout import Ranges, StoredLayout, StoredPart, covers
 from kvplan.runtime.store.objects import ABANDONED, Folder, InMemoryObjects, ObjectPages, Objects
 from kvplan.runtime.store.pages import Pages, Place, checksum
+from kvplan.runtime.store.remote import RemoteObjects
+from kvplan.runtime.transport.bucket import NixlBucket
 from kvplan.runtime.transport.files import Files, PlainFiles
 
 INDEX, OBJECTS = "index.sqlite", "objects"
@@ -71,6 +74,14 @@ class Store:
         root = Path(path)
         (root / OBJECTS).mkdir(parents=True, exist_ok=True)
         return cls(Folder(root / OBJECTS, files or PlainFiles()), StoreIndex(root / INDEX))
+
+    @classmethod
+    def at(cls, url: str, index: Path | str = ":memory:", bucket: NixlBucket | None = None) -> Store:
+        """The store at a URL, s3://bucket/folder. Its index is a file of this machine, or none: it begins empty then.
+
+        `bucket` moves pages where it is given. Raises StoreFileError, StoreIndexError.
+        """
+        return cls(RemoteObjects(RemoteFolder(url, StoreFileError), bucket), StoreIndex(index))
 
     def __enter__(self) -> Store:
         return self
@@ -119,6 +130,15 @@ class Store:
         """All objects that are known, the first to be evicted first."""
         return self._index.entries()
 
+    def take_stock(self) -> None:
+        """Take in what is there and the index lacks, and forget what is not there. Raises StoreFileError."""
+        known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())
+        self._index.forget(sorted(known - there))
+        for name in sorted(there - known):
+            # What is foreign here may be another release's own.
+            with suppress(ForeignObjectError):
+                self._take_in(name, self._objects.written(name))
+
     def collect(
         self, most_bytes: int | None = None, age: float | None = None, abandoned: float = ABANDONED
     ) -> Collected:
@@ -126,7 +146,7 @@ class Store:
 
         What the index lacks is taken in before, what is not there forgotten, what nobody finished removed.
         """
-        self._take_stock()
+        self.take_stock()
         entries = self._index.entries()
         total, now = sum(entry.size for entry in entries), time.time()
         removed, left = list[StoredObject](), total
@@ -163,16 +183,11 @@ class Store:
         there = self._ranges(name)
         return there is not None and there != ranges and covers(there, ranges)
 
-    def _take_stock(self) -> None:
-        known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())
-        self._index.forget(sorted(known - there))
-        for name in sorted(there - known):
-            # What is foreign here may be another release's own.
-            with suppress(ForeignObjectError):
-                self._take_in(name)
+    def _take_in(self, name: str, used: float | None = None) -> Ranges | None:
+        """The tokens of an object that the index lacks, None where it is no object any more.
 
-    def _take_in(self, name: str) -> Ranges | None:
-        """The tokens of an object that the index lacks, None where it is no object any more; it is noted."""
+        It is noted, as used at that time, or now.
+        """
         try:
             header = self._objects.header(name)
         except MissingObjectError:
@@ -180,7 +195,7 @@ class Store:
         except (DamagedObjectError, StoreFileError) as error:
             self._put_away(name, error)
             return None
-        self._note(self._index.put, [header])
+        self._note(partial(self._index.put, created=used), [header])
         return header.ranges
 
     def _ranges(self, name: str) -> Ranges | None:

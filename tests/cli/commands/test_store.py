@@ -63,3 +63,22 @@ def test_looking_makes_no_store(tmp_path: Path) -> None:
     assert said.exit_code == 2
     assert "is no store" in said.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_at_a_url(tmp_path: Path) -> None:
+    url = f"memory://cli/{tmp_path.name}"
+    with Store.at(url) as store:
+        save(store, full("toy-mamba2", "tp=2", 3), keys_of(3))
+    assert run("ls", url).stdout.startswith("4 objects, ")
+    assert run("verify", url).stdout == "4 objects: all as they were written\n"
+    assert run("ls", url, "--index", tmp_path / "index").stdout == "0 objects, 0 B\n"
+    assert run("gc", url, "--index", tmp_path / "index", "--age", "1h").stdout.startswith("removed 0 objects")
+    assert run("ls", url, "--index", tmp_path / "index").stdout.startswith("4 objects, ")
+    assert run("gc", url, "--age", "0s").stdout.endswith("; 0 objects, 0 B left\n")
+    assert run("ls", url).stdout == "0 objects, 0 B\n"
+    refused = run("ls", "nothing://there")
+    assert (refused.exit_code, "error[R067]" in refused.stderr) == (2, True)
+
+
+def test_a_folder_has_its_own_index(folder: Path, tmp_path: Path) -> None:
+    assert "is for URLs" in run("ls", folder, "--index", tmp_path / "index").stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.helpers.s3 import BUCKET, SERVERS, s3_server
 from tests.runtime.plans.test_catalog import find, stored, text
 
 from kvplan.plan import folder, index
@@ -31,6 +32,7 @@ from kvplan.runtime.plans.catalog import Catalog
 from kvplan.runtime.plans.remote import RECORD, SIGNED, pull, push
 from kvplan.runtime.plans.remote_catalog import RemoteCatalog
 from kvplan.runtime.plans.signing import SignedIndex, SigningKey, TrustedKeys
+from kvplan.runtime.remote_folder import RemoteFolder
 
 
 class Team:
@@ -103,28 +105,17 @@ def test_over_http_and_in_memory(team: Team, tmp_path: Path) -> None:
         assert find(Catalog(tmp_path / here), team.entries[0]).digest == team.entries[0].plan
 
 
-def test_over_s3(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that speaks S3 in this process, where one is installed: pip install moto[server] s3fs."""
-    moto = pytest.importorskip("moto.server", reason="no moto[server]")
-    pytest.importorskip("s3fs", reason="no s3fs")
-    server = moto.ThreadedMotoServer(port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(f"AWS_{name}", "tested")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-    import s3fs
-
-    s3fs.S3FileSystem().mkdir("bucket")
-    entries = stored(team.plans, text(), text(1, 2))
-    assert len(push(team.plans, "s3://bucket/plans", team.secret).copied) == 2
-    assert len(pull("s3://bucket/plans", tmp_path / "here", team.trusted).copied) == 2
-    assert find(Catalog(tmp_path / "here"), entries[0]).digest == entries[0].plan
-    with pytest.raises(PlanRemoteError, match="has no"):
-        pull("s3://bucket/none", tmp_path / "none", team.trusted)
-    with pytest.raises(PlanRemoteError):
-        push(team.plans, "s3://nobucket/plans", team.secret)
-    server.stop()
+@pytest.mark.parametrize("kind", SERVERS)
+def test_over_s3(team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    with s3_server(kind, tmp_path, monkeypatch):
+        entries = stored(team.plans, text(), text(1, 2))
+        assert len(push(team.plans, f"s3://{BUCKET}/plans", team.secret).copied) == 2
+        assert len(pull(f"s3://{BUCKET}/plans", tmp_path / "here", team.trusted).copied) == 2
+        assert find(Catalog(tmp_path / "here"), entries[0]).digest == entries[0].plan
+        with pytest.raises(PlanRemoteError, match="has no"):
+            pull(f"s3://{BUCKET}/none", tmp_path / "none", team.trusted)
+        with pytest.raises(PlanRemoteError):
+            push(team.plans, "s3://nobucket/plans", team.secret)
 
 
 def test_a_server_that_is_not_there_or_fails_has_not_nothing(team: Team, tmp_path: Path) -> None:
@@ -162,7 +153,7 @@ def test_a_protocol_that_connects_at_once(team: Team, tmp_path: Path) -> None:
 
 def test_a_connection_is_made_anew_each_time() -> None:
     """One that has died is not asked again."""
-    one, other = (remote.RemoteFolder("memory://bucket") for _ in range(2))
+    one, other = (RemoteFolder("memory://bucket") for _ in range(2))
     assert one._system is not other._system
 
 
@@ -335,14 +326,14 @@ def test_a_pull_that_hangs_keeps_nobody_else_waiting(
 ) -> None:
     """Two engines of one machine, one of whose connections is dead."""
     team.push(text())
-    read, hangs = remote.RemoteFolder.read, threading.Event()
+    read, hangs = RemoteFolder.read, threading.Event()
 
-    def hanging(self: remote.RemoteFolder, name: str, most: int) -> bytes | None:
+    def hanging(self: RemoteFolder, name: str, most: int) -> bytes | None:
         if name != SIGNED:
             hangs.wait(60)
         return read(self, name, most)
 
-    monkeypatch.setattr(remote.RemoteFolder, "read", hanging)
+    monkeypatch.setattr(RemoteFolder, "read", hanging)
     with pytest.raises(PlanRemoteError, match="has not answered"):
         pull(team.url, tmp_path / "here", team.trusted, 0.2)
     monkeypatch.undo()
@@ -382,14 +373,14 @@ def test_an_index_that_is_replaced_while_it_is_read(
 ) -> None:
     """Over HTTP by ranges: the size of before, bytes of after."""
     team.push(text())
-    size, read = (team.there / SIGNED).stat().st_size, remote.RemoteFolder.read
+    size, read = (team.there / SIGNED).stat().st_size, RemoteFolder.read
     team.push(text(1, 2))
 
-    def torn(self: remote.RemoteFolder, name: str, most: int) -> bytes | None:
+    def torn(self: RemoteFolder, name: str, most: int) -> bytes | None:
         monkeypatch.undo()
         return (read(self, name, most) or b"")[:size]
 
-    monkeypatch.setattr(remote.RemoteFolder, "read", torn)
+    monkeypatch.setattr(RemoteFolder, "read", torn)
     assert team.pull(tmp_path / "here").serial == 2
 
 
@@ -431,14 +422,14 @@ def test_only_what_is_as_its_index_says_is_signed(team: Team) -> None:
 
 
 def test_somebody_else_pushes_at_the_same_time(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = remote.RemoteFolder.write
+    write = RemoteFolder.write
 
-    def overtaken(self: remote.RemoteFolder, name: str, data: bytes) -> None:
+    def overtaken(self: RemoteFolder, name: str, data: bytes) -> None:
         write(self, name, data)
         if name == SIGNED:
             write(self, name, team.secret.sign(SignedIndex("{}", 1)))
 
-    monkeypatch.setattr(remote.RemoteFolder, "write", overtaken)
+    monkeypatch.setattr(RemoteFolder, "write", overtaken)
     with pytest.raises(PlanRemoteError, match="somebody else pushed"):
         team.push(text())
 

@@ -1,4 +1,4 @@
-"""A process that saves, and is killed at a step: `python -m tests.runtime.store.killed FOLDER STEP CALL`."""
+"""A process that saves, and is killed at a step: `python -m tests.runtime.store.killed FOLDER|URL STEP CALL`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.runtime.store.engines import full, keys_of, save
 
+from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.runtime.store import objects
 from kvplan.runtime.store.index import StoreIndex
 from kvplan.runtime.store.store import Store
@@ -35,10 +36,17 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "after the index has it": (StoreIndex, "put", StoreIndex.put),
 }
 
+REMOTE_STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "before an object is sent": (RemoteFolder, "write", lambda *_: None),
+    "after an object is sent": (RemoteFolder, "write", RemoteFolder.write),
+    "before the index has it": STEPS["before the index has it"],
+    "after the index has it": STEPS["after the index has it"],
+}
+
 
 def kill_at(step: str, call: int) -> None:
     """This process ends at the `call`th time that it comes to a step."""
-    where, name, last = STEPS[step]
+    where, name, last = {**STEPS, **REMOTE_STEPS}[step]
     usual, left = getattr(where, name), [call]
 
     def patched(*arguments: Any, **options: Any) -> Any:
@@ -52,7 +60,8 @@ def kill_at(step: str, call: int) -> None:
 
 
 def main(folder: str, step: str, call: str) -> None:
-    engine, store = full(MODEL, SIDE, LENGTH), Store.open(folder)
+    engine = full(MODEL, SIDE, LENGTH)
+    store = Store.at(folder) if "://" in folder else Store.open(folder)
     kill_at(step, int(call))
     save(store, engine, keys_of(LENGTH))
 
