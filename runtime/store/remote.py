@@ -99,12 +99,12 @@ class RemoteObjects:
     def _fill(self, name: str, offset: int, start: int, pieces: Sequence[Bytes]) -> None:
         size = sum(piece.nbytes for piece in pieces)
         if self.bucket is not None:
-            self.bucket.read(self.folder.path(name), offset + start, pieces)
-            return
-        data = self._span(name, offset + start, size)
+            data = self.bucket.read(self.folder.path(name), offset + start, size)
+        else:
+            data = np.frombuffer(self._span(name, offset + start, size), np.uint8)
         if len(data) != size:
             raise DamagedObjectError(f"object {name} ends before its pages do: it was cut off")
-        fill(pieces, np.frombuffer(data, np.uint8))
+        fill(pieces, data)
 
     def _span(self, name: str, start: int, size: int) -> bytes:
         data = self.folder.span(name, start, size)

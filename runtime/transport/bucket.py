@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from kvplan.runtime.transport.nixl_storage import NixlStorage
+
+# Bytes of a request.
+PART = 4 << 20
 
 
 class NixlBucket(NixlStorage):
@@ -24,10 +25,13 @@ class NixlBucket(NixlStorage):
         """Write an object whole; `path` begins with the bucket."""
         self.move("WRITE", [data], [(0, 0)], [(0, data.nbytes, 0, self._key(path))])
 
-    def read(self, path: str, start: int, pieces: Sequence[npt.NDArray[np.uint8]]) -> None:
-        """Read bytes from `start` on into pieces, one after the other."""
-        ends = np.cumsum([start, *(piece.nbytes for piece in pieces)]).tolist()
-        self.move("READ", pieces, [(at, 0) for at in ends[:-1]], [(0, ends[-1], 0, self._key(path))])
+    def read(self, path: str, start: int, size: int) -> npt.NDArray[np.uint8]:
+        """Bytes of an object, in requests of a few MiB that run beside each other."""
+        data = np.empty(size, np.uint8)
+        parts = range(0, size, PART)
+        memory = [data[at : at + PART] for at in parts]
+        self.move("READ", memory, [(start + at, 0) for at in parts], [(0, start + size, 0, self._key(path))])
+        return data
 
     def _key(self, path: str) -> str:
         return path.removeprefix(f"{self.bucket}/")
