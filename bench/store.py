@@ -52,7 +52,8 @@ def _case(name: str, side: str, files: Files, pairs: int) -> list[Row]:
     saves, loads = plan_of(library(), MODEL, side, "engine=store"), plan_of(library(), MODEL, "engine=store", side)
     keys, tables = block_keys(range(TOKENS), BLOCK), _tables(saves.prefill)
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "store", files) as store:
-        saver, loader = Saver(store, saves, _pools(saves.prefill)), Loader(store, loads, _pools(loads.decode))
+        saver = Saver(store, saves, _pools(saves.prefill), revision="bench")
+        loader = Loader(store, loads, _pools(loads.decode), revision="bench")
         plain = np.ones((BLOCKS, saver.save(keys, tables).bytes // BLOCKS), np.uint8)
         paths = [Path(folder) / str(number) for number in range(BLOCKS)]
 

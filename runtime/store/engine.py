@@ -56,9 +56,9 @@ class StoreWindow:
 class StorePort:
     """One engine and one store, joined by a plan whose `role` side is stored; `blocks` of memory lie in between.
 
-    One thread uses it at a time; others of its own read and write objects meanwhile. `revision` is of what decides what
-    a cache is and the plan does not know; so many `layers` make one object, 0 for all; `make` makes transports, which
-    memory on the host does not need.
+    One thread uses it at a time; others of its own read and write objects meanwhile. `revision` is of the weights, and
+    of whatever else decides what a cache is and the plan does not know: no two checkpoints have one. So many `layers`
+    make one object, 0 for all; `make` makes transports, which memory on the host does not need.
     """
 
     role, engine_role, threads = "decode", "prefill", 1
@@ -69,7 +69,7 @@ class StorePort:
         plan: Plan,
         engine: Sequence[Pool],
         *,
-        revision: str = "",
+        revision: str,
         blocks: int = BLOCKS,
         layers: int = 0,
         make: MakeTransport | None = None,

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from kvplan.plan import planes as names
 from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
-from kvplan.runtime.errors import StoreSideError
+from kvplan.runtime.errors import StoreKeyError, StoreSideError
 from kvplan.runtime.store.header import VERSION
 
 # Tokens that an object has, of the whole request; of a state, which has no tokens of its own, none.
@@ -42,12 +42,15 @@ class StoredLayout:
         return next(one for one in self.side.groups if one.name == group).store == "state"
 
 
-def stored_layout(plan: Plan, role: str, revision: str = "", layers: int = 0) -> StoredLayout:
+def stored_layout(plan: Plan, role: str, revision: str, layers: int = 0) -> StoredLayout:
     """The layout of the `role` side of a plan, prefill or decode, in objects of so many `layers`, 0 for all.
 
     `revision` is of the weights, and of whatever else decides what a token's cache is. Raises StoreSideError where the
-    side cannot be stored: it has several workers, or blocks that tokens alone do not name.
+    side cannot be stored: it has several workers, or blocks that tokens alone do not name; StoreKeyError without a
+    revision.
     """
+    if not revision:
+        raise StoreKeyError("no revision: say which weights these are, by a commit or a digest of them")
     side: Side = getattr(plan, role)
     tokens = _block(side)
     # Models of one shape have one digest, whatever their weights are.

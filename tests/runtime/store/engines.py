@@ -24,6 +24,7 @@ from kvplan.runtime.store.store import Store
 
 TOYS = TESTS / "compiler" / "toys"
 BLOCK = 16
+REVISION = "tested"
 # Tokens that have labels, the same on every side: more than any table has room for.
 ROOM = 2048
 
@@ -92,7 +93,7 @@ def empty(model: str, side: str, tokens: tuple[int, int], block: int = BLOCK, mo
 
 def save(store: Store, engine: Engine, keys: Sequence[bytes], blocks: int = 3, **options: Any) -> int:
     """Save through a memory of a few blocks; returns the blocks of groups that were written."""
-    saver = Saver(store, engine.made.plan, engine.pools, blocks=blocks, **options)
+    saver = Saver(store, engine.made.plan, engine.pools, blocks=blocks, **{"revision": REVISION, **options})
     try:
         return saver.save(keys, runtime_request(engine.request, "saved").prefill).blocks
     finally:
@@ -101,7 +102,7 @@ def save(store: Store, engine: Engine, keys: Sequence[bytes], blocks: int = 3, *
 
 def load_into(store: Store, engine: Engine, keys: Sequence[bytes], blocks: int = 3, **options: Any) -> int:
     """Load what matches; returns the blocks of the prefix."""
-    loader = Loader(store, engine.made.plan, engine.pools, blocks=blocks, **options)
+    loader = Loader(store, engine.made.plan, engine.pools, blocks=blocks, **{"revision": REVISION, **options})
     first = engine.request.tokens[0]
     try:
         count = loader.match(keys, first)

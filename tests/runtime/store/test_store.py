@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers.agents import has_nixl
-from tests.runtime.store.engines import Engine, empty, full, keys_of, load_into, save, tokens_of
+from tests.runtime.store.engines import REVISION, Engine, empty, full, keys_of, load_into, save, tokens_of
 
 from kvplan.compiler.api import compile_pair
+from kvplan.compiler.errors import Refused
 from kvplan.dsl.library import load
 from kvplan.runtime.errors import (
     BadRequestError,
@@ -50,7 +51,7 @@ def files(folder: Path, word: str = "") -> list[Path]:
 
 
 def loader(store: Store, engine: Engine, **options: Any) -> Loader:
-    return Loader(store, engine.made.plan, engine.pools, blocks=2, **options)
+    return Loader(store, engine.made.plan, engine.pools, blocks=2, **{"revision": REVISION, **options})
 
 
 @pytest.mark.parametrize("make", MOVERS)
@@ -170,7 +171,29 @@ def test_models_of_one_shape_are_not_taken_for_each_other() -> None:
     """They may have one tokenizer, too, and so the same keys."""
     one, other = (compile_pair(load(), model, "tp=1", "engine=store").plan for model in ("deepseek-v3", "deepseek-r1"))
     assert (one.model_digest, one.decode.digest) == (other.model_digest, other.decode.digest)
-    assert stored_layout(one, "decode").space != stored_layout(other, "decode").space
+    assert stored_layout(one, "decode", REVISION).space != stored_layout(other, "decode", REVISION).space
+
+
+def test_weights_that_are_not_named_are_refused() -> None:
+    """Two checkpoints of a model must not share keys by chance."""
+    with pytest.raises(StoreKeyError, match="say which weights"):
+        loader(Store(), empty(HEADS, "tp=4", (0, 112)), revision="")
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "why"),
+    [
+        ("falcon-mamba-7b", "engine=store", "states alone have no blocks of tokens"),
+        ("whisper-large-v3", "engine=store", "belongs to an encoder"),
+        ("qwen3-0.6b", "engine=store,tp=2", "a stored cache is whole"),
+        ("qwen3-0.6b", "engine=store,block=0", "holds nothing"),
+    ],
+)
+@pytest.mark.parametrize("role", ["save", "load"])
+def test_sides_that_no_store_has(model: str, side: str, why: str, role: str) -> None:
+    pair = ("tp=1", side) if role == "save" else (side, "tp=1")
+    with pytest.raises(Refused, match=why):
+        compile_pair(load(), model, *pair)
 
 
 def spoil(path: Path, how: str) -> None:
@@ -248,9 +271,9 @@ def test_what_another_release_wrote_is_left_to_it(tmp_path: Path) -> None:
 
 def test_releases_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     made = full(HEADS, "tp=1", 1).made.plan
-    space = stored_layout(made, "decode").space
+    space = stored_layout(made, "decode", REVISION).space
     monkeypatch.setattr(layouts, "VERSION", "kvplan object 2")
-    assert stored_layout(made, "decode").space != space
+    assert stored_layout(made, "decode", REVISION).space != space
 
 
 def test_a_file_that_is_gone_is_forgotten(tmp_path: Path) -> None:
@@ -386,7 +409,7 @@ def test_unlike_numbers_of_layers_are_beside_each_other(tmp_path: Path) -> None:
 def test_after_a_failure_memory_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was posted may still come: a save that went on would keep other bytes than the engine's."""
     engine, store = full(HEADS, "tp=2", 3), Store()
-    saver = Saver(store, engine.made.plan, engine.pools, seconds=-1.0)
+    saver = Saver(store, engine.made.plan, engine.pools, revision=REVISION, seconds=-1.0)
     with monkeypatch.context() as patched:
         patched.setattr(CopyTransfer, "poll", lambda _: False)
         with pytest.raises(DeadlineError):
@@ -411,9 +434,9 @@ def test_what_cannot_be_a_key() -> None:
 
 def test_a_side_that_cannot_be_stored() -> None:
     with pytest.raises(StoreSideError, match="2 workers"):
-        stored_layout(full(HEADS, "tp=2", 1).made.plan, "prefill")
+        stored_layout(full(HEADS, "tp=2", 1).made.plan, "prefill", REVISION)
     made = full(HEADS, "tp=1", 1).made.plan
-    assert stored_layout(made, "decode").tokens == 16
+    assert stored_layout(made, "decode", REVISION).tokens == 16
 
 
 def test_an_index_that_is_none(tmp_path: Path) -> None:
@@ -458,6 +481,6 @@ def test_threads_share_a_store(tmp_path: Path, make: type[Files]) -> None:
 
 def test_closed_pools_are_needed_no_more() -> None:
     engine = full(HEADS, "tp=2", 1)
-    saver = Saver(Store(), engine.made.plan, engine.pools)
+    saver = Saver(Store(), engine.made.plan, engine.pools, revision=REVISION)
     saver.close()
     saver.close()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.runtime.store.engines import empty, full, keys_of, load_into, save
+from tests.runtime.store.engines import REVISION, empty, full, keys_of, load_into, save
 
 from kvplan.runtime.errors import DamagedObjectError, StoreFileError
 from kvplan.runtime.store.carry import LocalCarrier
@@ -92,7 +92,7 @@ def test_a_load_that_fails_leaves_no_read_behind(monkeypatch: pytest.MonkeyPatch
         READ(store, layout, blocks)
         ended.append(blocks[0].key)
 
-    loader = Loader(store, engine.made.plan, engine.pools, blocks=4)
+    loader = Loader(store, engine.made.plan, engine.pools, revision=REVISION, blocks=4)
     with monkeypatch.context() as patched:
         patched.setattr(Store, "read", reads)
         with pytest.raises(DamagedObjectError, match="the first one"):

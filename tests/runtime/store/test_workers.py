@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.end_to_end.memory import Memory, stamp, wrong
 from tests.end_to_end.worlds import SECONDS, world
-from tests.runtime.store.engines import ROOM, compiled, keys_of, stored
+from tests.runtime.store.engines import REVISION, ROOM, compiled, keys_of, stored
 
 from kvplan.compiler.check.labels import atlas
 from kvplan.compiler.check.sample import sample_request
@@ -20,7 +20,7 @@ MODEL, LENGTH, END = "toy-mamba2", 5, 80
 
 def in_memory(plan: Plan, role: str, memory: Memory, tables: Tables, keys: tuple[bytes, ...]) -> list[StoredBlock]:
     """The blocks of a request where a worker of the stored side has them."""
-    layout, found = stored_layout(plan, role), list[StoredBlock]()
+    layout, found = stored_layout(plan, role, REVISION), list[StoredBlock]()
     planes = [memory.planes[plane.name] for plane in layout.planes]
     for group, of_group in wanted(plan.pairs, role, layout, (0, END)).items():
         ids = blocks(tables[group]).ids
@@ -42,11 +42,13 @@ def test_a_store_reads_and_is_read_from() -> None:
         reader, memory = here.decode[0]
         asked = Request("saved", first.tokens, first.prefill, first.decode)
         assert reader.submit(asked, SECONDS).wait().state == "done"
-        store.write(stored_layout(saves.plan, "decode"), in_memory(saves.plan, "decode", memory, first.decode, keys))
+        saved = in_memory(saves.plan, "decode", memory, first.decode, keys)
+        store.write(stored_layout(saves.plan, "decode", REVISION), saved)
     second = sample_request(loads.prefill, loads.decode, (0, END), 4)
     with world(loads.plan, (loads.prefill, loads.decode), [second]) as here:
         holder, memory = here.prefill[0]
-        store.read(stored_layout(loads.plan, "prefill"), in_memory(loads.plan, "prefill", memory, second.prefill, keys))
+        asked_for = in_memory(loads.plan, "prefill", memory, second.prefill, keys)
+        store.read(stored_layout(loads.plan, "prefill", REVISION), asked_for)
         holder.hold("loaded", second.prefill)
         for reader, memory in here.decode:
             asked = Request("loaded", second.tokens, second.prefill, second.decode)
@@ -58,7 +60,7 @@ def test_pages_that_are_read_are_the_engine_s_own() -> None:
     """What is read lands in the memory that was given, not in a copy."""
     keys, store = keys_of(1), Store()
     made = compiled("toy-heads", "tp=1", stored())
-    layout = stored_layout(made.plan, "decode")
+    layout = stored_layout(made.plan, "decode", REVISION)
     pages = {n: np.full(plane.page, 7, np.uint8) for n, plane in enumerate(layout.planes)}
     store.write(layout, [StoredBlock("attention", keys[0], 16, ((0, 16),), pages)])
     back = {number: np.zeros_like(page) for number, page in pages.items()}
