@@ -12,10 +12,10 @@ import pytest
 import yaml
 from tests.docs.test_vllm_page import default, rows
 from tests.paths import DOCS, ROOT
-from tests.runtime.decode.test_worker import until
 from tests.runtime.fleet.test_records import record
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import world
 
 from kvplan.cli.codes import all_codes
