@@ -23,6 +23,7 @@ VERBS = {
     "diff": "Compare plans by what they do.",
     "trace": "List every copy of one request.",
     "simulate": "Run plans on numpy buffers, compare each byte.",
+    "simulate-fleet": "Say which pair of sides serves some traffic best.",
     "audit": "Judge copies that another connector makes.",
     "matrix": "Compare all pairs of sides by what they cost.",
     "advise": "Say which settings of two engines would move caches faster.",

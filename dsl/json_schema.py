@@ -16,6 +16,7 @@ from kvplan.dsl.library import WORDS, Library
 from kvplan.dsl.model import Kind, Param
 from kvplan.dsl.schema.engine import ENGINE
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS
+from kvplan.dsl.schema.fleet import FLEET
 from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM
 from kvplan.dsl.schema.machine import MACHINE
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FAMILY, MODEL
@@ -46,8 +47,9 @@ NAMES = ["string", "number"]
 EXPRESSIONS = ["string", "integer", "boolean"]
 NOTES: Mapping[str, object] = {"^-": {"description": "a note, kept beside what it is about"}}
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# A model has a key `config`, so that the files of that type come last.
+# A fleet has keys `model` and `machine`, a model one `config`: in the order in which readers tell files apart.
 FILES: Mapping[str, Form[Any]] = {
+    "fleet": FLEET,
     "kind": KIND,
     "engine": ENGINE,
     "model": MODEL,

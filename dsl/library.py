@@ -16,13 +16,14 @@ from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import FILE_TYPES, FileState, LazyFiles, identify, open_document
 from kvplan.dsl.files.engines import EngineContext, parse_engine
+from kvplan.dsl.files.fleet import parse_fleet
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.variants import check_variants, extended, names_in, place, variant
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.model import ConfigRules, Deployment, Engine, Kind, MachineProfile, Model, Param
+from kvplan.dsl.model import ConfigRules, Deployment, Engine, FleetFile, Kind, MachineProfile, Model, Param
 from kvplan.dsl.rules.rule import parse_reading
 from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
@@ -158,11 +159,15 @@ class Library:
         """A deployment file. Raises DslError."""
         return self._as("deployment", open_document(path), self._deployment)
 
+    def fleet(self, path: Path) -> FleetFile:
+        """A fleet file. Raises DslError."""
+        return self._as("fleet", open_document(path), self._fleet)
+
     def _parse(self, sink: Sink, file_type: str, document: YamlDocument, name: str) -> None:
         """Report the errors of a file; a mistake of a family is told once."""
         parsers: Mapping[str, Callable[[Sink, YamlDocument, str], object]] = {
             "kind": self._kind, "engine": self._engine, "model": self._model, "config": _config,
-            "deployment": self._deployment, "machine": _machine,
+            "deployment": self._deployment, "machine": _machine, "fleet": self._fleet,
         }  # fmt: skip
         for described in names_in(document.path) if file_type == "model" else (name,):
             parsers[file_type](sink, document, described)
@@ -187,6 +192,9 @@ class Library:
 
     def _deployment(self, sink: Sink, document: YamlDocument, name: str) -> Deployment:
         return parse_deployment(sink, document.root, name, self.models)
+
+    def _fleet(self, sink: Sink, document: YamlDocument, name: str) -> FleetFile:
+        return parse_fleet(sink, document.root, name, self.models, self.machines)
 
     def _kind(self, sink: Sink, document: YamlDocument, name: str) -> Kind:
         return parse_kind(sink, self._over("kind", document.root, name), name, self.outer)

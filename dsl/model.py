@@ -417,3 +417,97 @@ class PlanSpec:
     # ("prefill", text), ("option", name), ("value", name) … -> where it is written
     places: Mapping[tuple[str, str], SourceSpan] = field(default_factory=dict)
     name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rails:
+    """Network cards of one engine: `count` of them, each `rate` bytes a second."""
+
+    count: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillFigures:
+    """Prefill engines of a fleet, as their owner knows them, each with KV blocks for `cache_tokens` tokens.
+
+    One engine computes `tokens_per_s`; `lease_s` is how long a computed prompt waits for decode. Without `rails` bytes
+    are copied by processors, as between processes of one machine.
+    """
+
+    engines: int = 1
+    cache_tokens: int = 262_144
+    tokens_per_s: int = 10_000
+    lease_s: int = 120
+    rails: Rails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeFigures:
+    """Decode engines of a fleet, as their owner knows them, each with KV blocks for `cache_tokens` tokens.
+
+    One engine has at most `sequences` requests at once, which have a token each every `us_per_token`.
+    """
+
+    engines: int = 1
+    cache_tokens: int = 262_144
+    us_per_token: int = 20_000
+    sequences: int = 256
+    rails: Rails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCandidate:
+    """A pair of sides that a fleet could have, each text one side or a product; `span` is where it was written.
+
+    `options` are those of a compilation; `mode` is who moves the bytes, pull or push.
+    """
+
+    name: str
+    prefill: str
+    decode: str
+    options: Mapping[str, str]
+    mode: str
+    layer_by_layer: bool
+    prefill_engines: PrefillFigures
+    decode_engines: DecodeFigures
+    span: SourceSpan
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonTraffic:
+    """Arrivals that are drawn: `requests` of them, `per_minute` in the mean; lengths are means, too, in tokens."""
+
+    per_minute: int
+    requests: int
+    input: int
+    output: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTraffic:
+    """Arrivals of a trace, the file `path`: the `first` requests of it, all for None, at `percent` of its pace."""
+
+    path: str
+    first: int | None
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFile:
+    """A fleet file: which engines are to serve which traffic, and the pairs of sides to choose from.
+
+    `machine` is empty for the default one; `cores` are shared by all workers, None for one each. `limits` are those of
+    the runtime that are given.
+    """
+
+    name: str
+    title: str
+    model: str
+    machine: str
+    cores: int | None
+    router: str
+    limits: Mapping[str, int]
+    candidates: tuple[FleetCandidate, ...]
+    traffic: PoissonTraffic | TraceTraffic

@@ -38,6 +38,8 @@ EXTRAS = {
     "etcd3gw",
     "isal",
     "requests",
+    "simpy",
+    "matplotlib",
 }
 
 

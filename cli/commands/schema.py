@@ -24,7 +24,7 @@ def _sort(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 
 
 @click.command("schema")
-@click.argument("sort", metavar="[kind|engine|model|deployment|machine|config]", required=False, callback=_sort)
+@click.argument("sort", metavar="[fleet|kind|engine|model|deployment|machine|config]", required=False, callback=_sort)
 @click.option(
     "-o", "--out", metavar="PATH", type=click.Path(path_type=Path), help="FILE.json, or a directory for all schemas."
 )

@@ -132,7 +132,9 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[tuple[Moves, int]]:
 
 @dataclass(frozen=True, slots=True)
 class TableEnds:
-    """All that the cost of a table depends on, apart from the table; planes as (block stride, page)."""
+    """All that the cost of a table depends on, apart from the table: planes as (block stride, page), and how many
+    tokens a request has.
+    """
 
     prefill: Group
     decode: Group
@@ -142,9 +144,10 @@ class TableEnds:
     page: int
     prefill_planes: tuple[tuple[int, int], ...]
     decode_planes: tuple[tuple[int, int], ...]
+    tokens: int = TOKENS
 
 
-def ends_of(plan: Plan, worker: int, read: Read) -> TableEnds:
+def ends_of(plan: Plan, worker: int, read: Read, tokens: int = TOKENS) -> TableEnds:
     """What the cost of a read of decode worker `worker` depends on, apart from its table."""
     pair = spans.pair_named(plan, read.pair)
     ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
@@ -158,12 +161,13 @@ def ends_of(plan: Plan, worker: int, read: Read) -> TableEnds:
         pair.page,
         _sizes(theirs.planes)[read.first[0] : read.first[0] + reach[0]],
         _sizes(ours.planes)[read.first[1] : read.first[1] + reach[1]],
+        tokens,
     )
 
 
-def read_cost(plan: Plan, worker: int, read: Read) -> tuple[int, int]:
-    """(requests, bytes) of one read of decode worker `worker`, per 1024 tokens, or per request for a state."""
-    requests, size, _ = _count(read.table, ends_of(plan, worker, read))
+def read_cost(plan: Plan, worker: int, read: Read, tokens: int = TOKENS) -> tuple[int, int]:
+    """(requests, bytes) of one read of decode worker `worker`, of a request of `tokens` tokens, or of one state."""
+    requests, size, _ = _count(read.table, ends_of(plan, worker, read, tokens))
     return requests, size
 
 
@@ -184,7 +188,7 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=4096)
 def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
-    """(requests, bytes, bytes of the shortest span) of one read of 1024 tokens, or of one state."""
+    """(requests, bytes, bytes of the shortest span) of one read of a request, or of one state."""
     runs = sample(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -197,11 +201,11 @@ def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
 
 
 def sample(ends: TableEnds) -> Runs:
-    """The runs of 1024 tokens, or of one state, whose logical blocks lie two apart."""
-    blocks = 1 if ends.decode.store == "state" else TOKENS
+    """The runs of a request's tokens from token 0 on, or of one state, whose logical blocks lie two apart."""
+    blocks = 1 if ends.decode.store == "state" else ends.tokens
     table = Blocks(0, 2 * np.arange(blocks, dtype=np.int64))
     rule = MatchRule(ends.prefill, ends.decode, ends.needs, ends.rows)
-    return rule.runs((0, TOKENS), table, table, ends.shards)
+    return rule.runs((0, ends.tokens), table, table, ends.shards)
 
 
 def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:

@@ -12,7 +12,18 @@ from functools import partial
 
 import numpy as np
 
-from kvplan.compiler.cost.cost import DIRECT, STAGED, PlanCost, StagedMoves, ends_of, merged, read_cost, sample
+from kvplan.compiler.cost.cost import (
+    DIRECT,
+    STAGED,
+    TOKENS,
+    PlanCost,
+    StagedMoves,
+    TableEnds,
+    ends_of,
+    merged,
+    read_cost,
+    sample,
+)
 from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
 from kvplan.dsl.model import MachineProfile
@@ -27,7 +38,7 @@ RUN = 16
 
 @dataclass(frozen=True, slots=True)
 class StrategyCost:
-    """What a read comes to one way, of 1024 tokens, or of one state: requests and bytes on the wire, microseconds."""
+    """What a read comes to one way, of a request or of one state: requests and bytes on the wire, microseconds."""
 
     requests: int
     bytes: int
@@ -45,15 +56,19 @@ def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
     return replace(plan, reads=reads)
 
 
-def costs(plan: Plan, worker: int, read: Read, profile: MachineProfile) -> dict[str, StrategyCost]:
-    """By name the cost of every strategy of a read: `direct` always, `unpack` and `pack` where its table has ranges."""
-    requests, size = read_cost(plan, worker, read)
+def costs(
+    plan: Plan, worker: int, read: Read, profile: MachineProfile, tokens: int = TOKENS
+) -> dict[str, StrategyCost]:
+    """By name the cost of every strategy of a read of `tokens` tokens: `direct` always, `unpack` and `pack` where its
+    table has ranges.
+    """
+    requests, size = read_cost(plan, worker, read, tokens)
     found = {"direct": StrategyCost(requests, size, wire_us(profile, requests, size))}
     if size:
         ways = {"unpack": (read.table.unpack, PREFILL), "pack": (read.table.pack, DECODE)}
         copied = _copied_us(read.table, size, profile)
         found |= {
-            name: _staged_cost(plan, worker, read, ranges, side, copied, profile)
+            name: _staged_cost(ends_of(plan, worker, read, tokens), ranges, side, copied, profile)
             for name, (ranges, side) in ways.items()
             if ranges
         }
@@ -77,13 +92,17 @@ def _moves(plan: Plan, worker: int, pair: str, profile: MachineProfile) -> tuple
     direct = sum(cost["direct"].us for cost in every)
     found = []
     for name in ("unpack", "pack"):
-        # Who unpacks has the rest packed.
-        others = ("pack", "direct") if name == "unpack" else ("direct",)
-        ways = [next(cost[way] for way in (name, *others) if way in cost) for cost in every]
+        ways = [by_strategy(cost, name) for cost in every]
         if any(name in cost for cost in every):
             requests, size = sum(way.requests for way in ways), sum(way.bytes for way in ways)
             found.append(StagedMoves(name, requests, size, sum(way.us for way in ways), direct))
     return tuple(found)
+
+
+def by_strategy(cost: Mapping[str, StrategyCost], name: str) -> StrategyCost:
+    """A read's cost by the strategy `name`; who unpacks has the rest packed, and what cannot be goes direct."""
+    others = ("pack", "direct") if name == "unpack" else ("direct",)
+    return next(cost[way] for way in (name, *others) if way in cost)
 
 
 def page_rows(group: Group, rows: int) -> int:
@@ -129,16 +148,10 @@ def _with_ranges(plan: Plan, worker: int, read: Read) -> Table:
 
 
 def _staged_cost(
-    plan: Plan,
-    worker: int,
-    read: Read,
-    ranges: tuple[PageRange, ...],
-    side: int,
-    copied: float,
-    profile: MachineProfile,
+    ends: TableEnds, ranges: tuple[PageRange, ...], side: int, copied: float, profile: MachineProfile
 ) -> StrategyCost:
     """A request for each image row of each page that is touched, no two logical blocks being neighbours; the copy."""
-    ends, whole = ends_of(plan, worker, read), image(ranges)
+    whole = image(ranges)
     runs, planes = sample(ends), (ends.prefill_planes, ends.decode_planes)[side]
     pages = np.unique((runs.prefill_block, runs.decode_block)[side])
     # Kernel blocks of one logical block are neighbours: rows that are whole pages join.

@@ -10,7 +10,8 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, near
 from kvplan.dsl.text.source import inline, shown
 from kvplan.dsl.text.yaml_reader import YamlDocument, YamlEntry, YamlScalar, read_cached
 
-FILE_TYPES = ("kind", "engine", "model", "deployment", "machine", "config")
+# The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
+FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "config")
 VERSION = "1"
 T = TypeVar("T")
 
@@ -51,7 +52,6 @@ def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
         version = first.value.text if isinstance(first.value, YamlScalar) else "…"
         help = f"this kvplan reads version {VERSION}"
         sink.add("K004", f"format version '{version}' is not known", first.value.span, help=help)
-    # A model has a key `config`, too: the type that comes first in FILE_TYPES is meant.
     said = next((entry for word in FILE_TYPES for entry in entries if entry.key.text == word), None)
     if said is None:
         keys = [entry.key.text for entry in entries if entry.key.text != "kvplan"]

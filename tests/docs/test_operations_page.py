@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.docs.test_vllm_page import default, rows
 from tests.paths import DOCS, ROOT
 from tests.runtime.fleet.test_records import record
@@ -19,6 +20,7 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import world
 
 from kvplan.cli.codes import all_codes
+from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.explain.diff.review import RolloutVerdict
 from kvplan.dsl.library import load
@@ -194,6 +196,12 @@ def test_codes_and_links_are_there() -> None:
     assert not [link for link in links if not (DOCS / link).exists()]
     assert "docs/operations.md" in (ROOT / "README.md").read_text()
     assert "operations.md" in (ROOT / "mkdocs.yml").read_text()
+
+
+def test_the_answer_of_the_simulator_is_what_it_prints() -> None:
+    (told,) = re.findall(r"```console\n\$ kvplan simulate-fleet examples/fleet.yaml\n(.*?)```", PAGE, re.DOTALL)
+    result = CliRunner().invoke(main, ["simulate-fleet", str(ROOT / "examples/fleet.yaml")])
+    assert result.output == told
 
 
 def test_what_logs_are_quoted_is_logged() -> None:

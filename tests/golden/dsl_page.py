@@ -11,6 +11,17 @@ from tests.paths import ROOT
 from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
 from kvplan.dsl.schema.engine import CASE, CHOICE, DERIVED, DUMP, ENGINE, GROUPS, MESH, PROBED, REQUIRE, SERVE, SETTING
+from kvplan.dsl.schema.fleet import (
+    CANDIDATE,
+    DECODE_ENGINE,
+    ENGINES,
+    FLEET,
+    LIMITS,
+    POISSON,
+    PREFILL_ENGINE,
+    RAILS,
+    TRAFFIC,
+)
 from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE, TENSOR
 from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FOUND, MODEL, OWN, PLAN, REMARK, VARIANT
@@ -37,13 +48,14 @@ from kvplan.dsl.schema.shapes import (
 
 PAGE = ROOT / "docs" / "dsl.md"
 BEGIN, END = "<!-- table: {} -->\n", "<!-- end of table -->"
-FILE = document("kind, engine, model, deployment, machine", "a file", "", DocumentKeys)
+FILE = document("kind, engine, model, deployment, machine, fleet", "a file", "", DocumentKeys)
 EXAMPLES = {
     "kind": "layouts/kinds/gqa.yaml",
     "engine": "layouts/engines/vllm.yaml",
     "model": "layouts/models/llama-3.yaml",
     "deployment": "examples/demo.yaml",
     "machine": "layouts/machines/xeon-2-cores-shared-memory.yaml",
+    "fleet": "examples/fleet.yaml",
 }
 # Forms by the heading that their table stands under; those of one file only begin with its own keys.
 SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
@@ -53,6 +65,9 @@ SECTIONS: Mapping[str, tuple[Form[Any], ...]] = {
     "doubts": (DOUBT,), "engines": (ENGINE,), "a-probe": (PROBED,), "serving": (SERVE,),
     "settings": (SETTING,), "choices": (CHOICE,), "requirements": (REQUIRE,),
     "groups": (GROUPS,), "the-mesh": (MESH,), "dumps": (DUMP,), "deployments": (DEPLOYMENT,), "plans": (PLAN,),
+    "fleets": (FLEET,), "engines-of-a-fleet": (ENGINES,), "a-prefill-engine": (PREFILL_ENGINE,),
+    "a-decode-engine": (DECODE_ENGINE,), "rails": (RAILS,), "limits": (LIMITS,), "a-candidate": (CANDIDATE,),
+    "traffic": (TRAFFIC,), "poisson-arrivals": (POISSON,),
     "machines": (MACHINE,), "a-measurement": (MEASUREMENT,), "a-copy": (COPY_RATE,),
     "recognition": (RULE, FOUND), "what-a-model-adds": (OWN,), "configurations": (CONFIG,), "remarks": (REMARK,),
 }  # fmt: skip

@@ -83,7 +83,7 @@ def test_what_a_part_lacks_may_stand_elsewhere() -> None:
 def test_bad_words_end_with_a_sentence(tmp_path: Path) -> None:
     wrong = run("modle")
     assert wrong.exit_code == 2
-    assert "'modle' is none of kind, engine, model, deployment, machine" in wrong.output
+    assert "'modle' is none of fleet, kind, engine, model, deployment, machine" in wrong.output
     assert f"[{'|'.join(FILE_TYPES)}]" in wrong.output
     (tmp_path / "bad.yaml").write_text(OWN.replace("my.kind", "bad").replace("store: tokens", "store: token"))
     assert (found := run("--layouts", str(tmp_path))).exit_code == 2

@@ -1,0 +1,100 @@
+"""Fair shares: flows that go through pools of limited rate at once, each as fast as any other that meets it there."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simpy import Environment, Event
+
+# Microseconds: what is nearer to its end than that is over, as floating point numbers are not exact.
+NEAR = 1e-3
+
+
+@dataclass(eq=False, slots=True)
+class SharedPool:
+    """What moves at most `rate` in a microsecond, of all flows together; `moved` is all that it has moved."""
+
+    rate: float
+    moved: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class Flow:
+    """What is `left` of one flow, which by itself would go at `cap` and now goes at `rate`; `done` is its event."""
+
+    left: float
+    cap: float
+    pools: tuple[SharedPool, ...]
+    done: Event
+    rate: float = field(default=0.0)
+
+
+class FairShare:
+    """Flows at max-min fair rates: none is slowed down for the sake of one that is faster."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env, self._flows, self._at, self._turn = env, list[Flow](), 0.0, 0
+
+    def move(self, amount: float, cap: float, pools: Iterable[SharedPool]) -> Event:
+        """An event for when `amount` has gone through all of `pools`, at `cap` a microsecond at most."""
+        flow = Flow(amount, cap, tuple(pools), self._env.event())
+        if amount <= 0:
+            flow.done.succeed()
+            return flow.done
+        self._advance()
+        self._flows.append(flow)
+        self._plan()
+        return flow.done
+
+    def _advance(self) -> None:
+        """Move all flows on to now, and end those that are through."""
+        passed, self._at = self._env.now - self._at, self._env.now
+        ended = []
+        for flow in self._flows:
+            moved = min(flow.left, flow.rate * passed)
+            flow.left -= moved
+            for pool in flow.pools:
+                pool.moved += moved
+            if flow.left <= flow.rate * NEAR:
+                ended.append(flow)
+        for flow in ended:
+            self._flows.remove(flow)
+            flow.done.succeed()
+
+    def _plan(self) -> None:
+        """Rates anew, and a look at all of it when the next flow ends."""
+        self._turn += 1
+        share(self._flows)
+        if self._flows:
+            soonest = min(flow.left / flow.rate for flow in self._flows)
+            self._env.process(self._wake(soonest, self._turn))
+
+    def _wake(self, after: float, turn: int) -> Generator[Event, object, None]:
+        yield self._env.timeout(after)
+        if turn == self._turn:
+            self._advance()
+            self._plan()
+
+
+def share(flows: Sequence[Flow]) -> None:
+    """Set the rates of all flows: what a pool has is shared alike, but for what flows cannot take elsewhere."""
+    rest, open_flows = {pool: pool.rate for flow in flows for pool in flow.pools}, list(flows)
+    while open_flows:
+        counts = dict.fromkeys(rest, 0)
+        for flow in open_flows:
+            for pool in flow.pools:
+                counts[pool] += 1
+        allowed = [min([flow.cap, *(rest[pool] / counts[pool] for pool in flow.pools)]) for flow in open_flows]
+        least = min(allowed)
+        still = []
+        for flow, most in zip(open_flows, allowed, strict=True):
+            if most > least * (1 + 1e-12):
+                still.append(flow)
+                continue
+            flow.rate = least
+            for pool in flow.pools:
+                rest[pool] = max(0.0, rest[pool] - least)
+        open_flows = still

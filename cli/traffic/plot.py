@@ -1,0 +1,77 @@
+"""Pictures of simulated candidates: how times to the first token are spread, and what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from kvplan.cli.traffic.extras import check_extra
+from kvplan.cli.traffic.figures import PARTS, CandidateFigures
+from kvplan.cli.traffic.runs import RequestEnd, SimulatedRun
+
+SUFFIXES = (".svg", ".png")
+# Inches of a panel, of a bar, and of what stands around them.
+WIDTH, BAR, AROUND = 5.0, 0.5, 1.8
+COLUMNS = 3
+# Of the parts: none that a line of the other panel has.
+COLOURS = {"queue": "#cccccc", "compute": "#999999", "room": "#e8c547", "transfer": "#3d5a80", "step": "#98c1d9"}
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """A run and its figures."""
+
+    figures: CandidateFigures
+    run: SimulatedRun
+
+
+def check_plot(path: Path) -> None:
+    """Raise BadInput (S033) without matplotlib, and BadParameter for a picture of another type."""
+    if path.suffix not in SUFFIXES:
+        raise click.BadParameter(f"{path} is no {' or '.join(SUFFIXES)}", param_hint="--plot")
+    check_extra("matplotlib", "plots")
+
+
+def draw(compared: Sequence[ComparedRun], path: Path) -> None:
+    """Both panels, side by side, into the file `path`; equal input gives an equal file."""
+    import matplotlib
+
+    matplotlib.use("svg" if path.suffix == ".svg" else "agg")
+    matplotlib.rcParams |= {"svg.hashsalt": "kvplan", "svg.fonttype": "none", "font.size": 8}
+    from matplotlib import pyplot
+
+    height = AROUND + max(1.6, BAR * len(compared))
+    figure, (spread, parts) = pyplot.subplots(1, 2, figsize=(2 * WIDTH, height), layout="constrained")
+    _draw_spread(spread, compared)
+    _draw_parts(parts, compared)
+    figure.legend(*spread.get_legend_handles_labels(), loc="outside upper center", ncols=COLUMNS)
+    figure.legend(*parts.get_legend_handles_labels(), loc="outside lower right", ncols=len(PARTS))
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    pyplot.close(figure)
+
+
+def _draw_spread(panel: Any, compared: Sequence[ComparedRun]) -> None:
+    """The share of requests that have their first token within a time."""
+    for each in compared:
+        times = sorted((r.first - r.arrived) / 1000 for r in each.run.requests if r.end is RequestEnd.DONE)
+        panel.step(times, np.arange(1, len(times) + 1) / max(1, len(each.run.requests)), label=each.figures.name)
+    panel.set(title="time to the first token", xlabel="ms", ylabel="share of requests", ylim=(0, 1.02), xscale="log")
+    panel.grid(visible=True, alpha=0.3)
+
+
+def _draw_parts(panel: Any, compared: Sequence[ComparedRun]) -> None:
+    """What that time is made of in the mean, a bar for each candidate, the first on top."""
+    names = [each.figures.name for each in compared]
+    left = np.zeros(len(compared))
+    for part, colour in COLOURS.items():
+        sizes = np.nan_to_num([getattr(each.figures.parts, part) for each in compared])
+        panel.barh(names, sizes, left=left, label=PARTS[part], color=colour)
+        left += sizes
+    panel.invert_yaxis()
+    panel.set(title="what it is made of, in the mean", xlabel="ms")
+    panel.grid(visible=True, axis="x", alpha=0.3)

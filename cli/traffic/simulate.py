@@ -1,0 +1,92 @@
+"""Simulation: all requests of some traffic through a fleet that has one pair of sides, by simpy.
+
+Nothing is drawn here, so that the same input gives the same times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from kvplan.cli.traffic.arrivals import HASHED, Arrival
+from kvplan.cli.traffic.block_pool import BlockPool
+from kvplan.cli.traffic.engines import PostingWorker, SharedMachine, SimulatedEngine, Steps, rails_of
+from kvplan.cli.traffic.fair_share import FairShare, SharedPool
+from kvplan.cli.traffic.request import RequestLife
+from kvplan.cli.traffic.router import router
+from kvplan.cli.traffic.runs import EngineUse, RequestTimes, SimulatedPair, SimulatedRun
+from kvplan.dsl.model import Rails
+
+
+def simulated(pair: SimulatedPair, arrivals: Sequence[Arrival]) -> SimulatedRun:
+    """What becomes of `arrivals`, which are in order of time. Needs simpy."""
+    return SimulatedFleet(pair).run(arrivals)
+
+
+class SimulatedFleet:
+    """Engines of one pair of sides, and all requests through them, once."""
+
+    def __init__(self, pair: SimulatedPair) -> None:
+        from simpy import Environment
+
+        env = Environment()
+        cores = SharedPool(float(pair.cores)) if pair.cores else None
+        self._pair, self._env, self._numbers = pair, env, count()
+        self._machine = SharedMachine(env, pair.profile, pair.limits, FairShare(env), FairShare(env), cores)
+        pull, links = pair.mode == "pull", pair.loads.of(HASHED)
+        posting = sorted({link.decode if pull else link.prefill for link in links})
+        self.prefills = [self._prefill(number, [] if pull else posting) for number in range(pair.prefill.engines)]
+        self.decodes = [self._decode(number, posting if pull else []) for number in range(pair.decode.engines)]
+        self._elect_prefill, self._elect_decode = router(pair.router), router(pair.router)
+
+    def _prefill(self, number: int, posting: Iterable[int]) -> SimulatedEngine:
+        figures, block = self._pair.prefill, self._pair.prefill_block
+        workers = {worker: PostingWorker(self._machine, copies_last=False) for worker in posting}
+        return self._engine(f"prefill-{number}", figures.cache_tokens, block, 1, figures.rails, workers)
+
+    def _decode(self, number: int, posting: Iterable[int]) -> SimulatedEngine:
+        figures, block = self._pair.decode, self._pair.decode_block
+        workers = {worker: PostingWorker(self._machine, copies_last=True) for worker in posting}
+        return self._engine(f"decode-{number}", figures.cache_tokens, block, figures.sequences, figures.rails, workers)
+
+    def _engine(
+        self, name: str, tokens: int, block: int, turns: int, rails: Rails | None, workers: dict[int, PostingWorker]
+    ) -> SimulatedEngine:
+        from simpy import Resource
+
+        pool = BlockPool(self._env, tokens // block, block)
+        return SimulatedEngine(name, pool, Resource(self._env, turns), *rails_of(rails), workers)
+
+    def run(self, arrivals: Sequence[Arrival]) -> SimulatedRun:
+        ends: dict[int, RequestTimes] = {}
+        self._env.process(self._arrive(arrivals, ends))
+        self._env.run()
+        requests = tuple(ends[number] for number in range(len(arrivals)))
+        cores = self._machine.cores or SharedPool(0.0)
+        return SimulatedRun(requests, _uses(self.prefills), _uses(self.decodes), cores.moved, cores.rate)
+
+    def _arrive(self, arrivals: Sequence[Arrival], ends: dict[int, RequestTimes]) -> Steps:
+        for number, arrival in enumerate(arrivals):
+            yield self._env.timeout(max(0.0, arrival.at - self._env.now))
+            prefill, decode = self._elect_prefill(self.prefills), self._elect_decode(self.decodes)
+            life = RequestLife(self._pair, self._machine, str(number), arrival, prefill, decode)
+            self._env.process(_kept(life, number, ends))
+
+
+def _kept(life: RequestLife, number: int, ends: dict[int, RequestTimes]) -> Steps:
+    ends[number] = yield from life.run()
+
+
+def _uses(engines: Iterable[SimulatedEngine]) -> tuple[EngineUse, ...]:
+    return tuple(
+        EngineUse(
+            name=engine.name,
+            computed=engine.computed,
+            posting=max((worker.busy for worker in engine.workers.values()), default=0.0),
+            bytes=engine.rails.moved if engine.rails else 0.0,
+            rails=engine.rails.rate if engine.rails else 0.0,
+            most=engine.pool.most,
+            blocks=engine.pool.capacity,
+        )
+        for engine in engines
+    )

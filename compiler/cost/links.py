@@ -1,0 +1,55 @@
+"""What each pair of workers moves for one request of any length, by one strategy: requests, bytes, time of copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvplan.compiler.cost.profile import wire_us
+from kvplan.compiler.cost.strategy import by_strategy, costs
+from kvplan.dsl.model import MachineProfile
+from kvplan.plan.types import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """What one decode worker has moved from one prefill worker for a request, states included.
+
+    `requests` and `bytes` are those on the wire, `copy_us` is the time of copies between a stage and a pool.
+    """
+
+    prefill: int
+    decode: int
+    requests: float
+    bytes: float
+    copy_us: float
+
+
+def link_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) -> tuple[LinkLoad, ...]:
+    """The load of every link of a plan, of a request of `tokens` tokens from token 0 on; `strategy` as `by_strategy`.
+
+    No two logical blocks are neighbours, as everywhere in costs.
+    """
+    links: dict[tuple[int, int], LinkLoad] = {}
+    for load in _read_loads(plan, profile, strategy, tokens):
+        link = load.prefill, load.decode
+        links[link] = _sum(links[link], load) if link in links else load
+    return tuple(load for _, load in sorted(links.items()))
+
+
+def _read_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) -> Iterator[LinkLoad]:
+    for worker, reads in enumerate(plan.reads):
+        for read in reads:
+            way = by_strategy(costs(plan, worker, read, profile, tokens), strategy)
+            copy_us = way.us - wire_us(profile, way.requests, way.bytes)
+            yield LinkLoad(read.worker, worker, way.requests, way.bytes, copy_us)
+
+
+def _sum(load: LinkLoad, other: LinkLoad) -> LinkLoad:
+    return LinkLoad(
+        load.prefill,
+        load.decode,
+        load.requests + other.requests,
+        load.bytes + other.bytes,
+        load.copy_us + other.copy_us,
+    )
