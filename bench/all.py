@@ -24,8 +24,8 @@ MEASUREMENTS = (
     "proof",
     "curves",
 )
-# Only where they are named: they need what not every machine has.
-BESIDE = ("peers", "fleet", "gpu")
+# Only where they are named: they need what not every machine has, or a machine that nobody else uses.
+BESIDE = ("peers", "fleet", "gpu", "simulating")
 
 
 def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
@@ -24,30 +25,35 @@ class TimedCopy:
     target: Any
     source: Any
     bytes: int
+    clock: Callable[[], float]
 
     def run(self) -> float:
         """Bytes a second."""
-        began = perf_counter()
+        began = self.clock()
         self.memory.copy(self.target, self.source)
-        return self.bytes / (perf_counter() - began)
+        return self.bytes / (self.clock() - began)
 
 
-def timed_copies(memory: CalibratedMemory, size: int) -> dict[int, TimedCopy]:
+def timed_copies(
+    memory: CalibratedMemory, size: int, clock: Callable[[], float] = perf_counter
+) -> dict[int, TimedCopy]:
     """Copies of `size` bytes, by those that lie together; none where not even a page of them is so small."""
     source, target = memory.allocate(size), memory.allocate(size)
     lengths = (together for together in TOGETHER if _page(together) <= size)
-    return {together: _transposed(memory, target, source, together, size) for together in lengths}
+    return {together: _transposed(memory, target, source, together, size, clock) for together in lengths}
 
 
 def _page(together: int) -> int:
     return TOKENS * HEADS * together
 
 
-def _transposed(memory: CalibratedMemory, target: Any, source: Any, together: int, size: int) -> TimedCopy:
+def _transposed(
+    memory: CalibratedMemory, target: Any, source: Any, together: int, size: int, clock: Callable[[], float]
+) -> TimedCopy:
     item = min(together, 16 if together < SHORT else 8)
     span = together // item
     shape = size // _page(together), TOKENS, HEADS, span
     heads_first = TOKENS * HEADS * span, span, TOKENS * span, 1
     tokens_first = TOKENS * HEADS * span, HEADS * span, span, 1
     views = memory.view(target, item, shape, tokens_first), memory.view(source, item, shape, heads_first)
-    return TimedCopy(memory, *views, prod(shape) * item)
+    return TimedCopy(memory, *views, prod(shape) * item, clock)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from time import perf_counter
 
 from kvplan.cli.calibrate import pairs as timed
-from kvplan.cli.calibrate.copies import timed_copies
+from kvplan.cli.calibrate.copies import TimedCopy, timed_copies
 from kvplan.cli.calibrate.fit import TimedTransfer, TransferRates, fitted
 from kvplan.cli.calibrate.memories import memory_of
 from kvplan.cli.calibrate.transfers import TransferCase, connected
@@ -30,19 +31,20 @@ class Calibration:
     mode: str
 
 
-def calibrated(mem_type: str, rounds: int, size: int, watch: Watch) -> Calibration:
+def calibrated(
+    mem_type: str, rounds: int, size: int, watch: Watch, clock: Callable[[], float] = perf_counter
+) -> Calibration:
     """Measure memory of the type DRAM or VRAM, `size` bytes at most in one transfer; `watch` hands on each round.
 
-    Raises NixlMissingError, BadInput (S031), ProcessError and TransferError.
+    Seconds are those of `clock`. Raises NixlMissingError, BadInput (S031), ProcessError and TransferError.
     """
     with TemporaryDirectory() as folder:
         pairs = timed.compiled(Path(folder), size)
-        with connected(pairs, mem_type, WARMUP + rounds) as cases:
-            return _in_turns(cases, mem_type, size, rounds, watch)
+        with connected(pairs, mem_type, WARMUP + rounds, clock) as cases:
+            return _in_turns(cases, timed_copies(memory_of(mem_type), size, clock), rounds, watch)
 
 
-def _in_turns(cases: list[TransferCase], mem_type: str, size: int, rounds: int, watch: Watch) -> Calibration:
-    copies = timed_copies(memory_of(mem_type), size)
+def _in_turns(cases: list[TransferCase], copies: dict[int, TimedCopy], rounds: int, watch: Watch) -> Calibration:
     for turn in range(WARMUP):
         moved = [case.run(turn) for case in cases]
         _ = [copy.run() for copy in copies.values()]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,6 +38,7 @@ class TransferCase:
     peer: Peer
     blocks: int
     slices: int
+    clock: Callable[[], float]
 
     @property
     def mode(self) -> str:
@@ -48,15 +48,17 @@ class TransferCase:
     def run(self, turn: int) -> MovedTransfer:
         """Move a request that prefill holds for this turn. Raises TransferError."""
         wanted = _request(self.peer.plan, self.blocks, f"{self.name}-{turn}")
-        began = time.perf_counter()
+        began = self.clock()
         moved = self.worker.submit(wanted, SECONDS).wait()
-        seconds = time.perf_counter() - began
+        seconds = self.clock() - began
         return MovedTransfer(moved.requests, sum(part.expected for part in moved.parts), seconds)
 
 
 @contextmanager
-def connected(pairs: Sequence[TimedPair], mem_type: str, turns: int) -> Iterator[list[TransferCase]]:
-    """What there is to time, each `turns` times, with the processes that it takes. Raises as `served`."""
+def connected(
+    pairs: Sequence[TimedPair], mem_type: str, turns: int, clock: Callable[[], float]
+) -> Iterator[list[TransferCase]]:
+    """What there is to time by `clock`, each `turns` times, with the processes that it takes. Raises as `served`."""
     from kvplan.runtime import Limits
 
     sorts = [_sorts(number, pair) for number, pair in enumerate(pairs)]
@@ -67,7 +69,7 @@ def connected(pairs: Sequence[TimedPair], mem_type: str, turns: int) -> Iterator
         for number, pair in enumerate(pairs):
             for name, blocks, slices in sorts[number]:
                 limits = Limits(slice_bytes=pair.bytes // slices) if slices > 1 else None
-                cases.append(TransferCase(name, *readers.reader(number, limits), blocks, slices))
+                cases.append(TransferCase(name, *readers.reader(number, limits), blocks, slices, clock))
         yield cases
 
 

@@ -82,17 +82,18 @@ class PostingWorker:
 
     def _run(self) -> Steps:
         while True:
-            admitted = self._admission.admit(self._machine.limits.slice_bytes)
+            admitted, posted = self._admission.admit(self._machine.limits.slice_bytes), self._machine.env.event()
             for group in together(admitted):
-                yield from self._post(group)
+                yield from self._post(group, posted)
+            posted.succeed()
             if not admitted:
                 self._stirred = self._machine.env.event()
                 yield self._stirred
 
-    def _post(self, group: list[MovedSlice]) -> Steps:
+    def _post(self, group: list[MovedSlice], posted: Event) -> Steps:
         yield from self._works(self._machine.profile.slice_us + sum(map(self._posting_us, group)))
         for each in group:
-            self._machine.env.process(self._arrive(each))
+            self._machine.env.process(self._arrive(each, posted))
 
     def _posting_us(self, each: MovedSlice) -> float:
         """What the thread does until the bytes are there, or under way over rails."""
@@ -101,11 +102,13 @@ class PostingWorker:
             return posted + each.bytes / each.cap + each.copy_us
         return posted + (0.0 if self._copies_last else each.copy_us)
 
-    def _arrive(self, each: MovedSlice) -> Steps:
+    def _arrive(self, each: MovedSlice, posted: Event) -> Steps:
+        """What arrives is seen once all that was admitted with it is `posted`: who posts does nothing else then."""
         if each.rails:
             yield self._machine.network.move(each.bytes, each.cap, each.rails)
-            if self._copies_last and each.copy_us:
-                yield from self._works(each.copy_us)
+        yield posted
+        if each.rails and self._copies_last and each.copy_us:
+            yield from self._works(each.copy_us)
         self._admission.done(each)
         each.done.succeed()
         self._stir()

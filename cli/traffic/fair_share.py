@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ class Flow:
     pools: tuple[SharedPool, ...]
     done: Event
     rate: float = field(default=0.0)
+
+
+# The cap and the pools of flows that have the same rate.
+Alike = tuple[float, tuple[SharedPool, ...]]
 
 
 class FairShare:
@@ -81,20 +86,31 @@ class FairShare:
 
 def share(flows: Sequence[Flow]) -> None:
     """Set the rates of all flows: what a pool has is shared alike, but for what flows cannot take elsewhere."""
-    rest, open_flows = {pool: pool.rate for flow in flows for pool in flow.pools}, list(flows)
-    while open_flows:
-        counts = dict.fromkeys(rest, 0)
-        for flow in open_flows:
-            for pool in flow.pools:
-                counts[pool] += 1
-        allowed = [min([flow.cap, *(rest[pool] / counts[pool] for pool in flow.pools)]) for flow in open_flows]
-        least = min(allowed)
-        still = []
-        for flow, most in zip(open_flows, allowed, strict=True):
-            if most > least * (1 + 1e-12):
-                still.append(flow)
-                continue
-            flow.rate = least
-            for pool in flow.pools:
-                rest[pool] = max(0.0, rest[pool] - least)
-        open_flows = still
+    rates = _rates(Counter((flow.cap, flow.pools) for flow in flows))
+    for flow in flows:
+        flow.rate = rates[flow.cap, flow.pools]
+
+
+def _rates(counts: Mapping[Alike, int]) -> dict[Alike, float]:
+    """The rate of each of so many flows that are alike, slowest first: who is slowest cannot go faster anywhere."""
+    rates: dict[Alike, float] = {}
+    left = {pool: pool.rate for _, pools in counts for pool in pools}
+    users = dict.fromkeys(left, 0)
+    for (_, pools), count in counts.items():
+        for pool in pools:
+            users[pool] += count
+    while len(rates) < len(counts):
+        shares = {pool: left[pool] / users[pool] for pool in left if users[pool]}
+        allowed = {alike: _allowed(alike, shares) for alike in counts if alike not in rates}
+        least = min(allowed.values())
+        for alike in [alike for alike, most in allowed.items() if most <= least * (1 + 1e-12)]:
+            rates[alike] = least
+            for pool in alike[1]:
+                left[pool] = max(0.0, left[pool] - least * counts[alike])
+                users[pool] -= counts[alike]
+    return rates
+
+
+def _allowed(alike: Alike, shares: Mapping[SharedPool, float]) -> float:
+    cap, pools = alike
+    return min([cap, *(shares[pool] for pool in pools)])

@@ -121,18 +121,17 @@ class RequestLife:
         if self._given_up.triggered:
             return
         began, us = self._begun.value
-        slices: list[MovedSlice] = []
+        posts, slices = self._posts(tokens), list[MovedSlice]()
         for piece in range(1, self._pair.pieces + 1):
             yield self._env.timeout(max(0.0, began + us * piece / self._pair.pieces - self._env.now))
-            slices += self._asked(tokens)
+            slices += self._asked(posts)
         for each in slices:
             yield each.done
 
-    def _asked(self, tokens: int) -> list[MovedSlice]:
-        """The slices of one piece, each wanted of the worker that posts it."""
-        slices = []
-        for link in self._posts(tokens):
-            pull = self._pair.mode == "pull"
+    def _asked(self, posts: list[LinkLoad]) -> list[MovedSlice]:
+        """The slices of one piece of what is posted, each wanted of the worker that posts it."""
+        slices, pull = [], self._pair.mode == "pull"
+        for link in posts:
             engine, peer = (self._decode, self._prefill) if pull else (self._prefill, self._decode)
             worker, other = (link.decode, link.prefill) if pull else (link.prefill, link.decode)
             parts = self._cut(link, f"{peer.name}/{other}")

@@ -1,0 +1,200 @@
+"""A real fleet: prefill and decode engines of one worker each, as processes of this machine over NIXL.
+
+Prefill holds all requests from the beginning. Decode has each moved as soon as it is due and there are blocks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from kvplan.cli.demo.processes import WorkerHandle, WorkerPipe
+    from kvplan.runtime import DecodeWorker, Identity, Keys, Transfer
+
+# Engines of either sort, and blocks of the pool of each.
+ENGINES, BLOCKS = 2, 256
+SECONDS, LEASE, PAUSE, AHEAD = 60.0, 3600.0, 0.05, 0.5
+SCHEDSTAT = "/proc/{}/schedstat"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRequest:
+    """A request of the fleet: when it is asked for, in seconds from the beginning, its tokens, its prefill engine."""
+
+    name: str
+    at: float
+    tokens: int
+    prefill: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """When a request was submitted and when it had arrived, in seconds from the beginning."""
+
+    submitted: float
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRun:
+    """All requests of one run, and the share of the time in which decode had a core when it had work to do."""
+
+    moved: tuple[Moved, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RealFleet:
+    """Who speaks for the decode engines, and their processes."""
+
+    decodes: Sequence[WorkerHandle]
+    pids: Sequence[int]
+
+
+def run_once(fleet: RealFleet, schedule: Sequence[Sequence[FleetRequest]]) -> FleetRun:
+    """All of one schedule by the decode engines, which begin at the same time."""
+    begin = time.monotonic() + AHEAD
+    for engine, requests in zip(fleet.decodes, schedule, strict=True):
+        engine.tell((begin, requests))
+    time.sleep(max(0.0, begin - time.monotonic()))
+    before = [_scheduled(pid) for pid in fleet.pids]
+    moved = [each for engine in fleet.decodes for each in engine.hear(time.monotonic() + SECONDS)]
+    passed = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, map(_scheduled, fleet.pids), strict=True)]
+    run, waited = map(sum, zip(*passed, strict=True))
+    return FleetRun(tuple(moved), run / (run + waited))
+
+
+def working() -> float:
+    """Seconds by a clock that stands still while this thread waits for a core."""
+    return time.perf_counter() - _scheduled(os.getpid())[1] / 1e9
+
+
+def _scheduled(pid: int) -> tuple[float, float]:
+    """Nanoseconds that a process' first thread has run, and that it has waited for a core."""
+    run, waited, _ = Path(SCHEDSTAT.format(pid)).read_text().split()
+    return int(run), int(waited)
+
+
+@contextmanager
+def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iterator[RealFleet]:
+    """Processes of all engines, of which those of decode have met those of prefill, and do what they are told."""
+    from kvplan.cli.demo.processes import Processes
+
+    held = tuple(each.name for schedule in schedules for requests in schedule for each in requests)
+    who = identities([f"{role}-{number}" for role in ("prefill", "decode") for number in range(ENGINES)])
+    with Processes() as crew:
+        prefills = [crew.start(f"prefill-{n}", serve, path, held, *who[f"prefill-{n}"]) for n in range(ENGINES)]
+        addresses = [each.hear(time.monotonic() + SECONDS) for each in prefills]
+        keys = [who[f"prefill-{n}"][1].public for n in range(ENGINES)]
+        peers = list(zip(addresses, keys, strict=True))
+        decodes = [crew.start(f"decode-{n}", read, path, peers, *who[f"decode-{n}"]) for n in range(ENGINES)]
+        for each in decodes:
+            each.hear(time.monotonic() + SECONDS)
+        yield RealFleet(decodes, [pid for each in decodes if (pid := each.runner.ident) is not None])
+
+
+def identities(names: Sequence[str]) -> dict[str, tuple[Identity, Keys]]:
+    """Who each engine is, and keys that let in all others."""
+    import zmq
+
+    from kvplan.runtime import Identity, Keys
+
+    pairs = {name: zmq.curve_keypair() for name in names}
+    public = {public for public, _ in pairs.values()}
+    return {name: (Identity(name), Keys(*pair, frozenset(public - {pair[0]}))) for name, pair in pairs.items()}
+
+
+def serve(line: WorkerPipe, path: str, held: Sequence[str], identity: Identity, keys: Keys) -> None:
+    """A prefill engine that holds all requests, until the parent is gone."""
+    from kvplan.cli.calibrate.memories import memory_of
+    from kvplan.cli.calibrate.peers import arrays, room
+    from kvplan.runtime import Nixl, PrefillWorker, load_plan, views
+    from kvplan.runtime.transfer.limits import Limits
+
+    plan = load_plan(path)
+    pool = views(plan.prefill, 0, arrays(plan.prefill, BLOCKS, memory_of("DRAM").allocate(room(plan.prefill, BLOCKS))))
+    worker = PrefillWorker(
+        plan, 0, pool, Nixl(identity.name), identity=identity, keys=keys, lease=LEASE, limits=Limits(requests=1 << 16)
+    )
+    for name in held:
+        worker.hold(name)
+    worker.announce([worker.address])
+    line.say(worker.address)
+    while not line.waiting():
+        select.select([line.pipe.fileno(), worker.fileno()], [], [], PAUSE)
+        worker.poll()
+    worker.close()
+
+
+def read(line: WorkerPipe, path: str, peers: Sequence[tuple[str, bytes]], identity: Identity, keys: Keys) -> None:
+    """A decode engine that does what it is told: a beginning, and requests from then on."""
+    from kvplan.cli.calibrate.memories import memory_of
+    from kvplan.cli.calibrate.peers import arrays, room
+    from kvplan.runtime import DecodeWorker, Nixl, load_plan, views
+
+    plan = load_plan(path)
+    pool = views(plan.decode, 0, arrays(plan.decode, BLOCKS, memory_of("DRAM").allocate(room(plan.decode, BLOCKS))))
+    worker = DecodeWorker(plan, 0, pool, Nixl(identity.name), identity=identity, keys=keys)
+    names = [worker.connect(address, SECONDS, key=key).name for address, key in peers]
+    line.say(names)
+    while True:
+        begin, requests = line.listen(SECONDS * 60)
+        line.say(Reading(worker, names, begin).run(requests))
+
+
+class Reading:
+    """One decode engine while it has requests moved, each as soon as it is due and there are blocks for it."""
+
+    def __init__(self, worker: DecodeWorker, peers: Sequence[str], begin: float) -> None:
+        self._worker, self._peers, self._begin = worker, peers, begin
+        (self._group,) = (group for group in worker.peers()[0].plan.decode.groups)
+        self._random = np.random.default_rng(5)
+        self._free = self._random.permutation(BLOCKS).tolist()
+        self._running: dict[Transfer, tuple[float, list[int]]] = {}
+        self._moved: list[Moved] = []
+
+    def run(self, requests: Sequence[FleetRequest]) -> list[Moved]:
+        waiting = deque(requests)
+        while waiting or self._running:
+            self._submit(waiting)
+            self._worker.poll()
+            self._collect()
+            due = waiting[0].at - self._now() if waiting else 1.0
+            self._worker.rest(max(0.0, min(1e-3, due) if due > 0 else 1e-3))
+        return self._moved
+
+    def _now(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _submit(self, waiting: deque[FleetRequest]) -> None:
+        from kvplan.runtime import Blocks, Request
+
+        while waiting and waiting[0].at <= self._now():
+            count = -(-waiting[0].tokens // self._group.tokens)
+            if count > len(self._free):
+                return
+            due, ids = waiting.popleft(), [self._free.pop(0) for _ in range(count)]
+            source = self._random.permutation(BLOCKS)[:count].astype(np.int64)
+            prefill, decode = ({self._group.name: Blocks(0, np.array(each, np.int64))} for each in (source, ids))
+            submitted = self._now()
+            transfer = self._worker.submit(
+                Request(due.name, (0, due.tokens), prefill, decode), SECONDS, peer=self._peers[due.prefill]
+            )
+            self._running[transfer] = submitted, ids
+
+    def _collect(self) -> None:
+        for transfer in [transfer for transfer in self._running if transfer.ended]:
+            transfer.wait()
+            submitted, ids = self._running.pop(transfer)
+            self._free += ids
+            self._moved.append(Moved(submitted, self._now()))
