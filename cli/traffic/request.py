@@ -93,6 +93,9 @@ class RequestLife:
         pool, arrival = self._decode.pool, self._arrival
         turn = self._decode.turns.request()
         yield turn | self._given_up
+        if self._given_up.triggered:
+            self._leave(turn)
+            return None
         blocks = pool.take(arrival.input + arrival.output, arrival.hashes)
         yield blocks | self._given_up
         if not self._given_up.triggered:
@@ -109,6 +112,7 @@ class RequestLife:
         return turn, blocks.value
 
     def _leave(self, turn: Request) -> None:
+        """Give a turn back, or stop waiting for it."""
         if turn.triggered:
             self._decode.turns.release(turn)
         else:
