@@ -1,15 +1,16 @@
-"""A process that saves, and is killed at a step: `python -m tests.runtime.store.killed FOLDER|URL STEP CALL`."""
+"""A process that saves, and is killed at a step."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
-import sys
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.runtime.store.engines import full, keys_of, save
+from tests.runtime.store.engines import keys_of, save
 
 from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.runtime.store import objects
@@ -17,6 +18,7 @@ from kvplan.runtime.store.index import StoreIndex
 from kvplan.runtime.store.store import Store
 
 MODEL, SIDE, LENGTH = "toy-mamba2", "tp=2", 7
+READY = "tests.runtime.store.to_be_killed"
 
 
 def half(fd: int, pages: list[memoryview], at: int) -> int:
@@ -59,12 +61,23 @@ def kill_at(step: str, call: int) -> None:
     setattr(where, name, patched)
 
 
-def main(folder: str, step: str, call: str) -> None:
-    engine = full(MODEL, SIDE, LENGTH)
+def ended(place: str, step: str, call: int) -> int | None:
+    """How a process ends that saves to a folder or URL and is killed; None where it does not within two minutes.
+
+    Each is forked from one that has imported what it needs, and runs nothing else.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload([READY])
+    process = context.Process(target=main, args=(place, step, call))
+    process.start()
+    process.join(120)
+    if process.exitcode is None:
+        process.kill()
+    return process.exitcode
+
+
+def main(folder: str, step: str, call: int) -> None:
+    engine = importlib.import_module(READY).ENGINE
     store = Store.at(folder) if "://" in folder else Store.open(folder)
-    kill_at(step, int(call))
+    kill_at(step, call)
     save(store, engine, keys_of(LENGTH))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.paths import ROOT
 from tests.runtime.store.engines import empty, full, keys_of, load_into, save
-from tests.runtime.store.killed import LENGTH, MODEL, STEPS
+from tests.runtime.store.killed import LENGTH, MODEL, STEPS, ended
 
 from kvplan.runtime.store.store import INDEX, OBJECTS, Store
 
@@ -20,9 +20,7 @@ CALLS = [1, 2, 3]
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_a_step(tmp_path: Path, step: str, call: int) -> None:
-    command = [sys.executable, "-m", "tests.runtime.store.killed", str(tmp_path), step, str(call)]
-    ended = subprocess.run(command, cwd=ROOT, timeout=120, capture_output=True, text=True, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert ended(str(tmp_path), step, call) == -signal.SIGKILL
     keys, complete = keys_of(LENGTH), {name for name in named(tmp_path) if "attention" in name}
     with Store.open(tmp_path) as store:
         assert [error for _, error in store.verify() if error] == []
@@ -52,6 +50,7 @@ def test_what_has_a_name_is_found_without_the_index(tmp_path: Path) -> None:
 
 SEVERAL = """
 import sys
+from tests.runtime.store.engines import full
 from tests.runtime.store.killed import *
 store, engine = Store.open(sys.argv[1]), full(MODEL, SIDE, LENGTH)
 for turn in range(8):

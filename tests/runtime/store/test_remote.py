@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +11,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.paths import ROOT
 from tests.runtime.helpers.agents import has_nixl
 from tests.runtime.helpers.s3 import BUCKET, SERVERS, s3_server
 from tests.runtime.store.engines import empty, full, keys_of, load_into, save
-from tests.runtime.store.killed import LENGTH, MODEL, REMOTE_STEPS
+from tests.runtime.store.killed import LENGTH, MODEL, REMOTE_STEPS, ended
 
 from kvplan.runtime.errors import (
     DamagedObjectError,
@@ -205,9 +202,7 @@ def test_what_was_not_used_for_longest_goes_first(url: str) -> None:
 def test_killed_at_a_step(place: str, url: str, step: str) -> None:
     if place.startswith("memory"):
         pytest.skip("it is this process's own")
-    command = [sys.executable, "-m", "tests.runtime.store.killed", url, step, "2"]
-    ended = subprocess.run(command, cwd=ROOT, timeout=120, capture_output=True, text=True, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert ended(url, step, 2) == -signal.SIGKILL
     complete, keys = set(names(url)), keys_of(LENGTH)
     with Store.at(url) as store:
         assert [error for _, error in store.verify() if error] == []
