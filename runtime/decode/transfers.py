@@ -39,6 +39,7 @@ from kvplan.runtime.transfer.demand import Demand
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import Transport
 
 
@@ -81,8 +82,7 @@ class TransferTable:
         transfer.request, transfer.demand, transfer.written = request, demand, demand.written
         transfer.attempt, transfer.engine = next(self._attempts), engine
         transfer.parts = tuple(
-            PeerProgress(connection, partial(_expected, engine, connection, demand))
-            for connection in engine.connections.values()
+            PeerProgress(connection, _counter(engine, connection, demand)) for connection in engine.connections.values()
         )
         self.running[request.id] = transfer
         engine.used = transfer.began
@@ -379,10 +379,19 @@ def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:
     return next(part for part in transfer.parts if part.connection is connection)
 
 
-def _expected(engine: PrefillEngine, connection: PrefillConnection, demand: Demand) -> int:
-    """Bytes that come from a prefill worker; 0 where it writes them, until it says how many they were."""
-    runs = demand.of(engine.shard(connection)) if connection.reads and not engine.push else {}
-    return slices.size(connection.links.of(None), runs) if runs else 0
+def _counter(engine: PrefillEngine, connection: PrefillConnection, demand: Demand) -> Callable[[], int]:
+    """What counts the bytes that come from a prefill worker; 0 where it writes them, until it says how many they were.
+
+    It may be asked by any thread, and when the engine is gone: it has the link that was prepared, and asks for none.
+    """
+    if engine.push or not connection.reads:
+        return int
+    return partial(_size, connection.links.of(None), demand, engine.shard(connection))
+
+
+def _size(link: PreparedLink, demand: Demand, shard: int) -> int:
+    runs = demand.of(shard)
+    return slices.size(link, runs) if runs else 0
 
 
 def _moves(transfer: Transfer, part: PeerProgress) -> bool:

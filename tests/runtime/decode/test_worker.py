@@ -359,3 +359,24 @@ def test_closed(pair: World) -> None:
     pair.decode[0].close()
     assert isinstance(pair.decode[0].submit(ask(pair, (0, 12)), 5).error, errors.HandleError)
     assert not pair.decode[0].poll()
+
+
+@pytest.mark.parametrize("end", ["drop", "suspend", "close"])
+@pytest.mark.parametrize("held", [True, False], ids=["done", "failed"])
+def test_how_much_a_request_was_is_told_when_its_engine_is_gone(held: bool, end: str) -> None:
+    """It is counted when somebody asks, which needs nothing that is prepared, or gone."""
+    made = world(Shape(1), Shape(1))
+    worker, request = made.decode[0], ask(made, (0, 12))
+    filled(made, request)
+    if held:
+        made.prefill[0].hold(request.id, request.prefill)
+        moved = worker.submit(request, 50)
+        until(moved.poll, made.poll)
+    else:
+        moved = worker.submit(request, 50)
+        moved.cancel()
+        until(lambda: not worker.quarantined(), worker.poll)
+    {"drop": lambda: worker.drop("prefill"), "suspend": worker.suspend, "close": worker.close}[end]()
+    assert (moved.total > 0, moved.progress) == (True, 1.0 if held else 0.0)
+    assert moved.total == (moved.bytes if held else moved.total)
+    made.close()
