@@ -228,7 +228,8 @@ class PrefillEngines:
         self._peers: set[str] = set()
 
     def __iter__(self) -> Iterator[PrefillEngine]:
-        return iter([*self.served(), *self.retired])
+        """All of them, those that are dropped with others first: what they have said counts before that."""
+        return iter([*self.replanned, *self.live.values(), *self.retired])
 
     def served(self) -> list[PrefillEngine]:
         """The engines that requests may be under way from."""
@@ -248,7 +249,11 @@ class PrefillEngines:
 
     def add(self, met: MetEngine, push: bool, now: float) -> PrefillEngine:
         """An engine that was met, which has none of its name before it. Raises what adding a worker raises."""
-        engine = PrefillEngine(met, push, self._pool, self._transport, now, self._stage)
+        try:
+            engine = PrefillEngine(met, push, self._pool, self._transport, now, self._stage)
+        except Exception:
+            met.close()
+            raise
         try:
             for card, control in met.workers:
                 engine.add(card, control)

@@ -432,10 +432,12 @@ class DecodeWorker(PolledWorker):
         # Asked first: a worker that has ended said before that which requests are done.
         error = engine.broken()
         for connection in engine.connections.values():
-            for message in connection.control.receive():
-                self._inbox.hear(engine, connection, message, now)
+            while messages := connection.control.receive():
+                for message in messages:
+                    self._inbox.hear(engine, connection, message, now)
+                if error is None:
+                    break
         if error is not None:
-            self._transfers.finish(engine, now)
             self._lost(engine, error)
 
     def _lost(self, engine: PrefillEngine, error: KvplanError) -> None:
@@ -455,8 +457,9 @@ class DecodeWorker(PolledWorker):
                 self._drop(engine, "the engine was idle")
 
     def _drop(self, engine: PrefillEngine, why: str) -> None:
-        """Forget an engine: its requests fail, what is under way from it is waited for."""
+        """Forget an engine: its requests fail but for those that are done, what is under way from it is waited for."""
         for dropped in self._engines.of(engine):
+            self._transfers.finish(dropped, self._clock())
             self._transfers.stop(dropped, lambda who: TransferError(f"{who}: {why}"))
             self._engines.retire(dropped)
         if (successor := self._engines.live.get(engine.name)) is not None:

@@ -16,6 +16,7 @@ from tests.runtime.helpers.worlds import World, world
 from kvplan.plan import digest, index
 from kvplan.plan.loader import load_plan
 from kvplan.runtime import Catalog, DecodeWorker, PrefillWorker, errors
+from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.plans.catalog import FixedPlans
 
 
@@ -152,3 +153,26 @@ def volume(folder: Path, number: int, text: str) -> str:
 def turn(folder: Path, number: int) -> None:
     (folder / "next").symlink_to(f"generation-{number}")
     (folder / "next").rename(folder / "plans")
+
+
+def test_what_was_confirmed_by_the_plan_before_is_done_where_the_line_breaks() -> None:
+    """The engine that is live falls first, and takes with it those of before, which are heard before it."""
+    made = world(Shape(1), Shape(1))
+    worker, request, source = made.decode[0], ask(made, (0, 12), name="before"), made.prefill[0]
+    filled(made, request)
+    source.hold(request.id, request.prefill)
+    made.hub.frozen |= {source._transport.name, worker._transport.name}
+    moved = worker.submit(request, 50)
+    until(lambda: moved.parts[0].phase is Phase.MOVING, worker.poll)
+    replan(made)
+    worker.connect(source.address, 10)
+    made.hub.frozen.clear()
+    source.drain(60)
+    while not moved.ended and moved.parts[0].phase is not Phase.TOLD:
+        worker.poll()
+    until(source.drained)
+    source.close()
+    until(moved.poll)
+    assert (moved.state, moved.error) == ("done", None)
+    check(made, 0, request)
+    worker.close()

@@ -12,7 +12,8 @@ from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
-from kvplan.runtime import DecodeWorker, PrefillWorker, Transfer, errors
+from kvplan.runtime import Blocks, DecodeWorker, PrefillWorker, Request, Slot, Transfer, errors
+from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.decode.phases import Phase
 
 
@@ -96,6 +97,30 @@ def test_prefill_that_is_closed_once_it_has_drained_has_confirmed_all(pair: Worl
     until(moved.poll)
     assert (moved.state, moved.error) == ("done", None)
     check(pair, 0, request)
+
+
+def test_all_that_was_said_over_a_line_that_is_gone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little of it is taken at a time."""
+    made = world(Shape(1), Shape(1))
+    source, target, some = made.prefill[0], made.decode[0], range(3)
+    requests = [Request(f"r{n}", (0, 4), _tables(n), _tables(n)) for n in some]
+    for request in requests:
+        source.hold(request.id, request.prefill)
+    moved = [target.submit(request, 50) for request in requests]
+    source.drain(60)
+    while not all(one.ended or one.parts[0].phase is Phase.TOLD for one in moved):
+        target.poll()
+    until(source.drained)
+    source.close()
+    usual = ControlClient.receive
+    monkeypatch.setattr(ControlClient, "receive", lambda line, most=1: usual(line, min(most, 1)))
+    until(lambda: all(one.poll() for one in moved))
+    assert [(one.state, one.error) for one in moved] == [("done", None)] * len(some)
+    made.close()
+
+
+def _tables(block: int) -> dict[str, Blocks | Slot]:
+    return {"kv": Blocks(0, [block]), "state": Slot(block, 4)}
 
 
 def test_what_prefill_holds_after_the_deadline_is_withdrawn(pair: World, clock: Clock) -> None:
