@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import FILE_TYPES, FileState, LazyFiles, identify, open_document
+from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, open_document
 from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.fleet import parse_fleet
 from kvplan.dsl.files.kinds import parse_kind
@@ -31,7 +31,7 @@ from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.schema.params import read_params
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
-from kvplan.dsl.text.yaml_reader import YamlDocument, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
 
 T = TypeVar("T")
 FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "machines": "machine", "configs": "config"}

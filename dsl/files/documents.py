@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
-from kvplan.dsl.text.source import inline, shown
-from kvplan.dsl.text.yaml_reader import YamlDocument, YamlEntry, YamlScalar, read_cached
+from kvplan.dsl.text.source import inline
+from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, read_cached
 
 # The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
 FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "config")
@@ -16,26 +16,9 @@ VERSION = "1"
 T = TypeVar("T")
 
 
-class FileState(NamedTuple):
-    """A file as it is now: what is made of it is made again only when this changed. Messages name it as `shown`."""
-
-    path: Path
-    shown: str
-    changed: int
-    size: int
-
-    @classmethod
-    def of(cls, path: Path) -> FileState:
-        try:
-            state = path.stat()
-        except OSError:
-            return cls(path, shown(path), 0, 0)
-        return cls(path, shown(path), state.st_mtime_ns, state.st_size)
-
-
 def open_document(path: Path) -> YamlDocument:
     """A file's tree, read again only when the file changed."""
-    return read_cached(*FileState.of(path))
+    return read_cached(FileState.of(path))
 
 
 def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -127,10 +127,32 @@ def read_text(text: str, path: Path) -> YamlDocument:
 STARTS = "it begins with 'kvplan: 1'"
 
 
+class FileState(NamedTuple):
+    """A file as it is now, and as messages name it from here: what is made of it is made again only when this changed.
+
+    A file that is put back has the times of before, but is another one or was changed later: `file` tells.
+    """
+
+    path: Path
+    shown: str
+    changed: int
+    size: int
+    file: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        try:
+            state = path.stat()
+        except OSError:
+            return cls(path, shown(path), 0, 0, ())
+        file = state.st_dev, state.st_ino, state.st_ctime_ns
+        return cls(path, shown(path), state.st_mtime_ns, state.st_size, file)
+
+
 @cache
-def read_cached(path: Path, name: str, changed: int, size: int) -> YamlDocument:
-    """`read`, once per state of a file: pass its time of change and size, and how messages name it from here."""
-    return read(path)
+def read_cached(state: FileState) -> YamlDocument:
+    """`read`, once per state of a file."""
+    return read(state.path)
 
 
 def _refuse_hidden(where: SourceText) -> None:

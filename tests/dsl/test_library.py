@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -290,3 +292,29 @@ def test_files_in_the_docs_are_clean(write: Write) -> None:
     blocks = re.findall(r"```yaml\n(kvplan: 1\n\w+: (\S+)\n.*?)```", (ROOT / "docs/dsl.md").read_text(), re.DOTALL)
     assert len(blocks) >= 4
     assert render(check([write(f"{name}.yaml", text) for text, name in blocks])) == ""
+
+
+def test_a_file_that_is_put_back_is_read_again(tmp_path: Path, write: Write) -> None:
+    """It has the time and the size of before, and what was parsed meanwhile is not it."""
+    path = write("models/mine.yaml", MODEL.format(name="mine", kind="gqa"))
+    kept = path.rename(tmp_path / "kept")
+    times = kept.stat().st_atime_ns, kept.stat().st_mtime_ns
+    shutil.copy2(kept, path)
+    before = load((), [tmp_path / "models"])
+    path.write_text(path.read_text().replace("heads: 8", "heads: 4"))
+    os.utime(path, ns=times)
+    assert heads(before) == "4", "files are parsed when they are asked for"
+    path.unlink()
+    kept.rename(path)
+    assert heads(load((), [tmp_path / "models"])) == "8"
+
+
+def test_nothing_is_parsed_again_where_no_file_has_changed(tmp_path: Path, write: Write) -> None:
+    path = write("models/mine.yaml", MODEL.format(name="mine", kind="gqa"))
+    first, again = (load((), [path.parent]) for _ in range(2))
+    assert first is again
+    assert load((), [tmp_path / "none"]) is not first
+
+
+def heads(library: Library) -> str:
+    return str(library.model("mine").caches["attention"].params["heads"].text)
