@@ -37,6 +37,10 @@ class MatchRule:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[MatchRule], tuple[Group, Group, Needs, int]]:
+        # Another process hashes texts otherwise.
+        return MatchRule, (self.prefill, self.decode, self.needs, self.rows)
+
     def runs(self, tokens: Interval, prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)) -> Runs:
         """Runs of the rows of `tokens` that are needed. Raises as `runs_of` does."""
         return self.runs_of(self.needs.ranges(*tokens, self.rows), prefill, decode, shards)

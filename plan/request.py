@@ -207,9 +207,10 @@ def checked_lengths(own: Set[str], given: object) -> dict[str, Interval]:
     """The ranges of its own lengths that a request has to give. Raises BadRequestError."""
     if not isinstance(given, Mapping):
         raise BadRequestError(f"lengths are a mapping by name, not {type(given).__name__}")
-    if not (own or given):
+    names = set(given)
+    if not (own or names):
         return {}
-    if unlike := sorted(map(str, own ^ set(given))):
-        fault = RequestFault.UNKNOWN_LENGTH if set(given) - own else RequestFault.MISSING_LENGTH
+    if unlike := sorted(map(str, own ^ names)):
+        fault = RequestFault.UNKNOWN_LENGTH if names - own else RequestFault.MISSING_LENGTH
         raise BadRequestError(f"lengths need exactly {sorted(own)}; missing or unknown: {', '.join(unlike)}", fault)
     return {name: checked_range(tokens) for name, tokens in given.items()}

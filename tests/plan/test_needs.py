@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from random import Random
 
 import numpy as np
@@ -58,3 +61,13 @@ def test_positions_are_those_of_the_tokens_one_by_one(seed: int) -> None:
         local = [n for n, token in enumerate(own) if first <= token < end]
         expected = {n % ring // tokens if ring else n // tokens for n in local}
         assert {p for each in positions(group, (first, end), shard) for p in each} == expected
+
+
+def test_a_rule_is_the_same_in_another_process() -> None:
+    """Where texts have other hashes, so that its own is made anew."""
+    group = Group("g", "tokens", 16, 16)
+    rule = MatchRule(group, group)
+    found = "rule in {type(rule)(rule.prefill, rule.decode)}"
+    script = f"import pickle, sys; rule = pickle.load(sys.stdin.buffer); print({found})"
+    done = subprocess.run([sys.executable, "-c", script], input=pickle.dumps(rule), capture_output=True, check=True)
+    assert done.stdout == b"True\n"
