@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ PATIENCE = 5.0
 PAUSE = 0.2
 # Of a lease: how often it is renewed, and how long nothing is watched before all is read again.
 RENEWALS = 3
-# Of the most blocks that were ever free: what less has changed is not told, as etcd keeps all that it was ever told.
+# Of the most blocks that were ever free: what less has changed is not told, as etcd keeps all that it was ever told,
+# unless the last free block is taken or one is free again.
 SHARE = 8
 
 
@@ -64,14 +66,16 @@ class EtcdFleet:
         self._free: Callable[[], int] | None = None
         self._most_free = 0
         self._seen: dict[str, tuple[int, EngineRecord]] = {}
-        self._heard, self._problem, self._untold = -float("inf"), "", ""
+        self._heard, self._problem = -float("inf"), ""
+        self._untold, self._uncounted = "", ""
         self._keeper = threading.Thread(target=self._keep, name="kvplan-announce", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="kvplan-fleet", daemon=True)
 
     def announce(self, record: EngineRecord, free: Callable[[], int] | None = None) -> None:
         """Put a record, or another one in its place, and keep it. Raises FleetError where it cannot be kept.
 
-        `free` is asked at each renewal how many blocks are free; who watches is told where that has changed by a lot.
+        `free` is asked at each renewal how many blocks are free; who watches is told where that has changed by a lot,
+        or to or from none.
         """
         encoded(record)
         with self._lock:
@@ -116,36 +120,48 @@ class EtcdFleet:
         while not self._stop.is_set():
             self._changed.clear()
             try:
-                lease, self._untold = self._kept(lease), ""
+                # Kept where anything below fails: a lease lasts longer than that, and etcd says where it does not.
+                lease = self._leased(lease)
+                self._cluster.asked("/kv/txn", self._put_if_missing(self._record_now(), lease))
+                self._untold = ""
                 self._changed.wait(self._lease / RENEWALS)
             except Exception as error:  # a gateway may answer anything: the next time it may be right
                 self._untold = _logged("fleet not told", self._untold, error)
-                lease = None
                 self._stop.wait(min(1.0, self._lease / RENEWALS))
         if lease is not None:
             self._cluster.tried("/lease/revoke", {"ID": lease})
 
-    def _kept(self, lease: int | None) -> int:
-        """The lease, renewed, or another one; the record is put under it where it is not there. Raises FleetError."""
-        if lease is None or not self._cluster.asked("/lease/keepalive", {"ID": lease})["result"].get("TTL"):
-            lease = int(self._cluster.asked("/lease/grant", {"TTL": self._lease})["ID"])
-        self._cluster.asked("/kv/txn", self._put_if_missing(self._record_now(), lease))
-        return lease
+    def _leased(self, lease: int | None) -> int:
+        """The lease, renewed, or another one where there is none or etcd has it no more. Raises FleetError."""
+        if lease is not None and self._cluster.asked("/lease/keepalive", {"ID": lease})["result"].get("TTL"):
+            return lease
+        return int(self._cluster.asked("/lease/grant", {"TTL": self._lease})["ID"])
 
     def _record_now(self) -> EngineRecord:
         """What was announced, with the blocks that are free now, where that is worth a word."""
         with self._lock:
             record, free = self._own, self._free
         assert record is not None
-        count = record.free_blocks if free is None else free()
+        count = record.free_blocks if free is None else self._counted(free, record.free_blocks)
         self._most_free = max(self._most_free, count, record.free_blocks)
-        if abs(count - record.free_blocks) * SHARE < max(self._most_free, 1):
+        little = abs(count - record.free_blocks) * SHARE < max(self._most_free, 1)
+        # Whether any is free is always told: who is full gets no requests.
+        if little and (count == 0) == (record.free_blocks == 0):
             return record
         fresh = replace(record, free_blocks=count)
         with self._lock:
             # Another one may have been announced meanwhile, which is told with the next renewal.
             self._own = fresh if self._own is record else self._own
         return fresh
+
+    def _counted(self, free: Callable[[], int], before: int) -> int:
+        """How many blocks are free, as the engine says; as `before` where it says no number, which is logged."""
+        try:
+            count, self._uncounted = max(0, operator.index(free())), ""
+        except Exception as error:  # an engine that cannot count its blocks is still there
+            self._uncounted = _logged("free blocks not counted", self._uncounted, error)
+            return before
+        return count
 
     def _put_if_missing(self, record: EngineRecord, lease: int) -> dict[str, Any]:
         """The transaction that puts a record, unless it is there to the letter and under this lease."""
