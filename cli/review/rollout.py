@@ -150,18 +150,40 @@ class RollingEngines:
         if not prefill and not decode:
             return (RolloutOrder("nothing", self._steps()),)
         whole = prefill | decode
-        cut = _cut(pairs, [pair.prefill_first for pair in pairs]), _cut(pairs, [pair.decode_first for pair in pairs])
         if whole in (prefill, decode):
-            side = "both sides" if prefill == decode else "prefill" if whole == prefill else "decode"
-            return (RolloutOrder(side, self._steps((f"{side} rolled", whole)), cut[whole != prefill]),)
+            side = "both sides" if prefill and decode else "prefill" if prefill else "decode"
+            return (self._order(side, pairs, (f"{side} rolled", whole)),)
+        orders = [
+            self._order("prefill first", pairs, ("prefill rolled", prefill), ("decode rolled", whole)),
+            self._order("decode first", pairs, ("decode rolled", decode), ("prefill rolled", whole)),
+        ]
         halves = {number: count // 2 for number, count in whole.items()}
-        steps = {
-            "prefill first": self._steps(("prefill rolled", prefill), ("decode rolled", whole)),
-            "decode first": self._steps(("decode rolled", decode), ("prefill rolled", whole)),
-            "together": self._steps(("half of both sides rolled", halves), ("all rolled", whole)),
-        }
-        orders = [RolloutOrder(*each, lost) for each, lost in zip(steps.items(), (*cut, 0), strict=True)]
+        if self._halves_serve(halves):
+            steps = self._steps(("half of both sides rolled", halves), ("all rolled", whole))
+            orders.insert(0, RolloutOrder("together", steps))
         return tuple(sorted(orders, key=lambda order: order.alone))
+
+    def _order(self, name: str, pairs: Sequence[ClassPair], *rolled: tuple[str, Mapping[int, int]]) -> RolloutOrder:
+        return RolloutOrder(name, self._steps(*rolled), self._cut(pairs, rolled[0][1]))
+
+    def _halves_serve(self, halves: Mapping[int, int]) -> bool:
+        """Whether somebody can talk while each of the halves is being rolled.
+
+        Of one engine one half is nobody, and the other all there is; engines that stay as they are serve meanwhile.
+        """
+        half = self._counts(halves)
+        first = {variant: count for variant, count in half.items() if not variant[1]}
+        then = {variant: count for variant, count in half.items() if variant[1] or variant[0] not in halves}
+        return all(_step("", counts, self.both).pairs for counts in (first, then))
+
+    def _cut(self, pairs: Sequence[ClassPair], rolled: Mapping[int, int]) -> int:
+        """How many pairs of engines talk now, and do not with all engines of some classes rolled."""
+        return sum(
+            pair.engines
+            for pair in pairs
+            for p, d in [(pair.prefill, pair.decode)]
+            if pair.before.plan and not self.both[(p, p in rolled), (d, d in rolled)].plan
+        )
 
     def _pair(self, prefill: int, decode: int, review: Review) -> ClassPair:
         p, d = self.classes[prefill], self.classes[decode]
@@ -194,11 +216,6 @@ class RollingEngines:
             done = rolled.get(number, 0)
             counts |= {(number, False): len(one.names) - done, (number, True): done}
         return {variant: count for variant, count in counts.items() if count}
-
-
-def _cut(pairs: Sequence[ClassPair], then: Sequence[FleetPair]) -> int:
-    """How many pairs of engines talk now, and then do not."""
-    return sum(pair.engines for pair, found in zip(pairs, then, strict=True) if pair.before.plan and not found.plan)
 
 
 def _step(what: str, counts: Counts, answers: Answers) -> RolloutStep:

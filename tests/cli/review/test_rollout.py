@@ -108,12 +108,26 @@ def test_both_sides_change(new: Three) -> None:
     assert "not with prefill rolled first (" in rollout_words.sentences(found)[-1]
 
 
-def test_who_is_alone_on_its_side_has_nobody_for_a_while() -> None:
-    found = rolled(some(1, 2), {("m", "P", "D"): ("m2", "P", "D")})
+@pytest.mark.parametrize(("prefill", "decode"), [(1, 1), (1, 2), (4, 1)])
+@pytest.mark.parametrize("new", [("m2", "P", "D"), ("m", "P2", "D2")])
+def test_who_is_alone_on_its_side_cannot_be_rolled_by_halves(prefill: int, decode: int, new: Three) -> None:
+    """Half of one engine is none: the second half would be all of that side."""
+    found = rolled(some(prefill, decode), {("m", "P", "D"): new})
+    assert {order.name for order in found.models[0].orders} == {"prefill first", "decode first"}
+    assert best(found).alone == prefill + decode
     assert rollout_words.advice(found.models[0]) == (
-        "m: roll both sides together, half of each first: 1 more engine has nobody meanwhile. "
+        f"m: roll prefill first, then decode: {prefill + decode} more engines have nobody meanwhile. "
         "Start engines of NEW beside, or stop both sides."
     )
+
+
+def test_who_is_alone_on_its_side_is_rolled_by_halves_beside_one_that_stays() -> None:
+    """If that one can talk to somebody."""
+    changes: dict[Three, Three | None] = {("m", "P", "D"): ("m2", "P", "D")}
+    beside = [engine("p7", "P", "m2"), engine("d7", "D", "m2")]
+    assert best(rolled([*some(1, 1), *beside], changes)).name == "together"
+    lonely = [engine("p7", "P", "m3"), engine("d7", "D", "m3")]
+    assert best(rolled([*some(1, 1), *lonely], changes)).name == "prefill first"
 
 
 def test_either_side_first() -> None:
@@ -186,11 +200,47 @@ def test_an_engine_that_is_both_is_rolled_once_and_is_no_pair_of_its_own() -> No
     assert (lonely.pairs, lonely.best.steps[0].alone) == ((), 1)
 
 
+@pytest.mark.parametrize("old", [[("B", "B"), ("B", "D")], [("B", "B"), ("P", "B")]])
+def test_engines_that_are_both_are_rolled_on_both_sides(old: Sequence[tuple[str, str]]) -> None:
+    """Whoever else is rolled with them: nobody who is rolled meets one of them as it was."""
+    both = [engine(f"b{n}", "B", role=EngineRole.BOTH) for n in range(2)]
+    changes: dict[Three, Three | None] = {("m", *sides): ("m2", *sides) for sides in old}
+    found = rolled([*both, engine("p0", "P"), engine("d0", "D")], changes)
+    assert (best(found).name, best(found).cut) == ("both sides", 0)
+    assert rollout_words.advice(found.models[0]).startswith("m: roll the engines.")
+
+
+def test_engines_that_are_both_are_rolled_with_either_side() -> None:
+    """So their own pairs are not cut by that, but those with the side that waits are."""
+    fleet = [*(engine(f"b{n}", "B", role=EngineRole.BOTH) for n in range(2)), *some(3, 5)]
+    sides = [("B", "B"), ("B", "D"), ("P", "B")]
+    [model] = rolled(fleet, {("m", *pair): ("m2", *pair) for pair in sides}).models
+    cut = {order.name: order.cut for order in model.orders}
+    assert cut == {"together": 0, "prefill first": 2 * 5, "decode first": 3 * 2}
+
+
+def talking(engines: Sequence[EngineRecord], index: Sequence[IndexEntry]) -> set[tuple[str, str]]:
+    """Names of engines that can talk, pair by pair."""
+    pairs = fleet_pairs({one.name: one for one in engines}, index)
+    return {(pair.prefill.name, pair.decode.name) for pair in pairs if pair.plan}
+
+
 def counted(engines: Sequence[EngineRecord], index: Sequence[IndexEntry]) -> tuple[int, int]:
     """Pairs of engines that can talk, and engines without anybody: engine by engine."""
-    talking = [pair for pair in fleet_pairs({one.name: one for one in engines}, index) if pair.plan]
-    met = {name for pair in talking for name in (pair.prefill.name, pair.decode.name)}
-    return len(talking), len({one.name for one in engines} - met)
+    pairs = talking(engines, index)
+    return len(pairs), len({one.name for one in engines} - {name for pair in pairs for name in pair})
+
+
+def halves_serve(found: FleetRollout, engines: Mapping[str, EngineRecord], index: Sequence[IndexEntry]) -> bool:
+    """Whether both sides are rolled by halves: each side has engines of its own, and those who run always can talk."""
+    rolls = [one for one in found.classes if one.rolls]
+    if {EngineRole.PREFILL, EngineRole.DECODE} - {one.now.role for one in rolls}:
+        return False
+    first = {name: one.then for one in rolls if one.then for name in one.names[: len(one.names) // 2]}
+    second = {name for one in rolls for name in one.names} - set(first)
+    begun = [one for name, one in engines.items() if name not in first]
+    ended = [changed(first.get(name, one), name=name) for name, one in engines.items() if name not in second]
+    return bool(talking(begun, index) and talking(ended, index))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -211,12 +261,15 @@ def test_steps_are_what_is_counted_engine_by_engine(seed: int) -> None:
     before, after = [[entry(planned(three)) for three in some] for some in (changes, changes.values())]
     by_name = {one.name: one for one in engines}
     for model in found.models:
+        assert ("together" in {order.name for order in model.orders}) == halves_serve(found, by_name, [*before, *after])
         for order in model.orders:
             states = expected(found, order, by_name)
             indices = [*([[*before, *after]] * (len(states) - 1)), after]
             assert [(step.pairs, step.alone) for step in order.steps] == [
                 counted(state, index) for state, index in zip(states, indices, strict=True)
             ], (seed, order.name)
+            if order.name not in ("nothing", "together"):
+                assert order.cut == len(talking(states[0], [*before, *after]) - talking(states[1], [*before, *after]))
     assert model.best.alone == min(order.alone for order in model.orders)
 
 
