@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kvplan.runtime.errors import FleetError
-from kvplan.runtime.fleet.records import EngineRecord, StaticFleet
+from kvplan.runtime.fleet.records import EngineRecord, StaticFleet, readable
 
 FIELDS = frozenset(EngineRecord.__struct_fields__)
 # A thousand engines of a thousand workers each.
@@ -37,6 +38,10 @@ def _record(plain: Any, where: str) -> EngineRecord:
     if unknown := sorted(map(str, set(plain) - FIELDS)):
         raise FleetError(f"{where} has {', '.join(unknown)}: its fields are {', '.join(sorted(FIELDS))}")
     try:
-        return msgspec.convert({"run": plain.get("name"), **plain}, EngineRecord)
+        record = msgspec.convert({"run": plain.get("name"), **plain}, EngineRecord)
     except msgspec.ValidationError as error:
         raise FleetError(f"{where} is no record: {error}") from error
+    # JSON, as etcd has it, knows no such numbers; of two runs neither would be the later one.
+    if not math.isfinite(record.started):
+        raise FleetError(f"{where} has started {record.started}: write seconds since 1970")
+    return readable(record, where)

@@ -108,6 +108,11 @@ def decoded(data: bytes, where: str) -> EngineRecord:
         record = msgspec.json.decode(data, type=EngineRecord)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise FleetError(f"{where} is no engine's record: {error}") from error
+    return readable(record, where)
+
+
+def readable(record: EngineRecord, where: str) -> EngineRecord:
+    """A record of a format that is known here. Raises FleetError, which begins with `where`."""
     if record.format > FORMAT:
         raise FleetError(f"{where} has format {record.format}, this kvplan reads {FORMAT}: use a newer one")
     return record

@@ -45,6 +45,9 @@ def test_what_somebody_wrote(tmp_path: Path) -> None:
         (WRITTEN.replace("draining", "asleep"), "engine 2 is no record: Invalid enum value 'asleep'"),
         (WRITTEN.replace('"0123"', "0123"), r"engine 1 is no record: .*model_digest"),
         (WRITTEN.replace("name: p0, ", ""), "engine 1 is no record"),
+        (WRITTEN.replace("free_blocks: 7", "format: 9"), "engine 1 has format 9, this kvplan reads 1: use a newer one"),
+        (WRITTEN.replace("free_blocks: 7", "started: .nan"), "engine 1 has started nan: write seconds"),
+        (WRITTEN.replace("state: draining", "started: -.inf"), "engine 2 has started -inf: write seconds"),
         (WRITTEN.replace("name: d0", "name: p0"), "two engines are named p0"),
     ],
 )
