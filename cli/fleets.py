@@ -47,6 +47,11 @@ def etcd_options(function: F) -> F:
     return cast(F, wrapped)
 
 
+def places_of(text: str) -> Sequence[str]:
+    """A file, whatever its name, or URLs with commas between them."""
+    return [text] if Path(text).is_file() else text.split(",")
+
+
 def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
     """Engines by name, of the members of one etcd or of a file. Raises FleetError."""
     if len(places) == 1 and Path(places[0]).is_file():

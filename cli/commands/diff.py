@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kvplan.cli import errors as failure
-from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options
+from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options, places_of
 from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.review import judge, reports
 from kvplan.cli.review.rollout import fleet_rollout
@@ -50,7 +50,7 @@ def command(
     Exit codes: 0 nothing that fails, 1 something that fails, 3 a pair of a deployment is refused.
     """
     policy = judge.policy(fail_on, cost_share, accept)
-    engines = engines_of(fleet.split(","), etcd) if fleet else None
+    engines = engines_of(places_of(fleet), etcd) if fleet else None
     found = compared(old, new, layouts, indexed=engines is not None)
     judgement = judge.judged(found.review, policy)
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)

@@ -78,6 +78,13 @@ def test_exit_codes_are_those_without_a_fleet(plans: Path) -> None:
     assert run("diff", plans / "old", plans / "both", "--fleet", plans / "none.yaml").exit_code == 2
 
 
+def test_a_file_may_have_a_comma_in_its_name(plans: Path, tmp_path: Path) -> None:
+    """It is looked for before URLs are."""
+    path = tmp_path / "fleet,old.yaml"
+    path.write_bytes((plans / "fleet.yaml").read_bytes())
+    assert "FLEET, 6 engines" in run("diff", plans / "old", plans / "both", "--fleet", path).stdout
+
+
 @pytest.mark.parametrize("form", ["json", "markdown", "github", "junit"])
 def test_every_form_tells_whom_to_roll(plans: Path, form: str) -> None:
     said = run("diff", plans / "old", plans / "decode", "--fleet", plans / "fleet.yaml", "--format", form).stdout
