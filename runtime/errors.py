@@ -17,7 +17,11 @@ from kvplan.plan.errors import PlanRemoteError as PlanRemoteError
 from kvplan.plan.errors import PlanSignatureError as PlanSignatureError
 from kvplan.plan.errors import RequestError as RequestError
 
-CREDENTIALS = re.compile(r"://[^/?#\s]*@")
+# A host, with a port or without one, up to the path: an @ that follows is in the path.
+HOST = r"(?:\[[^\]\s]*\]|[^/?#\s:@\[\]]*)(?::\d{1,5})?(?:[/?#\s]|$)"
+# A user, or a user and a secret, in which / ? # and @ may stand unescaped: what is no port is taken for a secret, which
+# ends with the last @, be it one of the path.
+CREDENTIALS = re.compile(rf"://(?!{HOST})(?:[^/?#\s:]*:\S*@|[^/?#\s]*@)")
 
 
 def cause_text(cause: BaseException) -> str:
