@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import tempfile
 import time
@@ -25,6 +26,8 @@ def measure(pairs: int) -> list[Row]:
     """Engines of this process that announce themselves, each with its own connection, and some that watch."""
     if ETCD is None:
         return [skipped(AREA, "no etcd on this machine")]
+    # What engines say of an etcd that stands still is no part of the answer.
+    logging.getLogger("kvplan.runtime").setLevel(logging.ERROR)
     return [row for size in SIZES for row in _of_size(size)]
 
 
