@@ -235,14 +235,16 @@ class Cluster:
     """An etcd cluster by the HTTP gateway of its members, the next one where one fails (etcd's v3 API as JSON)."""
 
     def __init__(self, endpoints: Sequence[str], certificates: Certificates, seconds: float) -> None:
+        places = [_place(url) for url in endpoints]
+        if not places:
+            raise FleetError("give at least one URL of etcd, http://host:2379")
         try:
             from etcd3gw.client import Etcd3Client
         except ImportError as error:
             raise FleetError(f"a fleet in etcd needs etcd3gw ({error}): pip install 'kvplan[etcd]'") from error
         self._seconds, self._turn, self._ended = seconds, 0, False
-        self._clients = [self._client(Etcd3Client, url, certificates) for url in endpoints]
-        if not self._clients:
-            raise FleetError("give at least one URL of etcd, http://host:2379")
+        files = {"ca_cert": certificates.authority, "cert_cert": certificates.certificate, "cert_key": certificates.key}
+        self._clients: list[Any] = [Etcd3Client(*place, timeout=seconds, **files) for place in places]
 
     def asked(self, path: str, words: Mapping[str, object]) -> dict[str, Any]:
         """The answer of the first member that gives one. Raises FleetError."""
@@ -307,18 +309,19 @@ class Cluster:
         if self._turn == failed:
             self._turn = (failed + 1) % len(self._clients)
 
-    def _client(self, make: Callable[..., Any], url: str, certificates: Certificates) -> Any:
-        if "@" in url:
-            raise FleetError("a URL of etcd has a user or a password, which nobody would ask for: give certificates")
-        parts = urlsplit(url)
-        try:
-            host, port = parts.hostname, parts.port or 2379
-        except ValueError as error:
-            raise FleetError(f"{url} is no URL of etcd: {error}") from error
-        if parts.scheme not in ("http", "https") or not host or parts.path not in ("", "/"):
-            raise FleetError(f"{url} is no URL of etcd: give http://host:2379 or https://host:2379")
-        files = {"ca_cert": certificates.authority, "cert_cert": certificates.certificate, "cert_key": certificates.key}
-        return make(host, port, parts.scheme, timeout=self._seconds, **files)
+
+def _place(url: str) -> tuple[str, int, str]:
+    """Host, port and scheme of a member. Raises FleetError."""
+    if "@" in url:
+        raise FleetError("a URL of etcd has a user or a password, which nobody would ask for: give certificates")
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port or 2379
+    except ValueError as error:
+        raise FleetError(f"{url} is no URL of etcd: {error}") from error
+    if parts.scheme not in ("http", "https") or not host or parts.path not in ("", "/"):
+        raise FleetError(f"{url} is no URL of etcd: give http://host:2379 or https://host:2379")
+    return host, port, parts.scheme
 
 
 def _logged(what: str, before: str, error: Exception) -> str:
