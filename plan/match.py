@@ -6,7 +6,7 @@ A plan has no function of its own: all that decides is in its groups and its pai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
@@ -28,18 +28,6 @@ class MatchRule:
     decode: Group
     needs: Needs = ALL
     rows: int = 1
-    # Made once: shapes are looked up by their rule with each request.
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.prefill, self.decode, self.needs, self.rows)))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[type[MatchRule], tuple[Group, Group, Needs, int]]:
-        # Another process hashes texts otherwise.
-        return MatchRule, (self.prefill, self.decode, self.needs, self.rows)
 
     def runs(self, tokens: Interval, prefill: Blocks, decode: Blocks, shards: tuple[int, int] = (0, 0)) -> Runs:
         """Runs of the rows of `tokens` that are needed. Raises as `runs_of` does."""
