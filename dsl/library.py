@@ -38,6 +38,8 @@ FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "machines": 
 # Words that a model gives to every expression.
 WORDS = ("dtype", "query_heads")
 LIBRARIES = 8
+# Files by type, and by the name of what they describe.
+NamedFiles = dict[str, dict[str, Path]]
 
 
 @dataclass(frozen=True)
@@ -254,22 +256,22 @@ def load(paths: Sequence[Path] = (), layouts: Sequence[Path] = ()) -> Library:
 
 def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Library, list[Diagnostic]]:
     """As `load`, without those of `paths` that it would refuse, and why. Raises DslError for files of folders."""
-    library = Library({file_type: {} for file_type in FILE_TYPES})
+    found: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     with as_file(files("kvplan.layouts")) as shipped:
         for folder in (shipped, *layouts):
             for path in _below(folder):
-                _put(library, path)
+                _put(found, path)
     sink = Sink()
     for path in paths:
-        guarded(sink, partial(_put, library, Path(path)))
-    named = ((file_type, name, path) for file_type, of in library.paths.items() for name, path in of.items())
+        guarded(sink, partial(_put, found, Path(path)))
+    named = ((file_type, name, path) for file_type, of in found.items() for name, path in of.items())
     return _kept(tuple((file_type, name, FileState.of(path)) for file_type, name, path in named)), sink.errors
 
 
 @lru_cache(LIBRARIES)
 def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
     """The library of these files by type and name: what was parsed stays parsed while none of them changes."""
-    paths: dict[str, dict[str, Path]] = {file_type: {} for file_type in FILE_TYPES}
+    paths: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     for file_type, name, file in files:
         paths[file_type][name] = file.path
     return Library(paths)
@@ -279,11 +281,10 @@ def _below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file())
 
 
-def _put(library: Library, path: Path) -> None:
+def _put(found: NamedFiles, path: Path) -> None:
     """Put a file where it belongs; the same text under the same name may come twice."""
     file_type = FOLDERS.get(path.parent.name) or _file_type(path)
-    known = library.paths[file_type]
-    assert isinstance(known, dict)
+    known = found[file_type]
     names = names_in(path) if file_type == "model" else (path.stem,)
     for name in names:
         other = known.get(name)
