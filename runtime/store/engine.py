@@ -12,13 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import TypeVar
 
 import numpy as np
 
 from kvplan.plan.block_tables import Slot, Table, Tables
 from kvplan.plan.request import Request, check
 from kvplan.plan.spans import pair_named, pick
-from kvplan.plan.types import Blocks, Interval, Pair, Plan, Runs
+from kvplan.plan.types import Blocks, Interval, Ints, Pair, Plan, Runs
 from kvplan.runtime.errors import StoreKeyError
 from kvplan.runtime.memory.geometry import logical_blocks
 from kvplan.runtime.memory.register import Pool, views
@@ -34,6 +35,7 @@ BLOCKS, SECONDS = 8, 600.0
 WINDOWS = 4
 # Objects that are read at once.
 READERS = 4
+Position = TypeVar("Position", int, Ints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class StoreWindow:
     first: int
     place: int
     objects: Wanted
+
+    def place_of(self, position: Position) -> Position:
+        """The block of memory, or the blocks, in which a position or several lie."""
+        return position - self.first + self.place
 
 
 class StorePort:
@@ -123,7 +129,7 @@ class StorePort:
         column = f"{self.role}_block"
         block = getattr(runs, column)
         some = pick(runs, np.isin(block, list(window.objects.get(group, {}))))
-        return some._replace(**{column: getattr(some, column) - window.first + window.place})
+        return some._replace(**{column: window.place_of(getattr(some, column))})
 
     def _stored(self, keys: Sequence[bytes], window: StoreWindow) -> list[StoredBlock]:
         """The blocks that are a window's objects, in memory."""
@@ -133,7 +139,7 @@ class StorePort:
                 keys[position],
                 (position + 1) * self.layout.tokens,
                 ranges,
-                self._pages(name, position - window.first + window.place),
+                self._pages(name, window.place_of(position)),
             )
             for name, of_group in window.objects.items()
             for position, ranges in sorted(of_group.items())
@@ -194,7 +200,7 @@ class Saver(StorePort):
         """Blocks that are not written whole must not keep what another request had there."""
         for name, of_group in window.objects.items():
             for position in of_group:
-                for page in self._pages(name, position - window.first + window.place).values():
+                for page in self._pages(name, window.place_of(position)).values():
                     page[:] = 0
 
 
