@@ -66,28 +66,33 @@ def command(file: Path, plot: Path | None, layouts: tuple[Path, ...], form: str)
     if plot is not None:
         draw(compared, plot)
     said = answer if form == "json" else text
-    click.echo(said(fleet, profile, arrivals, figures, refused))
+    click.echo(said(FleetComparison(fleet, profile, arrivals, figures, refused)))
     if not figures:
         sys.exit(REFUSED)
 
 
-def answer(
-    fleet: FleetFile,
-    profile: MachineProfile,
-    arrivals: Sequence[Arrival],
-    figures: Sequence[CandidateFigures],
-    refused: Mapping[str, Refused],
-) -> str:
+@dataclasses.dataclass(frozen=True, slots=True)
+class FleetComparison:
+    """A fleet, what it was simulated with, and the figures of every candidate that was not refused."""
+
+    fleet: FleetFile
+    profile: MachineProfile
+    arrivals: Sequence[Arrival]
+    figures: Sequence[CandidateFigures]
+    refused: Mapping[str, Refused]
+
+
+def answer(found: FleetComparison) -> str:
     """All figures as JSON, null for what there is nothing of."""
-    best = best_of(figures)
+    best = best_of(found.figures)
     told = {
-        "fleet": fleet.name,
-        "model": fleet.model,
-        "machine": {"name": profile.name, "says": profile.says},
-        "requests": len(arrivals),
-        "candidates": [dataclasses.asdict(each) for each in figures],
-        "best": best and {"name": best.name, "why": why(best, figures), "bound": bound(best)},
-        "refused": [{"name": name, **as_dict(error)} for name, error in refused.items()],
+        "fleet": found.fleet.name,
+        "model": found.fleet.model,
+        "machine": {"name": found.profile.name, "says": found.profile.says},
+        "requests": len(found.arrivals),
+        "candidates": [dataclasses.asdict(each) for each in found.figures],
+        "best": best and {"name": best.name, "why": why(best, found.figures), "bound": bound(best)},
+        "refused": [{"name": name, **as_dict(error)} for name, error in found.refused.items()],
     }
     return json.dumps(_plain(told), indent=2)
 
@@ -101,17 +106,12 @@ def _plain(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def text(
-    fleet: FleetFile,
-    profile: MachineProfile,
-    arrivals: Sequence[Arrival],
-    figures: Sequence[CandidateFigures],
-    refused: Mapping[str, Refused],
-) -> str:
+def text(found: FleetComparison) -> str:
     """Two tables, times and what was busy, and the answer."""
+    fleet, profile, figures = found.fleet, found.profile, found.figures
     best = best_of(figures)
     lines = [
-        f"{fleet.name}: {fleet.model}, {traffic(arrivals)}",
+        f"{fleet.name}: {fleet.model}, {traffic(found.arrivals)}",
         *wrap(f"moving by {profile.name}: {profile.says}", width()),
         "",
         *columns(HEAD, [_times(each, each is best) for each in figures]),
@@ -119,7 +119,7 @@ def text(
         *columns(BUSY, [_shares(each) for each in figures]),
         "",
         *LEGEND,
-        *(refusal(name, error) for name, error in refused.items()),
+        *(refusal(name, error) for name, error in found.refused.items()),
         "",
         f"best: {best.name}; {why(best, figures)}; {bound(best)}" if best else "no pair answers anything",
     ]
