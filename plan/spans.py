@@ -119,6 +119,6 @@ def each_token(runs: Runs) -> Runs:
     return Runs(repeated[0], repeated[1] + within, repeated[2], repeated[3] + within, np.ones_like(within))
 
 
-def pick(runs: Runs, chosen: npt.NDArray[np.bool_]) -> Runs:
-    """The runs where `chosen` is true."""
+def pick(runs: Runs, chosen: npt.NDArray[np.bool_] | Ints) -> Runs:
+    """The runs where `chosen` is true, or those whose places it has."""
     return Runs(*(column[chosen] for column in runs))

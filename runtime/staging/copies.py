@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from kvplan.plan import expand as rows
@@ -35,7 +36,7 @@ class NestPlanes:
     hops: Hops = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StridedCopy:
     """Spans of `bytes` bytes that lie alike in some planes and in any block.
 
@@ -65,7 +66,7 @@ class StridedCopy:
         """Bytes in one block, of one row of tokens where it is of a table of tokens."""
         return self.planes * self.bytes * math.prod(count for count, _, _ in self.loops)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Bytes of the widest item that every address of it is a multiple of."""
         steps = [step for _, *both in self.loops for step in both]

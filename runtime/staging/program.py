@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.copies import Hops, NestPlanes, StridedCopy, copies
-from kvplan.runtime.staging.views import CopyMaker, StageBlocks
+from kvplan.runtime.staging.views import CopyMaker, StageBlocks, index
 
 Mask = npt.NDArray[np.bool_]
 # Places in a page that copies are kept for: a run's first token on both sides and its length.
@@ -63,37 +64,34 @@ class CopyProgram:
         return runs.decode_block if self._staged else runs.prefill_block
 
     def run(self, maker: CopyMaker, stage: StageBlocks, runs: Runs, whole: Mask) -> None:
-        """Make all copies for `runs`, those that are `whole` by the table of pages; the stage has their blocks, each
-
-        once, in rising order.
-        """
+        """Make all copies for `runs`, those that are `whole` by the table of pages; the stage has their blocks."""
         make = maker.pack if self._staged else maker.unpack
-        order = np.unique(self.blocks(runs))
-        for copy, some in self._steps(runs, whole):
-            at = np.searchsorted(order, self.blocks(some))
-            turn = np.argsort(at, kind="stable")
-            make(copy, stage, self._pooled(some)[turn], at[turn])
+        for some, of_place in self._steps(runs, whole):
+            at = np.searchsorted(stage.ids, self.blocks(some))
+            rising = np.argsort(at, kind="stable")
+            blocks, places = index(self._pooled(some)[rising]), index(at[rising])
+            for copy in of_place:
+                make(copy, stage, blocks, places)
 
     def _pooled(self, runs: Runs) -> Ints:
         return runs.prefill_block if self._staged else runs.decode_block
 
-    def _steps(self, runs: Runs, whole: Mask) -> Iterator[tuple[StridedCopy, Runs]]:
+    def _steps(self, runs: Runs, whole: Mask) -> Iterator[tuple[Runs, tuple[StridedCopy, ...]]]:
         if whole.any():
-            pages = runs if whole.all() else spans.pick(runs, whole)
-            yield from ((copy, pages) for copy in self._page)
+            yield runs if whole.all() else spans.pick(runs, whole), self._page
         if not whole.all():
-            ragged = spans.pick(runs, ~whole)
+            ragged = spans.pick(runs, ~whole) if whole.any() else runs
             for hops in self._token:
                 yield from self._token_steps(hops, spans.in_tiles(ragged, hops))
 
-    def _token_steps(self, hops: Hops, runs: Runs) -> Iterator[tuple[StridedCopy, Runs]]:
+    def _token_steps(self, hops: Hops, runs: Runs) -> Iterator[tuple[Runs, tuple[StridedCopy, ...]]]:
         """Runs of the same place in their pages together: blocks of unlike sizes have few of those."""
-        places, which = np.unique(
-            np.stack([runs.prefill_token, runs.decode_token, runs.count], axis=1), axis=0, return_inverse=True
-        )
-        for number, (prefill, decode, count) in enumerate(places.tolist()):
-            some = spans.pick(runs, which.reshape(-1) == number)
-            yield from ((copy, some) for copy in self._placed(hops, prefill, decode, count))
+        places = np.stack((runs.prefill_token, runs.decode_token, runs.count))
+        order = np.lexsort(places)
+        ordered = places[:, order]
+        ends = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
+        for first, end in pairwise((0, *ends.tolist(), len(order))):
+            yield spans.pick(runs, order[first:end]), self._placed(hops, *ordered[:, first].tolist())
 
     def _place(self, hops: Hops, prefill: int, decode: int, count: int) -> tuple[StridedCopy, ...]:
         stage, pool = (decode, prefill) if self._staged else (prefill, decode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,10 +26,10 @@ class CopyMaker(Protocol):
 
     memory: Any
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """Copy from the stage's blocks `at` to `blocks` of the pool."""
 
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """Copy from `blocks` of the pool to the stage's blocks `at`."""
 
     def finish(self) -> None:
@@ -37,10 +38,14 @@ class CopyMaker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StageBlocks:
-    """An image of `count` blocks in a stage, from `address` on."""
+    """The image of blocks `ids`, each once and rising, in a stage, from `address` on."""
 
     address: int
-    count: int
+    ids: Ints
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
 
 
 class HostCopies:
@@ -49,15 +54,16 @@ class HostCopies:
     def __init__(self, pool: Geometry, size: int) -> None:
         # Written to: pages that nobody has touched yet are found one by one, while somebody waits for a request.
         self.memory = np.full(size, 0xFF, np.uint8)
+        self._address = self.memory.ctypes.data
         self._starts = pool.regions[:, 0].tolist()
         self._regions = [_bytes(start, size) for start, size, _ in pool.regions.tolist()]
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
         source, target = self.views(copy, stage)
         _assign(target, blocks, source, at, copy.moved)
 
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
         target, source = self.views(copy, stage)
         _assign(target, at, source, blocks, copy.moved)
@@ -68,7 +74,7 @@ class HostCopies:
     def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
         """The stage and the pool as a copy sees them: (plane, block, its loops, items)."""
         shape, steps, item = facts(copy, stage.count)
-        start = stage.address - self.memory.ctypes.data + copy.row * stage.count + copy.inside
+        start = stage.address - self._address + copy.row * stage.count + copy.inside
         staged = np.ndarray((copy.planes, stage.count, *shape), item, self.memory.data, start, steps[0])
         region, offset = self._regions[copy.region], copy.address - self._starts[copy.region]
         return staged, np.ndarray((copy.planes, copy.blocks, *shape), item, region, offset, steps[1])
@@ -83,13 +89,13 @@ class DeviceCopies:
         self._stream = self._torch.cuda.Stream(self.device)
         self.memory = self._torch.empty(size, dtype=self._torch.uint8, device=self.device)
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
         with self._torch.cuda.stream(self._stream):
             source, target = self._views(copy, stage)
             between(source, target, at, blocks)
 
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
         with self._torch.cuda.stream(self._stream):
             target, source = self._views(copy, stage)
@@ -119,24 +125,22 @@ class Lent:
         return cls(facts)
 
 
-def _assign(target: Any, written: Ints, source: Any, read: Ints, size: int) -> None:
-    """Copy blocks `read` of one array, its axis 1, into blocks `written` of another, each of `size` bytes.
+def _assign(target: Any, place: Index, source: Any, chosen: Index, size: int) -> None:
+    """Copy blocks `chosen` of one array, its axis 1, to the `place` of as many in another, each of `size` bytes.
 
     What numpy reads by index it copies once more, so that blocks of some size are copied one by one.
     """
-    place, chosen = index(written), index(read)
     if size < ONE_BY_ONE or (isinstance(place, slice) and isinstance(chosen, slice)):
         target[:, place] = source[:, chosen]
         return
-    for to, start in zip(written.tolist(), read.tolist(), strict=True):
+    for to, start in zip(_numbers(place), _numbers(chosen), strict=True):
         target[:, to] = source[:, start]
 
 
-def between(source: Any, target: Any, read: Ints, written: Ints) -> None:
+def between(source: Any, target: Any, chosen: Index, place: Index) -> None:
     """Copy blocks of one torch tensor, its axis 1, into blocks of another."""
     import torch
 
-    chosen, place = index(read), index(written)
     if isinstance(chosen, slice):
         source = source[:, chosen]
     else:
@@ -160,10 +164,14 @@ def index(numbers: Ints) -> Index:
     """The same as a slice where the numbers rise by equal steps."""
     if len(numbers) == 1:
         return slice(int(numbers[0]), int(numbers[0]) + 1)
-    steps = np.diff(numbers)
+    steps = numbers[1:] - numbers[:-1]
     if steps[0] > 0 and (steps == steps[0]).all():
         return slice(int(numbers[0]), int(numbers[-1]) + 1, int(steps[0]))
     return numbers
+
+
+def _numbers(chosen: Index) -> Iterable[int]:
+    return range(chosen.start, chosen.stop, chosen.step or 1) if isinstance(chosen, slice) else chosen.tolist()
 
 
 def _bytes(address: int, size: int) -> Any:

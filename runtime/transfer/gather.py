@@ -21,6 +21,7 @@ from kvplan.plan import spans
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
+from kvplan.runtime.transfer.chains import chains, following
 from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
 from kvplan.runtime.transfer.slots import PreparedSlots
 from kvplan.runtime.transfer.staged import StagedPiece
@@ -29,7 +30,6 @@ from kvplan.runtime.transport.base import Index
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
 Bank = DescriptorBank | PreparedSlots
 Mask = npt.NDArray[np.bool_]
-Ids = Ints | Index
 # Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
 KEPT_STARTS = 1024
 
@@ -130,8 +130,7 @@ def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
 
 def gather_staged(link: PreparedLink, piece: StagedPiece, address: int) -> GatheredSpans:
     """What to post for a piece that goes through the buffer at `address`."""
-    spelled = piece.spelled(address)
-    return GatheredSpans((), *_sides(link, merge(spelled)), piece.moved, len(spelled))
+    return GatheredSpans((), *_sides(link, merge(piece.spelled(address))), piece.moved, piece.spans)
 
 
 def merge(spelled: Ints) -> Ints:
@@ -162,19 +161,6 @@ def by_decode(p: Ints, d: Ints, blocks: int) -> tuple[Index, Index]:
     half, kind = (16, np.uint32) if blocks <= 1 << 16 else (32, np.int64)
     both = np.sort(((d << half) | p).astype(kind, copy=False))
     return (both & kind((1 << half) - 1)).astype(np.int32), (both >> kind(half)).astype(np.int32)
-
-
-def following(p: Ids, d: Ids) -> Mask:
-    """Which block pairs go up by one on both sides from the pair before them: the first never does."""
-    follows = np.zeros(len(p), np.bool_)
-    follows[1:] = (p[1:] - p[:-1] == 1) & (d[1:] - d[:-1] == 1)
-    return follows
-
-
-def chains(p: Ids, d: Ids) -> tuple[Ints, Ints]:
-    """Where runs of block pairs begin that both go up by one, and how long they are."""
-    cut = np.flatnonzero(np.concatenate((~following(p, d), [True])))
-    return cut[:-1], cut[1:] - cut[:-1]
 
 
 @dataclass(slots=True)

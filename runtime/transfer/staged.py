@@ -23,6 +23,7 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.buffers import ALIGNED, Stage, StageBuffer
 from kvplan.runtime.staging.program import CopyProgram, Mask
 from kvplan.runtime.staging.views import CopyMaker, StageBlocks
+from kvplan.runtime.transfer.chains import chains
 
 # The region of the stage, which is none of a pool's.
 STAGE = -1
@@ -98,6 +99,11 @@ class StagedPiece:
         return self.parts[0][0].packed
 
     @property
+    def spans(self) -> int:
+        """Rows of all blocks, each by itself."""
+        return sum(len(part.image.bytes) * len(blocks) for part, _, blocks in self.parts)
+
+    @property
     def room(self) -> int:
         """Bytes that it takes of a buffer."""
         return sum(part.size * len(blocks) for part, _, blocks in self.parts)
@@ -105,7 +111,7 @@ class StagedPiece:
     def placed(self, address: int) -> Iterator[tuple[ImagePart, Runs, Ints, StageBlocks]]:
         """Every part with its place in the buffer at `address`."""
         for part, runs, blocks in self.parts:
-            yield part, runs, blocks, StageBlocks(address, len(blocks))
+            yield part, runs, blocks, StageBlocks(address, blocks)
             address += part.size * len(blocks)
 
     def copy(self, maker: CopyMaker, address: int) -> None:
@@ -218,12 +224,16 @@ def _between(runs: Runs, ids: Ints, which: Ints, low: int, high: int) -> tuple[R
 
 
 def _spelled(part: ImagePart, blocks: Ints, stage: StageBlocks) -> Ints:
-    """Rows (address in the stage, in imaged pages, bytes, region of the stage, of those), one a row and block."""
-    rows, size = part.image, part.image.bytes[:, None]
-    spelled = np.empty((len(rows.start), len(blocks), 5), np.int64)
-    spelled[:, :, 0] = stage.address + rows.start[:, None] * len(blocks) + size * np.arange(len(blocks))
-    spelled[:, :, 1] = part.imaged[:, :1] + part.imaged[:, 1:2] * blocks
-    spelled[:, :, 2], spelled[:, :, 3], spelled[:, :, 4] = size, STAGE, part.imaged[:, 2:]
+    """Rows (address in the stage, in imaged pages, bytes, region of the stage, of those) by row and chain of blocks.
+
+    In a stage every block of a row follows the one before; in a pool it does where the row is all that a block has.
+    """
+    size, stride = part.image.bytes[:, None], part.imaged[:, 1:2]
+    first, length = chains(blocks, blocks) if (size == stride).all() else (np.arange(len(blocks)), 1)
+    spelled = np.empty((len(size), len(first), 5), np.int64)
+    spelled[:, :, 0] = stage.address + part.image.start[:, None] * len(blocks) + size * first
+    spelled[:, :, 1] = part.imaged[:, :1] + stride * blocks[first]
+    spelled[:, :, 2], spelled[:, :, 3], spelled[:, :, 4] = size * length, STAGE, part.imaged[:, 2:]
     return spelled.reshape(-1, 5)
 
 

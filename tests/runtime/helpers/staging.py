@@ -15,7 +15,7 @@ from tests.runtime.helpers.worlds import World, world
 from kvplan.plan import stage as plan_stage
 from kvplan.runtime import DecodeWorker, PrefillWorker
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
 from kvplan.runtime.staging.views import HostCopies
 from kvplan.runtime.transfer import staged
 from kvplan.runtime.transfer.packed import PeerStage
@@ -27,17 +27,21 @@ TOKENS = 40
 
 
 class Gate:
-    """Copies wait here, on their thread, until they are let through."""
+    """Copies wait here, `waiting` of them on as many threads, until they are let through."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.reached, self.go = threading.Event(), threading.Event()
+        self.go, self._waiting = threading.Event(), list[None]()
         for name in ("unpack", "pack"):
             self._guard(patch, name, getattr(HostCopies, name))
         patch.setattr(staged, "AT_ONCE", 0)
 
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
     def _guard(self, patch: pytest.MonkeyPatch, name: str, copy: Callable[..., None]) -> None:
         def waiting(*arguments: Any) -> None:
-            self.reached.set()
+            self._waiting.append(None)
             assert self.go.wait(20)
             copy(*arguments)
 
@@ -77,6 +81,11 @@ def copying(made: World) -> list[PrefillWorker] | list[DecodeWorker]:
 
 def stages(made: World) -> list[Stage]:
     return [worker._stage for worker in copying(made)]
+
+
+def stopped(made: World, gate: Gate) -> bool:
+    """Whether all buffers are lent, and every thread that copies waits at the gate."""
+    return exhausted(made) and gate.waiting == THREADS * len(stages(made))
 
 
 def peers(made: World) -> list[PeerStage]:

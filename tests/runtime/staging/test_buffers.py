@@ -1,4 +1,4 @@
-"""Who has which buffer of a stage, and the thread that copies."""
+"""Who has which buffer of a stage, and the threads that copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
 
 SIZE = BUFFERS * 4096
 
@@ -130,16 +130,20 @@ def test_stuck_for_a_peer_whose_share_belongs_to_slices_that_were_given_up() -> 
     assert [stage.stuck("frozen"), stage.stuck("other")] == [True, False]
 
 
-def test_copies_are_made_one_after_the_other_and_told_of() -> None:
-    rig, made = Rig(), list[tuple[str, bool]]()
-    here = threading.current_thread()
-    futures = [rig.stage.copy(lambda _, n=n: made.append((n, threading.current_thread() is here)), False) for n in "ab"]  # type: ignore[misc]
-    for future in futures:
-        future.result(10)
-    assert rig.copied.acquire(timeout=10)
-    assert made == [("a", False), ("b", False)]
-    assert rig.stage.copy(lambda _: made.append(("c", threading.current_thread() is here)), True).done()
-    assert made[-1] == ("c", True)
+def test_as_many_copies_as_there_are_threads_are_made_at_once_and_told_of() -> None:
+    rig, made, here = Rig(), list[bool](), threading.current_thread()
+    together = threading.Barrier(THREADS)
+
+    def copy(_: object) -> None:
+        together.wait(10)
+        made.append(threading.current_thread() is here)
+
+    for future in [rig.stage.copy(copy, False) for _ in range(2 * THREADS)]:
+        future.result(20)
+    assert all(rig.copied.acquire(timeout=10) for _ in range(2 * THREADS))
+    assert made == 2 * THREADS * [False]
+    assert rig.stage.copy(lambda _: made.append(threading.current_thread() is here), True).done()
+    assert made[-1]
     rig.stage.close()
 
 
@@ -153,21 +157,21 @@ def test_what_a_copy_raises_is_its_future_s(at_once: bool) -> None:
 
 
 def test_closing_waits_for_what_is_copied_and_drops_the_rest() -> None:
-    rig, begun, go, made = Rig(), threading.Event(), threading.Event(), list[str]()
+    rig, begun, go, made = Rig(), threading.Semaphore(0), threading.Event(), list[str]()
 
     def slow(_: object) -> None:
-        begun.set()
+        begun.release()
         go.wait(10)
         made.append("slow")
 
-    first = rig.stage.copy(slow, False)
-    second = rig.stage.copy(lambda _: made.append("second"), False)
-    assert begun.wait(10)
+    first = [rig.stage.copy(slow, False) for _ in range(THREADS)]
+    last = rig.stage.copy(lambda _: made.append("last"), False)
+    assert all(begun.acquire(timeout=10) for _ in first)
     closing = threading.Thread(target=rig.stage.close)
     closing.start()
-    while not second.cancelled():
+    while not last.cancelled():
         pass
-    assert not first.done()
+    assert not any(future.done() for future in first)
     go.set()
     closing.join(10)
-    assert (made, first.done()) == (["slow"], True)
+    assert (made, all(future.done() for future in first)) == (THREADS * ["slow"], True)

@@ -24,6 +24,7 @@ from tests.runtime.helpers.staging import (
     run,
     stages,
     staging,
+    stopped,
     unused,
     whole,
 )
@@ -36,7 +37,7 @@ from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.staging import buffers
-from kvplan.runtime.staging.buffers import BUFFERS, SHARE
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
 from kvplan.runtime.transfer import packed
 from kvplan.runtime.transfer.packed import MOST_ASKED, PeerStage
 
@@ -131,11 +132,11 @@ def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_
 
 def test_a_request_that_is_given_up_while_it_is_packed_is_written_nowhere(made: World, gate: Gate) -> None:
     transfer = begun(made)
-    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    run(made, lambda: stopped(made, gate))
     transfer.cancel()
     # Nothing is read: its blocks are free at once, the buffer that is copied into is not.
     run(made, lambda: made.decode[0].settled(transfer))
-    run(made, lambda: lent(made) == [1, 1])
+    run(made, lambda: lent(made) == [THREADS, THREADS])
     gate.go.set()
     run(made, lambda: unused(made))
     assert untouched(made)
@@ -196,17 +197,17 @@ def test_a_reader_that_goes_gives_its_buffers_back(made: World) -> None:
 
 def test_a_reader_that_goes_while_it_is_packed_for_gives_its_buffer_back_after_that(made: World, gate: Gate) -> None:
     begun(made)
-    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    run(made, lambda: stopped(made, gate))
     for worker in made.prefill:
         worker.drop("decode")
-    assert lent(made) == [1, 1]
+    assert lent(made) == [THREADS, THREADS]
     gate.go.set()
     until(lambda: lent(made) == [0, 0])
 
 
 def test_a_request_that_is_withdrawn_is_packed_no_more(made: World, gate: Gate) -> None:
     transfer = begun(made)
-    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    run(made, lambda: stopped(made, gate))
     for worker in made.prefill:
         worker.withdraw("r")
     gate.go.set()
@@ -295,7 +296,7 @@ def test_while_others_keep_all_buffers_what_is_asked_for_goes_straight() -> None
 def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(made: World, gate: Gate) -> None:
     """The blocks may have been used again while they were packed."""
     transfer = begun(made)
-    run(made, lambda: exhausted(made) and gate.reached.is_set())
+    run(made, lambda: stopped(made, gate))
     for worker in made.prefill:
         worker._leases.expire(worker._lease_clock() + 1200)
     gate.go.set()

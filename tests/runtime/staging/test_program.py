@@ -10,21 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.staging.nests import Drawn, asked, blocks_of, by_hand, imaged, nests, pool, stage_of, volume
 
-from kvplan.plan.types import Ints
 from kvplan.runtime.errors import AddressError
 from kvplan.runtime.staging.copies import StridedCopy, by_planes, copies
 from kvplan.runtime.staging.program import CopyProgram
-from kvplan.runtime.staging.views import HostCopies, StageBlocks, between, index
+from kvplan.runtime.staging.views import HostCopies, Index, StageBlocks, between, index
 
 
 class TorchCopies(HostCopies):
     """The device's way of copying, on the host."""
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         source, target = self._tensors(copy, stage)
         between(source, target, at, blocks)
 
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Ints, at: Ints) -> None:
+    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         target, source = self._tensors(copy, stage)
         between(source, target, blocks, at)
 
@@ -41,7 +40,7 @@ def copied(drawn: Drawn, staged: int, data: Any, apart: int, kind: type[HostCopi
     maker = kind(geometry, noise.nbytes)
     maker.memory[:] = noise
     stage, wanted = by_hand(drawn, staged, runs, (noise, memory), geometry)
-    blocks = StageBlocks(maker.memory.ctypes.data, len(blocks_of(runs, staged)))
+    blocks = StageBlocks(maker.memory.ctypes.data, np.unique(runs.decode_block if staged else runs.prefill_block))
     program.run(maker, blocks, runs, np.zeros(len(runs.count), np.bool_))
     np.testing.assert_array_equal(maker.memory, stage)
     np.testing.assert_array_equal(memory, wanted)
