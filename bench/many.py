@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from kvplan.bench.report import Row, skipped
 from kvplan.bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
+    from kvplan.bench.raw import Raw
     from kvplan.plan.types import Plan
     from kvplan.runtime import DecodeWorker, Transfer
 
@@ -67,7 +69,7 @@ def _seconds(plan: Plan, decode: DecodeWorker, at_once: int, names: Iterator[str
 
 
 def _longest_poll(pairs: int) -> Row:
-    """The longest poll of a request of many slices, over the time that reading one slice by hand takes."""
+    """The longest poll of a request of many slices, over the longest read of one of as many slices by hand."""
     from kvplan.runtime import Limits
 
     with TemporaryDirectory() as folder:
@@ -75,8 +77,9 @@ def _longest_poll(pairs: int) -> Row:
         blocks = WHOLE // sum(planes.page * len(planes.loops[0][1]) for planes in plan.decode.workers[0].planes)
         names = [f"request-{number}" for number in range(1 + pairs)]
         with met(path, blocks, names, Limits(slice_bytes=SLICE)) as pair:
-            times = [(_polled(pair.decode, plan, blocks, name), _taken(pair.by_hand.read)) for name in names][1:]
-    ratios = [poll / (read * SLICE / WHOLE) for poll, read in times]
+            slices = pair.in_spans(SLICE)
+            times = [(_polled(pair.decode, plan, blocks, name), _longest_read(slices)) for name in names][1:]
+    ratios = [poll / read for poll, read in times]
     low, middle, high = quantiles(ratios, n=4, method="inclusive")
     name, polls = f"longest poll, slices of {SLICE >> 20} MiB", [poll for poll, _ in times]
     return Row(
@@ -92,6 +95,11 @@ def _polled(decode: DecodeWorker, plan: Plan, blocks: int, name: str) -> float:
         decode.rest(1e-3)
     transfer.wait()
     return max(polls)
+
+
+def _longest_read(slices: Raw) -> float:
+    """Seconds of the longest read of all slices, one after the other."""
+    return max(_taken(partial(slices.read, [span])) for span in slices.spans)
 
 
 def _taken(action: Callable[[], object]) -> float:

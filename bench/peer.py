@@ -36,7 +36,11 @@ class PeerPair:
     @cached_property
     def by_hand(self) -> Raw:
         """NIXL by hand, ready to read the other side's memory, which is as large as ours."""
-        self.raw.meet(self.card)
+        return self.in_spans()
+
+    def in_spans(self, span: int = 0) -> Raw:
+        """NIXL by hand, which reads in spans of `span` bytes, 0 for all of it as one."""
+        self.raw.meet(self.card, span)
         return self.raw
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,43 +11,54 @@ import numpy.typing as npt
 
 
 class Raw:
-    """One agent over one piece of host memory, which it reads from a peer as a single request."""
+    """One agent over one piece of host memory, which it reads from a peer in `spans`: as one, if not told otherwise."""
 
     def __init__(self, api: Any, name: str, memory: npt.NDArray[np.uint8]) -> None:
         config = api.nixl_agent_config(
             enable_prog_thread=False, backends=["UCX"], sync_mode=api.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
         )
         self._agent = api.nixl_agent(name, config)
-        self._row = np.array([[memory.ctypes.data, memory.nbytes, 0]], dtype=np.uint64)
-        self._registered = self._agent.register_memory(self._row, "DRAM")
+        self._base, self._size = memory.ctypes.data, memory.nbytes
+        self._registered = self._agent.register_memory(rows(self._base, self._size, self._size), "DRAM")
         self._lists: tuple[Any, Any] | None = None
-        self._one = np.zeros(1, dtype=np.int32)
+        self.spans = list[npt.NDArray[np.int32]]()
 
     def card(self) -> tuple[bytes, int]:
         """What a peer needs: NIXL's metadata and the memory's address."""
-        return self._agent.get_agent_metadata(), int(self._row[0, 0])
+        return self._agent.get_agent_metadata(), self._base
 
-    def meet(self, card: tuple[bytes, int]) -> None:
-        """Prepare to read from the peer whose card this is."""
+    def meet(self, card: tuple[bytes, int], span: int = 0) -> None:
+        """Prepare to read from the peer whose card this is, in spans of `span` bytes; 0 for all of it."""
         metadata, address = card
         peer = self._agent.add_remote_agent(metadata).decode()
-        remote = self._row.copy()
-        remote[0, 0] = address
-        local = self._agent.prep_xfer_dlist("NIXL_INIT_AGENT", self._row, "DRAM")
-        self._lists = local, self._agent.prep_xfer_dlist(peer, remote, "DRAM")
+        here, there = (rows(start, self._size, span or self._size) for start in (self._base, address))
+        local = self._agent.prep_xfer_dlist("NIXL_INIT_AGENT", here, "DRAM")
+        self._lists = local, self._agent.prep_xfer_dlist(peer, there, "DRAM")
+        self.spans = [np.array([number], np.int32) for number in range(len(here))]
 
-    def read(self, seconds: float = 30.0) -> None:
-        """Read all of the peer's memory as one request. Raises TimeoutError after `seconds`."""
+    def read(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = 30.0) -> None:
+        """Read these of the `spans`, or all, each a request of its own, nothing merged, all of them in flight together.
+
+        Raises TimeoutError after `seconds`.
+        """
         assert self._lists is not None, "meet() comes first"
         local, remote = self._lists
-        handle = self._agent.make_prepped_xfer("READ", local, self._one, remote, self._one)
-        state, end = self._agent.transfer(handle), time.monotonic() + seconds
-        while state != "DONE":
-            if time.monotonic() > end:
-                raise TimeoutError(f"one request of {self._row[0, 1]} bytes is still {state} after {seconds} s")
-            state = self._agent.check_xfer_state(handle)
-        self._agent.release_xfer_handle(handle)
+        wanted = spans or self.spans
+        handles = [self._agent.make_prepped_xfer("READ", local, span, remote, span) for span in wanted]
+        states, end = [self._agent.transfer(handle) for handle in handles], time.monotonic() + seconds
+        for handle, state in zip(handles, states, strict=True):
+            while state != "DONE":
+                if time.monotonic() > end:
+                    raise TimeoutError(f"of {len(handles)} requests one is still {state} after {seconds} s")
+                state = self._agent.check_xfer_state(handle)
+            self._agent.release_xfer_handle(handle)
 
     def poll(self) -> None:
         """Let NIXL make progress; a peer that never polls is never reached."""
         self._agent.get_new_notifs()
+
+
+def rows(address: int, size: int, span: int) -> npt.NDArray[np.uint64]:
+    """Descriptors (address, bytes, device) of spans that follow each other; `span` divides `size`."""
+    starts = address + np.arange(0, size, span, dtype=np.uint64)
+    return np.stack([starts, np.full_like(starts, span), np.zeros_like(starts)], axis=1)

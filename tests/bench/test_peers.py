@@ -10,7 +10,7 @@ import pytest
 from kvplan.bench.all import BESIDE, MEASUREMENTS
 from kvplan.bench.lists import draw, preparer
 from kvplan.bench.peers import connector
-from kvplan.bench.spans import rows
+from kvplan.bench.raw import rows
 from kvplan.bench.stage import library, plan_of
 
 
