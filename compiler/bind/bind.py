@@ -20,7 +20,6 @@ from kvplan.compiler.side.options import Env, split_options
 from kvplan.compiler.side.text import nearest, parse_side, whole
 from kvplan.dsl.files.conditions import meant
 from kvplan.dsl.lang.evaluate import filled, is_true
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import Engine, Model
 
@@ -117,4 +116,4 @@ def _check_left_out(model: Model, without: str, name: str) -> None:
 
 def _stores(when: Expr, engine: Engine, env: Env) -> bool:
     """Whether a side stores a cache; what its engine has no option for, it cannot have asked for."""
-    return names(when) <= set(env) and is_true(meant(when, engine.options), env)
+    return when.names <= set(env) and is_true(meant(when, engine.options), env)

@@ -9,7 +9,6 @@ from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.model import Engine, Model, Requirement
 from kvplan.dsl.schema.names import MEASURED
 from kvplan.dsl.text.diagnostics import DslError, ranges
@@ -37,17 +36,17 @@ def _known(
     for rule in engine.require:
         mine = [cache for cache in caches if {cache.kind, cache.store} & {*rule.kinds}]
         about = [{**derived.get(c.name, env), **c.env} for c in mine] if rule.kinds else [env]
-        found += [(rule, known) for known in about if names(rule.that) <= known.keys()]
+        found += [(rule, known) for known in about if rule.that.names <= known.keys()]
     return found
 
 
 def _help(engine: Engine, every: list[tuple[Requirement, Env]], rule: Requirement, env: Env) -> str:
     """What is false, and the sizes of a mesh axis with which all conditions hold that depend on the mesh alone."""
-    values = ", ".join(f"{name} = {env[name]}" for name in sorted(names(rule.that)))
+    values = ", ".join(f"{name} = {env[name]}" for name in sorted(rule.that.names))
     measured = {*MEASURED, *engine.derive}
-    axes = {*engine.mesh.workers, *engine.mesh.derived} & names(rule.that)
-    plain = [(other, known) for other, known in every if not names(other.that) & measured]
-    sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not names(rule.that) & measured else {}
+    axes = {*engine.mesh.workers, *engine.mesh.derived} & rule.that.names
+    plain = [(other, known) for other, known in every if not other.that.names & measured]
+    sizes = {axis: _holding(plain, axis) for axis in sorted(axes)} if not rule.that.names & measured else {}
     told = [f"{axis} = {ranges(found)}" for axis, found in sizes.items() if found]
     said = f"{rule.that.text} is false with {values}" if values else "no value of an option changes that"
     return said + (f"; all hold with {' or '.join(told)}" if told else "")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Cache, Kind, KindVariant, Model, TensorSpec
 from kvplan.dsl.text.diagnostics import DslError
@@ -69,9 +68,9 @@ def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
     """What the kind's expressions may use, as far as it has a worth; its own parameters hide other names."""
     given = {name: value for name, expr in cache.params.items() if (value := _worth(expr, outer)) is not None}
     waiting = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
-    hidden = {n for n in kind.params if n not in waiting or n not in names(waiting[n])}
+    hidden = {n for n in kind.params if n not in waiting or n not in waiting[n].names}
     env = {name: value for name, value in outer.items() if name not in hidden} | given
-    while ready := [name for name, expr in waiting.items() if names(expr) <= env.keys()]:
+    while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
         found = {name: _worth(waiting.pop(name), env) for name in ready}
         env |= {name: value for name, value in found.items() if value is not None}
     return env
@@ -80,7 +79,7 @@ def _env(cache: Cache, kind: Kind, outer: Env) -> Env:
 def _worth(expr: Expr, env: Env) -> Value | SizeSet | None:
     """The worth of an expression, None where it has none."""
     try:
-        return evaluate(expr, env) if names(expr) <= env.keys() else None
+        return evaluate(expr, env) if expr.names <= env.keys() else None
     except DslError:
         return None
 

@@ -12,7 +12,6 @@ from kvplan.compiler.paging.measured import grid, of_cache, page
 from kvplan.compiler.paging.pool import PagePool, PooledCache, pooled
 from kvplan.compiler.side.options import Env, number, settle
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Engine
 from kvplan.dsl.text.diagnostics import DslError
@@ -119,12 +118,12 @@ def _shapes(facts: RuleInputs, pool: PagePool) -> int:
 def _value(engine: Engine, expr: Expr, env: Env) -> Value | SizeSet:
     """An expression's value with the derived values that it needs and no others. Raises Refused (C118)."""
     needed: dict[str, Expr] = {}
-    waiting = [*names(expr)]
+    waiting = [*expr.names]
     while waiting:
         name = waiting.pop()
         if name in engine.derive and name not in needed:
             needed[name] = engine.derive[name]
-            waiting += names(engine.derive[name])
+            waiting += engine.derive[name].names
     return _trying(engine, lambda: evaluate(expr, settle(needed, env)))
 
 

@@ -13,7 +13,6 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
 from kvplan.compiler.placement.place import local_sizes, place
 from kvplan.compiler.side.text import whole
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine
 
@@ -36,7 +35,7 @@ def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
     Interleaves are the same for all caches, so that what they are made of has no value for one.
     """
     interleave = engine.mesh.interleave
-    own = [name for name in engine.derive if interleave is None or name not in names(interleave)]
+    own = [name for name in engine.derive if interleave is None or name not in interleave.names]
     return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
 
 

@@ -16,7 +16,6 @@ from kvplan.compiler.paging.rings import wrapped
 from kvplan.compiler.placement.place import check_chains, local_sizes
 from kvplan.compiler.side.options import Env, given_or_mended, number
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.model import Engine, GroupRules
 
 NONE_GIVEN = Overrides({}, (), {})
@@ -77,7 +76,7 @@ def _bound(facts: RuleInputs, rules: TableRules, over: Over) -> tuple[DerivedVal
 def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:
     rules = engine.stride
     rule = rules.get(cache.kind) or rules.get(cache.store) or rules.get("default")
-    stride = Stride(rule, {name: env[name] for name in sorted(names(rule)) if name in env}) if rule else None
+    stride = Stride(rule, {name: env[name] for name in sorted(rule.names) if name in env}) if rule else None
     cache = replace(
         cache,
         padded=_bytes(cache.name, engine, env, "page_size_padded"),

@@ -9,7 +9,6 @@ from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import nearest, whole
 from kvplan.dsl.lang.dtypes import canonical
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, SizeSet, Value
 from kvplan.dsl.model import Param
 
@@ -38,7 +37,7 @@ def _settle(name: str, waiting: PendingExpressions, env: Env) -> None:
     if name in waiting.busy:
         raise BadInput("S008", f"{' -> '.join((*waiting.busy, name))} need each other", "give one of them in the side")
     expr = waiting.exprs[name]
-    for other in sorted(names(expr)):
+    for other in sorted(expr.names):
         _settle(other, PendingExpressions(waiting.exprs, (*waiting.busy, name)), env)
     env[name] = evaluate(expr, env)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kvplan.dsl.files.documents import open_document
 from kvplan.dsl.files.variants import variant
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues, with_words
@@ -44,7 +43,7 @@ def layered(words: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]
     """The words that are about one layer, by themselves or by others."""
     about, layered_words = {LAYER}, []
     for name, expr in words:
-        if names(expr) & about:
+        if expr.names & about:
             about.add(name)
             layered_words.append((name, expr))
         else:

@@ -13,7 +13,6 @@ from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import dtype_of, fault, heads_of, layers_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import unread
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.model import ConfigRules, Kind, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
@@ -98,7 +97,7 @@ def _noise(keys: Sequence[str]) -> tuple[str, ...]:
 
 def _looked_for(reading: ConfigRules, kinds: Mapping[str, Kind]) -> str:
     """The keys that rules ask for, as rules name them; words are none."""
-    asked = {name for kind in kinds.values() for rule in kind.match if rule.when for name in names(rule.when)}
+    asked = {name for kind in kinds.values() for rule in kind.match if rule.when for name in rule.when.names}
     return f"looked for {listed(sorted(asked - {LAYER, *(name for name, _ in reading.words)}), 'and')}"
 
 

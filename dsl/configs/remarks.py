@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvplan.dsl.lang.evaluate import filled
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import RemarkRule
 from kvplan.dsl.rules.answers import ForeignValues, ask
@@ -49,7 +48,7 @@ def remarks_of(
     words = {name for name, _ in layered}
     sentences: list[str] = []
     for remark in remarks:
-        if names(remark.when) & words:
+        if remark.when.names & words:
             sentences += _at_layers(remark, layer_facts)
         elif ask(remark.when, facts).value:
             sentences.append(filled(remark.say, facts.values))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.model import Cache, Kind, Model
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
@@ -52,7 +51,7 @@ def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
     env: dict[str, object] = dict(model.values)
     exprs = {name: cache.params.get(name, param.default) for name, param in kind.params.items()}
     waiting = {name: expr for name, expr in exprs.items() if expr is not None}
-    while ready := [name for name, expr in waiting.items() if names(expr) <= env.keys()]:
+    while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
         env |= {name: evaluate(waiting.pop(name), env) for name in ready}
     return (
         cache.kind,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
 from kvplan.dsl.model import ConfigRules, Rule
 
@@ -75,7 +74,7 @@ def _asked(reading: ConfigRules, rules: tuple[Rule, ...]) -> KeysAsked:
     """What is asked for by the rules and by those words that are asked for whatever the model is."""
     table, texts = _resolved(reading.words)
     exprs = [expr for rule in rules for expr in (*rule.params.values(), *((rule.when,) if rule.when else ()))]
-    named = {name for expr in exprs for name in names(expr)} | {*reading.match, *reading.always}
+    named = {name for expr in exprs for name in expr.names} | {*reading.match, *reading.always}
     keys = frozenset(key for name in named for key in table.get(name, {name}))
     covered = frozenset(key for rule in rules for key in rule.covers)
     quoted = {text for expr in exprs for text in _quoted(expr.tree)}
@@ -87,7 +86,7 @@ def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozen
     table: dict[str, frozenset[str]] = {}
     texts: dict[str, frozenset[str]] = {}
     for word, expr in words:
-        used = names(expr)
+        used = expr.names
         keys = frozenset(key for name in used for key in table.get(name, {name}))
         inner = frozenset(text for name in used for text in texts.get(name, ()))
         table[word], texts[word] = keys, inner | frozenset(_quoted(expr.tree))

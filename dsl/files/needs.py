@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import NeedsRule
 from kvplan.dsl.schema.fields import check_names, entries, guarded
@@ -30,7 +29,7 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRul
     needs = NeedsRule(window=keys.window, retain=keys.retain, chunk=keys.chunk, sink=keys.sink, span=tree.span)
     for _, expr in needs.limits:
         check_names(sink, expr, known, "a number of tokens is expected")
-    if needs.window and needs.chunk and not names(needs.window) | names(needs.chunk):
+    if needs.window and needs.chunk and not needs.window.names | needs.chunk.names:
         limits = [guarded(sink, partial(evaluate, expr, {})) for expr in (needs.window, needs.chunk)]
         sink.errors += at_once(limits, tree.span)
     return needs

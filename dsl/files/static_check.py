@@ -9,7 +9,6 @@ from functools import partial
 
 from kvplan.dsl.files.needs import at_once
 from kvplan.dsl.lang.evaluate import evaluate, filled, in_play, is_true
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, Name, SizeSet, Value
 from kvplan.dsl.model import Cache, Kind, NeedsRule, TensorSpec
 from kvplan.dsl.schema.fields import guarded
@@ -35,7 +34,7 @@ class GivenParams:
 
     def blamed(self, expr: Expr, env: Env) -> tuple[str, ...]:
         """The given parameters that make the worth of `expr`: those below 1 where there are any, else all."""
-        found = tuple(dict.fromkeys(given for name in sorted(names(expr)) for given in self.behind(name)))
+        found = tuple(dict.fromkeys(given for name in sorted(expr.names) for given in self.behind(name)))
         return tuple(name for name in found if _small(env.get(name))) or found
 
     def place(self, blamed: tuple[str, ...]) -> SourceSpan:
@@ -192,11 +191,11 @@ def _is_true(when: Expr, env: Env) -> bool | None:
 
 
 def _ready(expr: Expr, env: Env) -> bool:
-    return names(expr) <= env.keys()
+    return expr.names <= env.keys()
 
 
 def _names(expr: Expr | None) -> frozenset[str]:
-    return names(expr) if expr else frozenset()
+    return expr.names if expr else frozenset()
 
 
 def _small(value: Value | SizeSet | None) -> bool:

@@ -1,4 +1,4 @@
-"""Expressions: text to tree, and the names a tree uses. What they are worth is `evaluate`."""
+"""Expressions: text to tree. What they are worth is `evaluate`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.dsl.lang import syntax
 from kvplan.dsl.lang.functions import ARITY, EVERY, Arity
-from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, used
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest
 from kvplan.dsl.text.source import SourceSpan, inline
 
@@ -21,11 +21,6 @@ def parse_expr(text: str, span: SourceSpan | None = None, exact: bool = True, fu
     """
     where = span or inline(text)
     return Expr(text, build(syntax.tree(text, "expr", where, exact), where, exact, functions), where)
-
-
-def names(expr: Expr) -> frozenset[str]:
-    """The names whose values an expression asks for; `rank(tp)` is a name of its own."""
-    return frozenset(name.id for name in used(expr.tree))
 
 
 def place(meta: Any, span: SourceSpan, exact: bool) -> SourceSpan:
@@ -45,7 +40,8 @@ def build(tree: Tree[Token], span: SourceSpan, exact: bool, functions: Arity = A
     inner = [build(part, span, exact, functions) for part in parts if not isinstance(part, str)]
     if kind == "choice":
         return Choice(inner[1], inner[0], inner[2], at)
-    op = next(part for part in parts if isinstance(part, str))
+    # A str: comparing a lark Token runs Python.
+    op = str(next(part for part in parts if isinstance(part, str)))
     return Unary(op, inner[0], at) if kind == "unary" else Binary(op, inner[0], inner[1], at)
 
 

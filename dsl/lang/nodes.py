@@ -6,6 +6,7 @@ Frozen values; `span` says where each was written.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from kvplan.dsl.text.source import SourceSpan
 
@@ -91,13 +92,18 @@ class Call:
 Node = Number | Text | Name | Unary | Binary | Choice | Call
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Expr:
     """An expression: its text as written, its tree, its place."""
 
     text: str
     tree: Node
     span: SourceSpan
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names whose values it asks for; `rank(tp)` is a name of its own."""
+        return frozenset(name.id for name in used(self.tree))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kvplan.dsl.lang.evaluate import evaluate, several
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.foreign import ASSUMING, UnusableValue, absent
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, SizeSet, Unary, Value
 from kvplan.dsl.text.diagnostics import DslError, listed
@@ -87,7 +86,7 @@ def _none(expr: Expr, facts: ForeignValues) -> Answer:
 
 
 def _asked(expr: Expr, facts: ForeignValues) -> tuple[str, ...]:
-    return tuple(sorted({origin for name in names(expr) for origin in facts.origins.get(name, (name,))}))
+    return tuple(sorted({origin for name in expr.names for origin in facts.origins.get(name, (name,))}))
 
 
 def sources_of(node: Node, env: Mapping[str, object]) -> list[str]:

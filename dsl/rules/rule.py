@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import ConfigRules, Param, RemarkRule, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
@@ -137,7 +136,7 @@ def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
     """Both readings. A model's rules come first; its words as early as can be: after those of their name or use."""
     words = general.words
     for name, expr in own.words:
-        used = names(expr) | {name}
+        used = expr.names | {name}
         at = max((place for place, (other, _) in enumerate(words, 1) if other in used), default=0)
         words = (*words[:at], (name, expr), *words[at:])
     remarks, caches = (*general.remarks, *own.remarks), (*own.caches, *general.caches)

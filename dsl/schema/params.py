@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Expr, Name, Number, Text
 from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import check_names, worded
@@ -110,7 +109,7 @@ def check_circles(sink: Sink, exprs: Mapping[str, Expr]) -> None:
 
 def _walk(sink: Sink, exprs: Mapping[str, Expr], path: tuple[str, ...], done: set[str]) -> None:
     name = path[-1]
-    for other in sorted(names(exprs[name]) & exprs.keys()):
+    for other in sorted(exprs[name].names & exprs.keys()):
         if name in done or other in done:
             continue
         if other not in path:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.evaluate import evaluate, filled
-from kvplan.dsl.lang.expr import names, parse_expr
+from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import SizeSet
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, render
 
@@ -119,7 +119,7 @@ def test_nearest_name() -> None:
 
 
 def test_names() -> None:
-    assert names(parse_expr("a if rank(tp) else min(b, 'c', c)")) == {"a", "rank(tp)", "b", "c"}
+    assert parse_expr("a if rank(tp) else min(b, 'c', c)").names == {"a", "rank(tp)", "b", "c"}
 
 
 def test_fill() -> None:

@@ -11,7 +11,6 @@ from tests.golden.gallery.formula import closure
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.side.options import split_options
 from kvplan.dsl.lang.evaluate import filled
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
 from kvplan.dsl.model import Engine, Kind
 from kvplan.dsl.schema.fields import placeholders
@@ -86,7 +85,7 @@ def _closure(engine: Engine, rule: str) -> set[str]:
         name = todo.pop()
         default = engine.options[name].default if name in engine.options else None
         if default and name not in known:
-            todo += names(default)
+            todo += default.names
         known.add(name)
     return known
 

@@ -9,7 +9,6 @@ from itertools import product
 
 from kvplan.dsl.lang.dtypes import size
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.lang.nodes import Call, Expr, Name, Number, Text
 from kvplan.dsl.model import Kind, TensorSpec
 from kvplan.dsl.text.diagnostics import DslError
@@ -34,7 +33,7 @@ def choices(kind: Kind) -> Iterator[dict[str, str]]:
     """Every combination of the words that decide which tensors exist and of what elements; one, if none does."""
     tensors = [kind.tensors, *(variant.tensors for variant in kind.variants)]
     specs = [spec for record in tensors for spec in record.values()]
-    whens = {name for variant in kind.variants for name in names(variant.when)}
+    whens = {name for variant in kind.variants for name in variant.when.names}
     used = closure(kind, whens | {name for spec in specs for name in _deciding(spec)})
     worded = [name for name, param in kind.params.items() if param.values and name in used]
     roots = [name for name in worded if not (closure(kind, _default(kind, name)) & {*worded} - {name})]
@@ -52,8 +51,8 @@ def recorded(kind: Kind, chosen: Env) -> Kind:
 def settled(kind: Kind, chosen: Env) -> dict[str, object]:
     """`chosen`, and the parameters whose defaults follow from it."""
     env = dict(chosen)
-    waiting = {n: p.default for n, p in kind.params.items() if n not in env and p.default and names(p.default)}
-    while ready := [name for name, expr in waiting.items() if names(expr) <= env.keys()]:
+    waiting = {n: p.default for n, p in kind.params.items() if n not in env and p.default and p.default.names}
+    while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
         env |= {name: evaluate(waiting.pop(name), env) for name in ready}
     return env
 
@@ -75,7 +74,7 @@ def bytes_of(spec: TensorSpec, env: Env) -> str:
 def worth(expr: Expr, env: Env) -> object:
     """The value of an expression, None while it has none."""
     try:
-        return evaluate(expr, env) if names(expr) <= env.keys() else None
+        return evaluate(expr, env) if expr.names <= env.keys() else None
     except DslError:
         return None
 
@@ -93,12 +92,12 @@ def _element(dtype: Expr, env: Env) -> str:
 
 
 def _deciding(spec: TensorSpec) -> set[str]:
-    return {*names(spec.dtype), *(names(spec.when) if spec.when else ())}
+    return {*spec.dtype.names, *(spec.when.names if spec.when else ())}
 
 
 def _default(kind: Kind, name: str) -> set[str]:
     default = kind.params[name].default if name in kind.params else None
-    return set(names(default)) - {name} if default else set()
+    return set(default.names) - {name} if default else set()
 
 
 def closure(kind: Kind, found: Iterable[str]) -> set[str]:

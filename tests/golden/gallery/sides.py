@@ -13,7 +13,6 @@ from kvplan.compiler.errors import CompileError
 from kvplan.compiler.explain.describe import describe_side
 from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.pair.sides import plan_side
-from kvplan.dsl.lang.expr import names
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Engine, Model
 from kvplan.plan.types import CONTEXT, Group, Planes, Side
@@ -49,7 +48,7 @@ def runs(library: Library, model: Model) -> list[Run]:
 
 def _drafting(engine: Engine, model: Model) -> list[str]:
     """The numbers that say whether a side stores some caches."""
-    used = {name for cache in model.caches.values() if cache.when for name in names(cache.when)}
+    used = {name for cache in model.caches.values() if cache.when for name in cache.when.names}
     return sorted(name for name in used if name in engine.options and engine.options[name].type == "int")
 
 
