@@ -5,7 +5,8 @@ Law: the boxes of a range are exactly the elements whose bytes lie in it, each o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.placement.tree import BodyLoop, Element, Tree
@@ -23,9 +24,11 @@ class BoxLoop:
     delta: int
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """Elements of `tensor`: the first lies `at` bytes after the range's start, at coordinate `start`."""
+class Box(NamedTuple):
+    """Elements of `tensor`: the first lies `at` bytes after the range's start, at coordinate `start`.
+
+    A tuple, since a proof makes and compares hundreds of thousands.
+    """
 
     at: int
     tensor: str
@@ -62,11 +65,11 @@ def _iteration(loop: BodyLoop, index: int, start: int, length: int) -> list[Box]
     """The boxes of one iteration that lie in the range."""
     inner = start - index * loop.step
     found = [box for node in loop.body for box in _node(node, inner - node.offset, length)]
-    return [replace(box, start=((loop.axis, index * loop.weight), *box.start)) for box in found]
+    return [box._replace(start=((loop.axis, index * loop.weight), *box.start)) for box in found]
 
 
 def _repeat(box: Box, loop: BodyLoop, index: int, count: int) -> Box:
-    return replace(box, loops=(BoxLoop(loop.step, count, loop.axis, loop.weight), *box.loops))
+    return box._replace(loops=(BoxLoop(loop.step, count, loop.axis, loop.weight), *box.loops))
 
 
 def _plain(box: Box) -> Box:
@@ -122,4 +125,4 @@ def _continued(one: Box, other: Box, depth: int) -> Box | None:
     step, along, delta = next(iter(loops)) if loops else (distance, axis, far)
     if (distance, far, along) != (count * step, count * delta, axis) or (inner and inner[0].step > step):
         return None
-    return _plain(replace(one, loops=(BoxLoop(step, count + more, axis, delta), *inner)))
+    return _plain(one._replace(loops=(BoxLoop(step, count + more, axis, delta), *inner)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -25,8 +25,8 @@ class ReadEnds:
     """Both units of a read, and how far a prefill coordinate is from the decode coordinate of the same element.
 
     `tokens` names the token axis of every tensor that has one; `tiled` are the (tensor, axis) that either side stores
-    in tiles. `seen` keeps ranges of pages that were exploded: planes of one part differ in nothing but their outer
-    coordinate.
+    in tiles. `numbers` are the places of layers in decode's list. `seen` keeps ranges of pages that were exploded:
+    planes of one part differ in nothing but their outer coordinate.
     """
 
     prefill: PlacedCache
@@ -34,6 +34,7 @@ class ReadEnds:
     shift: Shift
     tokens: Mapping[str, str]
     tiled: frozenset[tuple[str, str]]
+    numbers: Mapping[int, int]
     seen: dict[tuple[int, int, int], tuple[Box, ...]] = field(default_factory=dict)
 
 
@@ -41,7 +42,8 @@ def regions(
     table: Table, prefill: PlacedCache, decode: PlacedCache, shift: Shift, tokens: Mapping[str, str]
 ) -> dict[str, list[CoordinateSet]]:
     """The decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
-    ends = ReadEnds(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode))
+    numbers = {layer: number for number, layer in enumerate(decode.layers)}
+    ends = ReadEnds(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode), numbers)
     if any(nest.token or nest.hops for nest in table.page):
         raise ProofFailed("P013", "a table of pages has a nest with a token step")
     page = [region for nest in table.page for region in _nest(ends, nest)]
@@ -60,10 +62,10 @@ def _nest(ends: ReadEnds, nest: Nest) -> list[CoordinateSet]:
     """One region per box of the span. Raises ProofFailed where a loop moves anything else than it says."""
     first = _boxes(ends, nest, nest.prefill, nest.decode)
     deltas = [_delta(ends, nest, index, first) for index in range(len(nest.loops))]
-    for point in _points(nest, _uneven(ends, first)):
-        here = _boxes(ends, nest, *_at(nest, point))
-        expected = tuple(_moved(box, deltas, point) for box in first)
-        if here != expected:
+    for point in dict.fromkeys(_points(nest, _uneven(ends, first))):
+        moves = [(axis, turn * delta) for (axis, delta), turn in zip(deltas, point, strict=True) if turn]
+        expected = tuple(_moved(box, moves) for box in first)
+        if _boxes(ends, nest, *_at(nest, point)) != expected:
             raise ProofFailed("P013", f"a loop of {'+'.join(nest.tensors)} is not regular")
     found = [
         _region(box, [(loop.count, delta) for loop, delta in zip(nest.loops, deltas, strict=True)]) for box in first
@@ -86,13 +88,11 @@ def _points(nest: Nest, uneven: set[str]) -> Iterator[tuple[int, ...]]:
 
 
 def _at(nest: Nest, point: tuple[int, ...]) -> tuple[Place, Place]:
-    p = tuple(
-        nest.prefill[i] + sum(n * loop.prefill[i] for n, loop in zip(point, nest.loops, strict=True)) for i in (0, 1)
-    )
-    d = tuple(
-        nest.decode[i] + sum(n * loop.decode[i] for n, loop in zip(point, nest.loops, strict=True)) for i in (0, 1)
-    )
-    return (p[0], p[1]), (d[0], d[1])
+    (plane, byte), (decode_plane, decode_byte) = nest.prefill, nest.decode
+    for turn, loop in zip(point, nest.loops, strict=True):
+        plane, byte = plane + turn * loop.prefill[0], byte + turn * loop.prefill[1]
+        decode_plane, decode_byte = decode_plane + turn * loop.decode[0], decode_byte + turn * loop.decode[1]
+    return (plane, byte), (decode_plane, decode_byte)
 
 
 def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tuple[str, int]:
@@ -111,10 +111,13 @@ def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tu
     return next(iter(moves))[0]
 
 
-def _moved(box: Box, deltas: list[tuple[str, int]], point: tuple[int, ...]) -> Box:
+def _moved(box: Box, moves: Sequence[tuple[str, int]]) -> Box:
+    """A box so many items further along some axes."""
+    if not moves:
+        return box
     start = dict(box.start)
-    for (axis, delta), turn in zip(deltas, point, strict=True):
-        start[axis] += turn * delta
+    for axis, number in moves:
+        start[axis] = start.get(axis, 0) + number
     return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
 
 
@@ -140,14 +143,7 @@ def _side(ends: ReadEnds, unit: PlacedCache, at: Place, size: int) -> tuple[Box,
     key = (id(part), at[1], size)
     if key not in ends.seen:
         ends.seen[key] = explode(part.body, at[1], size)
-    return tuple(_with(box, outer) for box in ends.seen[key])
-
-
-def _with(box: Box, outer: Coordinate) -> Box:
-    start = dict(box.start)
-    for axis, number in outer:
-        start[axis] = start.get(axis, 0) + number
-    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
+    return tuple(_moved(box, outer) for box in ends.seen[key])
 
 
 def _translate(box: Box, ends: ReadEnds) -> Box:
@@ -155,15 +151,17 @@ def _translate(box: Box, ends: ReadEnds) -> Box:
     shift = ends.shift.get(box.tensor, {})
     start = {axis: number + shift.get(axis, 0) for axis, number in box.start}
     theirs = start["layer"]
-    layer = ends.prefill.layers[theirs]
-    start["layer"] = ends.decode.layers.index(layer) if layer in ends.decode.layers else -1
+    start["layer"] = ends.numbers.get(ends.prefill.layers[theirs], -1)
     _check_layers(ends, box.loops, theirs, start["layer"])
-    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
+    return Box(box.at, box.tensor, box.size, tuple(start.items()), box.loops)
 
 
 def _check_layers(ends: ReadEnds, turns: tuple[BoxLoop, ...], theirs: int, ours: int) -> None:
     """A span over several layers, from place `theirs` and `ours` of the two lists, has the same ones on both sides."""
-    moves = [sum(move) for move in product(*(range(0, t.count * t.delta, t.delta) for t in turns if t.axis == "layer"))]
+    loops = [t for t in turns if t.axis == "layer"]
+    if ours >= 0 and not loops:
+        return
+    moves = [sum(move) for move in product(*(range(0, t.count * t.delta, t.delta) for t in loops))]
     wanted = [ends.prefill.layers[theirs + move] for move in moves]
     if ours < 0 or wanted != [layer for move in moves for layer in ends.decode.layers[ours + move :][:1]]:
         raise ProofFailed("P015", "a span runs over unlike layers")
@@ -203,7 +201,7 @@ def _check_token(ends: ReadEnds, nest: Nest) -> None:
         first = _side(ends, unit, at, nest.bytes)
         for row in _decisive(ends, _rows(ends, unit, first), nest, first):
             there = _side(ends, unit, (at[0], at[1] + _reach(nest, side, row)), nest.bytes)
-            if there != tuple(_further(ends, box, row) for box in first):
+            if there != tuple(_moved(box, [(ends.tokens[box.tensor], row)]) for box in first):
                 raise ProofFailed("P013", f"the token step of {'+'.join(nest.tensors)} is not one token")
 
 
@@ -225,12 +223,6 @@ def _rows(ends: ReadEnds, unit: PlacedCache, boxes: tuple[Box, ...]) -> int:
         return 1
     tensor = boxes[0].tensor
     return prod(d.count for d in spots(unit)[tensor].digits if d.axis == ends.tokens[tensor])
-
-
-def _further(ends: ReadEnds, box: Box, row: int) -> Box:
-    start, axis = dict(box.start), ends.tokens[box.tensor]
-    start[axis] = start.get(axis, 0) + row
-    return Box(box.at, box.tensor, box.size, tuple(sorted(start.items())), box.loops)
 
 
 def _tokenless(ends: ReadEnds, region: CoordinateSet) -> CoordinateSet:
