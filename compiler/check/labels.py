@@ -132,19 +132,24 @@ def paint(plane: OraclePlane, regions: Atlas, token: Labels, want: NeededTokens 
 
 def _paint_field(page: Labels, f: PageField, region: LabelRegion, token: Labels, want: NeededTokens | None) -> None:
     """Write the labels of one tensor into pages: those of its elements, and from them those of each of their bytes."""
-    first = np.broadcast_to(_elements(f, region, token, want), (len(token), *f.offset.shape)).reshape(-1)
-    spot = np.add.outer(np.arange(len(token)) * page.shape[1], f.offset.reshape(-1)).reshape(-1)
-    flat, known = page.reshape(-1), first >= 0
+    first = np.broadcast_to(_elements(f, region, token, want), (len(token), *f.offset.shape))
+    labels, offset = first.reshape(len(token), -1).copy(), f.offset.reshape(-1)
+    # From byte to byte a label is one more, unless it is PADDING.
+    more = labels >= 0
     for byte in range(f.tensor.size):
-        flat[spot + byte] = np.where(known, first + byte, PADDING)
+        spot = offset + byte
+        for row, label in zip(page, labels, strict=True):
+            row[spot] = label
+        labels += more
 
 
 def _elements(f: PageField, region: LabelRegion, token: Labels, want: NeededTokens | None) -> Labels:
     """The label of the first byte of every element, pages first; PADDING for what is not there or not wanted."""
-    number = np.zeros((1, *f.offset.shape), np.int64)
-    known = np.full((1,) * number.ndim, want is None or want.first < want.end)
+    label = np.full((1,) * (1 + f.offset.ndim), region.base)
+    known = np.full(label.shape, want is None or want.first < want.end)
     rows, names = f.tensor.tokens_per_row, [a for a, _ in f.axes]
-    for (name, numbers), extent in zip(f.axes, region.shape, strict=False):
+    for place, (name, numbers) in enumerate(f.axes):
+        extent, step = region.shape[place], prod(region.shape[place + 1 :])
         where = [1] * len(names)
         where[names.index(name)] = -1
         index = numbers.reshape(1, *where)
@@ -153,8 +158,8 @@ def _elements(f: PageField, region: LabelRegion, token: Labels, want: NeededToke
             index = row.reshape(len(token), *where)
             known = known & (index >= 0) & (index < extent)
             known = known & want.test((index + 1) * rows - 1, rows) if want else known
-        number = number * extent + index
-    return np.where(known, region.base + number * f.tensor.size, PADDING)
+        label = label + index * step
+    return np.where(known, label, PADDING)
 
 
 def token_axes(tensor: BoundTensor) -> set[str]:
