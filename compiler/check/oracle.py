@@ -267,7 +267,8 @@ def count(scope: _Scope, loop: Repeat) -> int:
 
 def extent(scope: _Scope, axis: Axis, tensor: str) -> int:
     """How many different values the axis' tiles give for the local numbers of `tensor`."""
-    return len(set(tiled(scope, axis)(np.arange(scope.held[tensor][axis.name].size)).tolist()))
+    numbers = scope.held[tensor][axis.name].size
+    return len(set(tiled(scope, axis)(np.arange(numbers)).tolist())) if axis.tiles else numbers
 
 
 def tensors(scope: _Scope, item: Item) -> list[str]:
