@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundWorker
 from kvplan.compiler.errors import Refused
@@ -47,6 +48,12 @@ def given_values(engine: Engine, caches: tuple[BoundCache, ...], given: Mapping[
         if fixed:
             raise Refused("C139", f"{key} cannot be given to {engine.name}: {fixed}", "leave it out")
     return over
+
+
+def once(bind: Bind) -> Bind:
+    """`bind`, done once for the same overrides: what becomes of each is found by leaving out one after another."""
+    made = lru_cache(None)(lambda items: bind(dict(items)))
+    return lambda over: made(tuple(over.items()))
 
 
 def overrides(facts: RuleInputs, bind: Bind, over: Over) -> Overrides:

@@ -11,7 +11,7 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.derive import DerivedValues, Over, RuleInputs, derived
 from kvplan.compiler.paging.groups import BY_RETENTION, form
 from kvplan.compiler.paging.measured import of_groups, of_side, unlike_workers
-from kvplan.compiler.paging.overrides import Overrides, given_values, overrides
+from kvplan.compiler.paging.overrides import Overrides, given_values, once, overrides
 from kvplan.compiler.paging.rings import wrapped
 from kvplan.compiler.placement.place import check_chains, local_sizes
 from kvplan.compiler.side.options import Env, given_or_mended, number
@@ -53,8 +53,9 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
     rules = TableRules(own, given.get("groups", own.form))
     facts = RuleInputs(engine, side, workers, {**env, **of_side(side, workers)}, own.form == BY_RETENTION)
     over = given_values(engine, side.caches, given)
-    found, bound = _bound(facts, rules, over)
-    made = overrides(facts, lambda other: _bound(facts, rules, other), over) if over else NONE_GIVEN
+    bind = once(lambda other: _bound(facts, rules, other))
+    found, bound = bind(over)
+    made = overrides(facts, bind, over) if over else NONE_GIVEN
     checked = _checked(replace(bound, notes=made.notes), workers)
     return PagedSide(checked, {**found.env, **of_groups(bound)}, found.caches, made)
 
