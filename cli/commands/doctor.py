@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ def _engine(known: Library, release: str | None, platform: str | None) -> str | 
 
 def _installed(package: str) -> str:
     """The distribution of a Python package that is installed here, and its version; empty where none is."""
-    names = packages_distributions().get(package, [])
+    # To look through all distributions takes long, and is for nothing where there is no such package.
+    names = packages_distributions().get(package, []) if find_spec(package) else []
     return f"{names[0]} {version(names[0])}" if names else ""
 
 

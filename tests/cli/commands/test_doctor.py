@@ -72,6 +72,7 @@ def test_a_release_that_no_file_is_for() -> None:
 )
 def test_what_is_installed_here_is_taken(installed: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, _, release = installed.partition(" ")
+    monkeypatch.setattr(doctor, "find_spec", {"vllm": True}.__getitem__)
     monkeypatch.setattr(doctor, "packages_distributions", lambda: {"vllm": [name]})
     monkeypatch.setattr(doctor, "version", {name: release}.__getitem__)
     sides = answer("llama-3.1-8b.json")["sides"]
