@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from math import lcm
 from random import Random
@@ -22,6 +23,8 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import ALL, CONTEXT, Needs
 
 Axes = tuple[str, ...]
+# Cases that are kept: as many as a test draws in a row.
+KEPT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +56,17 @@ class Kind:
 
 def cases() -> st.SearchStrategy[Case]:
     """Random cases, by the seed that each stands for. A failing test shrinks to a small seed, not to a small case."""
-    return st.integers(0, 10**6).map(lambda seed: case(Random(seed), seed))
+    return st.integers(0, 10**6).map(case)
 
 
-def case(random: Random, seed: int = 0) -> Case:
-    """The case that a source of random numbers stands for."""
+@lru_cache(KEPT)
+def case(seed: int) -> Case:
+    """The case that a seed stands for; tests of one file draw the same again and again."""
+    return drawn(Random(seed), seed)
+
+
+def drawn(random: Random, seed: int) -> Case:
+    """The case that a source of random numbers comes to, which then goes on behind it."""
     depth = random.randint(1, 4)
     kinds = [kind(random, "a", depth, True)]
     kinds += [kind(random, "b", depth, True)] if random.random() < 0.3 else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from hypothesis import given, note, settings
 from hypothesis.strategies import sampled_from
@@ -27,14 +25,14 @@ def test_a_plan_gives_what_naive_indexing_gives(drawn: Case, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["unpack", "pack"])
 def test_many_cases_go_by_way_of_a_stage(way: str) -> None:
-    found = [case(Random(seed)) for seed in range(40)]
+    found = [case(seed) for seed in range(40)]
     plans = [compile_bound(c.prefill, c.decode, {"strategy": way}).plan for c in found]
     staged = [plan for plan in plans if any(getattr(read.table, way) for reads in plan.reads for read in reads)]
     assert len(staged) > len(found) // 4
 
 
 def test_most_cases_move_something() -> None:
-    found = [case(Random(seed)) for seed in range(40)]
+    found = [case(seed) for seed in range(40)]
     asked = [c for c in found if c.request.tokens[0] < c.request.tokens[1]]
     moved = [c for c in asked if copies(compile_bound(c.prefill, c.decode).plan, c.request)]
     assert len(moved) > len(found) * 3 // 4

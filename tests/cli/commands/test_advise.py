@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 from click.testing import CliRunner
 
@@ -13,6 +14,7 @@ from kvplan.dsl.library import load
 PAIR = ("--prefill", "tp=4", "--decode", "tp=2,order=nhd")
 
 
+@cache
 def run(*words: str) -> str:
     result = CliRunner().invoke(main, ["advise", *words])
     assert result.exit_code == 0, result.output

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from tests.compiler.prove.mutants.copies import by_tokens, traced
 from tests.compiler.prove.mutants.plans import anywhere
-from tests.random_sides.draw import Case, case
+from tests.random_sides.draw import Case, drawn
 from tests.shares import later
 
 from kvplan.compiler.api import compile_bound
@@ -33,18 +33,18 @@ def test_random_damage_is_refused_or_copies_the_same_bytes(first: int) -> None:
 def verdict(seed: int) -> str:
     """What became of one random mutant of one random plan."""
     random = Random(seed)
-    drawn = case(random, seed)
-    plan = compile_bound(drawn.prefill, drawn.decode).plan
+    made = drawn(random, seed)
+    plan = compile_bound(made.prefill, made.decode).plan
     mutant = next(filter(None, (anywhere(random, plan) for _ in range(TRIES))), None)
     if mutant is None:
         return "none"
-    request = long_request(drawn)
+    request = long_request(made)
     right, moves = traced(plan, request), traced(mutant, request)
-    if not refused(mutant, drawn):
+    if not refused(mutant, made):
         return "the same" if moves is not None and moves == right else "accepted"
     if moves is None or moves == right or by_tokens(mutant):
         return "refused"
-    return "not seen" if seems_right(mutant, drawn, moves, request) else "refused"
+    return "not seen" if seems_right(mutant, made, moves, request) else "refused"
 
 
 def long_request(drawn: Case) -> Request:

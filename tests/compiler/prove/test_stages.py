@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 import pytest
 from tests.random_sides.draw import Case, case
@@ -54,7 +53,7 @@ def test_a_damaged_stage_is_refused_or_moves_the_same_bytes(first: int, way: str
 
 
 def _staged(seed: int, way: str) -> tuple[Case, Plan]:
-    drawn = case(Random(seed), seed)
+    drawn = case(seed)
     return drawn, compile_bound(drawn.prefill, drawn.decode, {"strategy": way}).plan
 
 

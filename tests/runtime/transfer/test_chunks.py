@@ -138,7 +138,7 @@ def narrowed(plan: Plan, request: Request, tokens: tuple[int, int]) -> dict[str,
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.booleans())
 def test_the_chunks_of_a_request_move_what_all_of_it_moves(seed: int, split: bool) -> None:
-    drawn = case(Random(seed), seed)
+    drawn = case(seed)
     note("\n".join(drawn.texts))
     made = compile_bound(drawn.prefill, drawn.decode, {"elect": drawn.elect}).plan
     asked = requests.check(made, runtime_request(drawn.request, "r"), {}, {})
@@ -158,7 +158,7 @@ def test_most_cases_are_split_by_layers() -> None:
     """Windows, sinks, rings, states and turns of tokens are among the cases, and most can be fed by layers."""
     refused, sorts = 0, Counter[str]()
     for seed in range(40):
-        drawn = case(Random(seed), seed)
+        drawn = case(seed)
         made = compile_bound(drawn.prefill, drawn.decode).plan
         asked = requests.check(made, runtime_request(drawn.request, "r"), {}, {})
         fed = grid(Random(seed), made, asked, True)

@@ -56,7 +56,7 @@ def fed(world: Ends, drawn: Case, push: bool, split: bool) -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3000))
 def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> None:
-    drawn = case(Random(seed), seed)
+    drawn = case(seed)
     note("\n".join(drawn.texts))
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides, {"elect": drawn.elect}).plan
@@ -80,7 +80,7 @@ def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> Non
 @settings(max_examples=20)
 @given(st.integers(0, 10**6))
 def test_a_push_posts_what_a_pull_posts(seed: int) -> None:
-    drawn = case(Random(seed), seed)
+    drawn = case(seed)
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides).plan
     world, checked = ends(made, sides, drawn.request), requests.check(made, asked(drawn.request), {}, {})
@@ -99,7 +99,7 @@ def test_layers_of_one_page_are_fed_together_and_nothing_stays_prepared() -> Non
     k = tensor("k", 1, None, token=0, dim=2)
     stored = cache("block { token { layer { k[dim] } } }", k, name="a", layers=(3, 4, 5), kernel=4)
     alone = cache("layer { block { token { k[dim] } } }", k, name="a", layers=(3, 4, 5), kernel=4)
-    drawn = case(Random(1))
+    drawn = case(1)
     for theirs, ours, refused in ((stored, stored, True), (stored, alone, False), (alone, stored, False)):
         sides = side([theirs]), side([ours])
         world = ends(compile_bound(*sides).plan, sides, drawn.request)

@@ -95,7 +95,7 @@ def fed(moves: Staged, drawn: Case) -> None:
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.sampled_from(SIZES), threads=st.booleans())
 def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> None:
-    drawn = case(Random(seed), seed)
+    drawn = case(seed)
     note("\n".join(drawn.texts))
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides, {"elect": drawn.elect, "strategy": WAYS[way][0]}).plan
@@ -138,7 +138,7 @@ def linked(
     plan = compile_bound(prefill, decode, {"strategy": way}).plan
     ((read,),) = plan.reads
     plan = replace(plan, reads=((replace(read, table=change(read.table)),),))
-    world = ends(plan, (prefill, decode), case(Random(1)).request)
+    world = ends(plan, (prefill, decode), case(1).request)
     push = WAYS[way][1]
     return world.link(0, 0, push, layers, world.stage(0, push, size))
 
