@@ -201,7 +201,10 @@ def test_codes_and_links_are_there() -> None:
 def test_the_answer_of_the_simulator_is_what_it_prints() -> None:
     (told,) = re.findall(r"```console\n\$ kvplan simulate-fleet examples/fleet.yaml\n(.*?)```", PAGE, re.DOTALL)
     result = CliRunner().invoke(main, ["simulate-fleet", str(ROOT / "examples/fleet.yaml")])
+    assert result.exit_code == 0, result.output
     assert result.output == told
+    (best,) = [line for line in told.splitlines() if line.startswith("*")]
+    assert f"\nbest: {best.split()[1]}; p90 to the first token is " in told
 
 
 def test_what_logs_are_quoted_is_logged() -> None:
