@@ -6,7 +6,7 @@ A file is parsed when something of it is asked for, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -44,16 +44,24 @@ NamedFiles = dict[str, dict[str, Path]]
 
 @dataclass(frozen=True)
 class Library:
-    """Kinds, engines, models and machines by name; `paths` are the files of each type by what they describe."""
+    """Kinds, engines, models and machines by name; `paths` are the files of each type by what they describe.
+
+    `shared` is a library of the same kinds and engines: they know nothing of models, and are parsed there.
+    """
 
     paths: Mapping[str, Mapping[str, Path]]
+    shared: Library | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     @cached_property
     def kinds(self) -> LazyFiles[Kind]:
+        if self.shared is not None:
+            return self.shared.kinds
         return LazyFiles("kind", self.paths["kind"], partial(self._parsed, "kind", self._kind))
 
     @cached_property
     def engines(self) -> LazyFiles[Engine]:
+        if self.shared is not None:
+            return self.shared.engines
         return LazyFiles("engine", self.paths["engine"], partial(self._parsed, "engine", self._engine))
 
     @cached_property
@@ -274,7 +282,8 @@ def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
     paths: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     for file_type, name, file in files:
         paths[file_type][name] = file.path
-    return Library(paths)
+    stored = tuple(file for file in files if file[0] in ("kind", "engine"))
+    return Library(paths, shared=_kept(stored) if len(stored) < len(files) else None)
 
 
 def _below(folder: Path) -> list[Path]:

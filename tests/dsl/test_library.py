@@ -316,5 +316,16 @@ def test_nothing_is_parsed_again_where_no_file_has_changed(tmp_path: Path, write
     assert load((), [tmp_path / "none"]) is not first
 
 
+def test_kinds_and_engines_are_parsed_again_only_where_one_of_them_is_another(write: Write) -> None:
+    path = write("models/mine.yaml", MODEL.format(name="mine", kind="gqa"))
+    shipped, with_model = load(), load((), [path.parent])
+    assert with_model.kind("gqa") is shipped.kind("gqa")
+    assert with_model.engine("vllm") is shipped.engine("vllm")
+    own = write("kinds/mine.yaml", "kvplan: 1\nkind: mine\ntitle: Mine\nextends: gqa\n")
+    with_kind = load((), [own.parent])
+    assert with_kind.engine("vllm") is not shipped.engine("vllm")
+    assert [with_kind.kind(name).title for name in ("mine", "gqa")] == ["Mine", shipped.kind("gqa").title]
+
+
 def heads(library: Library) -> str:
     return str(library.model("mine").caches["attention"].params["heads"].text)
