@@ -17,7 +17,7 @@ from tests.golden.gallery.left_out import ALL, SOURCE, left_out
 from tests.golden.gallery.models import families
 from tests.golden.gallery.numbers import numbers, totals
 from tests.golden.gallery.search import runnable, settings
-from tests.golden.gallery.storage import BLOCKS, LAYERS, WORDS, drawn, staged
+from tests.golden.gallery.storage import BLOCKS, LAYERS, WORDS
 from tests.golden.gallery.text import size as size_of
 from tests.golden.gallery.text import spans, table
 from tests.golden.gallery.write import GALLERY, gallery, write
@@ -98,7 +98,7 @@ def test_formulas_are_the_bytes_of_pages(library: Library, name: str) -> None:
     for chosen, storage in product(choices(kind), of.storages):
         record = recorded(kind, chosen)
         form = record.storage.get(storage, of.storages[storage])
-        side = staged(library, record, form, of.engines, of.cache(chosen))
+        side = of.staged(form, chosen)
         if side is None:
             continue
         cache, planes = side.caches[0], plan_side(placed(side)).workers[0].planes
@@ -124,9 +124,8 @@ def copies(plane: Planes) -> int:
 @pytest.mark.parametrize("name", KINDS)
 def test_nests_that_are_shown_make_the_pages_that_are_shown(library: Library, name: str) -> None:
     of = subject(library, name)
-    kind = recorded(of.kind, of.record)
     for made in filter(None, (of.drawn(storage, of.record) for storage in of.storages.values())):
-        again = drawn(library, kind, reparsed(made.nest), of.engines, of.cache(of.record))
+        again = of.drawn(reparsed(made.nest), of.record)
         assert again is not None
         assert (again.pages, again.nest) == (made.pages, made.nest)
 

@@ -18,6 +18,8 @@ from kvplan.dsl.model import Kind, KindVariant, TensorSpec
 from kvplan.plan.types import CONTEXT
 
 TENSORS = ("tensor", "axes", "element", "if", "shared out")
+# By library, which they keep, and name.
+SUBJECTS: dict[tuple[int, str], Subject] = {}
 PER = {"state": "state", "tokens": "token", "ring": "token"}
 STORES = {
     "tokens": "Grows with the context: rows per token, in blocks.",
@@ -46,6 +48,14 @@ def kind_page(library: Library, name: str, left_out: list[str]) -> str:
 
 
 def subject(library: Library, name: str) -> Subject:
+    """What a kind's page is made of, gathered once."""
+    key = id(library), name
+    if key not in SUBJECTS:
+        SUBJECTS[key] = _subject(library, name)
+    return SUBJECTS[key]
+
+
+def _subject(library: Library, name: str) -> Subject:
     kind, engines = library.kind(name), default_first(library)
     return Subject(library, kind, engines, [use(engine, kind) for engine in engines], _caches(library, name))
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.golden.gallery.engines import Use, storages
 from tests.golden.gallery.formula import bytes_of, choices, recorded, settled
 from tests.golden.gallery.numbers import Numbers
-from tests.golden.gallery.storage import Drawn, drawn, example
+from tests.golden.gallery.storage import Drawn, drawn, example, staged
 from tests.golden.gallery.text import block, code, codes
 
+from kvplan.compiler.bound import BoundSide
 from kvplan.dsl.lang.nodes import Storage
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Cache, Engine, Kind
@@ -18,13 +19,17 @@ from kvplan.dsl.model import Cache, Engine, Kind
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A kind with all that its page says: engines, and the caches of models that are of it, (model, numbers)."""
+    """A kind with all that its page says: engines, and the caches of models that are of it, (model, numbers).
+
+    `sides` keeps what was staged: pages and what is compared with them ask for the same.
+    """
 
     library: Library
     kind: Kind
     engines: list[Engine]
     uses: list[Use]
     caches: list[tuple[str, Numbers]]
+    sides: dict[object, BoundSide | None] = field(default_factory=dict)
 
     @property
     def storages(self) -> dict[str, Storage]:
@@ -45,8 +50,15 @@ class Subject:
         """The cache that is drawn."""
         return example(self.kind, self.caches[0][1].cache if self.caches else None, chosen)
 
+    def staged(self, storage: Storage, chosen: Mapping[str, str]) -> BoundSide | None:
+        key = storage, *chosen.items()
+        if key not in self.sides:
+            kind = recorded(self.kind, chosen)
+            self.sides[key] = staged(self.library, kind, storage, self.engines, self.cache(chosen))
+        return self.sides[key]
+
     def drawn(self, storage: Storage, chosen: Mapping[str, str]) -> Drawn | None:
-        return drawn(self.library, recorded(self.kind, chosen), storage, self.engines, self.cache(chosen))
+        return drawn(self.staged(storage, chosen))
 
 
 def storage_sections(of: Subject) -> list[list[str]]:

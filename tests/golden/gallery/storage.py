@@ -53,9 +53,8 @@ class Drawn:
     tokens: int
 
 
-def drawn(library: Library, kind: Kind, storage: Storage, engines: list[Engine], cache: Cache) -> Drawn | None:
-    """The pages of a storage expression on the first engine that can place it; None where none can."""
-    side = staged(library, kind, storage, engines, cache)
+def drawn(side: BoundSide | None) -> Drawn | None:
+    """The pages of the cache that was staged; None where none could be."""
     if side is None:
         return None
     planned = plan_side(placed(side))
