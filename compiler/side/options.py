@@ -37,7 +37,7 @@ def _settle(name: str, waiting: PendingExpressions, env: Env) -> None:
     if name in waiting.busy:
         raise BadInput("S008", f"{' -> '.join((*waiting.busy, name))} need each other", "give one of them in the side")
     expr = waiting.exprs[name]
-    for other in sorted(expr.names):
+    for other in sorted(expr.names & waiting.exprs.keys() - env.keys()):
         _settle(other, PendingExpressions(waiting.exprs, (*waiting.busy, name)), env)
     env[name] = evaluate(expr, env)
 

@@ -77,25 +77,28 @@ def _fail(code: str, message: str, span: SourceSpan, help: str = "") -> DslError
 
 
 def _value(node: Node, env: Env) -> object:
+    # What comes most comes first.
     match node:
-        case Number() | Text():
-            return node.value
         case Name():
             return _look_up(node.id, node.span, env)
-        case Unary("not"):
-            return not _truth(node.value, env)
-        case Unary():
-            return -_number(node.value, env)
-        case Choice():
-            return _value(node.then if _truth(node.test, env) else node.other, env)
+        case Number() | Text():
+            return node.value
+        case Binary():
+            return _binary(node, env)
         case Call():
             return _call(node, env)
-        case Binary("and"):
-            return _truth(node.left, env) and _truth(node.right, env)
-        case Binary("or"):
-            return _truth(node.left, env) or _truth(node.right, env)
-        case Binary():
-            return _arithmetic(node, env) if node.op in ARITHMETIC else _compare(node, env)
+        case Choice():
+            return _value(node.then if _truth(node.test, env) else node.other, env)
+        case Unary():
+            return not _truth(node.value, env) if node.op == "not" else -_number(node.value, env)
+
+
+def _binary(node: Binary, env: Env) -> Value:
+    if node.op == "and":
+        return _truth(node.left, env) and _truth(node.right, env)
+    if node.op == "or":
+        return _truth(node.left, env) or _truth(node.right, env)
+    return _arithmetic(node, env) if node.op in ARITHMETIC else _compare(node, env)
 
 
 def _look_up(name: str, span: SourceSpan, env: Env) -> object:
