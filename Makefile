@@ -46,9 +46,12 @@ imports:
 pages:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-# Once, before three workers would do it at the same time: pytest compiles what it collects.
-collected:
-	@$(BIN)/python -m pytest --collect-only -qq >/dev/null
+# Once, before three workers would do it at the same time: pytest compiles what it collects, after a change.
+collected: .pytest_cache/collected
+	@:
+
+.pytest_cache/collected: $(shell find tests -name '*.py')
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null && mkdir -p $(@D) && touch $@
 
 site: $(VENV)/.dev  ## the documentation as a site, on port 8000
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
