@@ -87,11 +87,11 @@ def _written(value: Any, known: dict[int, str]) -> str:
         if set(map(type, value)) == {int}:
             return f"[{','.join(map(str, value))}]"
         return f"[{','.join([_json(item, known) for item in value])}]"
-    if isinstance(value, Mapping):
-        items = [f"{json.dumps(name)}:{_json(value[name], known)}" for name in sorted(value)]
-    elif is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type):
         of_fields = ((key, getattr(value, name), default) for key, name, default in _fields(type(value)))
         items = [key + _json(found, known) for key, found, default in of_fields if found != default]
+    elif isinstance(value, Mapping):
+        items = [f"{json.dumps(name)}:{_json(value[name], known)}" for name in sorted(value)]
     else:
         raise TypeError(f"no digest of a {type(value).__name__}")
     return f"{{{','.join(items)}}}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from itertools import groupby
+from operator import attrgetter
 
 from kvplan.compiler.emit.names import Names, apart, constant, of_readers, of_sides, of_tables, of_workers, planes
 from kvplan.compiler.emit.pylit import ConstructorCall, ForEach, NameRef, Value, flat
@@ -50,9 +52,9 @@ class Constants:
 
     def call(self, value: object) -> ConstructorCall:
         """The constructor call of a dataclass; fields that have their default, or say the same again, are left out."""
-        kind = type(value)
-        items = [(f.name, getattr(value, f.name)) for f in fields(value)]  # type: ignore[arg-type]
-        defaults = {f.name: f.default for f in fields(value)}  # type: ignore[arg-type]
+        kind: type = type(value)
+        defaults = _defaults(kind)
+        items = [(name, getattr(value, name)) for name in defaults]
         left_out = {name for name, item in items if item == defaults[name] or item == _alike(value, name)}
         bare = [n for n, _ in items[: BARE.get(kind, 0)]]
         bare = bare[: next((at for at, name in enumerate(bare) if name in left_out), len(bare))]
@@ -78,6 +80,12 @@ class Constants:
         return [_with_variables(call, same[0], rows, self.rows[rows])]
 
 
+@cache
+def _defaults(kind: type) -> Mapping[str, object]:
+    """The default of every field of a dataclass, in their order."""
+    return {field.name: field.default for field in fields(kind)}
+
+
 def _alike(value: object, name: str) -> object:
     """The field that another one, which may be left out, is the same as; something that nothing equals if none is."""
     other = ALIKE.get((type(value), name))
@@ -92,15 +100,21 @@ def _runs(values: Iterable[object]) -> Iterator[list[object]]:
 def _without_group(value: object) -> object:
     """All of a value but what tells groups from each other: names, which layers, and where their planes begin."""
     if isinstance(value, Group):
-        return replace(value, name="")
+        return _beside(Group, "name")(value)
     if isinstance(value, Pair) and value.name == value.prefill == value.decode:
-        return replace(value, name="", prefill="", decode="")
+        return _beside(Pair, "name", "prefill", "decode")(value)
     if isinstance(value, Read):
-        return replace(value, pair="", layers=(), first=(0, 0)), len(value.layers)
+        return _beside(Read, "pair", "layers", "first")(value), len(value.layers)
     if isinstance(value, Planes) and [axis for axis, _, _ in value.loops] == ["layer"]:
         ((_, layers, step),) = value.loops
-        return replace(value, group="", first=0, loops=()), len(layers), step
+        return _beside(Planes, "group", "first", "loops")(value), len(layers), step
     return value
+
+
+@cache
+def _beside(kind: type, *names: str) -> attrgetter[tuple[object, ...]]:
+    """What takes all fields of a dataclass but these."""
+    return attrgetter(*(name for name in _defaults(kind) if name not in names))
 
 
 def rows_of(same: Sequence[object]) -> Rows:

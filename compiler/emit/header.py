@@ -9,7 +9,6 @@ from textwrap import wrap
 from kvplan.compiler.cost.cost import TOKENS, Moves, PlanCost, StagedMoves
 from kvplan.compiler.drawing import tensors
 from kvplan.compiler.drawing.bars import bar, legend, levels
-from kvplan.compiler.emit.names import planes
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import many, readings
 from kvplan.dsl.text.diagnostics import ranges
@@ -66,10 +65,10 @@ def _of_both(notes: tuple[str, ...]) -> list[str]:
 def _drawing(plan: Plan, cache: str) -> str:
     sides = [("prefill", plan.prefill), ("decode", plan.decode)]
     longest = max(entry.page for _, side in sides for entry in _entries(side, cache))
-    alike = [_pages_of(BOTH, side, cache, longest)[0] for _, side in sides]
-    prefill, shown = _pages_of("prefill", plan.prefill, cache, longest)
-    decode, _ = _pages_of("decode", plan.decode, cache, longest, shown)
-    lines = alike[0] if alike[0] == alike[1] else [*prefill, *decode]
+    lines, same = (_pages_of(BOTH, side, cache, longest)[0] for _, side in sides)
+    if lines != same:
+        prefill, shown = _pages_of("prefill", plan.prefill, cache, longest)
+        lines = prefill + _pages_of("decode", plan.decode, cache, longest, shown)[0]
     return "\n".join([f"{cache}, a page of the first worker that has one:", *lines])
 
 
@@ -100,7 +99,8 @@ def _entries(side: Side, cache: str) -> list[Planes]:
 def _page(name: str, side: Side, entry: Planes, drawn: str) -> list[str]:
     part = f" {entry.part}" if entry.part else ""
     tail = f", next {entry.stride:,} B on" if entry.stride != entry.page else ""
-    others = sorted({e.page for e in planes(side) if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
+    every = (e for worker in side.workers for e in worker.planes)
+    others = sorted({e.page for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
     tail += f"; on others {', '.join(f'{page:,}' for page in others)} B" if others else ""
     lines = [f"    {name + part:<8} {drawn.ljust(BAR + 1)} {entry.page:>11,} B{tail}"]
     if len(lines[0]) > WIDTH:
@@ -112,7 +112,7 @@ def _block(side: Side, entry: Planes) -> str:
     group = group_named(side, entry.group)
     loops = " x ".join(many(len(indices), axis) for axis, indices, _ in entry.loops)
     count = f"a plane for each of {loops}" if loops else "one plane"
-    groups = {other.group for other in planes(side) if other.cache == entry.cache}
+    groups = {other.group for worker in side.workers for other in worker.planes if other.cache == entry.cache}
     count += f" of {entry.group}, one of {len(groups)} groups" if len(groups) > 1 else ""
     if group.store == "state":
         return f"one slot; {count}"

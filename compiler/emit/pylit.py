@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from textwrap import wrap
 
@@ -14,6 +15,8 @@ STEP = 4
 SHORT = 104
 # The longest calls that stand below each other behind a name.
 NARROW = 68
+# Texts that are kept as they are written: names of axes, tensors and groups, which come again and again.
+QUOTED = 1 << 12
 
 Value = object
 
@@ -93,6 +96,7 @@ def comment(text: str, rest: str = "# ") -> str:
     return "\n".join(lines)
 
 
+@lru_cache(QUOTED)
 def _quoted(text: str) -> str:
     """Double quotes, unless they need more escapes than single ones."""
     single, double = text.count("'"), text.count('"')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
@@ -161,21 +162,28 @@ def _matches(
     chosen: Mapping[tuple[str, str], list[ReaderChoice]],
 ) -> Iterator[tuple[BoundCache, BoundTensor, ReaderChoice, PlacedCache, PlacedCache, tuple[int, ...]]]:
     """Every choice of a tensor with the two units that have layers of it."""
+    ours, theirs = ([_by_cache(units) for units in side.units] for side in (decode, prefill))
     for (name, tensor_name), choices in chosen.items():
         tensor = next(t for t in caches[name].tensors if t.name == tensor_name)
         for choice in choices:
-            for to_unit in decode.units[choice.reader]:
-                for from_unit in prefill.units[choice.holder] if to_unit.cache == name else ():
-                    layers = _shared(from_unit, to_unit, choice.layers)
-                    if layers:
-                        yield caches[name], tensor, choice, from_unit, to_unit, layers
+            units = ours[choice.reader].get(name, ()), theirs[choice.holder].get(name, ())
+            wanted = frozenset(choice.layers)
+            for to_unit, from_unit in product(*units):
+                if layers := _shared(from_unit, to_unit, wanted):
+                    yield caches[name], tensor, choice, from_unit, to_unit, layers
 
 
-def _shared(from_unit: PlacedCache, to_unit: PlacedCache, layers: tuple[int, ...]) -> tuple[int, ...]:
-    if from_unit.cache != to_unit.cache:
-        return ()
-    theirs, wanted = set(from_unit.layers), set(layers)
-    return tuple(layer for layer in to_unit.layers if layer in theirs and layer in wanted)
+def _by_cache(units: Iterable[PlacedCache]) -> Mapping[str, list[PlacedCache]]:
+    found: dict[str, list[PlacedCache]] = {}
+    for unit in units:
+        found.setdefault(unit.cache, []).append(unit)
+    return found
+
+
+def _shared(from_unit: PlacedCache, to_unit: PlacedCache, wanted: frozenset[int]) -> tuple[int, ...]:
+    """The layers that both units have of those that are wanted, as decode's unit has them."""
+    held = wanted.intersection(from_unit.layers)
+    return () if held.isdisjoint(to_unit.layers) else tuple(layer for layer in to_unit.layers if layer in held)
 
 
 def _read(prefill: PlacedSide, decode: PlacedSide, job: PlannedRead, memo: dict[object, Table]) -> Read:

@@ -5,7 +5,7 @@ Law: every element of a tensor has one (plane, byte); no two elements share a by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
@@ -175,7 +175,7 @@ def _blocks(
             parts.append(PagedRegion(None, first + planes, (), body, page, page))
             planes += 1 if page else 0
             continue
-        weight, extent, _ = _digit(sizes, item)
+        weight, extent, _ = _digit(sizes, item, _tensors((item,), sizes))
         inner, step = _blocks(sizes, item.body, outer, first + planes)
         digit = AxisDigit(item.axis.name, weight, extent, step)
         parts += [replace(part, outer=(digit, *part.outer)) for part in inner]
@@ -213,24 +213,24 @@ def _resolve(sizes: LocalSizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ..
             for tensor in (t for t in sizes.cache.tensors if t.name == item.tensor):
                 nodes.append(Element(offset, tensor.name, tensor.size))
                 offset += tensor.size
-        elif _tensors((item,), sizes):
-            loop, size = _loop(sizes, item, offset)
+        elif tensors := _tensors((item,), sizes):
+            loop, size = _loop(sizes, item, tensors, offset)
             nodes += [loop] if loop.count else []
             offset += size
     return tuple(nodes), offset
 
 
-def _loop(sizes: LocalSizes, item: Repeat, offset: int) -> tuple[BodyLoop, int]:
-    weight, extent, extra = _digit(sizes, item)
+def _loop(sizes: LocalSizes, item: Repeat, tensors: Sequence[str], offset: int) -> tuple[BodyLoop, int]:
+    weight, extent, extra = _digit(sizes, item, tensors)
     body, step = _resolve(sizes, item.body)
     step += sizes.spare if item.axis.name == LAYER else 0
     return BodyLoop(offset, item.axis.name, weight, extent, step, body), step * (extent + extra)
 
 
-def _digit(sizes: LocalSizes, item: Repeat) -> tuple[int, int, int]:
-    """(weight, count, padding iterations) of a loop; all tensors under it must agree on the axis' local extent."""
+def _digit(sizes: LocalSizes, item: Repeat, tensors: Sequence[str]) -> tuple[int, int, int]:
+    """(weight, count, padding iterations) of a loop; all `tensors` under it must agree on the axis' local extent."""
     axis: Axis = item.axis
-    extents = {name: sizes.extents[name][axis.name] for name in _tensors((item,), sizes)}
+    extents = {name: sizes.extents[name][axis.name] for name in tensors}
     if len(set(extents.values())) > 1:
         said = ", ".join(f"{name} {extent}" for name, extent in sorted(extents.items()))
         said = f"storage of {sizes.cache.name!r}: one loop over {axis.name!r}, unlike extents: {said}"
