@@ -141,12 +141,7 @@ def encode(value: msgspec.Struct) -> bytes:
     return body
 
 
-def unseal(data: bytes, kind: Any) -> Any:
-    """The value of type `kind`, a struct or a union of structs, in `data`. Raises as `unseal_all` does."""
-    return _decoded(_opened(data), kind)
-
-
-def unseal_all(data: bytes, kind: Any) -> list[Any]:
+def unseal(data: bytes, kind: Any) -> list[Any]:
     """The values of type `kind`, a struct or a union of structs, in `data`: one, or as many as were said together.
 
     Raises CardError where it is not exactly as it was sealed, ProtocolError where it is of another release's protocol.

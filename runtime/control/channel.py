@@ -15,7 +15,7 @@ import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.addresses import check_address
-from kvplan.runtime.control.card import Refusal, encode, seal, together, unseal_all
+from kvplan.runtime.control.card import Refusal, encode, seal, together, unseal
 from kvplan.runtime.control.door import Door
 from kvplan.runtime.control.keys import Keys, Plain, server, text
 from kvplan.runtime.control.messages import Bye, ToDecode, ToPrefill
@@ -328,6 +328,6 @@ def _check(address: str, keys: Keys | Plain) -> None:
 def _opened(frames: list[bytes], kind: Any) -> list[Any]:
     """The structs of a message, or why there is none."""
     try:
-        return unseal_all(frames[0] if len(frames) == 1 else b"".join(frames), kind)
+        return unseal(frames[0] if len(frames) == 1 else b"".join(frames), kind)
     except CardError as error:
         return [error]

@@ -10,8 +10,8 @@ from typing import get_args
 import msgspec
 import zmq
 from tests.cluster import garbage
+from tests.runtime.helpers.control import unsealed
 
-from kvplan.runtime.control.card import unseal
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 from kvplan.runtime.errors import CardError
 
@@ -27,7 +27,7 @@ def test_some_is_understood_and_some_is_refused_and_nothing_else_happens() -> No
     random, understood, refused = Random(2), 0, 0
     for _ in range(3000):
         try:
-            assert isinstance(unseal(garbage.frame(random), ToPrefill), msgspec.Struct)
+            assert isinstance(unsealed(garbage.frame(random), ToPrefill), msgspec.Struct)
             understood += 1
         except CardError:
             refused += 1

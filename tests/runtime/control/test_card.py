@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 import pytest
-from tests.runtime.helpers.control import PLAN, lie
+from tests.runtime.helpers.control import PLAN, lie, unsealed
 
 from kvplan.runtime import errors
 from kvplan.runtime.control.card import (
@@ -25,7 +25,6 @@ from kvplan.runtime.control.card import (
     seal,
     together,
     unseal,
-    unseal_all,
 )
 from kvplan.runtime.control.messages import Done, ToDecode, ToPrefill
 
@@ -97,16 +96,16 @@ def fields(card: msgspec.Struct) -> dict:
 
 @pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL])
 def test_cards_survive(card: msgspec.Struct) -> None:
-    assert unseal(seal(card), ToDecode) == card
+    assert unsealed(seal(card), ToDecode) == card
 
 
 def test_a_hello_survives_with_the_card_of_one_that_is_pushed_to() -> None:
     hello = msgspec.structs.replace(HELLO, card=WORKER)
-    assert unseal(seal(hello), ToPrefill) == hello
+    assert unsealed(seal(hello), ToPrefill) == hello
 
 
 def test_a_geometry_survives() -> None:
-    there = geometry(unseal(seal(WORKER), WorkerCard))
+    there = geometry(unsealed(seal(WORKER), WorkerCard))
     assert there.base.tolist() == lie(PLAN.prefill, 0).base.tolist()
     assert there.regions.tolist() == lie(PLAN.prefill, 0).regions.tolist()
 
@@ -114,38 +113,38 @@ def test_a_geometry_survives() -> None:
 @pytest.mark.parametrize("cut", [0, 5, 8, 20, -1])
 def test_truncated(cut: int) -> None:
     with pytest.raises(errors.CardError):
-        unseal(seal(ENGINE)[:cut], ToDecode)
+        unsealed(seal(ENGINE)[:cut], ToDecode)
 
 
 def test_every_flipped_bit_is_seen() -> None:
     data = seal(ENGINE)
     for place, bit in itertools.product(range(len(data)), range(8)):
         with pytest.raises(errors.CardError):
-            unseal(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :], ToDecode)
+            unsealed(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :], ToDecode)
 
 
 def test_another_message_than_was_expected() -> None:
     with pytest.raises(errors.CardError, match="not a Done: "):
-        unseal(seal(HELLO), Done)
+        unsealed(seal(HELLO), Done)
 
 
 def test_too_large() -> None:
     with pytest.raises(errors.CardError, match=f"above {LARGEST}"):
         seal(msgspec.structs.replace(WORKER, metadata=bytes(LARGEST)))
     with pytest.raises(errors.CardError, match=f"above {LARGEST}"):
-        unseal(MAGIC + bytes(LARGEST + 17), ToDecode)
+        unsealed(MAGIC + bytes(LARGEST + 17), ToDecode)
 
 
 @pytest.mark.parametrize("name", FIRST)
 def test_the_first_release_is_refused_by_the_missing_field(name: str) -> None:
     with pytest.raises(errors.CardError, match=f"type {name} lacks the field `nonce`: the peer is of an older release"):
-        unseal(MAGIC + FIRST[name], ToPrefill | ToDecode)
+        unsealed(MAGIC + FIRST[name], ToPrefill | ToDecode)
 
 
 @pytest.mark.parametrize("name", TWO)
 def test_the_release_before_is_refused_by_both_numbers(name: str) -> None:
     with pytest.raises(errors.ProtocolError, match=f"speaks protocol 2, this release {PROTOCOL}: update that side"):
-        unseal(MAGIC + TWO[name], ToPrefill | ToDecode)
+        unsealed(MAGIC + TWO[name], ToPrefill | ToDecode)
 
 
 @pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL, HELLO])
@@ -154,18 +153,18 @@ def test_every_field_that_is_missing_is_named(card: msgspec.Struct) -> None:
     for name in [name for name in card.__struct_fields__ if name not in said]:
         rest = {key: value for key, value in fields(card).items() if key != name}
         with pytest.raises(errors.CardError, match=f"lacks the field `{name}`"):
-            unseal(wrapped(rest), type(card))
+            unsealed(wrapped(rest), type(card))
 
 
 @pytest.mark.parametrize("card", [ENGINE, WORKER, REFUSAL, HELLO])
 def test_unknown_fields_are_ignored(card: msgspec.Struct) -> None:
-    assert unseal(wrapped({**fields(card), "later": {"a": [1]}}), ToPrefill | ToDecode) == card
+    assert unsealed(wrapped({**fields(card), "later": {"a": [1]}}), ToPrefill | ToDecode) == card
 
 
 @pytest.mark.parametrize("change", [{}, {"addresses": 7}, {"nonce": "text"}])
 def test_a_newer_protocol_is_named_with_both_numbers(change: dict) -> None:
     with pytest.raises(errors.ProtocolError, match=f"speaks protocol {PROTOCOL + 1}, this release {PROTOCOL}: .* this"):
-        unseal(wrapped({**fields(ENGINE), "protocol": PROTOCOL + 1, **change}), ToDecode)
+        unsealed(wrapped({**fields(ENGINE), "protocol": PROTOCOL + 1, **change}), ToDecode)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def test_a_newer_protocol_is_named_with_both_numbers(change: dict) -> None:
 )  # fmt: skip
 def test_fields_have_bounds(change: dict) -> None:
     with pytest.raises(errors.CardError, match="not a EngineCard"):
-        unseal(wrapped({**fields(ENGINE), **change}), EngineCard)
+        unsealed(wrapped({**fields(ENGINE), **change}), EngineCard)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +190,7 @@ def test_fields_have_bounds(change: dict) -> None:
 )
 def test_hostile_messages_are_card_errors(body: bytes) -> None:
     with pytest.raises(errors.CardError):
-        unseal(MAGIC + checksum(body) + body, ToPrefill)
+        unsealed(MAGIC + checksum(body) + body, ToPrefill)
 
 
 def test_text_that_is_no_text_is_not_sent() -> None:
@@ -211,10 +210,10 @@ def test_numbers_beyond_int64_are_no_geometry() -> None:
 )
 def test_what_is_no_message_said_together_is_refused(body: bytes) -> None:
     with pytest.raises(errors.CardError):
-        unseal_all(MAGIC + checksum(body) + body, ToPrefill)
+        unseal(MAGIC + checksum(body) + body, ToPrefill)
 
 
 def test_another_release_is_named_among_others() -> None:
     later = encode(msgspec.structs.replace(HELLO, protocol=PROTOCOL + 1))
     with pytest.raises(errors.ProtocolError, match=f"speaks protocol {PROTOCOL + 1}"):
-        unseal_all(together([encode(Done("r", 1, 1)), later]), ToPrefill)
+        unseal(together([encode(Done("r", 1, 1)), later]), ToPrefill)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import zmq
 from tests.runtime.control.test_card import FIRST, TWO
-from tests.runtime.helpers.control import BIND, LONG, pair
+from tests.runtime.helpers.control import BIND, LONG, pair, unsealed
 
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
-from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, seal, unseal
+from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, seal
 from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave, LossReason, Lost, Stopped
@@ -340,7 +340,7 @@ def test_the_release_before_is_told_both_numbers() -> None:
         raw.send(MAGIC + TWO["hello"])
         assert isinstance(until(desk.wait, desk.receive)[0][1], errors.ProtocolError)
         assert raw.poll(int(1000 * LONG))
-        refusal = unseal(raw.recv(), Refusal)
+        refusal = unsealed(raw.recv(), Refusal)
         assert (refusal.code, refusal.again) == ("R027", False)
         assert f"protocol 2, this release {PROTOCOL}" in refusal.message
     desk.close()

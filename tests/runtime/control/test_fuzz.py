@@ -15,7 +15,7 @@ import pytest
 import zmq
 from tests.runtime.control.test_card import ENGINE, WORKER
 from tests.runtime.control.test_channel import descriptors, talk, until
-from tests.runtime.helpers.control import BIND, HELLO, OWN, PLAN, changed, lie, local, pair
+from tests.runtime.helpers.control import BIND, HELLO, OWN, PLAN, changed, lie, local, pair, unsealed
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.card import (
@@ -28,7 +28,6 @@ from kvplan.runtime.control.card import (
     checksum,
     geometry,
     seal,
-    unseal,
 )
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.handshake_server import answer_hello
@@ -123,7 +122,7 @@ def field(chance: random.Random, fields: list[dict]) -> bytes:
 def outcome(data: bytes) -> str:
     """What becomes of a message at whom it is for. Raises whatever is no error of a card's."""
     try:
-        value = unseal(data, ToPrefill | ToDecode)
+        value = unsealed(data, ToPrefill | ToDecode)
     except CardError:
         return "refused card"
     if isinstance(value, Hello):
@@ -156,7 +155,7 @@ def test_what_is_served_to_a_fuzzed_hello_is_what_a_good_one_gets() -> None:
     good = answer_hello(HELLO, ME)
     for data in cases(20_000, 6):
         try:
-            hello = unseal(data, Hello)
+            hello = unsealed(data, Hello)
         except CardError:
             continue
         answer = answer_hello(hello, ME)
@@ -246,7 +245,7 @@ def test_garbage_behind_a_right_head() -> None:
     chance = random.Random(10)
     for size in range(2_000):
         with pytest.raises(CardError):
-            unseal(MAGIC + chance.randbytes(CHECKSUM + size % 99), ToPrefill)
+            unsealed(MAGIC + chance.randbytes(CHECKSUM + size % 99), ToPrefill)
 
 
 def test_a_geometry_that_lies_right_is_the_one_that_is_served() -> None:

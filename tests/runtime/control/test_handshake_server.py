@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, Known, absurd, changed, lie, local
+from tests.runtime.helpers.control import ABSURD, HELLO, OWN, PLAN, Known, absurd, changed, lie, local, unsealed
 
-from kvplan.runtime.control.card import EngineCard, Hello, Refusal, describe, seal, unseal
+from kvplan.runtime.control.card import EngineCard, Hello, Refusal, describe, seal
 from kvplan.runtime.control.handshake_server import answer_hello, served_plan
 
 
@@ -71,4 +71,4 @@ def test_greet_asks_for_patience_until_the_engine_is_up() -> None:
 def test_what_greet_says_can_always_be_sent() -> None:
     long = changed(HELLO, key="k" * 4096, side="s" * 256)
     answer = answer_hello(long, local(plans=Known(())))
-    assert unseal(seal(answer), Refusal) == answer
+    assert unsealed(seal(answer), Refusal) == answer

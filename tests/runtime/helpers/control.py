@@ -17,7 +17,7 @@ from kvplan.plan import planes as names
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime import errors
 from kvplan.runtime.clock import now
-from kvplan.runtime.control.card import PROTOCOL, Hello, Refusal, WorkerCard, describe
+from kvplan.runtime.control.card import PROTOCOL, Hello, Refusal, WorkerCard, describe, unseal
 from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello
@@ -28,6 +28,14 @@ from kvplan.runtime.memory.geometry import Geometry
 PLAN = plan(Shape(2), Shape(1))
 BIND = "tcp://127.0.0.1:*"
 BASE, BLOCKS = 1 << 20, 8
+
+
+def unsealed(data: bytes, kind: Any) -> Any:
+    """The one value that was sealed. Raises as `unseal`."""
+    (value,) = unseal(data, kind)
+    return value
+
+
 LONG = 30.0
 Alter = Callable[[int, Any, Any], Any]
 

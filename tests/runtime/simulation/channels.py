@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvplan.runtime import InMemory
-from kvplan.runtime.control.card import encode, together, unseal_all
+from kvplan.runtime.control.card import encode, together, unseal
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
@@ -192,7 +192,7 @@ class Line:
 
 def opened(data: bytes, kind: Any) -> list[Any]:
     try:
-        return unseal_all(data, kind)
+        return unseal(data, kind)
     except CardError as error:
         return [error]
 
