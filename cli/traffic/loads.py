@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kvplan.compiler.cost.links import LinkLoad, link_loads
@@ -19,20 +19,37 @@ Loads = tuple[LinkLoad, ...]
 
 @dataclass(frozen=True)
 class TransferLoads:
-    """The loads of all links of a plan by tokens; `count` counts those of one length, which is done once."""
+    """The loads of all links of a plan by tokens; `count` counts those of one length, which is done once.
+
+    A last block of `block` tokens that is partly filled moves by rows of tokens, not as a page: other requests.
+    """
 
     count: Callable[[int], Loads]
+    block: int = 1
     _counted: dict[int, Loads] = field(default_factory=dict)
 
     def of(self, tokens: int) -> Loads:
         """What moves of a request of which `tokens` tokens are to be moved, states included."""
-        at = bisect_left(LENGTHS, tokens)
-        if at < len(LENGTHS) and LENGTHS[at] == tokens:
+        if tokens in LENGTHS:
             return self._at(tokens)
+        line = self._line(tokens)
+        if tokens % self.block == 0:
+            return line
+        more = zip(line, self._partial(), strict=True)
+        return tuple(replace(load, requests=max(0.0, load.requests + requests)) for load, requests in more)
+
+    def _line(self, tokens: int) -> Loads:
+        at = bisect_left(LENGTHS, tokens)
         low, high = LENGTHS[max(0, min(at, len(LENGTHS) - 1) - 1)], LENGTHS[max(1, min(at, len(LENGTHS) - 1))]
         share = (tokens - low) / (high - low)
         both = zip(self._at(low), self._at(high), strict=True)
         return tuple(_between(short, long, share) for short, long in both)
+
+    def _partial(self) -> Iterator[float]:
+        """How many requests a half filled last block takes beside half of a whole one's, by link."""
+        whole = LENGTHS[0], LENGTHS[0] + self.block
+        for low, half, high in zip(*map(self._at, (whole[0], sum(whole) // 2, whole[1])), strict=True):
+            yield half.requests - (low.requests + high.requests) / 2
 
     def _at(self, tokens: int) -> Loads:
         if tokens not in self._counted:
@@ -42,7 +59,14 @@ class TransferLoads:
 
 def loads_of(plan: Plan, profile: MachineProfile, mode: str) -> TransferLoads:
     """The loads of a plan whose bytes are read by decode (`pull`) or written by prefill (`push`)."""
-    return TransferLoads(partial(link_loads, plan, profile, STRATEGIES[mode]))
+    return TransferLoads(partial(link_loads, plan, profile, STRATEGIES[mode]), _block(plan))
+
+
+def _block(plan: Plan) -> int:
+    """Tokens of the smallest block on either side; 1 where LENGTHS do not fill such blocks, and it is on the lines."""
+    groups = (group for side in (plan.prefill, plan.decode) for group in side.groups)
+    smallest = min((group.kernel for group in groups if group.store == "tokens"), default=1)
+    return 1 if LENGTHS[0] % smallest else smallest
 
 
 def _between(low: LinkLoad, high: LinkLoad, share: float) -> LinkLoad:

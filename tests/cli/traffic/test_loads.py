@@ -38,6 +38,16 @@ def test_a_length_is_counted_once() -> None:
     assert sorted(counted) == [*LENGTHS]
 
 
+@pytest.mark.parametrize("tokens", [17, 72, 200, 999, 5001])
+@pytest.mark.parametrize("decode", ["tp=1", "tp=1,order=nhd", "tp=1,block=32", "tp=2"])
+def test_a_last_block_that_is_partly_filled_takes_more_requests(tokens: int, decode: str) -> None:
+    plan, profile = planned("qwen3-0.6b", "tp=1", decode)
+    (found, *_), (meant, *_) = loads_of(plan, profile, "pull").of(tokens), link_loads(plan, profile, "unpack", tokens)
+    assert found.bytes == pytest.approx(meant.bytes)
+    # A line between whole blocks is 208 requests short of what tp=1 takes.
+    assert found.requests == pytest.approx(meant.requests, abs=115 if "block" in decode else 17)
+
+
 def test_a_window_and_a_state_do_not_grow() -> None:
     plan, profile = planned("nemotron-3-nano-30b", "tp=1", "tp=1")
     loads = loads_of(plan, profile, "pull")
