@@ -5,7 +5,6 @@ Prefill holds all requests from the beginning. Decode has each moved as soon as 
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections import deque
@@ -47,47 +46,51 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class FleetRun:
-    """All requests of one run, and the share of the time in which decode had a core when it had work to do."""
+    """All requests of one run, and the share of the time in which decode had a core when it wanted one to move some."""
 
     moved: tuple[Moved, ...]
     share: float
 
 
 @dataclass(frozen=True, slots=True)
-class RealFleet:
-    """Who speaks for the decode engines, and their processes."""
+class CoreTime:
+    """Nanoseconds that a process' first thread has run, and that it has waited for a core."""
 
-    decodes: Sequence[WorkerHandle]
-    pids: Sequence[int]
+    run: int = 0
+    waited: int = 0
+
+    def __add__(self, other: CoreTime) -> CoreTime:
+        return CoreTime(self.run + other.run, self.waited + other.waited)
+
+    def __sub__(self, other: CoreTime) -> CoreTime:
+        return CoreTime(self.run - other.run, self.waited - other.waited)
 
 
-def run_once(fleet: RealFleet, schedule: Sequence[Sequence[FleetRequest]]) -> FleetRun:
+def run_once(decodes: Sequence[WorkerHandle], schedule: Sequence[Sequence[FleetRequest]]) -> FleetRun:
     """All of one schedule by the decode engines, which begin at the same time."""
     begin = time.monotonic() + AHEAD
-    for engine, requests in zip(fleet.decodes, schedule, strict=True):
+    for engine, requests in zip(decodes, schedule, strict=True):
         engine.tell((begin, requests))
-    time.sleep(max(0.0, begin - time.monotonic()))
-    before = [_scheduled(pid) for pid in fleet.pids]
-    moved = [each for engine in fleet.decodes for each in engine.hear(time.monotonic() + SECONDS)]
-    passed = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, map(_scheduled, fleet.pids), strict=True)]
-    run, waited = map(sum, zip(*passed, strict=True))
-    return FleetRun(tuple(moved), run / (run + waited))
+    answers = [engine.hear(time.monotonic() + SECONDS) for engine in decodes]
+    moved = [each for some, _ in answers for each in some]
+    cores = sum((busy for _, busy in answers), CoreTime())
+    return FleetRun(tuple(moved), cores.run / (cores.run + cores.waited))
 
 
 def working() -> float:
     """Seconds by a clock that stands still while this thread waits for a core."""
-    return time.perf_counter() - _scheduled(os.getpid())[1] / 1e9
+    return time.perf_counter() - core_time().waited / 1e9
 
 
-def _scheduled(pid: int) -> tuple[float, float]:
-    """Nanoseconds that a process' first thread has run, and that it has waited for a core."""
-    run, waited, _ = Path(SCHEDSTAT.format(pid)).read_text().split()
-    return int(run), int(waited)
+def core_time() -> CoreTime:
+    """What this process' first thread has had of cores so far."""
+    run, waited, _ = Path(SCHEDSTAT.format("self")).read_text().split()
+    return CoreTime(int(run), int(waited))
 
 
 @contextmanager
-def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iterator[RealFleet]:
-    """Processes of all engines, of which those of decode have met those of prefill, and do what they are told."""
+def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iterator[list[WorkerHandle]]:
+    """Decode engines that have met those of prefill, and do what they are told; each is a process."""
     from kvplan.cli.demo.processes import Processes
 
     held = tuple(each.name for schedule in schedules for requests in schedule for each in requests)
@@ -100,7 +103,7 @@ def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iter
         decodes = [crew.start(f"decode-{n}", read, path, peers, *who[f"decode-{n}"]) for n in range(ENGINES)]
         for each in decodes:
             each.hear(time.monotonic() + SECONDS)
-        yield RealFleet(decodes, [pid for each in decodes if (pid := each.runner.ident) is not None])
+        yield decodes
 
 
 def identities(names: Sequence[str]) -> dict[str, tuple[Identity, Keys]]:
@@ -149,11 +152,15 @@ def read(line: WorkerPipe, path: str, peers: Sequence[tuple[str, bytes]], identi
     line.say(names)
     while True:
         begin, requests = line.listen(SECONDS * 60)
-        line.say(Reading(worker, names, begin).run(requests))
+        reading = Reading(worker, names, begin)
+        line.say((reading.run(requests), reading.busy))
 
 
 class Reading:
-    """One decode engine while it has requests moved, each as soon as it is due and there are blocks for it."""
+    """One decode engine while it has requests moved, each as soon as it is due and there are blocks for it.
+
+    `busy` is what it has had of cores while any was under way: between them it polls in vain.
+    """
 
     def __init__(self, worker: DecodeWorker, peers: Sequence[str], begin: float) -> None:
         self._worker, self._peers, self._begin = worker, peers, begin
@@ -162,6 +169,7 @@ class Reading:
         self._free = self._random.permutation(BLOCKS).tolist()
         self._running: dict[Transfer, tuple[float, list[int]]] = {}
         self._moved: list[Moved] = []
+        self.busy = self._before = CoreTime()
 
     def run(self, requests: Sequence[FleetRequest]) -> list[Moved]:
         waiting = deque(requests)
@@ -186,6 +194,8 @@ class Reading:
             due, ids = waiting.popleft(), [self._free.pop(0) for _ in range(count)]
             source = self._random.permutation(BLOCKS)[:count].astype(np.int64)
             prefill, decode = ({self._group.name: Blocks(0, np.array(each, np.int64))} for each in (source, ids))
+            if not self._running:
+                self._before = core_time()
             submitted = self._now()
             transfer = self._worker.submit(
                 Request(due.name, (0, due.tokens), prefill, decode), SECONDS, peer=self._peers[due.prefill]
@@ -198,3 +208,5 @@ class Reading:
             submitted, ids = self._running.pop(transfer)
             self._free += ids
             self._moved.append(Moved(submitted, self._now()))
+            if not self._running:
+                self.busy += core_time() - self._before

@@ -1,7 +1,8 @@
 """Times of a real fleet of two prefill and two decode engines against those that are simulated for it.
 
 The machine's profile is measured in turns with the fleet, by a clock that stands still while others have the core; how
-often they have it when the fleet has work to do is measured, too, and slows the profile down. The calmest runs count.
+often they have it while decode has transfers under way is measured, too, and slows the profile down. The calmest runs
+count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from kvplan.bench.real_fleet import (
     FleetRequest,
     FleetRun,
     Moved,
-    RealFleet,
     real_fleet,
     run_once,
     working,
@@ -33,6 +33,7 @@ from kvplan.bench.report import Row, skipped
 from kvplan.bench.stage import library, nixl_missing
 
 if TYPE_CHECKING:
+    from kvplan.cli.demo.processes import WorkerHandle
     from kvplan.cli.traffic.arrivals import Arrival
     from kvplan.compiler.api import Compiled
     from kvplan.dsl.model import MachineProfile
@@ -58,8 +59,8 @@ def measure(pairs: int) -> list[Row]:
         made = compiled(folder)
         runs = [(name, turn) for turn in range(1 + TURNS) for name in traffic]
         schedules = {run: scheduled(traffic[run[0]], f"{run[0]} {run[1]}") for run in runs}
-        with real_fleet(str(Path(folder) / "plan.py"), schedules.values()) as fleet:
-            real_runs, profile = measured(fleet, schedules)
+        with real_fleet(str(Path(folder) / "plan.py"), schedules.values()) as decodes:
+            real_runs, profile = measured(decodes, schedules)
     rows = []
     for name, arrivals in traffic.items():
         real = calmest([real_runs[name, turn] for turn in range(1, 1 + TURNS)])
@@ -145,7 +146,7 @@ def compiled(folder: str) -> Compiled:
 
 
 def measured(
-    fleet: RealFleet, schedules: dict[tuple[str, int], list[list[FleetRequest]]]
+    decodes: Sequence[WorkerHandle], schedules: dict[tuple[str, int], list[list[FleetRequest]]]
 ) -> tuple[dict[tuple[str, int], FleetRun], MachineProfile]:
     """Every run of the fleet, and the profile of the machine, which is measured in turns with them."""
     from kvplan.cli.calibrate.machine_text import machine_text
@@ -159,7 +160,7 @@ def measured(
     def watch(turns: Iterable[int]) -> Iterator[int]:
         for turn in turns:
             for run, schedule in [left.popleft() for _ in range(min(each, len(left)))]:
-                runs[run] = run_once(fleet, schedule)
+                runs[run] = run_once(decodes, schedule)
             yield turn
 
     calibration = calibrated("DRAM", 1 + TURNS, SIZE, watch, working)

@@ -24,8 +24,8 @@ def test_all_requests_of_a_real_fleet_arrive(tmp_path: Path) -> None:
     made = simulating.compiled(str(tmp_path))
     arrivals = simulating.trace(60_000)
     schedule = simulating.scheduled(arrivals, "run")
-    with real_fleet.real_fleet(str(tmp_path / "plan.py"), [schedule]) as fleet:
-        real = real_fleet.run_once(fleet, schedule)
+    with real_fleet.real_fleet(str(tmp_path / "plan.py"), [schedule]) as decodes:
+        real = real_fleet.run_once(decodes, schedule)
     assert len(real.moved) == len(arrivals) == 8
     assert all(moved.arrived > moved.submitted >= 0 for moved in real.moved)
     assert 0 < real.share <= 1
