@@ -107,13 +107,15 @@ def scheduled(arrivals: Sequence[Arrival], run: str) -> list[list[FleetRequest]]
 def slowed(profile: MachineProfile, share: float) -> MachineProfile:
     """The profile of a machine on which a thread that works has a core for that share of the time.
 
-    What a transfer takes beside its bytes is mostly waiting for the other side, which was measured as it is.
+    What a transfer takes beside its bytes is mostly waiting for the other side, which was measured as it is; what a
+    cold one takes longer is work.
     """
     return replace(
         profile,
         slice_us=profile.slice_us / share,
         request_us=profile.request_us / share,
         wire=profile.wire * share,
+        cold_us=profile.cold_us / share,
     )
 
 

@@ -381,7 +381,8 @@ class MachineProfile:
 
     `transfer_us` is what a transfer takes however little it moves, `slice_us` a slice beside its requests, `request_us`
     one posted request beside its bytes. `wire` is bytes a second of long requests, `copies` pairs (bytes that lie
-    together on both sides of a copy, bytes a second) with rising bytes, one at least.
+    together on both sides of a copy, bytes a second) with rising bytes, one at least. `cold_us` is what a transfer
+    takes beside all that where its engines had none for a while, 0 where nobody measured it.
     """
 
     name: str
@@ -392,6 +393,7 @@ class MachineProfile:
     request_us: float
     wire: float
     copies: tuple[tuple[int, float], ...]
+    cold_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,37 +13,42 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedTransfer:
-    """A sort of transfer, with the median of its times."""
+    """A sort of transfer, with the median of its times; `cold` where there was nothing to do before."""
 
     slices: int
     requests: int
     bytes: int
     seconds: float
+    cold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TransferRates:
-    """Seconds that a transfer, a slice, a request and a byte take; `error` is the largest part that any time is off."""
+    """Seconds that a transfer, a slice, a request and a byte take, and those that a `cold` transfer takes longer.
+
+    `error` is the largest part that any time is off.
+    """
 
     transfer: float
     slice: float
     request: float
     byte: float
+    cold: float
     error: float
 
 
 def fitted(timed: Sequence[TimedTransfer]) -> TransferRates:
     """The rates by which the times are least off, each by its part of the time, so that short ones count as much."""
-    counts = np.array([(1, each.slices, each.requests, each.bytes) for each in timed], float)
+    counts = np.array([(1, each.slices, each.requests, each.bytes, each.cold) for each in timed], float)
     shares = counts / np.array([[each.seconds] for each in timed])
     rates = _nonnegative(shares)
-    transfer, slice_, request, byte = rates.tolist()
-    return TransferRates(transfer, slice_, request, byte, float(np.abs(shares @ rates - 1).max()))
+    transfer, slice_, request, byte, cold = rates.tolist()
+    return TransferRates(transfer, slice_, request, byte, cold, float(np.abs(shares @ rates - 1).max()))
 
 
 def _nonnegative(shares: Floats) -> Floats:
     """Rates of which none is below 0 whose shares add up to 1 most nearly: what would be below 0 takes no time."""
-    rates, left = np.zeros(shares.shape[1]), [*range(shares.shape[1])]
+    rates, left = np.zeros(shares.shape[1]), np.flatnonzero(shares.any(axis=0)).tolist()
     while left:
         # By columns of one size: bytes and transfers are many powers of ten apart.
         scale = np.abs(shares[:, left]).max(axis=0)

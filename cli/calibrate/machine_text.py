@@ -35,6 +35,7 @@ def machine_text(name: str, calibration: Calibration, mem_type: str, how: str) -
         *(f"  {key}: {_scalar(value)}" for key, value in measured.items()),
         f"transfer_us: {1e6 * rates.transfer:.0f}",
         f"slice_us: {1e6 * rates.slice:.0f}",
+        f"cold_us: {1e6 * rates.cold:.0f}",
         f"request_ns: {1e9 * rates.request:.0f}",
         f"wire: {_rate(1 / rates.byte if rates.byte else float('inf'))}",
         "copies:",

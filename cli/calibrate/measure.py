@@ -48,15 +48,15 @@ def _in_turns(cases: list[TransferCase], copies: dict[int, TimedCopy], rounds: i
     for turn in range(WARMUP):
         moved = [case.run(turn) for case in cases]
         _ = [copy.run() for copy in copies.values()]
-    seconds: dict[str, list[float]] = {case.name: [] for case in cases}
+    seconds: dict[str, list[float]] = {case.sort.name: [] for case in cases}
     rates: dict[int, list[float]] = {together: [] for together in copies}
     for turn in watch(range(WARMUP, WARMUP + rounds)):
         for case in cases:
-            seconds[case.name].append(case.run(turn).seconds)
+            seconds[case.sort.name].append(case.run(turn).seconds)
         for together, copy in copies.items():
             rates[together].append(copy.run())
     every = [
-        TimedTransfer(case.slices, run.requests, run.bytes, median(seconds[case.name]))
+        TimedTransfer(case.sort.slices, run.requests, run.bytes, median(seconds[case.sort.name]), case.sort.pause > 0)
         for case, run in zip(cases, moved, strict=True)
     ]
     copied = {together: median(turns) for together, turns in rates.items()}

@@ -1,7 +1,8 @@
-"""Transfers that are timed: one request for all, many short ones, a single block, slices."""
+"""Transfers that are timed: one request for all, many short ones, a single block at once and after a pause, slices."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 
 from kvplan.cli.calibrate.pairs import TimedPair
 from kvplan.cli.calibrate.peers import SECONDS, ServedPair, served
+from kvplan.compiler.cost.profile import COLD_AFTER
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
@@ -30,14 +32,22 @@ class MovedTransfer:
 
 
 @dataclass(frozen=True, slots=True)
-class TransferCase:
-    """A sort of transfer: a decode worker that has met its peer, how many blocks it asks for, in how many slices."""
+class TransferSort:
+    """What is timed: transfers of so many blocks in so many slices, with nothing to do for `pause` seconds before."""
 
     name: str
+    blocks: int
+    slices: int = 1
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TransferCase:
+    """A sort of transfer, and the decode worker that asks for each, which has met its peer."""
+
+    sort: TransferSort
     worker: DecodeWorker
     peer: Peer
-    blocks: int
-    slices: int
     clock: Callable[[], float]
 
     @property
@@ -47,7 +57,8 @@ class TransferCase:
 
     def run(self, turn: int) -> MovedTransfer:
         """Move a request that prefill holds for this turn. Raises TransferError."""
-        wanted = _request(self.peer.plan, self.blocks, f"{self.name}-{turn}")
+        wanted = _request(self.peer.plan, self.sort.blocks, f"{self.sort.name}-{turn}")
+        time.sleep(self.sort.pause)
         began = self.clock()
         moved = self.worker.submit(wanted, SECONDS).wait()
         seconds = self.clock() - began
@@ -61,22 +72,27 @@ def connected(
     """What there is to time by `clock`, each `turns` times, with the processes that it takes. Raises as `served`."""
     from kvplan.runtime import Limits
 
-    sorts = [_sorts(number, pair) for number, pair in enumerate(pairs)]
-    held = [tuple(f"{name}-{turn}" for name, _, _ in some for turn in range(turns)) for some in sorts]
+    sorts = _sorts(pairs)
+    held = [tuple(f"{sort.name}-{turn}" for sort in some for turn in range(turns)) for some in sorts]
     every = [ServedPair(pair.path, pair.blocks, names) for pair, names in zip(pairs, held, strict=True)]
     with served(every, mem_type) as readers:
         cases = []
         for number, pair in enumerate(pairs):
-            for name, blocks, slices in sorts[number]:
-                limits = Limits(slice_bytes=pair.bytes // slices) if slices > 1 else None
-                cases.append(TransferCase(name, *readers.reader(number, limits), blocks, slices, clock))
+            for sort in sorts[number]:
+                limits = Limits(slice_bytes=pair.bytes // sort.slices) if sort.slices > 1 else None
+                cases.append(TransferCase(sort, *readers.reader(number, limits), clock))
         yield cases
 
 
-def _sorts(number: int, pair: TimedPair) -> list[tuple[str, int, int]]:
-    """What is timed of a pair, as (name, blocks, slices): of the first one a single block and slices, too."""
-    whole = f"pair-{number}", pair.blocks, 1
-    return [whole] if number else [whole, (f"block-{number}", 1, 1), (f"slices-{number}", pair.blocks, SLICES)]
+def _sorts(pairs: Sequence[TimedPair]) -> list[list[TransferSort]]:
+    """What is timed of each pair: all of it; of the first one a block and slices, too, of the last one a cold block.
+
+    The last one's blocks are of many requests, as those of caches are: their memory is cold, too.
+    """
+    sorts = [[TransferSort(f"pair-{number}", pair.blocks)] for number, pair in enumerate(pairs)]
+    sorts[0] += [TransferSort("block", 1), TransferSort("slices", pairs[0].blocks, SLICES)]
+    sorts[-1].append(TransferSort("cold", 1, pause=10 * COLD_AFTER))
+    return sorts
 
 
 def _request(plan: Plan, blocks: int, name: str) -> Request:

@@ -144,7 +144,7 @@ class SimulatedEngine:
     """One engine: its blocks, its turns (of computing, or of being answered), its cards and workers by number.
 
     `load` counts requests that were sent to it and have not left, `held` those that wait to be read, `computed` are
-    microseconds that it has computed.
+    microseconds that it has computed. `moving` transfers are under way, the last one was over at `moved`.
     """
 
     name: str
@@ -156,6 +156,12 @@ class SimulatedEngine:
     load: int = 0
     held: int = 0
     computed: float = 0.0
+    moving: int = 0
+    moved: float = -math.inf
+
+    def idle(self, now: float) -> float:
+        """Microseconds for which it has had no transfer, without end where it never had one."""
+        return 0.0 if self.moving else now - self.moved
 
 
 def rails_of(rails: Rails | None) -> tuple[SharedPool | None, float]:

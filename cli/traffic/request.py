@@ -17,8 +17,10 @@ from kvplan.cli.traffic.block_pool import BlockGrant
 from kvplan.cli.traffic.engines import MovedSlice, SharedMachine, SimulatedEngine, Steps
 from kvplan.cli.traffic.runs import RequestEnd, RequestTimes, SimulatedPair
 from kvplan.compiler.cost.links import LinkLoad
+from kvplan.compiler.cost.profile import cold_us
 
 if TYPE_CHECKING:
+    from simpy import Environment
     from simpy.resources.resource import Request
 
 
@@ -101,7 +103,8 @@ class RequestLife:
         if not self._given_up.triggered:
             self._claimed.succeed()
             admitted = self._env.now
-            yield from self._moved(arrival.input - blocks.value.hits)
+            with moving(self._env, self._prefill, self._decode) as idle_us:
+                yield from self._moved(arrival.input - blocks.value.hits, idle_us)
         if self._given_up.triggered:
             pool.leave(blocks)
             self._leave(turn)
@@ -118,9 +121,13 @@ class RequestLife:
         else:
             turn.cancel()
 
-    def _moved(self, tokens: int) -> Steps:
-        """The bytes of `tokens` tokens, piece by piece as they are computed; none where it is given up before."""
-        yield self._env.timeout(self._machine.profile.transfer_us)
+    def _moved(self, tokens: int, idle_us: float) -> Steps:
+        """The bytes of `tokens` tokens, piece by piece as they are computed; none where it is given up before.
+
+        `idle_us` is for how long neither engine had a transfer before.
+        """
+        profile = self._machine.profile
+        yield self._env.timeout(profile.transfer_us + cold_us(profile, idle_us))
         yield self._begun | self._given_up
         if self._given_up.triggered:
             return
@@ -183,3 +190,14 @@ def sent(engine: SimulatedEngine) -> Iterator[None]:
     engine.load += 1
     yield
     engine.load -= 1
+
+
+@contextmanager
+def moving(env: Environment, *engines: SimulatedEngine) -> Iterator[float]:
+    """While a transfer is under way its engines are not idle; the value is for how long all of them were before."""
+    idle_us = min(engine.idle(env.now) for engine in engines)
+    for engine in engines:
+        engine.moving += 1
+    yield idle_us
+    for engine in engines:
+        engine.moving, engine.moved = engine.moving - 1, env.now

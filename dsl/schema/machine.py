@@ -36,6 +36,9 @@ class MachineKeys(DocumentKeys):
     measured: MeasurementKeys = key(MEASUREMENT, "on what, and under which conditions", required=True)
     transfer_us: int | None = key(TIME, "microseconds that a transfer takes however little it moves", required=True)
     slice_us: int | None = key(TIME, "microseconds that each slice takes beside its requests", required=True)
+    cold_us: int | None = key(
+        TIME, "microseconds that a transfer takes beside `transfer_us` where its engines had none for 20 ms"
+    )
     request_ns: int | None = key(TIME, "nanoseconds that a request takes beside its bytes", required=True)
     wire: int | None = key(RATE, "MB, millions of bytes, that long requests move in a second", required=True)
     copies: tuple[CopyRateKeys, ...] = key(

@@ -23,6 +23,16 @@ def test_times_that_add_up_give_their_rates_back() -> None:
     assert found.error < 1e-6
 
 
+def test_what_a_pause_costs_is_beside_all_else() -> None:
+    warm = timed(1e-3, 1e-4, 9e-7, 1.6e-10)
+    slices, requests, size = 1, 128, 1 << 23
+    took = 1e-3 + 1e-4 + requests * 9e-7 + size * 1.6e-10
+    found = fitted([*warm, TimedTransfer(slices, requests, size, took + 8e-4, cold=True)])
+    rates = found.transfer, found.slice, found.request, found.byte, found.cold
+    assert rates == pytest.approx((1e-3, 1e-4, 9e-7, 1.6e-10, 8e-4), rel=1e-6)
+    assert fitted(warm).cold == 0
+
+
 def test_what_takes_no_time_takes_none_and_never_less() -> None:
     times = timed(1e-3, 0.0, 9e-7, 1.6e-10)
     # Slices that were faster than one: noise.

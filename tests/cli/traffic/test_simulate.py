@@ -17,6 +17,7 @@ from kvplan.cli.traffic.loads import loads_of
 from kvplan.cli.traffic.runs import RequestEnd, RequestTimes, SimulatedPair, SimulatedRun
 from kvplan.cli.traffic.simulate import SimulatedFleet, simulated
 from kvplan.compiler.api import compile_pair
+from kvplan.compiler.cost.profile import COLD_AFTER
 from kvplan.compiler.cost.times import times_us
 from kvplan.dsl.library import load
 from kvplan.dsl.model import Rails
@@ -25,6 +26,8 @@ from kvplan.runtime.transfer.limits import Limits
 TOKENS = 1024
 # What one request of TOKENS tokens takes by itself: a transfer, a slice, its requests, its bytes.
 ALONE = 100 + 10 + TOKENS + TOKENS
+# A pair whose transfers take 800 us more where there was none for a while.
+COLD = replace(PAIR, profile=replace(PAIR.profile, cold_us=800.0))
 HASHES = st.sampled_from([(), (1,), (1, 2, 3), (4, 2, 3)])
 ARRIVALS = st.lists(
     st.builds(Arrival, st.integers(0, 20_000), st.integers(1, 3000), st.integers(0, 30), HASHES), max_size=25
@@ -134,7 +137,26 @@ def test_one_request_of_1024_tokens_takes_what_the_cost_model_predicts(
     pair = replace(PAIR, loads=loads_of(made.plan, profile, "pull"), profile=profile)
     pair = decode(prefill(pair, rails=rails), rails=rails)
     predicted = times_us(made.facts.moves, "unpack" if strategy == "auto" else "direct", profile)
-    assert moved(only(simulated(pair, [Arrival(0.0, TOKENS, 1)]))) == pytest.approx(max(predicted.values()), rel=1e-9)
+    cold = max(predicted.values()) + profile.cold_us
+    assert moved(only(simulated(pair, [Arrival(0.0, TOKENS, 1)]))) == pytest.approx(cold, rel=1e-9)
+
+
+def test_a_transfer_whose_engines_had_none_for_a_while_is_cold() -> None:
+    after = 1e6 * COLD_AFTER
+    # The second one is asked for half of that after the first has moved, the last one long after.
+    second = TOKENS + ALONE + 800 + after / 2
+    arrivals = [Arrival(at - TOKENS, TOKENS, 1) for at in (TOKENS, second, second + 3 * after)]
+    times = simulated(COLD, arrivals).requests
+    assert [moved(request) - ALONE for request in times] == pytest.approx([800, 400, 800])
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+def test_a_transfer_is_warm_where_either_of_its_engines_has_another(engines: int) -> None:
+    end = TOKENS + ALONE + 800
+    # It is asked for before the first is over, and posted after that.
+    arrivals = [Arrival(0.0, TOKENS, 1), Arrival(end - 50 - TOKENS, TOKENS, 1)]
+    first, second = simulated(prefill(COLD, engines=engines), arrivals).requests
+    assert (first.moved, moved(second)) == pytest.approx((end, ALONE))
 
 
 def test_a_slow_card_bounds_a_transfer() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvplan.compiler.cost.profile import copy_us, wire_us
+from kvplan.compiler.cost.profile import COLD_AFTER, cold_us, copy_us, transfer_us, wire_us
 from kvplan.dsl.model import MachineProfile
 
 PROFILE = MachineProfile(
@@ -17,6 +17,12 @@ PROFILE = MachineProfile(
 
 def test_requests_and_bytes_add_up() -> None:
     assert wire_us(PROFILE, 3, 4000) == pytest.approx(3 * 2 + 4)
+
+
+def test_a_cold_transfer_takes_its_share_of_what_a_pause_costs_and_never_more() -> None:
+    cold, after = replace(PROFILE, cold_us=800), 1e6 * COLD_AFTER
+    assert [cold_us(cold, idle) for idle in (0.0, after / 4, after, 9 * after, float("inf"))] == [0, 200, 800, 800, 800]
+    assert transfer_us(cold, 1, 1000) == transfer_us(PROFILE, 1, 1000)
 
 
 @pytest.mark.parametrize(("together", "rate"), PROFILE.copies)

@@ -35,6 +35,12 @@ def test_units_are_microseconds_and_bytes_a_second(path: Path) -> None:
     assert found.says == "a laptop; TCP; DRAM; 2026-11-22"
 
 
+def test_a_pause_costs_what_the_file_says_and_nothing_where_it_does_not(path: Path) -> None:
+    assert load([path]).machine("ours").cold_us == 0
+    path.write_text(TEXT + "cold_us: 900\n")
+    assert load([path]).machine("ours").cold_us == 900
+
+
 def test_the_default_machine_is_shipped_and_says_where_it_is_from(path: Path) -> None:
     library = load([path])
     default = library.machine(library.default_machine)
