@@ -1,9 +1,13 @@
-"""Saving and loading by way of files, against plain writes and reads of the same bytes."""
+"""Saving and loading by way of files and of objects, against plain writes and reads of the same bytes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from kvplan.plan.block_tables import Tables
     from kvplan.plan.types import Side
     from kvplan.runtime.memory.register import Pool
+    from kvplan.runtime.remote_folder import RemoteFolder
+    from kvplan.runtime.store.store import Store
+    from kvplan.runtime.transport.bucket import NixlBucket
     from kvplan.runtime.transport.files import Files
 
 AREA = "stored caches"
@@ -29,56 +36,144 @@ CASES = (
     ("tokens first", "tp=2,order=nhd"),
 )
 Bytes = npt.NDArray[np.uint8]
+# The variable that names a folder for objects: no server is started here.
+PLACE = "KVPLAN_BENCH_STORE"
+# What is written there is gone when the server cleans up, not when it is removed.
+MOST_PAIRS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCopies:
+    """What a store is compared with: pages, one row each, written as they are and read back."""
+
+    write: Callable[[Bytes], object]
+    read: Callable[[Bytes], object]
 
 
 def measure(pairs: int) -> list[Row]:
     """Files that are read are in the system's memory: what a disk does is its own. Nothing is asked for."""
+    return [*file_rows(pairs), *object_rows(os.environ.get(PLACE, ""), pairs)]
+
+
+def file_rows(pairs: int) -> list[Row]:
     from kvplan.runtime.errors import NixlMissingError
     from kvplan.runtime.transport.files import NixlFiles, PlainFiles
 
-    rows = [row for name, side in CASES for row in _case(f"{name}, system calls", side, PlainFiles(), pairs)]
+    rows = [row for name, side in CASES for row in _in_files(f"{name}, system calls", side, PlainFiles(), pairs)]
     try:
         files = NixlFiles()
     except NixlMissingError as error:
         return [*rows, skipped(AREA, str(error))]
-    return [*rows, *_case(f"{CASES[0][0]}, NIXL POSIX", CASES[0][1], files, pairs)]
+    return [*rows, *_in_files(f"{CASES[0][0]}, NIXL POSIX", CASES[0][1], files, pairs)]
 
 
-def _case(name: str, side: str, files: Files, pairs: int) -> list[Row]:
+def _in_files(name: str, side: str, files: Files, pairs: int) -> list[Row]:
+    from kvplan.runtime.store.store import Store
+
+    with TemporaryDirectory() as folder, Store.open(Path(folder) / "store", files) as store:
+        paths = [Path(folder) / str(number) for number in range(BLOCKS)]
+        return _case(name, side, store, PlainCopies(partial(_write, paths), partial(_read, paths)), pairs)
+
+
+def object_rows(url: str, pairs: int) -> list[Row]:
+    """Objects of an S3 server, or of whatever the URL names, below a folder that is left empty."""
+    from kvplan.runtime.errors import NixlMissingError, StoreFileError
+    from kvplan.runtime.remote_folder import RemoteFolder
+
+    if not url:
+        return [skipped(AREA, f"{PLACE} names no folder of a bucket, s3://bucket/folder")]
+    try:
+        folder = RemoteFolder(f"{url}/{uuid.uuid4().hex}", StoreFileError)
+    except StoreFileError as error:
+        return [skipped(AREA, str(error))]
+    pairs = min(pairs, MOST_PAIRS)
+    rows = [row for name, side in CASES for row in _in_objects(f"{name}, fsspec", side, folder, None, pairs)]
+    try:
+        bucket = _bucket(url)
+    except NixlMissingError as error:
+        return [*rows, skipped(AREA, str(error))]
+    name, side = CASES[0]
+    return [*rows, *(_in_objects(f"{name}, NIXL OBJ", side, folder, bucket, pairs) if bucket else ())]
+
+
+def _bucket(url: str) -> NixlBucket | None:
+    """The bucket of a URL for NIXL, None where that is none of S3's. Its endpoint is AWS_ENDPOINT_OVERRIDE's."""
+    from kvplan.runtime.transport.bucket import NixlBucket
+
+    scheme, _, path = url.partition("://")
+    if scheme != "s3":
+        return None
+    endpoint = os.environ.get("AWS_ENDPOINT_OVERRIDE", "")
+    own = {"scheme": endpoint.partition(":")[0], "use_virtual_addressing": "false"} if endpoint else {}
+    return NixlBucket(path.partition("/")[0], **own)
+
+
+def _in_objects(name: str, side: str, folder: RemoteFolder, bucket: NixlBucket | None, pairs: int) -> list[Row]:
+    """Plain puts and gets by the same client, as many at once."""
+    from kvplan.runtime.remote_folder import RemoteFolder
+    from kvplan.runtime.store.engine import READERS
+    from kvplan.runtime.store.remote import SENDERS
+    from kvplan.runtime.store.store import Store
+
+    plain = RemoteFolder(f"{folder.url}/plain")
+
+    def put(number: int, page: Bytes) -> None:
+        if bucket is None:
+            plain.write(str(number), page.tobytes())
+        else:
+            bucket.write(plain.path(str(number)), page)
+
+    def get(number: int, page: Bytes) -> None:
+        path = plain.path(str(number))
+        data = plain.span(str(number), 0, page.nbytes) if bucket is None else bucket.read(path, 0, page.nbytes)
+        if data is None or len(data) != page.nbytes:
+            raise FileNotFoundError(path)
+
+    with ThreadPoolExecutor(SENDERS) as senders, ThreadPoolExecutor(READERS) as readers:
+        copies = PlainCopies(
+            lambda pages: list(senders.map(put, range(BLOCKS), pages)),
+            lambda pages: list(readers.map(get, range(BLOCKS), pages)),
+        )
+        try:
+            with Store.at(f"{folder.url}/store", bucket=bucket) as store:
+                return _case(name, side, store, copies, pairs)
+        finally:
+            for each in folder.names():
+                folder.remove(each)
+
+
+def _case(name: str, side: str, store: Store, plain: PlainCopies, pairs: int) -> list[Row]:
     from kvplan.runtime.store.engine import Loader, Saver
     from kvplan.runtime.store.keys import block_keys
-    from kvplan.runtime.store.store import Store
 
     saves, loads = plan_of(library(), MODEL, side, "engine=store"), plan_of(library(), MODEL, "engine=store", side)
     keys, tables = block_keys(range(TOKENS), BLOCK), _tables(saves.prefill)
-    with TemporaryDirectory() as folder, Store.open(Path(folder) / "store", files) as store:
-        saver = Saver(store, saves, _pools(saves.prefill), revision="bench")
-        loader = Loader(store, loads, _pools(loads.decode), revision="bench")
-        plain = np.ones((BLOCKS, saver.save(keys, tables).bytes // BLOCKS), np.uint8)
-        paths = [Path(folder) / str(number) for number in range(BLOCKS)]
+    saver = Saver(store, saves, _pools(saves.prefill), revision="bench")
+    loader = Loader(store, loads, _pools(loads.decode), revision="bench")
+    pages = np.ones((BLOCKS, saver.save(keys, tables).bytes // BLOCKS), np.uint8)
 
-        def save() -> None:
-            store.remove([entry.name for entry in store.entries()])
-            saver.save(keys, tables)
+    def save() -> None:
+        store.remove([entry.name for entry in store.entries()])
+        saver.save(keys, tables)
 
-        saved = interleave(save, lambda: _write(paths, plain), pairs)
-        loaded = interleave(lambda: loader.load(keys, tables), lambda: _read(paths, plain), pairs)
-        saver.close()
-        loader.close()
+    saved = interleave(save, lambda: plain.write(pages), pairs)
+    loaded = interleave(lambda: loader.load(keys, tables), lambda: plain.read(pages), pairs)
+    saver.close()
+    loader.close()
     return [within(AREA, f"save, {name}", saved), within(AREA, f"load, {name}", loaded)]
 
 
-def _write(paths: Sequence[Path], plain: Bytes) -> None:
+def _write(paths: Sequence[Path], pages: Bytes) -> None:
     """New files, synced as those of a store are."""
-    for path, page in zip(paths, plain, strict=True):
+    for path, page in zip(paths, pages, strict=True):
         path.unlink(missing_ok=True)
         with path.open("wb") as file:
             file.write(page.data)
             os.fsync(file.fileno())
 
 
-def _read(paths: Sequence[Path], plain: Bytes) -> None:
-    for path, page in zip(paths, plain, strict=True):
+def _read(paths: Sequence[Path], pages: Bytes) -> None:
+    for path, page in zip(paths, pages, strict=True):
         with path.open("rb", buffering=0) as file:
             file.readinto(page.data)
 
