@@ -53,7 +53,7 @@ def test_schemas_are_schemas(kind: str) -> None:
 
 def test_every_object_is_one() -> None:
     assert sorted(each["kind"] for each in documents()) == sorted(
-        ["Kustomization", "PersistentVolumeClaim", "Job", *("Deployment", "Service") * 2]
+        ["Kustomization", "PersistentVolumeClaim", "Job", *("Deployment", "Service") * 3]
     )
     assert [errors(each) for each in documents()] == [[]] * len(documents())
 
@@ -113,10 +113,22 @@ def test_the_connector_takes_its_configuration(name: str) -> None:
     config = read_config(transfer(of["args"])["kv_connector_extra_config"])
     mounts = {mount["name"]: mount["mountPath"] for mount in of["volumeMounts"]}
     assert (str(config.plans), config.keys) == (mounts["plans"], mounts["keys"])
-    assert config.host == f"$({of['env'][0]['name']})"
+    fields = {f"$({each['name']})": each["valueFrom"]["fieldRef"]["fieldPath"] for each in of["env"]}
+    assert (fields[config.host], fields[transfer(of["args"])["engine_id"]]) == ("status.podIP", "metadata.name")
     ports = [port["containerPort"] for port in of["ports"] if port["name"].startswith("kvplan-")]
     workers = of["resources"]["limits"]["nvidia.com/gpu"] if name == "prefill" else 0
     assert ports == [config.port + number for number in range(workers)]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_engines_announce_themselves_in_the_etcd_that_is_there(name: str) -> None:
+    config = read_config(transfer(container(one("Deployment", name))["args"])["kv_connector_extra_config"])
+    service = one("Service", "etcd")
+    (port,) = service["spec"]["ports"]
+    assert config.fleet_url == f"http://{service['metadata']['name']}:{port['port']}"
+    assert f"--advertise-client-urls={config.fleet_url}" in container(one("Deployment", "etcd"))["args"]
+    (opened,) = container(one("Deployment", "etcd"))["ports"]
+    assert (port["targetPort"], port["port"]) == (opened["name"], opened["containerPort"])
 
 
 def test_engines_are_started_as_the_doctor_says_and_the_plan_is_theirs() -> None:
@@ -130,7 +142,8 @@ def test_engines_are_started_as_the_doctor_says_and_the_plan_is_theirs() -> None
         }
         assert start["variables"] == {}
         extra = "kv_connector_extra_config"
-        assert {**transfer(args), extra: {}} == {**start["connector"], extra: {}}
+        own = {extra: {}, "engine_id": "of each pod"}
+        assert {**transfer(args), **own} == {**start["connector"], **own}
     (way,) = told["ways"]
     compiled = container(one("Job", "kvplan-compile"))["command"]
     assert compiled[:-1] == way["command"].split()[:-1]
