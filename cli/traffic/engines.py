@@ -144,7 +144,8 @@ class SimulatedEngine:
     """One engine: its blocks, its turns (of computing, or of being answered), its cards and workers by number.
 
     `load` counts requests that were sent to it and have not left, `held` those that wait to be read, `computed` are
-    microseconds that it has computed. `moving` transfers are under way, the last one was over at `moved`.
+    microseconds that it has computed. `moving` transfers are under way, the last one was over at `moved`,
+    the first one after a pause has made it `warm` then.
     """
 
     name: str
@@ -158,6 +159,7 @@ class SimulatedEngine:
     computed: float = 0.0
     moving: int = 0
     moved: float = -math.inf
+    warm: float = -math.inf
 
     def idle(self, now: float) -> float:
         """Microseconds for which it has had no transfer, without end where it never had one."""

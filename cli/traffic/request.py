@@ -126,8 +126,10 @@ class RequestLife:
 
         `idle_us` is for how long neither engine had a transfer before.
         """
-        profile = self._machine.profile
-        yield self._env.timeout(profile.transfer_us + cold_us(profile, idle_us))
+        profile, decode, now = self._machine.profile, self._decode, self._env.now
+        # Decode's thread is busy with being cold: what else is asked for meanwhile waits for that, too.
+        decode.warm = max(decode.warm, now + cold_us(profile, idle_us))
+        yield self._env.timeout(profile.transfer_us + max(0.0, decode.warm - now))
         yield self._begun | self._given_up
         if self._given_up.triggered:
             return

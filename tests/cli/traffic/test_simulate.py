@@ -159,6 +159,12 @@ def test_a_transfer_is_warm_where_either_of_its_engines_has_another(engines: int
     assert (first.moved, moved(second)) == pytest.approx((end, ALONE))
 
 
+def test_what_is_asked_for_while_an_engine_is_cold_waits_until_it_is_warm() -> None:
+    first, second = simulated(COLD, [Arrival(0.0, TOKENS, 1), Arrival(1.0, 16, 1)]).requests
+    # Then both are posted at once, as one transfer.
+    assert first.moved == second.moved == pytest.approx(TOKENS + 800 + ALONE + 2 * 16)
+
+
 def test_a_slow_card_bounds_a_transfer() -> None:
     pair = prefill(rails=Rails(1, 1e8))
     # A tenth of the profile's rate: ten times the time for the bytes.
