@@ -303,5 +303,7 @@ def spread(random: Random, plain: BoundSide, c: BoundCache) -> BoundCache:
     if random.random() < 0.15:
         gap = random.choice((1, 8, 64))
         return replace(c, stride=Stride(parse_expr(f"(block_bytes + {gap} - 1) // 8 * 8 + 8"), {}))
+    if random.random() >= 0.3:
+        return c
     pages = [p.page for w in plain.workers for p in planes(plain, w).values() if p.cache == c.name]
-    return replace(c, stride=fixed(max(pages) + random.choice((0, 8)))) if random.random() < 0.3 else c
+    return replace(c, stride=fixed(max(pages) + random.choice((0, 8))))
