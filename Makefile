@@ -17,11 +17,13 @@ help:  ## what can be made
 demo: $(VENV)/.core $(VENV)/.nixl  ## compile two plans, move a request between processes, check every byte (ARGS='--transport memory')
 	@$(BIN)/kvplan demo $(ARGS)
 
-# What hundreds of processes would each do at their start: UCX patches memory hooks, which only devices with memory of
-# their own ask for, into running code, in 0.4 s of waiting for other threads (`make test-all` has them, as engines do);
-# numpy's BLAS, which nothing here uses, starts threads.
+# What hundreds of processes would each spend time on. UCX patches memory hooks, which only devices with memory of their
+# own ask for, into running code, and waits 0.4 s for other threads (`make test-all` has them, as engines do); numpy's
+# BLAS, which nothing here uses, starts threads; glibc gives large arrays back, only to have them cleared again.
 test: export UCX_MEM_MMAP_HOOK_MODE ?= none
 test: export OPENBLAS_NUM_THREADS ?= 1
+test: export MALLOC_MMAP_THRESHOLD_ ?= 33554432
+test: export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 test: lint  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
 	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS)
 
