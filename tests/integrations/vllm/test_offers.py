@@ -12,6 +12,7 @@ from tests.integrations.vllm.early import ABORTED, ASKED, DecodeEngine, Event, P
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
+from tests.slowness import slowness
 
 from kvplan.integrations.vllm.offers import LayerBatches
 from kvplan.integrations.vllm.worker import LoadTimes
@@ -246,10 +247,11 @@ def test_the_same_transfer_again_while_the_first_one_is_held(make: Make) -> None
 
 
 def test_what_nobody_asks_for_is_held_for_a_lease_from_its_end(make: Make) -> None:
-    prefill, decode = make(lease=1.0)
+    lease = slowness()
+    prefill, decode = make(lease=lease)
     prefill.arrive("t")
     prefill.step(t=20)
-    time.sleep(1.2)
+    time.sleep(1.2 * lease)
     prefill.step(t=24)
     assert prefill.sent == [[], []]
     prefill.finish("t")

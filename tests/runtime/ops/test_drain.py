@@ -172,9 +172,7 @@ def test_what_decode_has_under_way_at_the_deadline_fails(pair: World, clock: Clo
     assert isinstance(waiting.error, errors.DrainingError)
     assert waiting.untrusted
     assert ended == [waiting]
-    rounds(pair, 20)
-    target.poll()
-    assert target.drained()
+    until(target.drained, pair.poll, target.poll)
 
 
 def test_decode_has_not_drained_while_blocks_are_in_quarantine(pair: World) -> None:
