@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.runtime.staging.nests import Drawn, asked, blocks_of, by_hand, imaged, nests, pool, stage_of, volume
 
 from kvplan.runtime.errors import AddressError
+from kvplan.runtime.staging import views
 from kvplan.runtime.staging.copies import StridedCopy, by_planes, copies
 from kvplan.runtime.staging.program import CopyProgram
 from kvplan.runtime.staging.views import HostCopies, Index, StageBlocks, between, index
@@ -57,6 +58,14 @@ def test_every_span_is_where_it_is_by_hand(drawn: Drawn, staged: int, apart: int
 @given(nests(), st.integers(0, 1), st.data())
 def test_torch_copies_the_same(drawn: Drawn, staged: int, data: Any) -> None:
     copied(drawn, staged, data, 16, TorchCopies)
+
+
+@settings(max_examples=60, deadline=None)
+@given(nests(), st.integers(0, 1), st.data())
+def test_large_blocks_are_copied_one_by_one(drawn: Drawn, staged: int, data: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "ONE_BY_ONE", 1)
+        copied(drawn, staged, data, 3, HostCopies)
 
 
 def test_planes_that_lie_equally_far_apart_are_one_copy() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -25,6 +25,7 @@ from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
 from kvplan.runtime.transfer import chunks, images, slices, staged
 from kvplan.runtime.transfer.demand import demand
+from kvplan.runtime.transfer.gather import gather_staged
 from kvplan.runtime.transfer.prepare import PreparedLink
 
 # Who stages what: strategy, and whether prefill writes.
@@ -128,7 +129,7 @@ K, V = (tensor(name, 2, None, head=2, token=0, dim=8) for name in "kv")
 def linked(
     way: str,
     size: int,
-    theirs: str,
+    theirs: str | Mapping[str, str],
     ours: str,
     layers: frozenset[int] | None = None,
     change: Callable[[Table], Table] = lambda table: table,
@@ -175,6 +176,20 @@ def test_a_piece_fits_a_buffer(room: int, parts: int, pieces: int) -> None:
     assert len(moves) == pieces
     assert all(move.piece.bytes <= room * PAGE for move in moves)
     assert sum(move.piece.bytes for move in moves) == 3 * 2 * PAGE
+
+
+def test_blocks_side_by_side_are_one_span_only_where_every_row_is_all_of_its_block() -> None:
+    """Of k a row is all that a block has, of v something lies behind it."""
+    theirs = {
+        "one": "layer { block { head { token { k[dim] } } } }",
+        "two": "layer { block { head { token { v[dim] } } pad(64) } }",
+    }
+    link = linked("unpack", 1 << 20, theirs, NHD)
+    _, (move,) = slices.through_stage(link, {"a": runs(*((7 + n, 0, n, 0, 4) for n in range(3)))})
+    load = gather_staged(link, move.piece, 0)
+    half = PAGE // 2
+    assert sorted(load.remote_spans[:, 1].tolist()) == [half] * 6 + [3 * half] * 2
+    assert load.spans == 12
 
 
 def test_a_page_that_fits_no_buffer_goes_straight() -> None:
