@@ -108,7 +108,10 @@ def _delta(ends: ReadEnds, nest: Nest, index: int, first: tuple[Box, ...]) -> tu
     axis = nest.loops[index].axis
     if len(moves) != 1 or [a for a, _ in next(iter(moves))] != [axis]:
         raise ProofFailed("P013", f"a loop over {axis} moves {sorted(moves)}")
-    return next(iter(moves))[0]
+    ((_, delta),) = next(iter(moves))
+    if delta < 0:
+        raise ProofFailed("P013", f"a loop over {axis} runs backwards")
+    return axis, delta
 
 
 def _moved(box: Box, moves: Sequence[tuple[str, int]]) -> Box:

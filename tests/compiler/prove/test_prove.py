@@ -11,7 +11,7 @@ from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide, BoundTensor
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.prove.prove import prove
-from kvplan.plan.types import Loop, Plan, Read
+from kvplan.plan.types import Loop, Nest, Plan, Read
 
 HEADS_OUT = "layer { block { head { token { k[dim] v[dim] } } } }"
 TOKENS_OUT = "layer { block { token { head { k[dim] v[dim] } } } }"
@@ -117,6 +117,32 @@ FRAME: dict[str, Callable[[Plan], Plan]] = {
 @pytest.mark.parametrize("pair", ["heads 4 to 2", "copies 8 to 1"])
 def test_a_damaged_frame_is_refused(plans: dict[str, Plan], pair: str, damage: str) -> None:
     refused(pair, FRAME[damage](plans[pair]))
+
+
+@pytest.mark.parametrize("pair", ["heads 4 to 2", "state 4 to 1"])
+def test_a_loop_that_runs_backwards_is_refused(plans: dict[str, Plan], pair: str) -> None:
+    plan, sides = plans[pair], PAIRS[pair]
+    read = plan.reads[-1][0]
+    nest = next(nest for nest in read.table.page if nest.loops)
+    table = replace(read.table, page=tuple(backwards(nest) if each is nest else each for each in read.table.page))
+    turned = with_reads(plan, lambda reads: (replace(reads[0], table=table), *reads[1:]))
+    with pytest.raises(ProofFailed, match=r"P013.*backwards"):
+        prove(turned, placed(sides[0]), placed(sides[1]))
+
+
+def backwards(nest: Nest) -> Nest:
+    """The same spans, the last of the first loop first."""
+    loop, last = nest.loops[0], nest.loops[0].count - 1
+    (p, p_byte), (d, d_byte) = nest.prefill, nest.decode
+    return replace(
+        nest,
+        prefill=(p + last * loop.prefill[0], p_byte + last * loop.prefill[1]),
+        decode=(d + last * loop.decode[0], d_byte + last * loop.decode[1]),
+        loops=(
+            Loop(loop.axis, loop.count, (-loop.prefill[0], -loop.prefill[1]), (-loop.decode[0], -loop.decode[1])),
+            *nest.loops[1:],
+        ),
+    )
 
 
 def test_every_layer_of_loops_over_a_list_that_is_not_regular_is_looked_at() -> None:
