@@ -137,8 +137,11 @@ class Stage:
 
 
 def _make(make: Callable[[CopyMaker], None], maker: CopyMaker) -> None:
-    make(maker)
-    maker.finish()
+    try:
+        make(maker)
+    finally:
+        # What was begun may touch the buffer until then, whatever was not.
+        maker.finish()
 
 
 def _ended(make: Callable[[CopyMaker], None], maker: CopyMaker) -> Future[None]:
