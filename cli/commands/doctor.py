@@ -111,7 +111,7 @@ def _engine(known: Library, release: str | None, platform: str | None) -> str | 
 def _installed(package: str) -> str:
     """The distribution of a Python package that is installed here, and its version; empty where none is."""
     # To look through all distributions takes long, and is for nothing where there is no such package.
-    names = packages_distributions().get(package, []) if find_spec(package) else []
+    names = packages_distributions().get(package, []) if package in sys.modules or find_spec(package) else []
     return f"{names[0]} {version(names[0])}" if names else ""
 
 
