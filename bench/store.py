@@ -77,16 +77,22 @@ def _in_files(name: str, side: str, files: Files, pairs: int) -> list[Row]:
 
 def object_rows(url: str, pairs: int) -> list[Row]:
     """Objects of an S3 server, or of whatever the URL names, below a folder that is left empty."""
-    from kvplan.runtime.errors import NixlMissingError, StoreFileError
+    from kvplan.runtime.errors import StoreFileError
     from kvplan.runtime.remote_folder import RemoteFolder
 
     if not url:
         return [skipped(AREA, f"{PLACE} names no folder of a bucket, s3://bucket/folder")]
     try:
         folder = RemoteFolder(f"{url}/{uuid.uuid4().hex}", StoreFileError)
+        return _objects(url, folder, min(pairs, MOST_PAIRS))
     except StoreFileError as error:
+        # A server that is not there, or goes away: what was measured before of other areas is not lost.
         return [skipped(AREA, str(error))]
-    pairs = min(pairs, MOST_PAIRS)
+
+
+def _objects(url: str, folder: RemoteFolder, pairs: int) -> list[Row]:
+    from kvplan.runtime.errors import NixlMissingError
+
     rows = [row for name, side in CASES for row in _in_objects(f"{name}, fsspec", side, folder, None, pairs)]
     try:
         bucket = _bucket(url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvplan.bench import store
+from kvplan.runtime.errors import StoreFileError
 from kvplan.runtime.remote_folder import RemoteFolder
 
 
@@ -26,3 +27,13 @@ def test_objects_are_skipped_with_the_reason_elsewhere(url: str) -> None:
     (row,) = store.object_rows(url, 2)
     assert row.name == "not measured"
     assert (url or store.PLACE) in row.value
+
+
+@pytest.mark.usefixtures("short")
+def test_a_server_that_goes_away_is_a_reason_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: RemoteFolder) -> None:
+        raise StoreFileError("nobody answers")
+
+    monkeypatch.setattr(RemoteFolder, "names", gone)
+    (row,) = store.object_rows("memory://gone", 2)
+    assert (row.name, row.value) == ("not measured", "nobody answers")
