@@ -167,7 +167,7 @@ def _blocks(
     parts: list[PagedRegion] = []
     planes = 0
     for item in items:
-        if not isinstance(item, Repeat) or not _tensors((item,), sizes):
+        if not isinstance(item, Repeat) or not (tensors := _tensors((item,), sizes)):
             continue
         if item.axis.name == "block":
             body, page = _resolve(sizes, item.body)
@@ -175,7 +175,7 @@ def _blocks(
             parts.append(PagedRegion(None, first + planes, (), body, page, page))
             planes += 1 if page else 0
             continue
-        weight, extent, _ = _digit(sizes, item, _tensors((item,), sizes))
+        weight, extent, _ = _digit(sizes, item, tensors)
         inner, step = _blocks(sizes, item.body, outer, first + planes)
         digit = AxisDigit(item.axis.name, weight, extent, step)
         parts += [replace(part, outer=(digit, *part.outer)) for part in inner]
