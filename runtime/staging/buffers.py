@@ -21,7 +21,7 @@ BUFFERS = 8
 # Buffers of one peer at most.
 SHARE = BUFFERS // 2
 ALIGNED = 64
-# A core copies strided bytes at a third to a half of what the wire brings: two keep up with it.
+# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it.
 THREADS = 2
 
 
