@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from kvplan.plan import expand as rows
 from kvplan.plan import spans
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
-from kvplan.runtime.transfer.chains import chains, following
+from kvplan.runtime.transfer.chains import Mask, chains, following
 from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
 from kvplan.runtime.transfer.slots import PreparedSlots
 from kvplan.runtime.transfer.staged import StagedPiece
@@ -29,7 +28,6 @@ from kvplan.runtime.transport.base import Index
 
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)
 Bank = DescriptorBank | PreparedSlots
-Mask = npt.NDArray[np.bool_]
 # Shapes of tables of indices that are kept, a few dozen numbers each: links have few, and ask for them again.
 KEPT_STARTS = 1024
 

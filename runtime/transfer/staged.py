@@ -108,20 +108,20 @@ class StagedPiece:
         """Bytes that it takes of a buffer."""
         return sum(part.size * len(blocks) for part, _, blocks in self.parts)
 
-    def placed(self, address: int) -> Iterator[tuple[ImagePart, Runs, Ints, StageBlocks]]:
+    def placed(self, address: int) -> Iterator[tuple[ImagePart, Runs, StageBlocks]]:
         """Every part with its place in the buffer at `address`."""
         for part, runs, blocks in self.parts:
-            yield part, runs, blocks, StageBlocks(address, blocks)
+            yield part, runs, StageBlocks(address, blocks)
             address += part.size * len(blocks)
 
     def copy(self, maker: CopyMaker, address: int) -> None:
         """Make the copies between the buffer and the pool."""
-        for part, runs, _, stage in self.placed(address):
+        for part, runs, stage in self.placed(address):
             part.program.run(maker, stage, runs, part.whole(runs))
 
     def spelled(self, address: int) -> Ints:
         """What the wire copies, as rows (prefill address, decode address, bytes, prefill region, decode region)."""
-        found = [_spelled(part, blocks, stage) for part, _, blocks, stage in self.placed(address)]
+        found = [_spelled(part, stage) for part, _, stage in self.placed(address)]
         table = np.concatenate(found)
         return table if self.packed else table[:, [1, 0, 2, 4, 3]]
 
@@ -223,15 +223,15 @@ def _between(runs: Runs, ids: Ints, which: Ints, low: int, high: int) -> tuple[R
     return (runs if len(some) == len(ids) else spans.pick(runs, (which >= low) & (which < high))), some
 
 
-def _spelled(part: ImagePart, blocks: Ints, stage: StageBlocks) -> Ints:
+def _spelled(part: ImagePart, stage: StageBlocks) -> Ints:
     """Rows (address in the stage, in imaged pages, bytes, region of the stage, of those) by row and chain of blocks.
 
     In a stage every block of a row follows the one before; in a pool it does where the row is all that a block has.
     """
-    size, stride = part.image.bytes[:, None], part.imaged[:, 1:2]
+    blocks, size, stride = stage.ids, part.image.bytes[:, None], part.imaged[:, 1:2]
     first, length = chains(blocks, blocks) if (size == stride).all() else (np.arange(len(blocks)), 1)
     spelled = np.empty((len(size), len(first), 5), np.int64)
-    spelled[:, :, 0] = stage.address + part.image.start[:, None] * len(blocks) + size * first
+    spelled[:, :, 0] = stage.address + part.image.start[:, None] * stage.count + size * first
     spelled[:, :, 1] = part.imaged[:, :1] + stride * blocks[first]
     spelled[:, :, 2], spelled[:, :, 3], spelled[:, :, 4] = size * length, STAGE, part.imaged[:, 2:]
     return spelled.reshape(-1, 5)
