@@ -42,8 +42,15 @@ def load() -> None:
 
 
 def start() -> SpanStart | None:
-    """To be called where a request begins, in the caller's context; None where there is no OpenTelemetry."""
-    return SpanStart(time.time_ns(), _module("context").get_current()) if _module("context") else None
+    """To be called where a request begins, in the caller's context; None where nobody takes spans."""
+    return SpanStart(time.time_ns(), _module("context").get_current()) if _taken() else None
+
+
+def _taken() -> bool:
+    """Whether this process has a provider of tracers by now, whose spans somebody may see."""
+    if (trace := _module("trace")) is None:
+        return False
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
 def end(outcome: str, problem: str = "") -> SpanEnd:

@@ -29,6 +29,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     provider.add_span_processor(export.SimpleSpanProcessor(memory))
     trace = pytest.importorskip("opentelemetry.trace")
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     yield memory
     provider.shutdown()
 
@@ -145,6 +146,20 @@ def test_without_opentelemetry_nothing_is_noted(pair: World, monkeypatch: pytest
     spans.begin("r", tracing.start())
     spans.end("r", "finished")
     spans.tell()
+
+
+def test_without_a_provider_of_tracers_nothing_is_noted() -> None:
+    """The API alone, which engines bring along, records nothing: no request pays for its spans."""
+    code = (
+        "from kvplan.runtime.ops import tracing\n"
+        "from opentelemetry import trace\n"
+        "print(tracing.start())\n"
+        "trace.set_tracer_provider(trace.NoOpTracerProvider())\n"
+        "print(tracing.start())"
+    )
+    pytest.importorskip("opentelemetry.trace")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "None\nNone\n"
 
 
 def test_a_missing_package_is_no_error() -> None:
