@@ -87,7 +87,7 @@ def preparer(plan: Plan, lists: BlockLists) -> Callable[[], int]:
         request = rules.check(Request("r", (0, tokens), remote, local), *pools)
         wanted, posted = demands.demand(request), 0
         for link, shard in zip(links, shards, strict=True):
-            for runs in slices.cut(link, wanted.of(shard), 1 << 40):
+            for runs, _ in slices.cut(link, wanted.of(shard), 1 << 40):
                 posted += gather(link, runs, scratch).requests
         return posted
 

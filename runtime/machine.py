@@ -28,9 +28,9 @@ class StateMachine(Generic[P, E]):
 
     def after(self, phase: P, event: E) -> P:
         """The phase that an event leads to. Raises PhaseError where there is none: a fault of kvplan's own."""
-        if (phase, event) not in self.table:
+        if (after := self.table.get((phase, event))) is None:
             raise PhaseError(f"{self.name} that is {word(phase)} cannot be {word(event)}: report this")
-        return self.table[phase, event]
+        return after
 
     def takes(self, phase: P, event: E) -> bool:
         """Whether an event has a place in a phase: to be asked before a peer's word becomes one."""

@@ -161,11 +161,12 @@ class TransferTable:
         for part in transfer.parts:
             if part.phase is Phase.MOVING and part.executor is not None:
                 self._follow(transfer, part, part.executor)
-        if not transfer.ended and transfer.phase is Phase.MOVED:
+        phase = transfer.phase
+        if not transfer.ended and phase is Phase.MOVED:
             self._tell(transfer)
         if transfer.ended:
             return
-        if transfer.phase is Phase.CONFIRMED:
+        if phase is Phase.CONFIRMED:
             self._finish(transfer, now)
         elif now > transfer.deadline:
             self.fail(transfer, _late(transfer))

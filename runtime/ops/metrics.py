@@ -113,7 +113,8 @@ class Counters:
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
         """Count `amount`, at least 0, on counter `name`, with its label where it has one."""
-        _check(name, _LABELS, labels)
+        if _LABELS.get(name) != (*labels,):
+            _check(name, _LABELS, labels)
         if amount < 0:
             raise ValueError(f"{name} counts up only, not by {amount}")
         (value,) = labels.values() or ("",)
@@ -160,15 +161,15 @@ class Counters:
         }
 
 
-_LABELS = {metric.name: metric.label for metric in COUNTERS}
+_LABELS = {metric.name: (metric.label,) if metric.label else () for metric in COUNTERS}
 
 
 def _check(name: str, known: Collection[str], labels: dict[str, str]) -> None:
     if name not in known:
         raise ValueError(f"no such metric here: {name!r}; there are {', '.join(known)}")
-    want = [_LABELS[name]] if _LABELS.get(name) else []
-    if list(labels) != want:
-        raise ValueError(f"{name} has the labels {want}, not {list(labels)}")
+    want = _LABELS.get(name, ())
+    if (*labels,) != want:
+        raise ValueError(f"{name} has the labels {list(want)}, not {list(labels)}")
 
 
 def _histogram(counts: list[int], total: float) -> dict[str, Number | dict[str, int]]:

@@ -219,8 +219,8 @@ class TransferExecutor:
             self._want(Slice(self, next(self._context.numbers), link, {}, move.piece.bytes, move))
 
     def _add_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
-        for part in slices.cut(link, runs, self._context.slice_bytes):
-            self._want(Slice(self, next(self._context.numbers), link, part, slices.size(link, part)))
+        for part, size in slices.cut(link, runs, self._context.slice_bytes):
+            self._want(Slice(self, next(self._context.numbers), link, part, size))
 
     def _want(self, slice_: Slice) -> None:
         self._slices[slice_.number] = slice_
@@ -401,7 +401,8 @@ def hand_over(
 def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorContext) -> int:
     """Requests that moving these runs by pair would post. Raises LimitError."""
     parcels, moves = slices.through_stage(link, runs) if link.staged else ([(link, runs)], [])
-    direct = [(of_link, part) for of_link, some in parcels for part in slices.cut(of_link, some, context.slice_bytes)]
+    most = context.slice_bytes
+    direct = [(of_link, part) for of_link, some in parcels for part, _ in slices.cut(of_link, some, most)]
     posted = sum(gather(of_link, part, context.scratch).requests for of_link, part in direct)
     # What joins does not depend on where a buffer lies.
     return posted + sum(gather_staged(link, move.piece, 0).requests for move in moves)

@@ -14,7 +14,8 @@ from kvplan.runtime.transfer.packed import PackedMove
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
 from kvplan.runtime.transfer.staged import ImagePart, StagedMove, edges, pieces, split
 
-Pieces = list[dict[str, Runs]]
+# The runs by pair of each, and its bytes.
+Pieces = list[tuple[dict[str, Runs], int]]
 Parcel = tuple[PreparedLink, Mapping[str, Runs]]
 
 
@@ -43,25 +44,27 @@ def _counts(entry: PreparedRead, runs: Runs) -> tuple[int, int]:
 
 
 def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
-    """`runs` by pair in pieces of at most `most` bytes, in order, pair after pair; none where nothing moves.
+    """`runs` by pair in pieces of at most `most` bytes, in order, pair after pair, with the bytes of each.
 
-    What fits is one piece, of the same arrays. A run is not cut, so that one of more bytes is a piece of its own;
-    within a pair the runs are kept in the order of decode blocks where they are cut, so that neighbours stay together.
+    There is none where nothing moves. What fits is one, of the same arrays. A run is not cut, so that one of more bytes
+    is a piece of its own; within a pair the runs are kept in the order of decode blocks where they are cut, so that
+    neighbours stay together.
     """
     total = size(link, runs)
     if total <= most:
-        return [{entry.pair.name: runs[entry.pair.name] for entry in link.entries}] if total else []
+        return [({entry.pair.name: runs[entry.pair.name] for entry in link.entries}, total)] if total else []
     costs = _costs(link, runs)
     sorted_, weights = _in_order({pair: runs[pair] for pair in costs}, costs)
     starts = np.cumsum([0, *(len(cost) for cost in weights.values())])
     cuts = edges(np.concatenate(list(weights.values())), most)
-    return [
+    found = [
         {
             pair: Runs(*(column[max(low - at, 0) : max(high - at, 0)] for column in sorted_[pair]))
             for pair, at in zip(weights, starts[:-1].tolist(), strict=True)
         }
         for low, high in pairwise(cuts)
     ]
+    return [(piece, size(link, piece)) for piece in found]
 
 
 def through_stage(

@@ -93,8 +93,8 @@ def test_no_post_moves_more_than_a_slice(most: int) -> None:
     one = linked((40, 40), plan(Shape(1), Shape(1), MODEL))
     ids = np.random.default_rng(0).permutation(40)
     runs = {"kv": matched((3, 157), ids, ids[::-1].copy())}
-    pieces = slices.cut(one, runs, most)
-    sizes = [slices.size(one, piece) for piece in pieces]
+    pieces, sizes = zip(*slices.cut(one, runs, most), strict=True)
+    assert [*sizes] == [slices.size(one, piece) for piece in pieces]
     assert sum(sizes) == slices.size(one, runs) == sum(gather(one, piece, IndexScratch()).bytes for piece in pieces)
     assert all(size <= most or len(piece["kv"].count) == 1 for size, piece in zip(sizes, pieces, strict=True))
     assert (len(pieces) > 1) == (most < slices.size(one, runs))

@@ -65,8 +65,7 @@ class Rig:
         bank, self.link = SimpleNamespace(local=None, remote=None), SimpleNamespace(op="READ", peer="p", staged=False)
         self.load = load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, 10, 2)  # type: ignore[arg-type]
         monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
-        monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [runs])
-        monkeypatch.setattr("kvplan.runtime.transfer.slices.size", lambda link, runs: 10)
+        monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [(runs, 10)])
         self.transport, self.queue = Transport(), AdmissionQueue[Any](Limits(20, 20, 10))
         self.context = ExecutorContext(self.transport, self.queue, IndexScratch(), 10)  # type: ignore[arg-type]
         self.failures, self.said = list[Exception](), list[object]()

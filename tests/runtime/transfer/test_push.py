@@ -34,7 +34,7 @@ def whole(world: Ends, drawn: Case, push: bool, most: int) -> None:
         wanted = demand(made, worker, checked)
         for theirs in sources(made, worker) if wanted.runs else ():
             link = world.link(theirs, worker, push)
-            for piece in slices.cut(link, wanted.of(made.prefill.workers[theirs].shard), most):
+            for piece, _ in slices.cut(link, wanted.of(made.prefill.workers[theirs].shard), most):
                 world.move(link, piece)
 
 

@@ -41,22 +41,23 @@ def test_slices_are_small_and_whole(
 ) -> None:
     one = link(Shape(1), Shape(1), push=push)
     runs = matched(*sides, (first, end))
-    pieces = slices.cut(one, runs, most)
+    pieces, sizes = zip(*slices.cut(one, runs, most), strict=True)
     assert sum((every(piece["kv"]) for piece in pieces), Counter()) == every(runs["kv"])
-    sizes = [slices.size(one, piece) for piece in pieces]
+    assert [*sizes] == [slices.size(one, piece) for piece in pieces]
     assert sum(sizes) == slices.size(one, runs) == (end - first) * 2 * 2 * ROW
     assert all(0 < size <= most or len(piece["kv"].count) == 1 for size, piece in zip(sizes, pieces, strict=True))
     # No two that follow each other would have fitted into one.
     heads = [slices.size(one, {"kv": Runs(*(column[:1] for column in piece["kv"]))}) for piece in pieces]
     assert all(size + head > most for size, head in zip(sizes, heads[1:], strict=False))
-    assert [gather(one, piece, IndexScratch()).bytes for piece in pieces] == sizes
+    assert [gather(one, piece, IndexScratch()).bytes for piece in pieces] == [*sizes]
 
 
 def test_what_fits_is_the_very_same_arrays() -> None:
     one = link(Shape(1), Shape(1))
     runs = matched([5, 3], [2, 9], (0, 8))
-    (piece,) = slices.cut(one, runs, 2 * PAGE)
+    ((piece, size),) = slices.cut(one, runs, 2 * PAGE)
     assert piece["kv"] is runs["kv"]
+    assert size == slices.size(one, runs)
     assert slices.cut(one, {"kv": NO_RUNS}, 1) == []
 
 
@@ -67,7 +68,7 @@ def test_neighbours_stay_together(order: str) -> None:
     one = link(Shape(1), Shape(1))
     pieces = slices.cut(one, matched(ids[order], ids[order], (0, 96)), 6 * PAGE)
     # Two layers, each a plane of its own.
-    assert [gather(one, piece, IndexScratch()).requests for piece in pieces] == [2] * 4
+    assert [gather(one, piece, IndexScratch()).requests for piece, _ in pieces] == [2] * 4
 
 
 def test_a_run_larger_than_a_slice_is_one_by_itself() -> None:
@@ -90,6 +91,6 @@ def test_sizes_of_any_plan_are_what_is_posted(seed: int, most: int) -> None:
             runs = wanted.of(made.prefill.workers[theirs].shard)
             pieces = slices.cut(one, runs, most)
             assert slices.size(one, runs) == gather(one, runs, world.scratch).bytes
-            assert sum(slices.size(one, piece) for piece in pieces) == slices.size(one, runs)
+            assert sum(size for _, size in pieces) == slices.size(one, runs)
             for pair in {entry.pair.name for entry in one.entries}:
-                assert sum((every(piece[pair]) for piece in pieces), Counter()) == every(runs[pair])
+                assert sum((every(piece[pair]) for piece, _ in pieces), Counter()) == every(runs[pair])
