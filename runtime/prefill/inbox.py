@@ -101,12 +101,12 @@ class PrefillInbox:
                 client.forget(request)
                 self.send(client, wire.Failed(request, error.code, str(error)))
 
-    def hear(self, identity: bytes, message: Any, face: PrefillFace, now: float) -> None:
-        """Act upon one message. Nothing that it says can raise."""
+    def hear(self, identity: bytes, message: Any, face: Callable[[], PrefillFace], now: float) -> None:
+        """Act upon one message; who says hello is shown `face`. Nothing that it says can raise."""
         if isinstance(message, CardError):
             self.note(LeaseEvent(MessageKind.MALFORMED, text=str(message)))
         elif isinstance(message, Hello):
-            self._server.send(identity, self._greet(identity, message, face, now))
+            self._server.send(identity, self._greet(identity, message, face(), now))
         elif (client := self.clients.get(identity)) is None and isinstance(message, wire.Bye):
             return
         elif client is None:

@@ -51,8 +51,8 @@ class ReadPermits:
 
     def admit(self) -> list[ReadPermit]:
         """The reads that may begin now."""
-        permits = self._queue.admit()
-        self._given.update(permit.key for permit in permits)
+        if permits := self._queue.admit():
+            self._given.update(permit.key for permit in permits)
         return permits
 
     def leave(self, client: DecodeClient, request: str) -> None:

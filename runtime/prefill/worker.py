@@ -234,16 +234,16 @@ class PrefillWorker(PolledWorker):
     def _poll(self) -> bool:
         with self._lock:
             self._check_not_closed()
-            waiting = [] if self._asleep else self._inbox.waiting()
-        completed = ask_events(waiting)
-        self._spans.tell()
-        with self._lock:
-            self._check_not_closed()
             now = self._lease_clock.listen()
             if messages := self._server.receive():
                 self._hear(messages, now)
                 # Answers go before all else is looked after: who asked waits for nothing but them.
                 self._inbox.say()
+            waiting = [] if self._asleep else self._inbox.waiting()
+        completed = ask_events(waiting)
+        self._spans.tell()
+        with self._lock:
+            self._check_not_closed()
             if not self._asleep:
                 self._round(now, completed)
             self._expire(now)
@@ -318,13 +318,12 @@ class PrefillWorker(PolledWorker):
         self._leases.expire(now)
 
     def _hear(self, messages: Iterable[tuple[bytes, object]], now: float) -> None:
-        face = self._face()
         for identity, message in messages:
             if self._asleep and isinstance(message, Hello):
                 text = f"{self._name} is suspended"
                 self._server.send(identity, Refusal(HandshakeError.code, text, True, message.nonce))
             else:
-                self._inbox.hear(identity, message, face, now)
+                self._inbox.hear(identity, message, self._face, now)
 
     def _round(self, now: float, completed: Completed) -> None:
         """One round after all messages were heard."""

@@ -123,7 +123,7 @@ def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
 def test_who_leaves_what_is_not_written_is_told_at_once(net: Net) -> None:
     made = pair(net, "push")
     held(made)
-    made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face(), net.time)
+    made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face, net.time)
     made.prefill[0]._inbox.say()
     assert said(net, Stopped) == [Stopped("r")]
 
