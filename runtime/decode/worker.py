@@ -417,6 +417,7 @@ class DecodeWorker(PolledWorker):
         self._meetings.step(self._transfers, self._engines, now)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
+        self._stage.help()
         if self._drain.past_deadline(now):
             late = "did not end before the worker had to drain"
             self._transfers.stop(None, lambda who: DrainingError(f"{who} {late}"))

@@ -331,6 +331,7 @@ class PrefillWorker(PolledWorker):
             self._inbox.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
         self._context.begin()
         self._inbox.step(now, completed)
+        self._stage.help()
 
     def _hold(
         self, request: str, tokens: tuple[int, int] | None, after: ComputeEvent | None, tables: Tables | None = None

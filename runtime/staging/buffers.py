@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ BUFFERS = 8
 # Buffers of one peer at most.
 SHARE = BUFFERS // 2
 ALIGNED = 64
-# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it.
-THREADS = 2
+# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it. Where there are no more
+# cores than that, who polls is one of them: three threads would wait for each other.
+THREADS = 2 if len(os.sched_getaffinity(0)) > 2 else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +32,14 @@ class StageBuffer:
     """One buffer at `address`. It belongs to one slice from `borrow` until `give_back`."""
 
     address: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitingCopy:
+    """Copies between a buffer and the pool, which `make` makes, and how that ends."""
+
+    make: Callable[[CopyMaker], None]
+    future: Future[None]
 
 
 class Stage:
@@ -54,6 +64,8 @@ class Stage:
         self._kept, self._lent = Counter[str](), 0
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
+        # Those that nobody has begun.
+        self._waiting = deque[WaitingCopy]()
 
     def open(self) -> None:
         """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
@@ -122,33 +134,51 @@ class Stage:
     def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
         """Have copies made on a thread, in the order of the calls, or `at_once` within this one."""
         assert self._maker is not None
+        copy = WaitingCopy(make, Future())
         if at_once:
-            return _ended(make, self._maker)
+            _make(copy, self._maker)
+            return copy.future
         self._threads = self._threads or ThreadPoolExecutor(THREADS, "kvplan-stage")
-        future = self._threads.submit(_make, make, self._maker)
-        future.add_done_callback(lambda _: self._copied())
-        return future
+        copy.future.add_done_callback(lambda _: self._copied())
+        self._waiting.append(copy)
+        self._threads.submit(self._copy_next, self._maker)
+        return copy.future
+
+    def help(self) -> None:
+        """Make a copy that no thread has begun, if this round of who polls has lent nothing: it would only wait.
+
+        A device copies by itself.
+        """
+        if self._waiting and not self._lent and self._maker is not None and self.mem_type == "DRAM":
+            self._copy_next(self._maker)
+
+    def _copy_next(self, maker: CopyMaker) -> None:
+        """Make the copy that waits for longest, if one still does: who was to make it may come second."""
+        try:
+            copy = self._waiting.popleft()
+        except IndexError:
+            return
+        if copy.future.set_running_or_notify_cancel():
+            _make(copy, maker)
 
     def close(self) -> None:
         """End, when what is being copied is. The transport has given the registration back, or is closed."""
+        for copy in tuple(self._waiting):
+            copy.future.cancel()
         if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads.shutdown(wait=True)
         self._threads, self._maker, self._free = None, None, []
 
 
-def _make(make: Callable[[CopyMaker], None], maker: CopyMaker) -> None:
+def _make(copy: WaitingCopy, maker: CopyMaker) -> None:
+    """Make a copy that is running, and have its future say how that ended."""
     try:
-        make(maker)
-    finally:
-        # What was begun may touch the buffer until then, whatever was not.
-        maker.finish()
-
-
-def _ended(make: Callable[[CopyMaker], None], maker: CopyMaker) -> Future[None]:
-    future = Future[None]()
-    try:
-        _make(make, maker)
-        future.set_result(None)
-    except Exception as error:
-        future.set_exception(error)
-    return future
+        try:
+            copy.make(maker)
+        finally:
+            # What was begun may touch the buffer until then, whatever was not.
+            maker.finish()
+    except BaseException as error:
+        copy.future.set_exception(error)
+    else:
+        copy.future.set_result(None)

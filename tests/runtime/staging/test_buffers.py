@@ -147,6 +147,27 @@ def test_as_many_copies_as_there_are_threads_are_made_at_once_and_told_of() -> N
     rig.stage.close()
 
 
+def test_who_polls_makes_a_copy_that_no_thread_has_begun_where_a_round_lends_nothing() -> None:
+    rig, go, made = Rig(), threading.Event(), list[threading.Thread]()
+    busy = [rig.stage.copy(lambda _: go.wait(10) and None, False) for _ in range(THREADS)]
+    while len(rig.stage._waiting):
+        pass
+    waiting = [rig.stage.copy(lambda _: made.append(threading.current_thread()), False) for _ in range(2)]
+    rig.stage.borrow("a slice", "peer")
+    rig.stage.help()
+    assert not made
+    rig.stage.begin()
+    rig.stage.help()
+    assert (made, waiting[0].done(), waiting[1].done()) == ([threading.current_thread()], True, False)
+    waiting[1].cancel()
+    rig.stage.help()
+    go.set()
+    for future in busy:
+        future.result(10)
+    rig.stage.close()
+    assert len(made) == 1
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_a_copy_raises_is_its_future_s(at_once: bool) -> None:
     rig = Rig()
