@@ -103,7 +103,10 @@ class PagePacks:
         if piece.room > stage.buffer_bytes:
             text = f"a piece of {piece.room} bytes does not fit a buffer of {stage.buffer_bytes}"
             raise BadRequestError(f"request {asked.request}: {text}")
-        of.pieces[asked.number] = PagePack(client, asked.request, StagedMove(stage, piece, client.key, True))
+        pack = PagePack(client, asked.request, StagedMove(stage, piece, client.key, True))
+        of.pieces[asked.number] = pack
+        # At once, that it is copied while the next one is asked for.
+        self._pack(asked.number, pack)
 
     def give_back(self, client: DecodeClient, returned: ReturnPack) -> bool:
         """A piece is read, or wanted no more; False where it was not asked for."""

@@ -22,6 +22,7 @@ class PackingPeer:
         self._client = DecodeClient(b"d", "decode", Claimant("run", "", ours), world.plan, frozenset(), 0.0)
         self._packs = PagePacks(world.pools[0][theirs], self._own, world.agents[0][theirs], self._tell)
         self.stage = PeerStage(self, self._own.buffer_bytes)
+        self._said = list[Packed]()
 
     def say(self, message: msgspec.Struct) -> None:
         """The reader asks."""
@@ -37,11 +38,14 @@ class PackingPeer:
         """A round of the worker."""
         self._own.begin()
         self._packs.step()
+        said, self._said = self._said, []
+        assert all(self.stage.packed(message.number, message.address) for message in said)
 
     def close(self) -> None:
         assert not len(self._packs)
         self._own.close()
 
     def _tell(self, client: DecodeClient, message: msgspec.Struct) -> None:
+        """Heard later, as everything that goes over a line."""
         assert isinstance(message, Packed), message
-        assert self.stage.packed(message.number, message.address)
+        self._said.append(message)
