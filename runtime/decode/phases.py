@@ -20,7 +20,7 @@ class Phase(IntEnum):
     CLAIMING = auto()
     # Bytes move, or chunks are waited for.
     MOVING = auto()
-    # Every byte from it is there.
+    # Every byte from it was read: what goes by way of a stage may still be copied to its place.
     MOVED = auto()
     # It was told that nothing more is needed, which all are at once.
     TOLD = auto()

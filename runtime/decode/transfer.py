@@ -83,6 +83,21 @@ class PeerProgress:
         return self.written if self.executor is None else self.executor.moved
 
     @property
+    def fed(self) -> bool:
+        """Whether bytes may be on their way here, by the wire or from the stage, or the worker was asked to write them:
+
+        nobody tells when they have come.
+        """
+        if self.executor is not None:
+            return self.executor.touching
+        return self.writes and self.phase is Phase.MOVING
+
+    @property
+    def placed(self) -> bool:
+        """Whether nothing that was read for it waits to be copied to its place, or is still to be read."""
+        return self.executor is None or self.executor.done
+
+    @property
     def progress(self) -> float:
         if Phase.MOVED <= self.phase <= Phase.CONFIRMED:
             return 1.0
@@ -142,6 +157,11 @@ class Transfer:
         return min(map(PHASE, self.parts), default=Phase.CONFIRMED)
 
     @property
+    def placed(self) -> bool:
+        """Whether all that was read is in its place."""
+        return all(part.placed for part in self.parts)
+
+    @property
     def outcome(self) -> Outcome | None:
         """How it ended, None while it runs."""
         if not self.ended:
@@ -195,10 +215,8 @@ class Transfer:
 
     def wait(self) -> Transfer:
         """Block until the end, which the deadline bounds. Raises the transfer's error."""
-        while not self.ended:
-            # First, as nobody has had time to answer: where somebody has, it ends at once.
+        while not self.poll():
             self.worker.rest(LONGEST)
-            self.worker.poll()
         return self._result()
 
     def __await__(self) -> Generator[Any, None, Transfer]:

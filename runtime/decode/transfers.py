@@ -11,7 +11,7 @@ from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
-from kvplan.plan.types import Plan
+from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.checksum.checksum import EVERY, Sample, of_read
 from kvplan.runtime.control import messages as wire
@@ -65,10 +65,10 @@ class TransferTable:
         running, kept = len(self.running), self.ledger.quarantined()
         return f"{running} requests are under way, blocks {kept} are in quarantine" if running or kept else ""
 
-    def written_to(self) -> bool:
-        """Whether a prefill worker was asked to write here, and has not said that it has."""
+    def moving(self) -> bool:
+        """Whether bytes may be on their way here."""
         parts = (part for transfer in self.running.values() for part in transfer.parts)
-        return any(part.writes and part.phase is Phase.MOVING for part in parts)
+        return any(part.fed for part in parts)
 
     def quarantined_bytes(self) -> int:
         """Bytes of the blocks that may still be written: of each arena, as its largest group has them."""
@@ -159,14 +159,16 @@ class TransferTable:
     def step(self, transfer: Transfer, now: float) -> None:
         """One step of a running transfer."""
         for part in transfer.parts:
-            if part.phase is Phase.MOVING and part.executor is not None:
+            if part.executor is not None and (part.phase is Phase.MOVING or not part.placed):
                 self._follow(transfer, part, part.executor)
+            elif part.phase is Phase.CLAIMING and part.executor is None and len(self.running) == 1:
+                self._foresee(transfer, part)
         phase = transfer.phase
         if not transfer.ended and phase is Phase.MOVED:
             self._tell(transfer)
         if transfer.ended:
             return
-        if phase is Phase.CONFIRMED:
+        if phase is Phase.CONFIRMED and transfer.placed:
             self._finish(transfer, now)
         elif now > transfer.deadline:
             self.fail(transfer, _late(transfer))
@@ -208,8 +210,8 @@ class TransferTable:
 
     def finish(self, engine: PrefillEngine, now: float) -> None:
         """End what all workers of an engine have confirmed: it is done, whatever becomes of them."""
-        whole = [one for one in self.running.values() if one.engine is engine and one.phase is Phase.CONFIRMED]
-        for transfer in whole:
+        of_engine = (one for one in self.running.values() if one.engine is engine)
+        for transfer in [one for one in of_engine if one.phase is Phase.CONFIRMED and one.placed]:
             self._finish(transfer, now)
 
     def settled(self) -> list[Transfer]:
@@ -261,8 +263,16 @@ class TransferTable:
             connection.control.say(_write_request(transfer.request))
         elif not transfer.streamed:
             executor = self._executor(transfer, part)
-            executor.add(connection.links.of(None), transfer.demand.of(engine.shard(connection)))
+            executor.add(*_whole(transfer, part))
             executor.complete = True
+
+    def _foresee(self, transfer: Transfer, part: PeerProgress) -> None:
+        """Prepare what will be read while nobody has anything else to do than to wait for the answer to a claim."""
+        if _moves(transfer, part) and not (transfer.engine.push or transfer.streamed):
+            self._or_fail(self._prepare, transfer, part)
+
+    def _prepare(self, transfer: Transfer, part: PeerProgress) -> None:
+        self._executor(transfer, part).foresee(*_whole(transfer, part))
 
     def _take(self, transfer: Transfer, part: PeerProgress, offer: wire.Offer) -> None:
         """Read what a request takes of a chunk."""
@@ -293,7 +303,7 @@ class TransferTable:
 
     def _follow(self, transfer: Transfer, part: PeerProgress, executor: TransferExecutor) -> None:
         executor.step()
-        if executor.done and not transfer.ended:
+        if part.phase is Phase.MOVING and executor.read:
             part.on(Event.ARRIVED)
             self._counters.add("posts", executor.requests)
             self._counters.add("spans", executor.spans)
@@ -301,7 +311,10 @@ class TransferTable:
                 self._counters.add("staged_bytes", executor.staged, direction="read")
 
     def _tell(self, transfer: Transfer) -> None:
-        """Only when all is there: a worker that is told frees its blocks, and a request that fails is asked again."""
+        """Only when all was read: a worker that is told frees its blocks, and a request that fails is asked again.
+
+        What a stage still has is copied to its place meanwhile.
+        """
         for part in transfer.parts:
             if part.phase is Phase.MOVED:
                 self._or_fail(self._tell_one, transfer, part)
@@ -318,7 +331,7 @@ class TransferTable:
         name, sample = transfer.request.id, transfer.sample
         if sample is None or not _moves(transfer, part):
             return wire.Done(name, part.pin, transfer.attempt)
-        sums = self._sums(transfer, part)
+        sums = self._sums(transfer, part) if part.placed else None
         if sums is None:
             return None
         asked = _write_request(transfer.request)
@@ -395,6 +408,11 @@ def _size(link: PreparedLink, demand: Demand, shard: int) -> int:
     return slices.size(link, runs) if runs else 0
 
 
+def _whole(transfer: Transfer, part: PeerProgress) -> tuple[PreparedLink, dict[str, Runs]]:
+    """All that a request reads from a prefill worker: over which link, and the runs by pair."""
+    return part.connection.links.of(None), transfer.demand.of(transfer.engine.shard(part.connection))
+
+
 def _moves(transfer: Transfer, part: PeerProgress) -> bool:
     """Whether anything comes from a prefill worker."""
     return part.connection.reads and bool(transfer.demand.runs)
@@ -409,15 +427,17 @@ def _in_chunks(transfer: Transfer, part: PeerProgress) -> bool:
 
 
 def _late(transfer: Transfer) -> DeadlineError:
-    waiting = [part for part in transfer.parts if part.phase is not Phase.CONFIRMED]
+    waiting = [part for part in transfer.parts if part.phase is not Phase.CONFIRMED or not part.placed]
     text = ", ".join(f"prefill worker {part.connection.worker} {_state(part)}" for part in waiting)
     seconds = transfer.deadline - transfer.began
     return DeadlineError(f"request {transfer.request.id} did not end within {seconds:g} s: {text}")
 
 
 def _state(part: PeerProgress) -> str:
-    unheld = part.unheld and part.phase is Phase.CLAIMING
-    return "does not hold it" if unheld else f"is {word(part.phase)}"
+    if part.unheld and part.phase is Phase.CLAIMING:
+        return "does not hold it"
+    copied = part.phase > Phase.MOVING and not part.placed
+    return f"is {word(part.phase)}" + (", its bytes are being copied from the stage" if copied else "")
 
 
 def _unheld(transfer: Transfer) -> list[int]:

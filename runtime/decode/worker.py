@@ -251,7 +251,7 @@ class DecodeWorker(PolledWorker):
 
     def _poll_moving(self) -> bool:
         """`poll`, and whether bytes move: who waits for anything else is told of it."""
-        return self.poll() and self._transfers.admission.in_flight() > 0
+        return self.poll() and self._transfers.moving()
 
     def running(self) -> int:
         """How many transfers are under way."""
@@ -266,13 +266,13 @@ class DecodeWorker(PolledWorker):
         """What a wakeup waits for, and for how many seconds at most."""
         with self._lock:
             controls = self._engines.controls()
-            if self._asleep or any(control.pending() for control in controls):
+            if self._asleep or self._stage.behind or any(control.pending() for control in controls):
                 return [], QUIET if self._asleep else 0.0
             busy = self.running() or self._transfers.in_use
             seconds = BUSY if busy else self._quiet()
             # What is written here over TCP goes on in this worker's own polls.
-            moving = self._transfers.admission.in_flight() > 0 or self._transfers.written_to()
-            return [one for control in controls for one in control.filenos()], MOVING if moving else seconds
+            wait = MOVING if self._transfers.moving() else seconds
+            return [one for control in controls for one in control.filenos()], wait
 
     def _quiet(self) -> float:
         """Seconds until it is time for anything, where nothing is under way."""

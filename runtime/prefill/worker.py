@@ -225,7 +225,7 @@ class PrefillWorker(PolledWorker):
     def _look(self) -> tuple[list[int], float]:
         """What a wakeup waits for, and for how many seconds at most: less while anybody claims what is held."""
         with self._lock:
-            if self._closed or self._server.pending():
+            if self._closed or self._stage.behind or self._server.pending():
                 return [], QUIET if self._closed else 0.0
             busy = not self._asleep and self._inbox.busy
             seconds = BUSY if busy else QUIET

@@ -22,8 +22,8 @@ BUFFERS = 8
 # Buffers of one peer at most.
 SHARE = BUFFERS // 2
 ALIGNED = 64
-# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it. Where there are no more
-# cores than that, who polls is one of them: three threads would wait for each other.
+# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it. Where there are no
+# more cores than that, who polls is one of them: three threads would wait for each other.
 THREADS = 2 if len(os.sched_getaffinity(0)) > 2 else 1
 
 
@@ -144,12 +144,14 @@ class Stage:
         self._threads.submit(self._copy_next, self._maker)
         return copy.future
 
-    def help(self) -> None:
-        """Make a copy that no thread has begun, if this round of who polls has lent nothing: it would only wait.
+    @property
+    def behind(self) -> bool:
+        """Whether a copy waits that no thread has begun, and who polls might make. A device copies by itself."""
+        return len(self._waiting) > 0 and self.mem_type == "DRAM"
 
-        A device copies by itself.
-        """
-        if self._waiting and not self._lent and self._maker is not None and self.mem_type == "DRAM":
+    def help(self) -> None:
+        """Make a copy that no thread has begun, if this round of who polls has lent nothing: it would only wait."""
+        if self._maker is not None and self.behind and not self._lent:
             self._copy_next(self._maker)
 
     def _copy_next(self, maker: CopyMaker) -> None:

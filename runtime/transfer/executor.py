@@ -36,6 +36,8 @@ from kvplan.runtime.transport.base import TransferHandle, Transport
 # Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all. Each post
 # waits for Python's lock when it returns, up to 5 ms while an engine computes, which is what 32 MiB take at 6 GiB/s.
 SMALL, TOGETHER = 4 << 20, 32 << 20
+# Slices of a request whose loads are gathered before it may move: more would hold up who waits for the answer.
+FORESEEN = 4
 
 
 class SliceStage(Enum):
@@ -59,8 +61,9 @@ BEGUN = SliceStage.STAGED, SliceStage.POSTED
 class Slice:
     """A part of what is moved, of `size` bytes. `handles` are those under way, None for one that failed when posted.
 
-    `staged` is its way through the stage, None where its bytes go straight to their place. `part` is which part it is
-    of the transfers that it shares with other slices, `posted` what the transport counted of these.
+    `staged` is its way through the stage, None where its bytes go straight to their place. `load` is what to post for
+    it alone, where that was gathered before it may begin. `part` is which part it is of the transfers that it shares
+    with other slices, `posted` what the transport counted of these.
     """
 
     executor: TransferExecutor
@@ -69,6 +72,7 @@ class Slice:
     runs: Mapping[str, Runs]
     size: int
     staged: StagedMove | PackedMove | None = None
+    load: GatheredSpans | None = None
     stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
     part: TransferPart = WHOLE
@@ -80,6 +84,11 @@ class Slice:
         return self.size if self.staged is None else self.staged.piece.moved
 
     @property
+    def off_the_wire(self) -> bool:
+        """Whether its bytes were read, of one that is copied from a stage afterwards."""
+        return self.stage is SliceStage.POSTED and not self.handles
+
+    @property
     def touching(self) -> bool:
         """Whether anything of it may be copied now, by the wire or here."""
         return bool(self.handles) or (self.staged is not None and self.staged.copying)
@@ -88,6 +97,10 @@ class Slice:
         """Whether a slice that was left can touch nothing any more: done, or its connection is gone."""
         self.handles = [handle for handle in self.handles if not over(self.link.peer, handle)]
         return not self.touching
+
+
+Foreseen = tuple[tuple[bool, ...] | None, list[Slice]]
+NOTHING_FORESEEN: Foreseen = (None, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +142,8 @@ class ExecutorContext:
     def issue_staged(self, slice_: Slice, staged: StagedMove | PackedMove) -> None:
         """Post a slice through the buffer that it has."""
         slice_.stage = SliceStage.POSTED
-        self._issue([slice_], gather_staged(slice_.link, staged.piece, staged.address))
+        load = slice_.load or _load_of(slice_, self.scratch)
+        self._issue([slice_], load.shifted(staged.address, local=not staged.at_peer))
 
     def _post(self, group: list[Slice]) -> None:
         """Post slices of one link as one transfer; one that is staged is alone, and waits for a buffer."""
@@ -140,12 +154,17 @@ class ExecutorContext:
         for slice_ in group:
             slice_.stage = SliceStage.POSTED
         try:
-            load = gather(group[0].link, joined([slice_.runs for slice_ in group]), self.scratch) if group else None
+            load = self._gathered(group) if group else None
         except Exception as error:
             self._apart(group, error)
             return
         if load is not None:
             self._issue(group, load)
+
+    def _gathered(self, group: list[Slice]) -> GatheredSpans:
+        if len(group) == 1:
+            return group[0].load or _load_of(group[0], self.scratch)
+        return gather(group[0].link, joined([slice_.runs for slice_ in group]), self.scratch)
 
     def _apart(self, group: list[Slice], error: Exception) -> None:
         """What cannot be gathered for all is for each of them, so that who is at fault fails alone."""
@@ -197,6 +216,8 @@ class TransferExecutor:
         self.complete = False
         self._context, self._on_failure, self._permits = context, on_failure, permits
         self._slices: dict[int, Slice] = {}
+        # Which reads were staged then, and the slices.
+        self._foreseen: Foreseen = NOTHING_FORESEEN
 
     @property
     def done(self) -> bool:
@@ -204,23 +225,43 @@ class TransferExecutor:
         return self.complete and not self._slices
 
     @property
+    def read(self) -> bool:
+        """Whether nothing more is moved by the wire: what is left is being copied to its place."""
+        return self.complete and all(slice_.off_the_wire for slice_ in self._slices.values())
+
+    @property
+    def touching(self) -> bool:
+        """Whether anything may be copied now, by the wire or here."""
+        return any(slice_.touching for slice_ in self._slices.values())
+
+    @property
     def under_way(self) -> bool:
         return any(slice_.stage in BEGUN for slice_ in self._slices.values())
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
-        if not link.staged:
-            self._add_direct(link, runs)
-            return
-        parcels, moves = slices.through_stage(link, runs, self.request)
-        for of_link, some in parcels:
-            self._add_direct(of_link, some)
-        for move in moves:
-            self._want(Slice(self, next(self._context.numbers), link, {}, move.piece.bytes, move))
+        (ways, foreseen), self._foreseen = self._foreseen, NOTHING_FORESEEN
+        alike = ways is not None and ways == link.ways
+        for slice_ in foreseen if alike else self._cut(link, runs):
+            self._want(slice_)
 
-    def _add_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
-        for part, size in slices.cut(link, runs, self._context.slice_bytes):
-            self._want(Slice(self, next(self._context.numbers), link, part, size))
+    def foresee(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
+        """Make now what the next `add`, of the same runs, would make, and what to post first. Raises LimitError."""
+        found = self._cut(link, runs)
+        for slice_ in found[:FORESEEN]:
+            slice_.load = _load_of(slice_, IndexScratch())
+        self._foreseen = link.ways, found
+
+    def _cut(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
+        if not link.staged:
+            return self._cut_direct(link, runs)
+        parcels, moves = slices.through_stage(link, runs, self.request)
+        direct = [slice_ for of_link, some in parcels for slice_ in self._cut_direct(of_link, some)]
+        return direct + [Slice(self, next(self._context.numbers), link, {}, move.piece.bytes, move) for move in moves]
+
+    def _cut_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
+        pieces = slices.cut(link, runs, self._context.slice_bytes)
+        return [Slice(self, next(self._context.numbers), link, piece, size) for piece, size in pieces]
 
     def _want(self, slice_: Slice) -> None:
         self._slices[slice_.number] = slice_
@@ -296,6 +337,7 @@ class TransferExecutor:
             if slice_ not in left:
                 self.close(slice_)
         self._slices.clear()
+        self._foreseen = NOTHING_FORESEEN
         return left
 
     def close(self, slice_: Slice) -> None:
@@ -381,6 +423,13 @@ def joined(runs: Sequence[Mapping[str, Runs]]) -> Mapping[str, Runs]:
     return {pair: Runs(*map(np.concatenate, zip(*(one[pair] for one in runs), strict=True))) for pair in runs[0]}
 
 
+def _load_of(slice_: Slice, scratch: IndexScratch) -> GatheredSpans:
+    """What to post for one slice; of one that is staged, with a buffer that begins at address 0."""
+    if slice_.staged is not None:
+        return gather_staged(slice_.link, slice_.staged.piece)
+    return gather(slice_.link, slice_.runs, scratch)
+
+
 def hand_over(
     transport: Transport, link: PreparedLink, load: GatheredSpans, handles: list[TransferHandle | None]
 ) -> None:
@@ -404,8 +453,7 @@ def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorConte
     most = context.slice_bytes
     direct = [(of_link, part) for of_link, some in parcels for part, _ in slices.cut(of_link, some, most)]
     posted = sum(gather(of_link, part, context.scratch).requests for of_link, part in direct)
-    # What joins does not depend on where a buffer lies.
-    return posted + sum(gather_staged(link, move.piece, 0).requests for move in moves)
+    return posted + sum(gather_staged(link, move.piece).requests for move in moves)
 
 
 def begun_nothing(error: Exception) -> bool:

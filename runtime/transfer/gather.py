@@ -10,7 +10,7 @@ src/infra/nixl_memory_section.cpp, of NIXL 1.5.1), so that padding, runs of toke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -50,6 +50,13 @@ class GatheredSpans:
     def requests(self) -> int:
         """How many requests the transport posts."""
         return sum(len(local) for _, local, _ in self.banks) + len(self.local_spans)
+
+    def shifted(self, by: int, *, local: bool) -> GatheredSpans:
+        """The same with the explicit rows of one side `by` bytes further."""
+        further = np.array([by, 0, 0])
+        if local:
+            return replace(self, local_spans=self.local_spans + further)
+        return replace(self, remote_spans=self.remote_spans + further)
 
 
 class IndexScratch:
@@ -126,9 +133,12 @@ def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
     return pages, ragged
 
 
-def gather_staged(link: PreparedLink, piece: StagedPiece, address: int) -> GatheredSpans:
-    """What to post for a piece that goes through the buffer at `address`."""
-    return GatheredSpans((), *_sides(link, merge(piece.spelled(address))), piece.moved, piece.spans)
+def gather_staged(link: PreparedLink, piece: StagedPiece) -> GatheredSpans:
+    """What to post for a piece that goes through a buffer, as if that began at address 0: to be `shifted` to its own.
+
+    What joins does not depend on where a buffer lies.
+    """
+    return GatheredSpans((), *_sides(link, merge(piece.spelled(0))), piece.moved, piece.spans)
 
 
 def merge(spelled: Ints) -> Ints:

@@ -80,6 +80,8 @@ class PeerStage:
 class PackedMove:
     """One slice's way through its peer's stage: as StagedMove, whose buffer is here."""
 
+    at_peer = True
+
     def __init__(self, stage: PeerStage, piece: StagedPiece, request: str, layers: Layers | None) -> None:
         self.piece = piece
         self._stage, self._request, self._layers = stage, request, layers

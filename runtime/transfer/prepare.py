@@ -100,6 +100,11 @@ class PreparedLink:
         """Whether anything goes by way of a stage."""
         return any(self.stages(entry) for entry in self.entries)
 
+    @property
+    def ways(self) -> tuple[bool, ...]:
+        """Of every read whether it goes by way of a stage now."""
+        return tuple(self.stages(entry) for entry in self.entries)
+
     def stages(self, entry: PreparedRead) -> bool:
         """Whether a read goes by way of a stage, as one that is not stuck."""
         if entry.parts and self.packs(entry):

@@ -133,6 +133,8 @@ class StagedMove:
     `release`, which may follow only when no handle of it is under way and it is not `copying`.
     """
 
+    at_peer = False
+
     def __init__(self, stage: Stage, piece: StagedPiece, peer: str, push: bool) -> None:
         self.piece = piece
         self._stage, self._peer, self._push = stage, peer, push

@@ -78,16 +78,24 @@ class Ends:
         return Stage(size, self.agents[side][number], self.pools[side][number].geometry, lambda: None)
 
     def execute(
-        self, link: PreparedLink, runs: Mapping[str, Runs], most: int, also: Callable[[], None] = lambda: None
+        self,
+        link: PreparedLink,
+        runs: Mapping[str, Runs],
+        most: int,
+        also: Callable[[], None] = lambda: None,
+        *,
+        foreseen: bool = False,
     ) -> TransferExecutor:
         """Move by an executor, in slices of at most `most` bytes, as many requests as were predicted.
 
-        In every round `also` is called.
+        In every round `also` is called. What is moved was `foreseen`, or not.
         """
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
         queue = AdmissionQueue[Slice](Limits(slice_bytes=most))
         context, failures = ExecutorContext(here, queue, self.scratch, most, link.stage), list[Exception]()
         executor = TransferExecutor("r", link.peer, context, failures.append)
+        if foreseen:
+            executor.foresee(link, runs)
         executor.add(link, runs)
         executor.complete, until = True, time.monotonic() + SECONDS
         while not executor.done:

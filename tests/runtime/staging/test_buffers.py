@@ -149,7 +149,11 @@ def test_as_many_copies_as_there_are_threads_are_made_at_once_and_told_of() -> N
 
 def test_who_polls_makes_a_copy_that_no_thread_has_begun_where_a_round_lends_nothing() -> None:
     rig, go, made = Rig(), threading.Event(), list[threading.Thread]()
-    busy = [rig.stage.copy(lambda _: go.wait(10) and None, False) for _ in range(THREADS)]
+
+    def slow(_: object) -> None:
+        go.wait(10)
+
+    busy = [rig.stage.copy(slow, False) for _ in range(THREADS)]
     while len(rig.stage._waiting):
         pass
     waiting = [rig.stage.copy(lambda _: made.append(threading.current_thread()), False) for _ in range(2)]

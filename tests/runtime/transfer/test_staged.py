@@ -37,8 +37,8 @@ SIZES = (BUFFERS * 256, BUFFERS * 4096, 1 << 24)
 class Staged:
     """Links of a world that go by way of stages of `size` bytes, and how many bytes did."""
 
-    def __init__(self, world: Ends, way: str, size: int) -> None:
-        self.world, self.way, self.size, self.push = world, way, size, WAYS[way][1]
+    def __init__(self, world: Ends, way: str, size: int, foreseen: bool) -> None:
+        self.world, self.way, self.size, self.push, self.foreseen = world, way, size, WAYS[way][1], foreseen
         self.stages, self.bytes = dict[int, Stage](), 0
 
     def move(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None = None) -> None:
@@ -48,13 +48,13 @@ class Staged:
         number = theirs if self.push else ours
         stage = self.stages.setdefault(number, self.world.stage(number, self.push, self.size))
         link = self.world.link(theirs, ours, self.push, layers, stage)
-        self.bytes += self.world.execute(link, runs, 3000).staged
+        self.bytes += self.world.execute(link, runs, 3000, foreseen=self.foreseen).staged
         link.release()
 
     def _packed(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
         peer = PackingPeer(self.world, theirs, ours, self.size)
         link = self.world.link(theirs, ours, False, layers, None, peer.stage)
-        self.bytes += self.world.execute(link, runs, 3000, peer.step).staged
+        self.bytes += self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen).staged
         link.release()
         peer.close()
 
@@ -94,8 +94,8 @@ def fed(moves: Staged, drawn: Case) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), size=st.sampled_from(SIZES), threads=st.booleans())
-def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> None:
+@given(seed=st.integers(0, 10**6), size=st.sampled_from(SIZES), threads=st.booleans(), foreseen=st.booleans())
+def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool, foreseen: bool) -> None:
     drawn = case(seed)
     note("\n".join(drawn.texts))
     sides = drawn.prefill, drawn.decode
@@ -110,7 +110,7 @@ def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool) -> No
         for move in (whole, fed):
             for memory in world.decode:
                 refill(memory, EMPTY)
-            moves = Staged(world, way, size)
+            moves = Staged(world, way, size, foreseen)
             try:
                 move(moves, drawn)
             except errors.BadRequestError as error:
@@ -186,7 +186,7 @@ def test_blocks_side_by_side_are_one_span_only_where_every_row_is_all_of_its_blo
     }
     link = linked("unpack", 1 << 20, theirs, NHD)
     _, (move,) = slices.through_stage(link, {"a": runs(*((7 + n, 0, n, 0, 4) for n in range(3)))})
-    load = gather_staged(link, move.piece, 0)
+    load = gather_staged(link, move.piece)
     half = PAGE // 2
     assert sorted(load.remote_spans[:, 1].tolist()) == [half] * 6 + [3 * half] * 2
     assert load.spans == 12

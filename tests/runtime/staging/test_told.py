@@ -1,0 +1,120 @@
+"""A prefill worker is told when all was read, and the last copies are made meanwhile; no request ends before that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask, check, clear, filled, move
+from tests.runtime.helpers.staging import SMALL, TOKENS, Gate, begun, run, stages, staging, unused
+from tests.runtime.helpers.worlds import World
+
+from kvplan.runtime import Sample, Transfer
+from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.errors import DeadlineError, TransferError
+from kvplan.runtime.staging.views import HostCopies
+
+
+@pytest.fixture
+def made() -> Iterator[World]:
+    """Two prefill workers and a decode worker with room for a whole request in what one of them may have of it."""
+    found = staging("pull", Shape(2), Shape(1), size=16 * SMALL["pull"], lease=600)
+    yield found
+    found.close()
+
+
+def confirmed(transfer: Transfer) -> bool:
+    return transfer.phase is Phase.CONFIRMED
+
+
+def test_it_is_done_when_its_bytes_are_in_place(made: World, gate: Gate) -> None:
+    transfer = begun(made)
+    run(made, lambda: confirmed(transfer))
+    for _ in range(10):
+        made.decode[0].poll()
+    assert (transfer.ended, transfer.progress < 1, made.decode[0].settled(transfer)) == (False, True, False)
+    # Prefill's blocks are free: nothing of it is read any more.
+    run(made, lambda: made.released() == {("r", "finished")})
+    clear_prefill(made)
+    gate.go.set()
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+    check(made, 0, ask(made, (0, TOKENS)))
+
+
+def test_sums_are_made_of_what_is_in_place(made: World, gate: Gate) -> None:
+    asked = ask(made, (0, TOKENS))
+    filled(made, asked)
+    made.hold("r")
+    transfer = made.decode[0].submit(asked, 20, checksum=Sample())
+    run(made, lambda: gate.waiting > 0 and transfer.phase is Phase.MOVED)
+    for _ in range(10):
+        made.decode[0].poll()
+    assert transfer.phase is Phase.MOVED
+    gate.go.set()
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+
+
+def test_a_copy_that_fails_after_that_fails_the_request(
+    made: World, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        gate.go.wait(20)
+        raise IndexError("no such block")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostCopies, "unpack", broken)
+        transfer = begun(made)
+        run(made, lambda: confirmed(transfer))
+        gate.go.set()
+        run(made, lambda: transfer.ended)
+    assert isinstance(transfer.error, TransferError)
+    assert "no such block" in str(transfer.error)
+    assert transfer.untrusted
+    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+    assert made.released() == {("r", "finished")}
+    clear(made)
+    move(made, ask(made, (0, TOKENS), name="again"))
+
+
+def test_its_deadline_says_that_it_is_being_copied(made: World, gate: Gate) -> None:
+    asked = ask(made, (0, TOKENS))
+    made.hold("r")
+    transfer = made.decode[0].submit(asked, 0.3)
+    run(made, lambda: transfer.ended)
+    assert isinstance(transfer.error, DeadlineError)
+    assert "prefill worker 0 is confirmed, its bytes are being copied from the stage" in str(transfer.error)
+    assert not made.decode[0].settled(transfer)
+    gate.go.set()
+    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+
+
+def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(made: World) -> None:
+    """A claim may be answered long after it was said."""
+    asked = ask(made, (0, TOKENS))
+    filled(made, asked)
+    transfer = made.decode[0].submit(asked, 20)
+    run(made, lambda: all(part.executor is not None and part.unheld for part in transfer.parts))
+    assert all(part.executor is not None and part.executor._foreseen[1] for part in transfer.parts)
+    (stage,) = stages(made)
+    kept = [stage.borrow(number, f"peer {number % 2}") for number in range(8)]
+    for buffer in kept:
+        assert buffer is not None
+        stage.keep(buffer)
+    made.hold("r")
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+    check(made, 0, asked)
+    assert all(part.executor is not None and part.executor.staged == 0 for part in transfer.parts)
+    for buffer in kept:
+        assert buffer is not None
+        stage.give_back(buffer, kept=True)
+
+
+def clear_prefill(made: World) -> None:
+    """What prefill does with blocks that are free is its own."""
+    for memory in made.prefill_memory:
+        for array in memory.values():
+            array[:] = 0
