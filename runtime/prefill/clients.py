@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import Hello, geometry
 from kvplan.runtime.control.handshake_checks import contacts
 from kvplan.runtime.control.messages import WireTables, unpack
 from kvplan.runtime.errors import CardError, TransportError
+from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.source import SourceRequest
 from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.transfer.demand import DemandRules
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
 
@@ -56,13 +59,22 @@ class ClientClaim:
         return why
 
 
+@dataclass(frozen=True, slots=True)
+class PushRules:
+    """What requests that are written to a decode worker are checked and matched by, looked up once; its `blocks`."""
+
+    rules: RequestRules
+    demands: DemandRules
+    blocks: Mapping[str, int]
+
+
 @dataclass(slots=True, eq=False)
 class DecodeClient:
     """One connection of a decode worker. `heard` is when it last spoke, in seconds, `heartbeat` its last claim.
 
     `untold` are the requests that it was not told everything of, as its line took no more.
 
-    Where the pair pushes, `peer` is its name in the transport, `decode` its memory, and `links` lead there.
+    Where the pair pushes, `peer` is its name in the transport, `links` lead to its memory, and `push` has its rules.
     """
 
     identity: bytes
@@ -72,8 +84,8 @@ class DecodeClient:
     contract: frozenset[int]
     heard: float
     peer: str = ""
-    decode: Geometry | None = None
     links: PreparedLinks | None = None
+    push: PushRules | None = None
     most_claims: int = MOST_CLAIMS
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
@@ -133,8 +145,10 @@ class DecodeClients:
         client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now)
         client.most_claims = self._most_claims
         if hello.card is not None:
-            client.peer, client.decode = self._transport.add_peer(hello.card.metadata), geometry(hello.card)
-            client.links = self._links(client, client.decode)
+            client.peer, decode = self._transport.add_peer(hello.card.metadata), geometry(hello.card)
+            client.links = self._links(client, decode)
+            blocks = shape.logical_blocks(decode, plan.decode, claimant.worker)
+            client.push = PushRules(RequestRules(plan), DemandRules(plan, claimant.worker), blocks)
         self._all[identity] = client
         facts = {"engine": hello.name, "run": hello.run, "worker": hello.worker, "plan": plan.digest}
         logs.event(logs.INFO, "peer met", **facts, mode="push" if hello.card else "pull")

@@ -8,14 +8,12 @@ from enum import Enum, IntEnum, auto
 
 import msgspec
 
-from kvplan.plan import request as requests
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.control.messages import Failed, Stopped, WriteRequest, Written, unpack
 from kvplan.runtime.errors import LeaseError, TransferError, cause_text
 from kvplan.runtime.machine import StateMachine
-from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
@@ -24,7 +22,6 @@ from kvplan.runtime.prefill.lease import Leases
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
-from kvplan.runtime.transfer.demand import demand
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, over
 from kvplan.runtime.transport.base import TransferHandle
 
@@ -106,7 +103,9 @@ class RequestWrites:
         )
         cover = ChunkCover(client.plan, request, self._pool.worker)
         self._leases.begin_write(asked.request)
-        self._all[client, asked.request] = RequestWrite(client, request, source, executor, cover)
+        self._all[client, asked.request] = write = RequestWrite(client, request, source, executor, cover)
+        # What is there begins in this round.
+        self._take(write)
 
     def leave(self, client: DecodeClient, request: str) -> None:
         """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
@@ -172,8 +171,9 @@ class RequestWrites:
             self._broken(write.client, write.request.id, error)
 
     def _take_whole(self, write: RequestWrite) -> None:
-        runs = demand(write.client.plan, write.client.claimant.worker, write.request).of(self._shard(write.client.plan))
-        self._move(write, None, runs)
+        assert write.client.push is not None
+        demand = write.client.push.demands.demand(write.request)
+        self._move(write, None, demand.of(self._shard(write.client.plan)))
         write.taken, write.executor.complete = 1, True
 
     def _take_chunk(self, write: RequestWrite, offered: OfferedChunk) -> None:
@@ -238,7 +238,7 @@ class RequestWrites:
             self._send(write.left, Stopped(write.request.id))
 
     def _checked(self, client: DecodeClient, asked: WriteRequest, source: SourceRequest) -> Request:
-        plan, opened, told = client.plan, source.tokens, unpack(asked.prefill)
+        opened, told = source.tokens, unpack(asked.prefill)
         # What is fed is compared chunk by chunk.
         if opened is None and (why := source.differs(told)):
             raise LeaseError(f"request {asked.request}: {why}")
@@ -246,6 +246,5 @@ class RequestWrites:
         request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
         if opened is not None and not (opened[0] <= asked.tokens[0] and opened[1] == asked.tokens[1]):
             raise BadRequestError(f"request {asked.request} was opened for {opened}, wanted are {asked.tokens}")
-        assert client.decode is not None
-        sizes = shape.logical_blocks(client.decode, plan.decode, client.claimant.worker)
-        return requests.check(plan, request, self._pool.blocks, sizes, fed=opened is not None)
+        assert client.push is not None
+        return client.push.rules.check(request, self._pool.blocks, client.push.blocks, fed=opened is not None)

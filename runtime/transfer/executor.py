@@ -325,6 +325,13 @@ class TransferExecutor:
                 self.moved += slice_.moved
                 self._count_posted(slice_)
                 self.close(slice_)
+                self._hand_on()
+
+    def _hand_on(self) -> None:
+        """A buffer that came back is the next slice's at once: it is copied to while others are posted from here."""
+        waiting = (s for s in self._slices.values() if s.stage is SliceStage.STAGED and s.staged and not s.staged.lent)
+        if (slice_ := next(waiting, None)) is not None and slice_.staged is not None:
+            self._try(slice_.staged.ready)
 
     def stop(self) -> list[Slice]:
         """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled."""

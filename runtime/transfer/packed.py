@@ -90,6 +90,11 @@ class PackedMove:
         self._left = self._kept = False
 
     @property
+    def lent(self) -> bool:
+        """Whether it was asked for."""
+        return self._number is not None
+
+    @property
     def address(self) -> int:
         """Where its buffer begins, at the peer. Only when it is `ready`."""
         assert self._address is not None

@@ -143,6 +143,11 @@ class StagedMove:
         self._kept = False
 
     @property
+    def lent(self) -> bool:
+        """Whether it has a buffer."""
+        return self._buffer is not None
+
+    @property
     def address(self) -> int:
         """Where its buffer begins. Only when it is `ready`."""
         assert self._buffer is not None

@@ -103,6 +103,16 @@ def test_chunks_are_written_when_they_are_computed(net: Net) -> None:
     assert transfer.state == "done"
 
 
+def test_what_is_held_is_written_in_the_round_in_which_it_is_asked_for(net: Net) -> None:
+    made = pair(net, "push")
+    held(made)
+    (source,) = made.prefill
+    source._inbox.writes.want(client(made), wanted(made), source._inbox.sources["r"])
+    source.poll()
+    (written,) = said(net, Written)
+    assert (written.request, written.size > 0) == ("r", True)
+
+
 def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
     made = pair(net, "push")
     transfer = writing(made)

@@ -16,7 +16,7 @@ from kvplan.runtime import Limits
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transfer import executor
-from kvplan.runtime.transfer.executor import ExecutorContext, SliceStage, TransferExecutor, over
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, SliceStage, TransferExecutor, over
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.shared import parts
@@ -117,6 +117,46 @@ def test_a_transfer_is_over_when_it_is_done_or_its_connection_is_gone() -> None:
         handle = Handle()
         handle.end = end
         assert (over("p", handle), handle.released) == (True, True)
+
+
+class Move:
+    """One way through a stage of a single buffer, which a slice has when it is asked for while it is free."""
+
+    free = 1
+    at_peer, copying = False, False
+
+    def __init__(self) -> None:
+        self.piece, self.lent, self.address = SimpleNamespace(bytes=10, moved=10), False, 0
+
+    def ready(self) -> bool:
+        if not self.lent and Move.free:
+            self.lent, Move.free = True, Move.free - 1
+        return self.lent
+
+    def arrived(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        Move.free += self.lent
+        self.lent = False
+
+
+def test_a_buffer_that_comes_back_is_the_next_slice_s_before_anything_else_is_posted(rig: Rig) -> None:
+    moves = [Move() for _ in range(3)]
+    for number, move in enumerate(moves):
+        staged: Any = move
+        rig.executor._want(Slice(rig.executor, number, rig.link, {}, 10, staged, rig.load))  # type: ignore[arg-type]
+    rig.admit()
+    assert [move.lent for move in moves] == [True, False, False]
+    posted = len(rig.transport.handles)
+    for handle in rig.transport.handles:
+        handle.end = True
+    slices = rig.executor._slices
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig.executor, "_post_ready", lambda _: False)
+        rig.executor.step()
+    assert (len(rig.transport.handles), list(slices)) == (posted, [1, 2])
+    assert [move.lent for move in moves] == [False, True, False]
 
 
 def test_done_when_every_post_of_every_slice_is(rig: Rig) -> None:
