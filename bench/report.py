@@ -65,8 +65,11 @@ def as_table(rows: Sequence[Row]) -> Table:
     from rich.table import Table
 
     table = Table(title="kvplan bench", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for column in ("what", "measured", "quartiles", "pairs", "asked for", "met"):
-        table.add_column(column, no_wrap=column != "what")
+    table.add_column("what", min_width=44)
+    # Why something was not measured may be a sentence: it is folded, and narrows no other column.
+    table.add_column("measured", max_width=40, overflow="fold")
+    for column in ("quartiles", "pairs", "asked for", "met"):
+        table.add_column(column, no_wrap=True)
     area = ""
     for row in rows:
         if row.area != area:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-FEWEST, WIDE = 15, 130
+FEWEST, WIDE = 15, 150
 
 
 @click.command("bench")
