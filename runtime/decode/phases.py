@@ -1,8 +1,8 @@
 """State machine of a decode transfer: what happens between it and one prefill worker, from the claim to the end.
 
-A transfer has one phase for each prefill worker that the plan names. It is done when all of them are CONFIRMED, and
-fails as a whole: then each is LEAVING until nothing of it can be written any more, which ends the quarantine of its
-blocks. docs/runtime.md has the drawing of TRANSFER.
+A transfer has one phase for each prefill worker that the plan names. It is done when all of them are CONFIRMED and all
+that was read is in its place. It fails as a whole: then each is LEAVING until nothing of it can be written any more,
+which ends the quarantine of its blocks. docs/runtime.md has the drawing of TRANSFER.
 """
 
 from __future__ import annotations

@@ -84,10 +84,7 @@ class PeerProgress:
 
     @property
     def fed(self) -> bool:
-        """Whether bytes may be on their way here, by the wire or from the stage, or the worker was asked to write them:
-
-        nobody tells when they have come.
-        """
+        """Whether bytes may be on their way, by the wire or from the stage: nobody tells when they have come."""
         if self.executor is not None:
             return self.executor.touching
         return self.writes and self.phase is Phase.MOVING
@@ -134,7 +131,7 @@ class Transfer:
     request: Request
     deadline: float
     began: float
-    worker: TransferOwner
+    worker: TransferOwner = field(repr=False)
     streamed: bool = False
     sample: Sample | None = None
     held_by: float = math.inf
@@ -142,10 +139,10 @@ class Transfer:
     state: TransferState = TransferState.RUNNING
     error: KvplanError | None = None
     engine: PrefillEngine = field(init=False, repr=False)
-    demand: Demand = NOTHING
-    parts: tuple[PeerProgress, ...] = ()
-    written: WrittenBlocks = field(default_factory=dict)
-    callbacks: list[Callable[[Transfer], None]] = field(default_factory=list)
+    demand: Demand = field(default=NOTHING, repr=False)
+    parts: tuple[PeerProgress, ...] = field(default=(), repr=False)
+    written: WrittenBlocks = field(default_factory=dict, repr=False)
+    callbacks: list[Callable[[Transfer], None]] = field(default_factory=list, repr=False)
 
     @property
     def ended(self) -> bool:
@@ -215,7 +212,7 @@ class Transfer:
 
     def wait(self) -> Transfer:
         """Block until the end, which the deadline bounds. Raises the transfer's error."""
-        while not self.poll():
+        while not (self.ended or self.poll()):
             self.worker.rest(LONGEST)
         return self._result()
 

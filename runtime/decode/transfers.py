@@ -204,15 +204,19 @@ class TransferTable:
         self._end(transfer, outcome(error).state)
 
     def stop(self, engine: PrefillEngine | None, reason: Callable[[str], RequestError]) -> None:
-        """Fail all transfers from an engine, with None from any. `reason` makes the error for a request's name."""
-        for transfer in [transfer for transfer in self.running.values() if engine in (None, transfer.engine)]:
-            self.fail(transfer, reason(f"request {transfer.request.id}"))
+        """Fail all transfers from an engine, with None from any. `reason` makes the error for a request's name.
 
-    def finish(self, engine: PrefillEngine, now: float) -> None:
-        """End what all workers of an engine have confirmed: it is done, whatever becomes of them."""
-        of_engine = (one for one in self.running.values() if one.engine is engine)
-        for transfer in [one for one in of_engine if one.phase is Phase.CONFIRMED and one.placed]:
-            self._finish(transfer, now)
+        Not those that all workers of an engine have confirmed: they need it no more, and end when all is in its place.
+        """
+        for transfer in list(self.running.values()):
+            needed = transfer.engine is engine and transfer.phase is not Phase.CONFIRMED
+            if engine is None or needed:
+                self.fail(transfer, reason(f"request {transfer.request.id}"))
+
+    def finish(self, now: float) -> None:
+        """End what all have confirmed, and whose bytes are in their place: it is done, whatever becomes of anybody."""
+        for transfer in [one for one in self.running.values() if one.phase is Phase.CONFIRMED]:
+            self.step(transfer, now)
 
     def settled(self) -> list[Transfer]:
         """The transfers that have ended since the last call."""

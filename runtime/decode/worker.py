@@ -238,20 +238,30 @@ class DecodeWorker(PolledWorker):
     def poll(self) -> bool:
         """Progress the transport, every connection and every transfer; whether anything is under way.
 
-        Never blocks. Callbacks of transfers that end are called from here.
+        Never waits. Callbacks of transfers that end are called from here, and on a machine of two cores it copies what
+        a stage is behind with.
         """
         try:
             with self._settled():
                 if self._closed or self._asleep:
                     return False
                 self._round(self._clock())
-                return self.running() > 0
+                under_way = self.running() > 0
+            self._stage.help()
+            return under_way
         finally:
             self._wakeup.polled()
 
     def _poll_moving(self) -> bool:
         """`poll`, and whether bytes move: who waits for anything else is told of it."""
-        return self.poll() and self._transfers.moving()
+        if not self.poll():
+            return False
+        with self._lock:
+            return self._moving()
+
+    def _moving(self) -> bool:
+        """Whether bytes may be on their way here, or might be by now."""
+        return self._transfers.moving() or self._stage.wanted
 
     def running(self) -> int:
         """How many transfers are under way."""
@@ -271,7 +281,7 @@ class DecodeWorker(PolledWorker):
             busy = self.running() or self._transfers.in_use
             seconds = BUSY if busy else self._quiet()
             # What is written here over TCP goes on in this worker's own polls.
-            wait = MOVING if self._transfers.moving() else seconds
+            wait = MOVING if self._moving() else seconds
             return [one for control in controls for one in control.filenos()], wait
 
     def _quiet(self) -> float:
@@ -417,7 +427,6 @@ class DecodeWorker(PolledWorker):
         self._meetings.step(self._transfers, self._engines, now)
         for transfer in list(self._transfers.running.values()):
             self._transfers.step(transfer, now)
-        self._stage.help()
         if self._drain.past_deadline(now):
             late = "did not end before the worker had to drain"
             self._transfers.stop(None, lambda who: DrainingError(f"{who} {late}"))
@@ -458,9 +467,8 @@ class DecodeWorker(PolledWorker):
                 self._drop(engine, "the engine was idle")
 
     def _drop(self, engine: PrefillEngine, why: str) -> None:
-        """Forget an engine: its requests fail but for those that are done, what is under way from it is waited for."""
+        """Forget an engine: its requests fail but those that it confirmed, what is under way from it is waited for."""
         for dropped in self._engines.of(engine):
-            self._transfers.finish(dropped, self._clock())
             self._transfers.stop(dropped, lambda who: TransferError(f"{who}: {why}"))
             self._engines.retire(dropped)
         if (successor := self._engines.live.get(engine.name)) is not None:
@@ -475,6 +483,8 @@ class DecodeWorker(PolledWorker):
         """Drop every engine; `why` follows this worker's name in what the transfers that fail say."""
         for engine in self._engines.served():
             self._drop(engine, f"{self._name} {why}")
+        self._transfers.finish(self._clock())
+        self._transfers.stop(None, lambda who: TransferError(f"{who}: {self._name} {why}"))
         self._transfers.close()
         self._sweep(self._clock())
 

@@ -48,9 +48,20 @@ def start() -> SpanStart | None:
 
 def _taken() -> bool:
     """Whether this process has a provider of tracers by now, whose spans somebody may see."""
-    if (trace := _module("trace")) is None:
+    if (trace := _module("trace")) is None or not _loads(trace):
         return False
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+
+
+@functools.cache
+def _loads(trace: Any) -> bool:
+    """Whether the provider that the surroundings name can be loaded, if they name one: told once where it cannot."""
+    try:
+        trace.get_tracer_provider()
+    except Exception:
+        logs.failure("spans lost")
+        return False
+    return True
 
 
 def end(outcome: str, problem: str = "") -> SpanEnd:

@@ -105,8 +105,9 @@ class PagePacks:
             raise BadRequestError(f"request {asked.request}: {text}")
         pack = PagePack(client, asked.request, StagedMove(stage, piece, client.key, True))
         of.pieces[asked.number] = pack
-        # At once, that it is copied while the next one is asked for.
-        self._pack(asked.number, pack)
+        # At once, that it is copied while the next one is asked for; what may come next gives a buffer back.
+        if not stage.stuck(client.key):
+            self._pack(asked.number, pack)
 
     def give_back(self, client: DecodeClient, returned: ReturnPack) -> bool:
         """A piece is read, or wanted no more; False where it was not asked for."""

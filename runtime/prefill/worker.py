@@ -209,12 +209,14 @@ class PrefillWorker(PolledWorker):
             return events
 
     def poll(self) -> bool:
-        """Answer decode workers, progress the transport; whether there was anything to do. Never blocks.
+        """Answer decode workers, progress the transport; whether there was anything to do. Never waits.
 
-        Raises HandleError after `close`.
+        On a machine of two cores it copies what a stage is behind with. Raises HandleError after `close`.
         """
         try:
-            return self._poll()
+            busy = self._poll()
+            self._stage.help()
+            return busy
         finally:
             self._wakeup.polled()
 
@@ -331,7 +333,6 @@ class PrefillWorker(PolledWorker):
             self._inbox.note(LeaseEvent(MessageKind.STRAY, text=f"{stray} messages came through the transport"), stray)
         self._context.begin()
         self._inbox.step(now, completed)
-        self._stage.help()
 
     def _hold(
         self, request: str, tokens: tuple[int, int] | None, after: ComputeEvent | None, tables: Tables | None = None

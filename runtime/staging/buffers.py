@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 
@@ -22,9 +23,11 @@ BUFFERS = 8
 # Buffers of one peer at most.
 SHARE = BUFFERS // 2
 ALIGNED = 64
-# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it. Where there are no
-# more cores than that, who polls is one of them: three threads would wait for each other.
-THREADS = 2 if len(os.sched_getaffinity(0)) > 2 else 1
+# A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it.
+MOST_THREADS = 2
+# Where there are no more cores than that, who polls is one of them: three threads would wait for each other.
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+THREADS = MOST_THREADS if CORES > MOST_THREADS else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,8 +67,8 @@ class Stage:
         self._kept, self._lent = Counter[str](), 0
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # Those that nobody has begun.
-        self._waiting = deque[WaitingCopy]()
+        # Those that nobody has begun; who polls may be making one, which `close` waits for.
+        self._waiting, self._helping = deque[WaitingCopy](), Lock()
 
     def open(self) -> None:
         """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
@@ -132,7 +135,10 @@ class Stage:
         self._kept[self._peers.pop(buffer)] -= kept
 
     def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
-        """Have copies made on a thread, in the order of the calls, or `at_once` within this one."""
+        """Have copies made in the order of the calls, by a thread or `help`, or `at_once` within this one.
+
+        Raises RuntimeError where no thread can be started, and then they are not made.
+        """
         assert self._maker is not None
         copy = WaitingCopy(make, Future())
         if at_once:
@@ -141,18 +147,35 @@ class Stage:
         self._threads = self._threads or ThreadPoolExecutor(THREADS, "kvplan-stage")
         copy.future.add_done_callback(lambda _: self._copied())
         self._waiting.append(copy)
-        self._threads.submit(self._copy_next, self._maker)
+        try:
+            self._threads.submit(self._copy_next, self._maker)
+        except BaseException:
+            # Its buffer and its blocks are free as soon as this is told: nobody may make it any more.
+            copy.future.cancel()
+            raise
         return copy.future
 
     @property
     def behind(self) -> bool:
-        """Whether a copy waits that no thread has begun, and who polls might make. A device copies by itself."""
-        return len(self._waiting) > 0 and self.mem_type == "DRAM"
+        """Whether a copy waits that no thread has begun, and who polls is to make. A device copies by itself."""
+        return len(self._waiting) > 0 and THREADS < MOST_THREADS and self.mem_type == "DRAM"
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a buffer, and one is free that it may have."""
+        return bool(self._free) and self._next() is not None
 
     def help(self) -> None:
-        """Make a copy that no thread has begun, if this round of who polls has lent nothing: it would only wait."""
-        if self._maker is not None and self.behind and not self._lent:
-            self._copy_next(self._maker)
+        """Make a copy that no thread has begun, if this round of who polls has lent nothing: it would only wait.
+
+        Hold no lock, and have said all that is to be said: it takes as long as a buffer is large.
+        """
+        if self.behind and not self._lent and self._helping.acquire(blocking=False):
+            try:
+                if self._maker is not None:
+                    self._copy_next(self._maker)
+            finally:
+                self._helping.release()
 
     def _copy_next(self, maker: CopyMaker) -> None:
         """Make the copy that waits for longest, if one still does: who was to make it may come second."""
@@ -169,18 +192,25 @@ class Stage:
             copy.future.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=True)
-        self._threads, self._maker, self._free = None, None, []
+        with self._helping:
+            self._threads, self._maker, self._free = None, None, []
 
 
 def _make(copy: WaitingCopy, maker: CopyMaker) -> None:
-    """Make a copy that is running, and have its future say how that ended."""
+    """Make a copy that is running, and have its future say how that ended.
+
+    What ends programs, as Ctrl-C in who polls, ends the copy with an ordinary error, and is raised.
+    """
     try:
         try:
             copy.make(maker)
         finally:
             # What was begun may touch the buffer until then, whatever was not.
             maker.finish()
-    except BaseException as error:
+    except Exception as error:
         copy.future.set_exception(error)
+    except BaseException as error:
+        copy.future.set_exception(RuntimeError(f"copying was ended by {type(error).__name__}"))
+        raise
     else:
         copy.future.set_result(None)

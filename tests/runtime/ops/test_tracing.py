@@ -162,6 +162,18 @@ def test_without_a_provider_of_tracers_nothing_is_noted() -> None:
     assert run.stdout == "None\nNone\n"
 
 
+def test_a_provider_that_cannot_be_loaded_is_no_request_s_fault() -> None:
+    code = (
+        "import os\n"
+        "os.environ['OTEL_PYTHON_TRACER_PROVIDER'] = 'not_installed'\n"
+        "from kvplan.runtime.ops import tracing\n"
+        "print(tracing.start(), tracing.start())"
+    )
+    pytest.importorskip("opentelemetry.trace")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "None None\n"
+
+
 def test_a_missing_package_is_no_error() -> None:
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"

@@ -172,6 +172,67 @@ def test_who_polls_makes_a_copy_that_no_thread_has_begun_where_a_round_lends_not
     assert len(made) == 1
 
 
+def test_a_copy_that_no_thread_can_be_started_for_is_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked for it is told at once: its buffer and its blocks are somebody else's then."""
+    rig, made = Rig(), list[str]()
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="new thread"):
+            rig.stage.copy(lambda _: made.append("refused"), False)
+    rig.stage.help()
+    rig.stage.copy(lambda _: made.append("next"), False).result(10)
+    rig.stage.close()
+    assert made == ["next"]
+
+
+def test_what_ends_programs_ends_a_copy_of_who_polls_and_is_raised_once() -> None:
+    rig, go = Rig(), threading.Event()
+
+    def slow(_: object) -> None:
+        go.wait(10)
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    busy = [rig.stage.copy(slow, False) for _ in range(THREADS)]
+    while len(rig.stage._waiting):
+        pass
+    future = rig.stage.copy(interrupted, False)
+    with pytest.raises(KeyboardInterrupt):
+        rig.stage.help()
+    assert isinstance(future.exception(0), RuntimeError)
+    rig.stage.help()
+    go.set()
+    for one in busy:
+        one.result(10)
+    rig.stage.close()
+
+
+def test_closing_waits_for_what_who_polls_copies() -> None:
+    rig, begun, go = Rig(), threading.Semaphore(0), threading.Event()
+
+    def slow(_: object) -> None:
+        begun.release()
+        go.wait(10)
+
+    futures = [rig.stage.copy(slow, False) for _ in range(THREADS + 1)]
+    helping = threading.Thread(target=rig.stage.help)
+    assert all(begun.acquire(timeout=10) for _ in range(THREADS))
+    helping.start()
+    assert begun.acquire(timeout=10)
+    closing = threading.Thread(target=rig.stage.close)
+    closing.start()
+    go.set()
+    closing.join(10)
+    assert rig.stage._maker is None
+    assert all(future.done() for future in futures)
+    helping.join(10)
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_a_copy_raises_is_its_future_s(at_once: bool) -> None:
     rig = Rig()

@@ -31,7 +31,7 @@ from tests.runtime.helpers.staging import (
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
-from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker, Slot
+from kvplan.runtime import Blocks, Counters, DecodeWorker, Limits, PrefillWorker, Slot
 from kvplan.runtime.control.messages import AskPack, PackPart, ReturnPack, pack_runs, unpack_runs
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
@@ -141,6 +141,33 @@ def test_a_request_that_is_given_up_while_it_is_packed_is_written_nowhere(made: 
     run(made, lambda: unused(made))
     assert untouched(made)
     whole(made)
+
+
+def test_who_asks_while_what_was_given_up_is_on_its_way_back_is_packed_for(counters: Counters) -> None:
+    """One round hears what the second request asks for, and behind that which buffers the first one gives back."""
+    found = staging("packed", Shape(1), Shape(1), size=SMALL["packed"], lease=600)
+    try:
+        first = ask(found, (0, TOKENS), name="first")
+        filled(found, first)
+        kv = first.decode["kv"]
+        assert isinstance(kv, Blocks)
+        others = np.setdiff1d(np.arange(40), kv.ids)[: len(kv.ids)]
+        tables = {**first.decode, "kv": Blocks(kv.first, others), "state": Slot(9, TOKENS)}
+        second = replace(first, id="second", decode=tables)
+        found.hold("first", "second")
+        worker, (peer,), (stage,) = found.decode[0], peers(found), stages(found)
+        found.hub.frozen.update(one._transport.name for one in found.prefill)
+        given_up = worker.submit(first, 20)
+        run(found, lambda: len(peer._asked) == MOST_ASKED and lent(found) == [SHARE])
+        moved = worker.submit(second, 20)
+        run(found, lambda: moved.parts[0].executor is not None and moved.parts[0].executor._slices)
+        given_up.cancel()
+        until(lambda: stage._kept.total() == SHARE)
+        found.hub.frozen.clear()
+        run(found, lambda: moved.ended)
+        assert moved.error is None
+    finally:
+        found.close()
 
 
 def test_a_buffer_that_is_read_is_not_lent_again_before_the_read_has_ended(made: World) -> None:

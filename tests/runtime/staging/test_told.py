@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, clear, filled, move
 from tests.runtime.helpers.staging import SMALL, TOKENS, Gate, begun, run, stages, staging, unused
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World
 
 from kvplan.runtime import Sample, Transfer
 from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.errors import DeadlineError, TransferError
+from kvplan.runtime.staging.buffers import SHARE, Stage
 from kvplan.runtime.staging.views import HostCopies
 
 
@@ -89,6 +92,72 @@ def test_its_deadline_says_that_it_is_being_copied(made: World, gate: Gate) -> N
     assert not made.decode[0].settled(transfer)
     gate.go.set()
     run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+
+
+@pytest.mark.parametrize("how", ["drained and closed", "dropped"])
+def test_what_was_confirmed_is_done_whatever_becomes_of_the_engine(made: World, gate: Gate, how: str) -> None:
+    transfer = begun(made)
+    run(made, lambda: confirmed(transfer))
+    if how == "dropped":
+        made.decode[0].drop("prefill")
+    else:
+        for worker in made.prefill:
+            worker.drain(60)
+        run(made, lambda: made.released() == {("r", "finished")} and all(one.drained() for one in made.prefill))
+        for worker in made.prefill:
+            worker.close()
+        run(made, lambda: not made.decode[0].peers())
+    assert not transfer.ended
+    gate.go.set()
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+    check(made, 0, ask(made, (0, TOKENS)))
+
+
+def test_closing_ends_what_was_confirmed_and_is_still_copied(made: World, gate: Gate) -> None:
+    transfer = begun(made)
+    run(made, lambda: confirmed(transfer))
+    closing = threading.Thread(target=made.decode[0].close)
+    closing.start()
+    until(lambda: transfer.ended)
+    gate.go.set()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert isinstance(transfer.error, TransferError)
+    assert "was closed" in str(transfer.error)
+
+
+def test_all_is_said_before_who_polls_copies(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    unsaid, helped = list[int](), Stage.help
+
+    def help_(stage: Stage) -> None:
+        if stage is made.decode[0]._stage:
+            controls = [one.control for engine in made.decode[0]._engines for one in engine.connections.values()]
+            unsaid.extend(len(control._outbox) for control in controls)
+        helped(stage)
+
+    monkeypatch.setattr(Stage, "help", help_)
+    transfer = begun(made)
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+    assert unsaid
+    assert not any(unsaid)
+
+
+def test_who_waits_naps_shortly_while_a_buffer_is_free_for_a_slice(made: World) -> None:
+    (stage,) = stages(made)
+    worker = made.decode[0]
+    assert not worker._moving()
+    lent = [stage.borrow(number, "peer") for number in range(SHARE)]
+    assert stage.borrow("waits", "peer") is None
+    assert not worker._moving()
+    assert lent[0] is not None
+    stage.give_back(lent[0], kept=False)
+    assert worker._moving()
+    stage.withdraw("waits")
+    for buffer in lent[1:]:
+        assert buffer is not None
+        stage.give_back(buffer, kept=False)
 
 
 def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(made: World) -> None:
