@@ -29,6 +29,8 @@ from kvplan.runtime.transfer.chains import chains
 STAGE = -1
 # Copies of fewer bytes take less time than to hand them to a thread.
 AT_ONCE = 1 << 18
+# What is larger is cut in two, though one buffer would do: one half is copied while the other is on the wire.
+WHOLE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +212,18 @@ def split(part: ImagePart, runs: Runs) -> tuple[Runs, Runs]:
 
 
 def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPiece]:
-    """What is wanted of every part, cut between blocks so that each piece fits a buffer of `most` bytes."""
+    """What is wanted of every part, cut between blocks so that each piece fits a buffer of `most` bytes.
+
+    There are two at least, unless all of it is small.
+    """
     blocks = [np.unique(part.program.blocks(runs), return_inverse=True) for part, runs in wanted]
     weights = [np.full(len(ids), part.size) for (part, _), (ids, _) in zip(wanted, blocks, strict=True)]
     starts = np.cumsum([0, *map(len, weights)]).tolist()
     found: list[StagedPiece] = []
-    for low, high in pairwise(edges(np.concatenate(weights), most)) if wanted else ():
+    weight = np.concatenate(weights) if wanted else np.empty(0, np.int64)
+    # A half ends with the block that makes it one.
+    half = int(weight.sum()) // 2 + int(weight.max(initial=0))
+    for low, high in pairwise(edges(weight, min(most, max(half, WHOLE)))):
         parts = [
             (part, *_between(runs, *of, low - start, high - start))
             for (part, runs), of, start in zip(wanted, blocks, starts[:-1], strict=True)
