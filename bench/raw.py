@@ -41,10 +41,17 @@ class Raw:
 
         Raises TimeoutError after `seconds`.
         """
+        self._move("READ", spans, seconds)
+
+    def write(self) -> None:
+        """Write all of the `spans` there, as `read` reads them."""
+        self._move("WRITE", (), 30.0)
+
+    def _move(self, op: str, spans: Sequence[npt.NDArray[np.int32]], seconds: float) -> None:
         assert self._lists is not None, "meet() comes first"
         local, remote = self._lists
         wanted = spans or self.spans
-        handles = [self._agent.make_prepped_xfer("READ", local, span, remote, span) for span in wanted]
+        handles = [self._agent.make_prepped_xfer(op, local, span, remote, span) for span in wanted]
         states, end = [self._agent.transfer(handle) for handle in handles], time.monotonic() + seconds
         for handle, state in zip(handles, states, strict=True):
             while state != "DONE":

@@ -30,7 +30,7 @@ CASES = (
 
 
 def measure(pairs: int) -> list[Row]:
-    """Submit to done, against the same without a stage, and against reading as many bytes by hand."""
+    """Submit to done, against the same without a stage, and against moving as many bytes that way by hand."""
     if why := nixl_missing():
         return [skipped(AREA, why)]
     return [row for case in CASES for row in _rows(pairs, *case)]
@@ -50,13 +50,17 @@ def _rows(pairs: int, title: str, prefill: str, decode: str, strategy: str, mode
 def _moves(
     pairs: int, prefill: str, decode: str, strategy: str, mode: str
 ) -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
-    """A request's transfer, and as many bytes read as one request, between processes of their own."""
+    """A request's transfer, and as many bytes moved as one request, between processes of their own."""
     with TemporaryDirectory() as folder:
         path, plan = write_plan(library(), folder, MODEL, prefill, decode, strategy)
         blocks = BYTES // room(plan.decode, 0, 1)
         names = [f"request-{number}" for number in range(2 * (WARMUP + pairs))]
         with met(path, blocks, names, mode=mode) as pair:
-            yield _transfer(pair, plan, blocks, iter(names)), pair.by_hand.read
+            # Writing takes longer than reading: what is pushed is held against what is written.
+            yield (
+                _transfer(pair, plan, blocks, iter(names)),
+                pair.by_hand.write if mode == "push" else pair.by_hand.read,
+            )
 
 
 def _transfer(pair: PeerPair, plan: Plan, blocks: int, names: Iterator[str]) -> Callable[[], object]:
