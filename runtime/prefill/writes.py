@@ -22,7 +22,8 @@ from kvplan.runtime.prefill.lease import Leases
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, over
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
+from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transport.base import TransferHandle
 
 Send = Callable[[DecodeClient, msgspec.Struct], None]

@@ -10,8 +10,8 @@ from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.clock import now
 from kvplan.runtime.errors import DeadlineError, HandleError
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.transfer.executor import hand_over
 from kvplan.runtime.transfer.gather import IndexScratch, gather
+from kvplan.runtime.transfer.posts import hand_over
 from kvplan.runtime.transfer.prepare import PreparedLink, link
 from kvplan.runtime.transport.base import TransferHandle, Transport
 from kvplan.runtime.transport.inmemory import Hub, InMemory

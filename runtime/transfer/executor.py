@@ -17,17 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Runs
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
-from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
-from kvplan.runtime.ops import logs
+from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.packed import PackedMove
+from kvplan.runtime.transfer.posts import begun_nothing, hand_over, over, release
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
 from kvplan.runtime.transfer.staged import StagedMove
@@ -437,23 +436,6 @@ def _load_of(slice_: Slice, scratch: IndexScratch) -> GatheredSpans:
     return gather(slice_.link, slice_.runs, scratch)
 
 
-def hand_over(
-    transport: Transport, link: PreparedLink, load: GatheredSpans, handles: list[TransferHandle | None]
-) -> None:
-    """Post what was gathered; `handles` are told of each before it can fail.
-
-    None stands for a transfer that the transport may have begun before it raised.
-    """
-    for bank, local, remote in load.banks:
-        handles.append(None)
-        handles[-1] = transport.post(link.op, link.peer, bank.local, local, bank.remote, remote)
-    if len(load.local_spans):
-        handles.append(None)
-        handles[-1] = transport.post_spans(
-            link.op, link.peer, load.local_spans, link.local.mem_type, load.remote_spans, link.remote.mem_type
-        )
-
-
 def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorContext) -> int:
     """Requests that moving these runs by pair would post. Raises LimitError."""
     parcels, moves = slices.through_stage(link, runs) if link.staged else ([(link, runs)], [])
@@ -461,36 +443,3 @@ def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorConte
     direct = [(of_link, part) for of_link, some in parcels for part, _ in slices.cut(of_link, some, most)]
     posted = sum(gather(of_link, part, context.scratch).requests for of_link, part in direct)
     return posted + sum(gather_staged(link, move.piece).requests for move in moves)
-
-
-def begun_nothing(error: Exception) -> bool:
-    """Whether a transfer that raised this when posted cannot be under way: what is not known of may be."""
-    if isinstance(error, PeerLostError | HandleError):
-        return True
-    return isinstance(error, KvplanError) and not isinstance(error, TransportError)
-
-
-def over(peer: str, handle: TransferHandle | None) -> bool:
-    """Whether a transfer can touch nothing any more: it is done, or its connection is gone.
-
-    A peer that is removed from the transport proves nothing: bytes of NIXL over TCP were seen to arrive later.
-    """
-    if handle is None:
-        return False
-    try:
-        if not handle.poll():
-            return False
-    except Exception as error:
-        logs.event(logs.DEBUG, "transfer failed", peer=peer, error=error)
-        if not isinstance(error, PeerLostError):
-            return False
-    release(peer, handle)
-    return True
-
-
-def release(peer: str, handle: TransferHandle) -> None:
-    """Give a handle back that touches nothing any more; what the transport says against it is logged."""
-    try:
-        handle.release()
-    except Exception as error:
-        logs.event(logs.WARNING, "release failed", peer=peer, error=error)

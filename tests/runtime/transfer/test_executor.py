@@ -16,9 +16,10 @@ from kvplan.runtime import Limits
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transfer import executor
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice, SliceStage, TransferExecutor, over
+from kvplan.runtime.transfer.executor import ExecutorContext, Slice, SliceStage, TransferExecutor
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue
+from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transfer.shared import parts
 
 NONE = np.empty((0, 3), np.int64)
