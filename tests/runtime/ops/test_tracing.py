@@ -148,37 +148,47 @@ def test_without_opentelemetry_nothing_is_noted(pair: World, monkeypatch: pytest
     spans.tell()
 
 
+def printed(*lines: str) -> str:
+    """What a process of its own prints that runs these lines."""
+    command = [sys.executable, "-c", "\n".join(lines)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_without_a_provider_of_tracers_nothing_is_noted() -> None:
     """The API alone, which engines bring along, records nothing: no request pays for its spans."""
-    code = (
-        "from kvplan.runtime.ops import tracing\n"
-        "from opentelemetry import trace\n"
-        "print(tracing.start())\n"
-        "trace.set_tracer_provider(trace.NoOpTracerProvider())\n"
-        "print(tracing.start())"
-    )
     pytest.importorskip("opentelemetry.trace")
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "None\nNone\n"
+    assert (
+        printed(
+            "from kvplan.runtime.ops import tracing",
+            "from opentelemetry import trace",
+            "before = tracing.start()",
+            "trace.set_tracer_provider(trace.NoOpTracerProvider())",
+            "print(before, tracing.start())",
+        )
+        == "None None\n"
+    )
 
 
 def test_a_provider_that_cannot_be_loaded_is_no_request_s_fault() -> None:
-    code = (
-        "import os\n"
-        "os.environ['OTEL_PYTHON_TRACER_PROVIDER'] = 'not_installed'\n"
-        "from kvplan.runtime.ops import tracing\n"
-        "print(tracing.start(), tracing.start())"
-    )
     pytest.importorskip("opentelemetry.trace")
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "None None\n"
+    assert (
+        printed(
+            "import os",
+            "os.environ['OTEL_PYTHON_TRACER_PROVIDER'] = 'not_installed'",
+            "from kvplan.runtime.ops import tracing",
+            "print(tracing.start(), tracing.start())",
+        )
+        == "None None\n"
+    )
 
 
 def test_a_missing_package_is_no_error() -> None:
-    code = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
-        "from kvplan.runtime.ops import tracing\n"
-        "print(tracing.start())"
+    assert (
+        printed(
+            "import sys",
+            "sys.modules['opentelemetry'] = None",
+            "from kvplan.runtime.ops import tracing",
+            "print(tracing.start())",
+        )
+        == "None\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "None\n"
