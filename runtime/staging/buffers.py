@@ -6,6 +6,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 
@@ -154,6 +155,8 @@ class Stage:
         except BaseException:
             # Its buffer and its blocks are free as soon as this is told: nobody may make it any more.
             copy.future.cancel()
+            with suppress(ValueError):
+                self._waiting.remove(copy)
             raise
         return copy.future
 
@@ -185,8 +188,7 @@ class Stage:
             copy = self._waiting.popleft()
         except IndexError:
             return
-        if copy.future.set_running_or_notify_cancel():
-            _make(copy, maker)
+        _make(copy, maker)
 
     def close(self) -> None:
         """End, when what is being copied is. The transport has given the registration back, or is closed."""
@@ -199,11 +201,13 @@ class Stage:
 
 
 def _make(copy: WaitingCopy, maker: CopyMaker) -> None:
-    """Make a copy that is running, and have its future say how that ended.
+    """Make a copy that was not cancelled, and have its future say how that ended.
 
     What ends programs, as Ctrl-C in who polls, ends the copy with an ordinary error, and is raised.
     """
     try:
+        if not copy.future.set_running_or_notify_cancel():
+            return
         try:
             copy.make(maker)
         finally:

@@ -183,6 +183,7 @@ def test_a_copy_that_no_thread_can_be_started_for_is_never_made(monkeypatch: pyt
         patch.setattr(threading.Thread, "start", refused)
         with pytest.raises(RuntimeError, match="new thread"):
             rig.stage.copy(lambda _: made.append("refused"), False)
+    assert not rig.stage.behind
     rig.stage.help()
     rig.stage.copy(lambda _: made.append("next"), False).result(10)
     rig.stage.close()
