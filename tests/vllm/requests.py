@@ -44,8 +44,8 @@ class Asker:
             self.pair.engines[side].call("generate", id=name(), prompt=text, salt=self.salt, tokens=1)
 
     def generate_beside(self) -> list[int]:
-        """Requests that prefill's engine serves by itself: their blocks grow by eight at a time."""
-        words = [{"id": name(), "prompt": self.prompt(40), "salt": self.salt, "tokens": 160} for _ in range(8)]
+        """Requests that prefill serves by itself: their blocks grow by eight at a time, to more than it has."""
+        words = [{"id": name(), "prompt": self.prompt(40), "salt": self.salt, "tokens": 240} for _ in range(8)]
         return [self.pair.prefill.ask("generate", **word) for word in words]
 
     def alone(self, text: Prompt, tokens: int) -> Word:
