@@ -116,6 +116,8 @@ class DecodeInbox:
         return MessageKind.WRITTEN
 
     def _failed(self, transfer: Transfer, part: PeerProgress, failed: wire.Failed) -> MessageKind:
+        if part.phase is Phase.CONFIRMED:
+            return MessageKind.DUPLICATE
         if failed.attempt is not None and (kind := _not_to_done(transfer, part, failed.attempt)) is not None:
             return kind
         self._transfers.fail(

@@ -53,15 +53,19 @@ def _taken() -> bool:
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
-@functools.cache
 def _loads(trace: Any) -> bool:
-    """Whether the provider that the surroundings name can be loaded, if they name one: told once where it cannot."""
+    """Whether the provider that the surroundings name can be loaded, if they name one and the program sets none."""
     try:
         trace.get_tracer_provider()
     except Exception:
-        logs.failure("spans lost")
+        _tell_once()
         return False
     return True
+
+
+@functools.cache
+def _tell_once() -> None:
+    logs.failure("spans lost")
 
 
 def end(outcome: str, problem: str = "") -> SpanEnd:

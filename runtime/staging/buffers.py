@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
+from threading import RLock
 
 import numpy as np
 
@@ -70,8 +70,8 @@ class Stage:
         self._kept, self._lent = Counter[str](), 0
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
-        # Those that nobody has begun; who polls may be making one, which `close` waits for.
-        self._waiting, self._helping = deque[WaitingCopy](), Lock()
+        # Those that nobody has begun; who polls may be making one, which `close` waits for, unless it is called there.
+        self._waiting, self._helping = deque[WaitingCopy](), RLock()
 
     def open(self) -> None:
         """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
@@ -152,13 +152,22 @@ class Stage:
         self._waiting.append(copy)
         try:
             self._threads.submit(self._copy_next, self._maker)
-        except BaseException:
-            # Its buffer and its blocks are free as soon as this is told: nobody may make it any more.
-            copy.future.cancel()
+        except BaseException as error:
+            self._refuse(copy, error)
+        return copy.future
+
+    def _refuse(self, copy: WaitingCopy, error: BaseException) -> None:
+        """Nobody makes a copy any more: its buffer and its blocks are free as soon as its error is raised.
+
+        Who has begun it meanwhile is not refused.
+        """
+        if copy.future.cancel():
             with suppress(ValueError):
                 self._waiting.remove(copy)
-            raise
-        return copy.future
+            raise error
+        if not isinstance(error, Exception):
+            wait([copy.future])
+            raise error
 
     @property
     def behind(self) -> bool:

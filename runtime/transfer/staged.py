@@ -221,15 +221,21 @@ def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPi
     starts = np.cumsum([0, *map(len, weights)]).tolist()
     found: list[StagedPiece] = []
     weight = np.concatenate(weights) if wanted else np.empty(0, np.int64)
-    # A half ends with the block that makes it one.
-    half = int(weight.sum()) // 2 + int(weight.max(initial=0))
-    for low, high in pairwise(edges(weight, min(most, max(half, WHOLE)))):
+    for low, high in pairwise(edges(weight, _limit(weight, most))):
         parts = [
             (part, *_between(runs, *of, low - start, high - start))
             for (part, runs), of, start in zip(wanted, blocks, starts[:-1], strict=True)
         ]
         found.append(StagedPiece.of(tuple(one for one in parts if len(one[2]))))
     return found
+
+
+def _limit(weight: Ints, most: int) -> int:
+    """Bytes of a piece of blocks of these bytes, of which `most` fit a buffer."""
+    total = int(weight.sum())
+    # A half ends with the block that makes it one, and is not all of it.
+    half = min(total // 2 + int(weight.max(initial=0)), total - 1)
+    return min(most, max(half, WHOLE))
 
 
 def _between(runs: Runs, ids: Ints, which: Ints, low: int, high: int) -> tuple[Runs, Ints]:

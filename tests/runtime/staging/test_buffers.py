@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -188,6 +190,41 @@ def test_a_copy_that_no_thread_can_be_started_for_is_never_made(monkeypatch: pyt
     rig.stage.copy(lambda _: made.append("next"), False).result(10)
     rig.stage.close()
     assert made == ["next"]
+
+
+def test_a_copy_that_somebody_has_begun_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executor queues what it is given before it finds that no thread can be started."""
+    rig, made = Rig(), list[str]()
+
+    def refused(pool: ThreadPoolExecutor, begin: Callable[[Any], None], maker: object) -> None:
+        begin(maker)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadPoolExecutor, "submit", refused)
+        future = rig.stage.copy(lambda _: made.append("begun"), False)
+    assert future.done()
+    rig.stage.close()
+    assert made == ["begun"]
+
+
+def test_closing_from_within_a_copy_of_who_polls_does_not_wait_for_itself() -> None:
+    """A signal's handler may close a worker whose thread helps."""
+    rig, go = Rig(), threading.Event()
+
+    def slow(_: object) -> None:
+        go.wait(10)
+
+    def closing(_: object) -> None:
+        go.set()
+        rig.stage.close()
+
+    futures = [rig.stage.copy(slow, False) for _ in range(THREADS)]
+    while len(rig.stage._waiting):
+        pass
+    futures.append(rig.stage.copy(closing, False))
+    rig.stage.help()
+    assert all(future.done() for future in futures)
 
 
 def test_what_ends_programs_ends_a_copy_of_who_polls_and_is_raised_once() -> None:
