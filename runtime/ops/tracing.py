@@ -48,19 +48,15 @@ def start() -> SpanStart | None:
 
 def _taken() -> bool:
     """Whether this process has a provider of tracers by now, whose spans somebody may see."""
-    if (trace := _module("trace")) is None or not _loads(trace):
+    if (trace := _module("trace")) is None:
         return False
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
-
-
-def _loads(trace: Any) -> bool:
-    """Whether the provider that the surroundings name can be loaded, if they name one and the program sets none."""
     try:
-        trace.get_tracer_provider()
+        provider = trace.get_tracer_provider()
     except Exception:
+        # The surroundings may name one that cannot be loaded.
         _tell_once()
         return False
-    return True
+    return not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
 
 
 @functools.cache
