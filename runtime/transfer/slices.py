@@ -56,15 +56,17 @@ def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
     costs = _costs(link, runs)
     sorted_, weights = _in_order({pair: runs[pair] for pair in costs}, costs)
     starts = np.cumsum([0, *(len(cost) for cost in weights.values())])
-    cuts = edges(np.concatenate(list(weights.values())), most)
-    found = [
-        {
-            pair: Runs(*(column[max(low - at, 0) : max(high - at, 0)] for column in sorted_[pair]))
-            for pair, at in zip(weights, starts[:-1].tolist(), strict=True)
-        }
-        for low, high in pairwise(cuts)
+    weight = np.concatenate(list(weights.values()))
+    return [
+        (
+            {
+                pair: Runs(*(column[max(low - at, 0) : max(high - at, 0)] for column in sorted_[pair]))
+                for pair, at in zip(weights, starts[:-1].tolist(), strict=True)
+            },
+            int(weight[low:high].sum()),
+        )
+        for low, high in pairwise(edges(weight, most))
     ]
-    return [(piece, size(link, piece)) for piece in found]
 
 
 def through_stage(
