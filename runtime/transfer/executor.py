@@ -141,8 +141,7 @@ class ExecutorContext:
     def issue_staged(self, slice_: Slice, staged: StagedMove | PackedMove) -> None:
         """Post a slice through the buffer that it has."""
         slice_.stage = SliceStage.POSTED
-        load = slice_.load or _load_of(slice_, self.scratch)
-        self._issue([slice_], load.shifted(staged.address, local=not staged.at_peer))
+        self._issue([slice_], _load_of(slice_, self.scratch).shifted(staged.address, local=not staged.at_peer))
 
     def _post(self, group: list[Slice]) -> None:
         """Post slices of one link as one transfer; one that is staged is alone, and waits for a buffer."""
@@ -162,7 +161,7 @@ class ExecutorContext:
 
     def _gathered(self, group: list[Slice]) -> GatheredSpans:
         if len(group) == 1:
-            return group[0].load or _load_of(group[0], self.scratch)
+            return _load_of(group[0], self.scratch)
         return gather(group[0].link, joined([slice_.runs for slice_ in group]), self.scratch)
 
     def _apart(self, group: list[Slice], error: Exception) -> None:
@@ -424,13 +423,13 @@ def groups(ready: Iterable[Slice]) -> list[list[Slice]]:
 
 def joined(runs: Sequence[Mapping[str, Runs]]) -> Mapping[str, Runs]:
     """The runs by pair of several slices of one link."""
-    if len(runs) == 1:
-        return runs[0]
     return {pair: Runs(*map(np.concatenate, zip(*(one[pair] for one in runs), strict=True))) for pair in runs[0]}
 
 
 def _load_of(slice_: Slice, scratch: IndexScratch) -> GatheredSpans:
-    """What to post for one slice; of one that is staged, with a buffer that begins at address 0."""
+    """What to post for one slice, gathered before or now; of one that is staged, with a buffer at address 0."""
+    if slice_.load is not None:
+        return slice_.load
     if slice_.staged is not None:
         return gather_staged(slice_.link, slice_.staged.piece)
     return gather(slice_.link, slice_.runs, scratch)

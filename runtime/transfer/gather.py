@@ -138,7 +138,7 @@ def gather_staged(link: PreparedLink, piece: StagedPiece) -> GatheredSpans:
 
     What joins does not depend on where a buffer lies.
     """
-    return GatheredSpans((), *_sides(link, merge(piece.spelled(0))), piece.moved, piece.spans)
+    return GatheredSpans((), *_sides(link, merge(piece.spelled())), piece.moved, piece.spans)
 
 
 def merge(spelled: Ints) -> Ints:

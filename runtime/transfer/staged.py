@@ -121,9 +121,12 @@ class StagedPiece:
         for part, runs, stage in self.placed(address):
             part.program.run(maker, stage, runs, part.whole(runs))
 
-    def spelled(self, address: int) -> Ints:
-        """What the wire copies, as rows (prefill address, decode address, bytes, prefill region, decode region)."""
-        found = [_spelled(part, stage) for part, _, stage in self.placed(address)]
+    def spelled(self) -> Ints:
+        """What the wire copies, as rows (prefill address, decode address, bytes, prefill region, decode region).
+
+        In the stage they are counted from the buffer's begin.
+        """
+        found = [_spelled(part, stage) for part, _, stage in self.placed(0)]
         table = np.concatenate(found)
         return table if self.packed else table[:, [1, 0, 2, 4, 3]]
 
