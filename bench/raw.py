@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+SECONDS = 30.0
+
 
 class Raw:
     """One agent over one piece of host memory, which it reads from a peer in `spans`: as one, if not told otherwise."""
@@ -36,7 +38,7 @@ class Raw:
         self._lists = local, self._agent.prep_xfer_dlist(peer, there, "DRAM")
         self.spans = [np.array([number], np.int32) for number in range(len(here))]
 
-    def read(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = 30.0) -> None:
+    def read(self, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
         """Read these of the `spans`, or all, each a request of its own, nothing merged, all of them in flight together.
 
         Raises TimeoutError after `seconds`.
@@ -45,9 +47,9 @@ class Raw:
 
     def write(self) -> None:
         """Write all of the `spans` there, as `read` reads them."""
-        self._move("WRITE", (), 30.0)
+        self._move("WRITE")
 
-    def _move(self, op: str, spans: Sequence[npt.NDArray[np.int32]], seconds: float) -> None:
+    def _move(self, op: str, spans: Sequence[npt.NDArray[np.int32]] = (), seconds: float = SECONDS) -> None:
         assert self._lists is not None, "meet() comes first"
         local, remote = self._lists
         wanted = spans or self.spans

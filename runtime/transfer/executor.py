@@ -327,7 +327,7 @@ class TransferExecutor:
 
     def _hand_on(self) -> None:
         """A buffer that came back is the next slice's at once: it is copied to while others are posted from here."""
-        waiting = (s for s in self._slices.values() if s.stage is SliceStage.STAGED and s.staged and not s.staged.lent)
+        waiting = (s for s in self._slices.values() if s.stage is SliceStage.STAGED and s.staged and not s.staged.begun)
         if (slice_ := next(waiting, None)) is not None and slice_.staged is not None:
             self._try(slice_.staged.ready)
 

@@ -90,7 +90,7 @@ class PackedMove:
         self._left = self._kept = False
 
     @property
-    def lent(self) -> bool:
+    def begun(self) -> bool:
         """Whether it was asked for."""
         return self._number is not None
 

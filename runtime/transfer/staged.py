@@ -29,8 +29,9 @@ from kvplan.runtime.transfer.chains import chains
 STAGE = -1
 # Copies of fewer bytes take less time than to hand them to a thread.
 AT_ONCE = 1 << 18
-# What is larger is cut in two, though one buffer would do: one half is copied while the other is on the wire.
-WHOLE = 4 << 20
+# Bytes that are one piece. More are cut in two, though one buffer would do: one half is copied while the other is on
+# the wire.
+UNCUT = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class StagedMove:
         self._kept = False
 
     @property
-    def lent(self) -> bool:
+    def begun(self) -> bool:
         """Whether it has a buffer."""
         return self._buffer is not None
 
@@ -238,7 +239,7 @@ def _limit(weight: Ints, most: int) -> int:
     total = int(weight.sum())
     # A half ends with the block that makes it one, and is not all of it.
     half = min(total // 2 + int(weight.max(initial=0)), total - 1)
-    return min(most, max(half, WHOLE))
+    return min(most, max(half, UNCUT))
 
 
 def _between(runs: Runs, ids: Ints, which: Ints, low: int, high: int) -> tuple[Runs, Ints]:

@@ -127,19 +127,19 @@ class Move:
     at_peer, copying = False, False
 
     def __init__(self) -> None:
-        self.piece, self.lent, self.address = SimpleNamespace(bytes=10, moved=10), False, 0
+        self.piece, self.begun, self.address = SimpleNamespace(bytes=10, moved=10), False, 0
 
     def ready(self) -> bool:
-        if not self.lent and Move.free:
-            self.lent, Move.free = True, Move.free - 1
-        return self.lent
+        if not self.begun and Move.free:
+            self.begun, Move.free = True, Move.free - 1
+        return self.begun
 
     def arrived(self) -> bool:
         return True
 
     def release(self) -> None:
-        Move.free += self.lent
-        self.lent = False
+        Move.free += self.begun
+        self.begun = False
 
 
 def test_a_buffer_that_comes_back_is_the_next_slice_s_before_anything_else_is_posted(rig: Rig) -> None:
@@ -148,7 +148,7 @@ def test_a_buffer_that_comes_back_is_the_next_slice_s_before_anything_else_is_po
         staged: Any = move
         rig.executor._want(Slice(rig.executor, number, rig.link, {}, 10, staged, rig.load))  # type: ignore[arg-type]
     rig.admit()
-    assert [move.lent for move in moves] == [True, False, False]
+    assert [move.begun for move in moves] == [True, False, False]
     posted = len(rig.transport.handles)
     for handle in rig.transport.handles:
         handle.end = True
@@ -157,7 +157,7 @@ def test_a_buffer_that_comes_back_is_the_next_slice_s_before_anything_else_is_po
         patch.setattr(rig.executor, "_post_ready", lambda _: False)
         rig.executor.step()
     assert (len(rig.transport.handles), list(slices)) == (posted, [1, 2])
-    assert [move.lent for move in moves] == [False, True, False]
+    assert [move.begun for move in moves] == [False, True, False]
 
 
 def test_done_when_every_post_of_every_slice_is(rig: Rig) -> None:

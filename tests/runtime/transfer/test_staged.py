@@ -179,14 +179,14 @@ def test_a_piece_fits_a_buffer(room: int, parts: int, pieces: int) -> None:
     assert sum(move.piece.bytes for move in moves) == 3 * 2 * PAGE
 
 
-@given(st.lists(st.integers(1, staged.WHOLE), min_size=2, max_size=12), st.integers(1, 8))
+@given(st.lists(st.integers(1, staged.UNCUT), min_size=2, max_size=12), st.integers(1, 8))
 def test_what_is_not_small_is_cut_in_two_at_least_and_not_in_more_than_need_be(sizes: list[int], times: int) -> None:
-    weight, most = np.array(sizes), times * staged.WHOLE
+    weight, most = np.array(sizes), times * staged.UNCUT
     cuts = staged.edges(weight, staged._limit(weight, most))
     pieces = [int(weight[low:high].sum()) for low, high in pairwise(cuts)]
     assert sum(pieces) == sum(sizes)
     assert all(size <= most for size in pieces)
-    assert len(pieces) > 1 or sum(sizes) <= staged.WHOLE
+    assert len(pieces) > 1 or sum(sizes) <= staged.UNCUT
     assert len(pieces) <= max(len(staged.edges(weight, most)) - 1, 3)
 
 
