@@ -23,9 +23,10 @@ Buffer = dict[tuple[int, int], list[tuple[int, int, int]]]
 
 
 def staged(plan: Plan, number: int, read: Read, runs: Runs, way: str) -> list[Row]:
-    """What a read copies by way of a stage, from end to end; what cannot go that way goes straight.
+    """What a read copies by way of a stage, from end to end, straight where its table has none.
 
-    Bytes that no hop has found are not copied, which a simulation finds.
+    Pages that the runs do not fill are sent as far as they are filled. Bytes that no hop has found are not copied,
+    which a simulation finds.
     """
     rows = [tuple(row) for row in copies(plan, number, read, runs).tolist()]
     table = read.placed
@@ -37,17 +38,13 @@ def staged(plan: Plan, number: int, read: Read, runs: Runs, way: str) -> list[Ro
         return [(p, po, d, do, n) for (p, po), (d, do), n in composed(wire, copied)]
     if way == "pack" and table.pack:
         strides = names.strides(plan.decode.workers[number]).tolist()
+        buffer = _buffer(table.pack, runs.decode_block.tolist())
+        places = [(row, at) for row in rows for at in _found(buffer, strides, *row[2:])]
+        packed = [(p, po, at, n) for (p, po, _, _, n), at in places]
         whole = _whole(plan, read, runs)
-        alone = [row for row in rows if row[3] // strides[row[2]] not in whole]
-        buffer = _buffer(table.pack, whole)
-        packed = [
-            (p, po, at, n)
-            for p, po, d, do, n in rows
-            if do // strides[d] in whole
-            for at in _found(buffer, strides, d, do, n)
-        ]
-        sent = composed(packed, _pages(buffer, strides))
-        return [*alone, *((p, po, d, do, n) for (p, po), (d, do), n in sent)]
+        wire = _pages({place: parts for place, parts in buffer.items() if place[1] in whole}, strides)
+        alone = [(d, do, at, n) for (_, _, d, do, n), at in places if do // strides[d] not in whole]
+        return [(p, po, d, do, n) for (p, po), (d, do), n in composed(packed, [*wire, *alone])]
     return rows
 
 

@@ -211,7 +211,7 @@ class PagePacks:
 
 
 def _unfit(plan: Plan, part: ImagePart, runs: Runs) -> str:
-    """Why runs that a peer asked for are none of whole decode pages and of blocks that there are; empty where they are.
+    """Why runs that a peer asked for are none of pages and blocks that there are; empty where they are.
 
     Nothing that is copied for them is then outside the pool, or the buffer.
     """
@@ -224,5 +224,4 @@ def _unfit(plan: Plan, part: ImagePart, runs: Runs) -> str:
         return "a block is asked for that there is not"
     if ((token < 0) | (at < 0) | (count < 1) | (count > prefill - token) | (count > decode - at)).any():
         return "rows are asked for that no page has"
-    _, which = np.unique(to, return_inverse=True)
-    return "" if (np.bincount(which, count) == decode).all() else "a page is asked for that is not filled"
+    return ""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
+import numpy as np
+
 from kvplan.plan import expand as rows
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Loop, Nest
@@ -73,6 +75,17 @@ class StridedCopy:
         numbers = (self.row, self.row_step, self.row_bytes, self.inside, self.address, self.address_step, self.stride)
         common = math.gcd(self.bytes, *numbers, *steps)
         return min(common & -common, 16 if self.bytes < SHORT else 8)
+
+    @property
+    def images(self) -> Ints:
+        """What it copies of a block's image, as rows (where an image row begins, first byte in it, bytes)."""
+        inside = np.array([self.inside])
+        for count, step, _ in self.loops:
+            inside = (inside[:, None] + np.arange(count) * step).ravel()
+        found = np.empty((self.planes, len(inside), 3), np.int64)
+        found[:, :, 0] = self.row + self.row_step * np.arange(self.planes)[:, None]
+        found[:, :, 1], found[:, :, 2] = inside, self.bytes
+        return found.reshape(-1, 3)
 
     def at(self, stage_token: int, pool_token: int, count: int) -> StridedCopy:
         """The copy of `count` rows of tokens that lie in one tile of either side, from these on.

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.plan import expand as rows
 from kvplan.plan import spans
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Runs
@@ -34,6 +35,7 @@ class CopyProgram:
             alike.setdefault(nest.hops, []).append(nest)
         self._token = {hops: copies(nests, staged, image, pool) for hops, nests in alike.items()}
         self._placed = lru_cache(MOST_PLACES)(self._place)
+        self._filled = lru_cache(MOST_PLACES)(self._fill)
 
     @property
     def pool_blocks(self) -> int:
@@ -59,6 +61,15 @@ class CopyProgram:
                 filled[copy.row + plane * copy.row_step] += copy.moved // copy.planes * (1 if self._page else tokens)
         return bool(list(filled.values()) == image.bytes.tolist())
 
+    def filled(self, runs: Runs) -> Iterator[tuple[Runs, Ints]]:
+        """What `runs` that are no whole pages have copied of their blocks' images, those of the same place together.
+
+        As rows (where an image row begins, first byte in it, bytes), neighbours as one.
+        """
+        for hops in self._token:
+            for some, place in self._places(spans.in_tiles(runs, hops)):
+                yield some, self._filled(hops, *place)
+
     def blocks(self, runs: Runs) -> Ints:
         """The block of every run whose page is imaged."""
         return runs.decode_block if self._staged else runs.prefill_block
@@ -82,17 +93,25 @@ class CopyProgram:
         if not whole.all():
             ragged = spans.pick(runs, ~whole) if whole.any() else runs
             for hops in self._token:
-                yield from self._token_steps(hops, spans.in_tiles(ragged, hops))
+                for some, place in self._places(spans.in_tiles(ragged, hops)):
+                    yield some, self._placed(hops, *place)
 
-    def _token_steps(self, hops: Hops, runs: Runs) -> Iterator[tuple[Runs, tuple[StridedCopy, ...]]]:
+    @staticmethod
+    def _places(runs: Runs) -> Iterator[tuple[Runs, tuple[int, int, int]]]:
         """Runs of the same place in their pages together: blocks of unlike sizes have few of those."""
         places = np.stack((runs.prefill_token, runs.decode_token, runs.count))
         order = np.lexsort(places)
         ordered = places[:, order]
         ends = np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1
         for first, end in pairwise((0, *ends.tolist(), len(order))):
-            yield spans.pick(runs, order[first:end]), self._placed(hops, *ordered[:, first].tolist())
+            prefill, decode, count = ordered[:, first].tolist()
+            yield spans.pick(runs, order[first:end]), (prefill, decode, count)
 
     def _place(self, hops: Hops, prefill: int, decode: int, count: int) -> tuple[StridedCopy, ...]:
         stage, pool = (decode, prefill) if self._staged else (prefill, decode)
         return tuple(copy.at(stage, pool, count) for copy in self._token[hops])
+
+    def _fill(self, hops: Hops, prefill: int, decode: int, count: int) -> Ints:
+        row, inside, size = np.concatenate([copy.images for copy in self._placed(hops, prefill, decode, count)]).T
+        # An image is its page: what runs on in one does so in the other.
+        return rows.joined(np.stack((row, inside, row, inside, size), axis=1))[:, [0, 1, 4]]

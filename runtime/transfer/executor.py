@@ -253,9 +253,9 @@ class TransferExecutor:
     def _cut(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
         if not link.staged:
             return self._cut_direct(link, runs)
-        parcels, moves = slices.through_stage(link, runs, self.request)
-        direct = [slice_ for of_link, some in parcels for slice_ in self._cut_direct(of_link, some)]
-        return direct + [Slice(self, next(self._context.numbers), link, {}, move.piece.bytes, move) for move in moves]
+        direct, moves = slices.through_stage(link, runs, self.request)
+        found = [] if direct is None else self._cut_direct(direct, runs)
+        return found + [Slice(self, next(self._context.numbers), link, {}, move.piece.bytes, move) for move in moves]
 
     def _cut_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
         pieces = slices.cut(link, runs, self._context.slice_bytes)
@@ -437,8 +437,7 @@ def _load_of(slice_: Slice, scratch: IndexScratch) -> GatheredSpans:
 
 def predict(link: PreparedLink, runs: Mapping[str, Runs], context: ExecutorContext) -> int:
     """Requests that moving these runs by pair would post. Raises LimitError."""
-    parcels, moves = slices.through_stage(link, runs) if link.staged else ([(link, runs)], [])
-    most = context.slice_bytes
-    direct = [(of_link, part) for of_link, some in parcels for part, _ in slices.cut(of_link, some, most)]
-    posted = sum(gather(of_link, part, context.scratch).requests for of_link, part in direct)
+    direct, moves = slices.through_stage(link, runs) if link.staged else (link, [])
+    pieces = [] if direct is None else slices.cut(direct, runs, context.slice_bytes)
+    posted = sum(gather(direct, part, context.scratch).requests for part, _ in pieces if direct)
     return posted + sum(gather_staged(link, move.piece).requests for move in moves)

@@ -138,7 +138,8 @@ def gather_staged(link: PreparedLink, piece: StagedPiece) -> GatheredSpans:
 
     What joins does not depend on where a buffer lies.
     """
-    return GatheredSpans((), *_sides(link, merge(piece.spelled())), piece.moved, piece.spans)
+    spelled, count = piece.spelled()
+    return GatheredSpans((), *_sides(link, merge(spelled)), piece.moved, count)
 
 
 def merge(spelled: Ints) -> Ints:

@@ -12,11 +12,10 @@ from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.transfer.packed import PackedMove
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
-from kvplan.runtime.transfer.staged import ImagePart, StagedMove, edges, pieces, split
+from kvplan.runtime.transfer.staged import ImagePart, StagedMove, edges, pieces
 
 # The runs by pair of each, and its bytes.
 Pieces = list[tuple[dict[str, Runs], int]]
-Parcel = tuple[PreparedLink, Mapping[str, Runs]]
 
 
 def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
@@ -71,26 +70,19 @@ def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
 
 def through_stage(
     link: PreparedLink, runs: Mapping[str, Runs], request: str = ""
-) -> tuple[list[Parcel], list[StagedMove | PackedMove]]:
-    """What of `runs` moves directly, as links of some reads with the runs of each, and what goes by way of a stage.
-
-    Reads whose pages are imaged are links of their own: what of them is not whole moves directly.
-    """
+) -> tuple[PreparedLink | None, list[StagedMove | PackedMove]]:
+    """The link of what moves directly, None where nothing does, and what of `runs` goes by way of a stage."""
     staged = [entry for entry in link.entries if link.stages(entry)]
     # By identity: a stage may be found stuck at any time, and entries hold arrays.
     through = {id(entry) for entry in staged}
     direct = tuple(entry for entry in link.entries if id(entry) not in through)
     others = tuple(entry for entry in link.others if id(entry) not in through)
-    parcels: list[Parcel] = [(replace(link, entries=direct, others=others), runs)] if direct else []
+    alone = replace(link, entries=direct, others=others) if direct else None
     own, packed = list[tuple[ImagePart, Runs]](), list[tuple[ImagePart, Runs]]()
     for entry in staged:
-        whole, ragged = split(entry.parts[0], runs[entry.pair.name])
         wanted = packed if link.packs(entry) else own
-        wanted += [(part, whole) for part in entry.parts if len(whole.count)]
-        if len(ragged.count):
-            alone = replace(link, entries=(entry,), slots=None, others=(entry,))
-            parcels.append((alone, {entry.pair.name: ragged}))
-    return parcels, [*_own_moves(link, own), *_packed_moves(link, packed, request)]
+        wanted += [(part, runs[entry.pair.name]) for part in entry.parts if len(runs[entry.pair.name].count)]
+    return alone, [*_own_moves(link, own), *_packed_moves(link, packed, request)]
 
 
 def _own_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]]) -> list[StagedMove]:

@@ -1,8 +1,8 @@
 """Staged reads: which blocks of a request go by way of a stage, in which slices, and what the wire copies.
 
 A reader reads the ranges of prefill pages as they lie and copies them into its own pages (`unpack`). With `pack`,
-prefill copies into the image of decode pages, which it writes itself, or a reader takes (packed.py). A page that a
-slice does not fill is never written that way: bytes that were not asked for are not touched.
+prefill copies into the image of decode pages, which it writes itself, or a reader takes (packed.py). Of a page that a
+request does not fill, the wire copies what was copied into its image: bytes that were not asked for are not touched.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from itertools import pairwise
 import numpy as np
 
 from kvplan.plan import spans
-from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Pair, Read, Runs
 from kvplan.runtime.errors import LimitedError
@@ -54,7 +53,7 @@ class ImagePart:
 
     `number` is the read's among those of a link, and its own among the read's parts. `packed` parts are of decode
     pages. `size` are the bytes of one block in a stage; `page_rows` are the rows of tokens that fill a decode page, 0
-    for a state and where any run may be staged.
+    for a state and where prefill pages are imaged, which are read whole.
     """
 
     number: tuple[int, int]
@@ -79,12 +78,59 @@ class ImagePart:
     def whole(self, runs: Runs) -> Mask:
         return spans.whole_pages(self.pair.page, self.read.table, runs)
 
+    def copied(self, runs: Runs) -> Mask:
+        """Which runs are of blocks whose image the wire copies whole: pages that they fill, or that are read."""
+        if not self.page_rows:
+            return np.ones(len(runs.count), np.bool_)
+        _, which = np.unique(runs.decode_block, return_inverse=True)
+        filled: Mask = np.bincount(which, runs.count)[which] == self.page_rows
+        return filled
+
+    def spelled(self, runs: Runs, stage: StageBlocks) -> Iterator[tuple[Ints, int]]:
+        """What the wire copies, and how many spans that is before any are joined.
+
+        As rows (address in the stage, in imaged pages, bytes, region of the stage, of those).
+        """
+        copied = self.copied(runs)
+        whole = stage.ids if copied.all() else np.unique(self.program.blocks(spans.pick(runs, copied)))
+        yield self._pages(whole, stage), len(self.image.bytes) * len(whole)
+        if len(whole) < stage.count:
+            for some, filled in self.program.filled(spans.pick(runs, ~copied)):
+                yield self._rows(filled, self.program.blocks(some), stage), len(filled) * len(some.count)
+
+    def _pages(self, blocks: Ints, stage: StageBlocks) -> Ints:
+        """Rows of all that is imaged of some blocks, by row of the image and chain of blocks.
+
+        In a stage every block of a row follows the one before; in a pool it does where the row is all that a block has.
+        """
+        at, size, stride = np.searchsorted(stage.ids, blocks), self.image.bytes[:, None], self.imaged[:, 1:2]
+        first, length = chains(at, blocks) if (size == stride).all() else (np.arange(len(blocks)), 1)
+        address = stage.address + self.image.start[:, None] * stage.count + size * at[first]
+        return self._table(address, self.imaged[:, :1] + stride * blocks[first], size * length, self.imaged[:, 2:])
+
+    def _rows(self, filled: Ints, blocks: Ints, stage: StageBlocks) -> Ints:
+        """Rows of what is `filled` of each block's image, as `CopyProgram.filled` has it."""
+        start, inside, size = (column[:, None] for column in filled.T)
+        row = np.searchsorted(self.image.start, filled[:, 0])
+        base, stride, region = (column[:, None] for column in self.imaged[row].T)
+        address = start * stage.count + self.image.bytes[row, None] * np.searchsorted(stage.ids, blocks) + inside
+        return self._table(stage.address + address, base + stride * blocks + inside, size, region)
+
+    @staticmethod
+    def _table(staged: Ints, imaged: Ints, size: Ints, region: Ints) -> Ints:
+        found = np.empty((*staged.shape, 5), np.int64)
+        found[:, :, 0], found[:, :, 1], found[:, :, 2], found[:, :, 3], found[:, :, 4] = (
+            staged, imaged, size, STAGE, region
+        )  # fmt: skip
+        return found.reshape(-1, 5)
+
 
 @dataclass(frozen=True, slots=True)
 class StagedPiece:
     """What one buffer holds at a time: parts, the runs of each, and the blocks that are imaged for them, rising.
 
-    All parts are `packed`, or none is. `moved` are bytes that are asked for; the wire copies `bytes`.
+    All parts are `packed`, or none is. `moved` are bytes that are asked for; the wire copies `bytes`, which are more
+    where pages are read of which a request takes a part.
     """
 
     parts: tuple[tuple[ImagePart, Runs, Ints], ...]
@@ -95,16 +141,12 @@ class StagedPiece:
     def of(cls, parts: tuple[tuple[ImagePart, Runs, Ints], ...]) -> StagedPiece:
         """A piece with its bytes counted."""
         moved = sum(part.moved(runs) for part, runs, _ in parts)
-        return cls(parts, moved, sum(part.image.size * len(blocks) for part, _, blocks in parts))
+        imaged = sum(part.image.size * len(blocks) for part, _, blocks in parts)
+        return cls(parts, moved, moved if parts[0][0].packed else imaged)
 
     @property
     def packed(self) -> bool:
         return self.parts[0][0].packed
-
-    @property
-    def spans(self) -> int:
-        """Rows of all blocks, each by itself."""
-        return sum(len(part.image.bytes) * len(blocks) for part, _, blocks in self.parts)
 
     @property
     def room(self) -> int:
@@ -122,14 +164,15 @@ class StagedPiece:
         for part, runs, stage in self.placed(address):
             part.program.run(maker, stage, runs, part.whole(runs))
 
-    def spelled(self) -> Ints:
-        """What the wire copies, as rows (prefill address, decode address, bytes, prefill region, decode region).
+    def spelled(self) -> tuple[Ints, int]:
+        """What the wire copies, and how many spans that is before any are joined.
 
-        In the stage they are counted from the buffer's begin.
+        As rows (prefill address, decode address, bytes, prefill region, decode region), in the stage counted from the
+        buffer's begin.
         """
-        found = [_spelled(part, stage) for part, _, stage in self.placed(0)]
-        table = np.concatenate(found)
-        return table if self.packed else table[:, [1, 0, 2, 4, 3]]
+        found = [some for part, runs, stage in self.placed(0) for some in part.spelled(runs, stage)]
+        table = np.concatenate([rows for rows, _ in found])
+        return table if self.packed else table[:, [1, 0, 2, 4, 3]], sum(spans for _, spans in found)
 
 
 class StagedMove:
@@ -206,15 +249,6 @@ class StagedMove:
         return True
 
 
-def split(part: ImagePart, runs: Runs) -> tuple[Runs, Runs]:
-    """The runs that may go by way of a stage, and the others."""
-    if not part.page_rows:
-        return runs, NO_RUNS
-    _, which = np.unique(runs.decode_block, return_inverse=True)
-    full = np.bincount(which, runs.count)[which] == part.page_rows
-    return (runs, NO_RUNS) if full.all() else (spans.pick(runs, full), spans.pick(runs, ~full))
-
-
 def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPiece]:
     """What is wanted of every part, cut between blocks so that each piece fits a buffer of `most` bytes.
 
@@ -246,20 +280,6 @@ def _between(runs: Runs, ids: Ints, which: Ints, low: int, high: int) -> tuple[R
     """The runs of blocks `ids` from number `low` to `high`, and those blocks."""
     some = ids[max(low, 0) : max(high, 0)]
     return (runs if len(some) == len(ids) else spans.pick(runs, (which >= low) & (which < high))), some
-
-
-def _spelled(part: ImagePart, stage: StageBlocks) -> Ints:
-    """Rows (address in the stage, in imaged pages, bytes, region of the stage, of those) by row and chain of blocks.
-
-    In a stage every block of a row follows the one before; in a pool it does where the row is all that a block has.
-    """
-    blocks, size, stride = stage.ids, part.image.bytes[:, None], part.imaged[:, 1:2]
-    first, length = chains(blocks, blocks) if (size == stride).all() else (np.arange(len(blocks)), 1)
-    spelled = np.empty((len(size), len(first), 5), np.int64)
-    spelled[:, :, 0] = stage.address + part.image.start[:, None] * stage.count + size * first
-    spelled[:, :, 1] = part.imaged[:, :1] + stride * blocks[first]
-    spelled[:, :, 2], spelled[:, :, 3], spelled[:, :, 4] = size * length, STAGE, part.imaged[:, 2:]
-    return spelled.reshape(-1, 5)
 
 
 def edges(cost: Ints, most: int) -> list[int]:

@@ -367,7 +367,6 @@ FOREIGN: dict[str, tuple[Callable[[AskPack], AskPack], str]] = {
     "a row above": (lambda asked: with_runs(asked, 1, (1 << 63) - 1), "rows are asked for that no page has"),
     "a target row above": (lambda asked: with_runs(asked, 3, 2), "rows are asked for that no page has"),
     "no rows": (lambda asked: with_runs(asked, 4, 0), "rows are asked for that no page has"),
-    "half a page": (lambda asked: with_runs(asked, 4, 2), "a page is asked for that is not filled"),
     "nothing": (lambda asked: with_part(asked, runs=(b"",) * 5), "nothing is asked for"),
     "columns of unlike lengths": (lambda asked: with_part(asked, runs=(b"", *(bytes(8),) * 4)), "in all of them"),
     "more than a buffer has": (lambda asked: replaced(asked, parts=asked.parts * 64), "does not fit a buffer"),

@@ -154,17 +154,34 @@ def runs(*of: tuple[int, int, int, int, int]) -> Runs:
     return Runs(*(np.array(column, np.int64) for column in zip(*of, strict=True)))
 
 
-@pytest.mark.parametrize(("way", "blocks", "parcels"), [("unpack", [[7, 8, 9]], 0), ("pack", [[3, 4]], 1)])
-def test_a_page_that_is_not_filled_is_written_straight_and_read_by_way_of_the_stage(
-    way: str, blocks: list[list[int]], parcels: int
+def test_a_page_of_which_some_is_asked_for_is_read_whole() -> None:
+    link = linked("unpack", 1 << 20, HND, NHD)
+    direct, (move,) = slices.through_stage(link, {"a": runs((7, 0, 3, 0, 4), (8, 0, 4, 0, 4), (9, 0, 5, 0, 3))})
+    assert (direct, [blocks.tolist() for _, _, blocks in move.piece.parts]) == (None, [[7, 8, 9]])
+    assert (move.piece.moved, move.piece.bytes) == (11 * PAGE // 4 * 2, 3 * PAGE * 2)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "rows", "sizes", "count"),
+    [
+        (HND, NHD, (0, 3), [2 * PAGE + PAGE // 4 * 3], 3),
+        (HND, NHD, (1, 2), [PAGE // 4 * 2, 2 * PAGE], 3),
+        (NHD, HND, (1, 2), [PAGE // 8 * 2, PAGE // 8 * 2, 2 * PAGE], 4),
+    ],
+)
+def test_of_a_page_that_is_not_filled_what_was_asked_for_is_written(
+    theirs: str, ours: str, rows: tuple[int, int], sizes: list[int], count: int
 ) -> None:
-    link = linked(way, 1 << 20, HND, NHD)
-    some = runs((7, 0, 3, 0, 4), (8, 0, 4, 0, 4), (9, 0, 5, 0, 3))
-    direct, moves = slices.through_stage(link, {"a": some})
-    assert [blocks.tolist() for move in moves for _, _, blocks in move.piece.parts] == blocks
-    assert len(direct) == parcels
-    assert [of["a"].decode_block.tolist() for _, of in direct] == [[5]] * parcels
-    assert sum(move.piece.moved for move in moves) + sum(slices.size(*one) for one in direct) == 11 * PAGE // 4 * 2
+    """Two pages and some rows of a third one, of two layers each, in as few spans as decode's pages have them."""
+    link = linked("pack", 1 << 20, theirs, ours)
+    at, tokens = rows
+    direct, (move,) = slices.through_stage(link, {"a": runs((7, 0, 3, 0, 4), (8, 0, 4, 0, 4), (9, 0, 5, at, tokens))})
+    load = gather_staged(link, move.piece)
+    assert direct is None
+    assert load.remote_spans[:, 1].tolist() == load.local_spans[:, 1].tolist()
+    assert sorted(load.remote_spans[:, 1].tolist()) == sorted(sizes * 2)
+    assert (load.spans, load.bytes) == (count * 2, sum(sizes) * 2)
+    assert move.piece.bytes == move.piece.moved == load.bytes
 
 
 @pytest.mark.parametrize(("room", "parts", "pieces"), [(4, 1, 2), (2, 1, 3), (1, 2, 6)])
