@@ -24,6 +24,7 @@ CASES = (
     ("pull, heads first tp=4 to tokens first tp=2", "tp=4,order=hnd", "tp=2,order=nhd", "unpack", "pull"),
     ("pull, tokens first tp=2 to heads first tp=4, packed", "tp=2,order=nhd", "tp=4,order=hnd", "pack", "pull"),
     ("push, tokens first tp=2 to heads first tp=4", "tp=2,order=nhd", "tp=4,order=hnd", "pack", "push"),
+    ("push, heads first tp=4 to tokens first tp=2, unpacked", "tp=4,order=hnd", "tp=2,order=nhd", "unpack", "push"),
     ("pull, blocks of 16 tp=4 to 64 tp=2", "tp=4,order=nhd,block=16", "tp=2,order=nhd,block=64", "unpack", "pull"),
     ("pull, blocks of 64 tp=4 to 16 tp=2", "tp=4,order=nhd,block=64", "tp=2,order=nhd,block=16", "unpack", "pull"),
 )

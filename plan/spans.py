@@ -39,6 +39,11 @@ def group_named(side: Side, name: str) -> Group:
     raise KeyError(name)
 
 
+def page_rows(group: Group, tokens: int) -> int:
+    """Rows of `tokens` tokens in a page of a group, 1 for a state."""
+    return group.kernel // tokens if group.store == "tokens" else 1
+
+
 def is_whole(table: Table) -> bool:
     """Whether all runs go by the page table, as those of states do, which have no tokens to cut."""
     return not table.token

@@ -19,11 +19,10 @@ from kvplan.plan.types import Ints, Loop, Nest, PageRange, Table
 def way(table: Table, push: bool) -> Literal["", "pack", "unpack"]:
     """How bytes of a table go where prefill pushes, or decode pulls: by way of a stage, or straight where empty.
 
-    Who posts has the stage where the table has ranges for that. Who pulls has prefill `pack` where it has others only.
+    Who posts has the stage where the table has ranges for that, otherwise the other side has it.
     """
-    if table.unpack and not push:
-        return "unpack"
-    return "pack" if table.pack else ""
+    ways: tuple[Literal["pack", "unpack"], ...] = ("pack", "unpack") if push else ("unpack", "pack")
+    return next((way for way in ways if getattr(table, way)), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Strategy: whether a read's bytes go straight to their place, or by way of a stage, by what either costs.
 
-With `unpack` a reader takes prefill pages as they lie and copies them into place. With `pack` prefill copies into the
-order of the decode pages first, and writes that, or, where there is no `unpack`, a reader takes it (plan/stage.py).
+With `unpack` prefill pages are moved as they lie, and decode copies them into place. With `pack` prefill copies into
+the order of the decode pages first. Who posts has the stage where a table has both (plan/stage.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from kvplan.compiler.cost.cost import (
 from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
 from kvplan.dsl.model import MachineProfile
+from kvplan.plan.spans import page_rows
 from kvplan.plan.stage import image, moved_bytes
-from kvplan.plan.types import Group, Nest, PageRange, Plan, Read, Table
+from kvplan.plan.types import Nest, PageRange, Plan, Read, Table
 
 # A stage takes memory and processor time: it has to win at least this much of the time of going direct.
 WORTH = 0.2
@@ -103,11 +104,6 @@ def by_strategy(cost: Mapping[str, StrategyCost], name: str) -> StrategyCost:
     """A read's cost by the strategy `name`; who unpacks has the rest packed, and what cannot be goes direct."""
     others = ("pack", "direct") if name == "unpack" else ("direct",)
     return next(cost[way] for way in (name, *others) if way in cost)
-
-
-def page_rows(group: Group, rows: int) -> int:
-    """Rows of `rows` tokens in a page of a group, 1 for a state."""
-    return group.kernel // rows if group.store == "tokens" else 1
 
 
 def _chosen(

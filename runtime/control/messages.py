@@ -105,13 +105,13 @@ ClaimAnswer = Claimed | NotYet | Lost
 class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
     """Prefill: of every request of a claim what becomes of it. All claims up to `heartbeat` were heard.
 
-    A claim is good for `lease` seconds. `packs` says that what is asked for now is packed in its turn.
+    A claim is good for `lease` seconds. `lends` says that buffers which are asked for now are lent in their turn.
     """
 
     heartbeat: int
     lease: float
     answers: tuple[ClaimAnswer, ...]
-    packs: bool = True
+    lends: bool = True
 
 
 class AskPermit(msgspec.Struct, frozen=True, tag="ask"):
@@ -141,8 +141,8 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=FARTHEST)]
 WireRuns = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
-class PackPart(msgspec.Struct, frozen=True, array_like=True):
-    """What of one image is asked for: `part` of the image of `read`, a number among those of the asking worker.
+class WirePart(msgspec.Struct, frozen=True, array_like=True):
+    """What of one image is asked for: `part` of the image of `read`, a number among those of the decode worker.
 
     `size` are the bytes of one block of it in a stage, which both sides compare.
     """
@@ -153,8 +153,8 @@ class PackPart(msgspec.Struct, frozen=True, array_like=True):
     runs: WireRuns
 
 
-class AskPack(msgspec.Struct, frozen=True, tag="ask pack"):
-    """Decode: pack these runs of a request into one buffer of the stage, in the order of the blocks of my pages.
+class AskBuffer(msgspec.Struct, frozen=True, tag="ask buffer"):
+    """Who moves bytes: a buffer of your stage for these runs of a request. Decode has it packed, prefill fills it.
 
     `number` counts the pieces that were asked for over a connection. `layers` are those that move together, None for
     all: they decide which images there are.
@@ -163,32 +163,40 @@ class AskPack(msgspec.Struct, frozen=True, tag="ask pack"):
     request: str
     number: Number
     layers: tuple[int, ...] | None
-    parts: Annotated[tuple[PackPart, ...], msgspec.Meta(min_length=1, max_length=MOST_PARTS)]
+    parts: Annotated[tuple[WirePart, ...], msgspec.Meta(min_length=1, max_length=MOST_PARTS)]
 
 
-class Packed(msgspec.Struct, frozen=True, tag="packed"):
-    """Prefill: a piece is in the buffer at `address`, and stays there until it is given back."""
+class Lent(msgspec.Struct, frozen=True, tag="lent"):
+    """Whose stage it is: a piece has the buffer at `address` until it is given back. What prefill lends is packed."""
 
     request: str
     number: Number
     address: Number
 
 
-class ReturnPack(msgspec.Struct, frozen=True, tag="return pack"):
-    """Decode: nothing reads a piece any more, or it is not wanted. Said once of each that was asked for."""
+class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
+    """Who moves bytes: a piece is not read or written any more, or not wanted. Said once of each that was asked for.
+
+    Where it was `moved`, all of it was: what prefill has written is copied to its place now.
+    """
 
     request: str
     number: Number
+    moved: bool
 
 
 class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
-    """Decode: write me this request, where the pair pushes. `prefill` tables are empty where prefill knows its own."""
+    """Decode: write me this request, where the pair pushes. `prefill` tables are empty where prefill knows its own.
+
+    `lends` says that buffers which are asked for now are lent in their turn.
+    """
 
     request: str
     tokens: tuple[int, int]
     lengths: dict[str, tuple[int, int]]
     prefill: WireTables
     decode: WireTables
+    lends: bool = True
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
@@ -271,9 +279,11 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     request: str
 
 
-ToPrefill = Hello | Claim | AskPermit | ReturnPermit | AskPack | ReturnPack | WriteRequest | Done | Leave | Bye
+# Buffers are asked for by who moves bytes, and lent by the other: both say all three.
+Buffers = AskBuffer | Lent | ReturnBuffer
+ToPrefill = Hello | Claim | AskPermit | ReturnPermit | Buffers | WriteRequest | Done | Leave | Bye
 ToDecode = (
-    EngineCard | WorkerCard | Refusal | ClaimAnswers | Permit | Packed | Offer | Written | Failed | Confirmed | Stopped
+    EngineCard | WorkerCard | Refusal | ClaimAnswers | Permit | Buffers | Offer | Written | Failed | Confirmed | Stopped
 )
 
 

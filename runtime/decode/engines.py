@@ -11,6 +11,7 @@ import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import RequestRules
+from kvplan.plan.stage import way
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
@@ -22,9 +23,11 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.transfer.asked import AskedImages
 from kvplan.runtime.transfer.demand import DemandRules, pools
-from kvplan.runtime.transfer.packed import PeerStage
+from kvplan.runtime.transfer.lent import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
+from kvplan.runtime.transfer.staged import StagedEnds
 from kvplan.runtime.transport.base import Transport
 
 # Seconds: what a lease is taken for until a peer says how long its leases are, and what it may say.
@@ -47,7 +50,8 @@ class Peer:
 class PrefillConnection:
     """One prefill worker. `peer` is its name in the transport, `blocks` are its pools by group.
 
-    `reads` says that bytes come from it, `stage` is where it packs them, if it does.
+    `reads` says that bytes come from it, `stage` is where it packs them, if it does. `images` are of what it writes
+    by way of the stage here.
     """
 
     worker: int
@@ -59,6 +63,7 @@ class PrefillConnection:
     reads: bool
     links: PreparedLinks
     stage: PeerStage
+    images: AskedImages
 
 
 class PrefillEngine:
@@ -98,10 +103,21 @@ class PrefillEngine:
         )
         blocks = shape.logical_blocks(remote, self.plan.prefill, card.worker)
         reads = any(read.worker == card.worker for read in self.plan.reads[local.worker])
-        connection = PrefillConnection(card.worker, card, control, peer, remote, blocks, reads, links, stage)
+        images = self._images(card.worker)
+        connection = PrefillConnection(card.worker, card, control, peer, remote, blocks, reads, links, stage, images)
         self.connections[card.worker] = connection
         if connection.reads and not self.push:
             connection.links.of(None)
+
+    def _images(self, prefill_worker: int) -> AskedImages:
+        """The images of what a worker writes by way of the stage here, as its own links have them."""
+        reads = self.plan.reads[self._pool.worker]
+        numbers = [
+            number for number in lent_reads(self.plan, self._pool.worker) if reads[number].worker == prefill_worker
+        ]
+        most = 0 if self._stage is None else self._stage.buffer_bytes
+        ends = StagedEnds(False, None, self._pool.geometry, most)
+        return AskedImages(self.plan, self._pool.worker, numbers, ends)
 
     @property
     def name(self) -> str:
@@ -317,3 +333,8 @@ def bare(card: WorkerCard, **change: str) -> WorkerCard:
 def planless(card: WorkerCard) -> WorkerCard:
     """A card without what its plan decides: whether the worker has registered a stage, too, to pack into."""
     return msgspec.structs.replace(bare(card, plan=""), metadata=b"", checksum=b"", stage=0)
+
+
+def lent_reads(plan: Plan, decode_worker: int) -> list[int]:
+    """The numbers of the reads that are written by way of decode's stage, where the pair pushes."""
+    return [number for number, read in enumerate(plan.reads[decode_worker]) if way(read.table, push=True) == "unpack"]

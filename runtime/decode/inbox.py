@@ -39,6 +39,8 @@ class DecodeInbox:
         self._transfers, self._counters, self._lost = transfers, counters, lost
         self._about: dict[type, Callable[[Transfer, PeerProgress, Any], MessageKind]] = {
             wire.Offer: self._offer,
+            wire.AskBuffer: self._ask_buffer,
+            wire.ReturnBuffer: self._return_buffer,
             wire.Written: self._written,
             wire.Failed: self._failed,
             wire.Confirmed: self._confirmed,
@@ -50,13 +52,13 @@ class DecodeInbox:
             self._count(MessageKind.MALFORMED)
         elif isinstance(message, wire.ClaimAnswers):
             engine.learn_lease(message.lease, now)
-            connection.stage.packs = message.packs
+            connection.stage.lends = message.lends
             self._answers(engine, connection, message)
         elif isinstance(message, wire.Permit):
             self._count(self._permit(engine, connection, message))
-        elif isinstance(message, wire.Packed):
-            known = connection.stage.packed(message.number, message.address)
-            self._count(MessageKind.PACKED if known else MessageKind.DUPLICATE)
+        elif isinstance(message, wire.Lent):
+            known = connection.stage.lent(message.number, message.address)
+            self._count(MessageKind.LENT if known else MessageKind.DUPLICATE)
         elif isinstance(message, wire.Stopped):
             known = self._transfers.quarantine.stopped(message.request, connection)
             self._count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
@@ -107,12 +109,22 @@ class DecodeInbox:
         self._transfers.offered(transfer, part, offer)
         return MessageKind.OFFERED
 
+    def _ask_buffer(self, transfer: Transfer, part: PeerProgress, asked: wire.AskBuffer) -> MessageKind:
+        if part.unpacks is None or part.phase is not Phase.MOVING:
+            return MessageKind.UNEXPECTED
+        self._transfers.asked(transfer, part, asked)
+        return MessageKind.BUFFER_ASKED
+
+    def _return_buffer(self, transfer: Transfer, part: PeerProgress, returned: wire.ReturnBuffer) -> MessageKind:
+        known = part.unpacks is not None and part.unpacks.give_back(returned.number, returned.moved)
+        return MessageKind.BUFFER_RETURNED if known else MessageKind.DUPLICATE
+
     def _written(self, transfer: Transfer, part: PeerProgress, written: wire.Written) -> MessageKind:
         if not part.writes or part.pin != written.pin:
             return MessageKind.STALE
         if not TRANSFER.takes(part.phase, Event.WRITTEN):
             return refused(part.phase, Event.WRITTEN)
-        self._transfers.written(part, written.size)
+        self._transfers.written(transfer, part, written.size)
         return MessageKind.WRITTEN
 
     def _failed(self, transfer: Transfer, part: PeerProgress, failed: wire.Failed) -> MessageKind:

@@ -1,7 +1,8 @@
 """Quarantine: decode blocks that are being written, or may still be, are handed to nobody else.
 
 A block of a failed transfer is free again when nothing can write it any more, and not before: each read of it is done,
-or its connection lost, and each prefill worker that was asked to write it has said that it stopped, or is gone. That is
+or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is gone, and no copy
+from a stage is being made. That is
 epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what others may still reach is
 retired at once, and used again only after a proof that none of them can reach it. Time is no proof.
 """
@@ -167,7 +168,9 @@ def _settle(transfer: Transfer, part: PeerProgress) -> None:
     for slice_ in [slice_ for slice_ in part.slices if slice_.settled()]:
         part.slices.remove(slice_)
         slice_.executor.close(slice_)
-    if part.phase is Phase.LEAVING and not part.slices and not part.writes:
+    if part.unpacks is not None:
+        part.unpacks.settle(part.writes)
+    if part.phase is Phase.LEAVING and not (part.slices or part.writes or part.unpacks):
         part.on(Event.SETTLED)
 
 

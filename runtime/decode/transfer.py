@@ -20,6 +20,7 @@ from kvplan.runtime.transfer.demand import NOTHING, Demand
 if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
     from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
+    from kvplan.runtime.decode.unpacks import PageUnpacks
     from kvplan.runtime.transfer.chunks import ChunkCover
     from kvplan.runtime.transfer.executor import Slice, TransferExecutor
 
@@ -38,8 +39,8 @@ class PeerProgress:
     `heartbeat` that of the claim that named its blocks: answers to earlier ones are not to this transfer. `unheld` says
     that the worker answered that it does not hold the request yet. `cover` and `offers` are
     the chunks that have come and their number, `written` the bytes that the worker says it wrote. `writes` says that it
-    was asked to write and has not stopped; `slices` are reads that were under way when the transfer failed, `unsaid`
-    says that the worker is still to be told so.
+    was asked to write and has not stopped, `unpacks` are the pieces that it writes by way of the stage. `slices` are
+    reads that were under way when the transfer failed, `unsaid` says that the worker is still to be told so.
     """
 
     connection: PrefillConnection
@@ -53,6 +54,7 @@ class PeerProgress:
     offers: int = 0
     written: int = 0
     writes: bool = False
+    unpacks: PageUnpacks | None = None
     slices: list[Slice] = field(default_factory=list)
     unsaid: bool = False
     _expected: int | None = field(init=False, default=None)
@@ -87,12 +89,12 @@ class PeerProgress:
         """Whether bytes may be on their way, by the wire or from the stage: nobody tells when they have come."""
         if self.executor is not None:
             return self.executor.touching
-        return self.writes and self.phase is Phase.MOVING
+        return bool(self.unpacks) or (self.writes and self.phase is Phase.MOVING)
 
     @property
     def placed(self) -> bool:
-        """Whether nothing that was read for it waits to be copied to its place, or is still to be read."""
-        return self.executor is None or self.executor.done
+        """Whether nothing of it is in the stage, or still to be read."""
+        return not self.unpacks and (self.executor is None or self.executor.done)
 
     @property
     def progress(self) -> float:

@@ -20,6 +20,7 @@ from kvplan.runtime.decode.outcome import TransferState, outcome
 from kvplan.runtime.decode.phases import Event, Phase
 from kvplan.runtime.decode.quarantine import BlockLedger, Quarantine, block_bytes
 from kvplan.runtime.decode.transfer import PeerProgress, Transfer
+from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.errors import (
     DeadlineError,
     LeaseError,
@@ -151,8 +152,16 @@ class TransferTable:
         part.offers += 1
         self._or_fail(self._take, transfer, part, offer)
 
-    def written(self, part: PeerProgress, size: int) -> None:
-        """A prefill worker has written all that is needed from it."""
+    def asked(self, transfer: Transfer, part: PeerProgress, asked: wire.AskBuffer) -> None:
+        """A prefill worker writes a piece by way of the stage here."""
+        self._or_fail(self._want, transfer, part, asked)
+
+    def written(self, transfer: Transfer, part: PeerProgress, size: int) -> None:
+        """A prefill worker has written all that is needed from it: what is in the stage is copied to its place."""
+        if part.unpacks is not None and not part.unpacks.all_moved:
+            text = "all is written, it says, and pieces that it asked buffers for are not"
+            self.broken(transfer, part, TransferError(f"request {transfer.request.id}: {text}"))
+            return
         part.wrote(size)
         part.on(Event.WRITTEN)
 
@@ -161,6 +170,8 @@ class TransferTable:
         for part in transfer.parts:
             if part.executor is not None and (part.phase is Phase.MOVING or not part.placed):
                 self._follow(transfer, part, part.executor)
+            elif part.unpacks:
+                self._or_fail(self._unpack, transfer, part)
             elif part.phase is Phase.CLAIMING and part.executor is None and len(self.running) == 1:
                 self._foresee(transfer, part)
         phase = transfer.phase
@@ -197,6 +208,8 @@ class TransferTable:
         for part in transfer.parts:
             part.on(Event.FAILED)
             part.slices = [] if part.executor is None else part.executor.stop()
+            if part.unpacks is not None:
+                part.unpacks.leave()
             part.unsaid = not part.connection.control.send(wire.Leave(transfer.request.id)) and part.writes
             self._checksums.drop(part)
         self.quarantine.add(transfer)
@@ -263,12 +276,24 @@ class TransferTable:
         if not _moves(transfer, part):
             part.on(Event.ARRIVED)
         elif engine.push:
-            part.writes = True
-            connection.control.say(_write_request(transfer.request))
+            stage, part.writes = self.context.stage, True
+            part.unpacks = PageUnpacks(stage, connection.peer)
+            lends = stage is not None and not stage.stuck(connection.peer)
+            connection.control.say(_write_request(transfer.request, lends))
         elif not transfer.streamed:
             executor = self._executor(transfer, part)
             executor.add(*_whole(transfer, part))
             executor.complete = True
+
+    def _want(self, transfer: Transfer, part: PeerProgress, asked: wire.AskBuffer) -> None:
+        assert part.unpacks is not None
+        connection = part.connection
+        shard = transfer.engine.shard(connection)
+        part.unpacks.want(connection.images, transfer.demand, shard, asked, connection.control)
+
+    def _unpack(self, transfer: Transfer, part: PeerProgress) -> None:
+        assert part.unpacks is not None
+        part.unpacks.step(transfer.request.id, part.connection.control)
 
     def _foresee(self, transfer: Transfer, part: PeerProgress) -> None:
         """Prepare what will be read while nobody has anything else to do than to wait for the answer to a claim."""
@@ -456,9 +481,9 @@ def _not_held(transfer: Transfer, workers: list[int]) -> LeaseError:
     return LeaseError(f"request {transfer.request.id} {text}: call hold or open on every one, or wait longer")
 
 
-def _write_request(request: Request) -> wire.WriteRequest:
+def _write_request(request: Request, lends: bool = True) -> wire.WriteRequest:
     tables = wire.pack(request.prefill), wire.pack(request.decode)
-    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables)
+    return wire.WriteRequest(request.id, request.tokens, dict(request.lengths), *tables, lends)
 
 
 def _decode_sums(pool: Pool, plan: Plan, prefill_worker: int, request: Request, sample: Sample) -> wire.Sums:

@@ -14,12 +14,12 @@ from kvplan.plan.types import Plan
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
-from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
+from kvplan.runtime.control.card import EngineCard, WorkerCard, describe, with_stage
 from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
-from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
+from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines, lent_reads
 from kvplan.runtime.decode.inbox import DecodeInbox
 from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
@@ -551,8 +551,18 @@ class DecodeWorker(PolledWorker):
             raise LimitedError(f"{self.running()} requests are under way or wait: wait for some")
 
     def _card(self, plan: Plan) -> WorkerCard:
-        geometry = self._pool.geometry
-        return describe(self.worker, plan, self.identity.run, self.generation, geometry, self._metadata)
+        """The card for who writes here, by which it reaches the stage where the plan has it written through that.
+
+        Raises what opening the stage raises, TransportError, RegisterError; HandleError.
+        """
+        with self._lock:
+            self._check_open()
+            geometry, metadata = self._pool.geometry, self._metadata
+            card = describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
+            if not self._stage.buffer_bytes or not lent_reads(plan, self.worker):
+                return card
+            self._stage.open()
+            return with_stage(card, self._transport.metadata(), self._stage.buffer_bytes)
 
     def _check_taking(self) -> None:
         self._check_open()

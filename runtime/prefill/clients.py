@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+
+import msgspec
 
 from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
@@ -19,9 +21,11 @@ from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.source import SourceRequest
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.demand import DemandRules
+from kvplan.runtime.transfer.lent import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
 
+Send = Callable[["DecodeClient", msgspec.Struct], None]
 MOST = 4096
 MOST_CLAIMS = 1 << 14
 
@@ -74,7 +78,8 @@ class DecodeClient:
 
     `untold` are the requests that it was not told everything of, as its line took no more.
 
-    Where the pair pushes, `peer` is its name in the transport, `links` lead to its memory, and `push` has its rules.
+    Where the pair pushes, `peer` is its name in the transport, `links` lead to its memory, `push` has its rules, and
+    `stage` is what it lends buffers of.
     """
 
     identity: bytes
@@ -86,6 +91,7 @@ class DecodeClient:
     peer: str = ""
     links: PreparedLinks | None = None
     push: PushRules | None = None
+    stage: PeerStage | None = None
     most_claims: int = MOST_CLAIMS
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
@@ -110,15 +116,42 @@ class DecodeClient:
         self.claims.pop(request, None)
 
 
+@dataclass(frozen=True, slots=True)
+class ClientControl:
+    """How a decode worker is spoken to whose stage is used; one that cannot be told is gone."""
+
+    client: DecodeClient
+    tell: Send
+    flush: Callable[[], None]
+
+    def say(self, message: msgspec.Struct) -> None:
+        self.tell(self.client, message)
+
+    def send(self, message: msgspec.Struct) -> bool:
+        """At once: what was written can be copied there while the next one is."""
+        self.tell(self.client, message)
+        self.flush()
+        return True
+
+
 class DecodeClients:
     """All connections by ZeroMQ identity. A new run of a decode engine replaces the clients of the run before.
 
-    Each may claim as many requests as this worker may hold, and 16,384 at least.
+    Each may claim as many requests as this worker may hold, and 16,384 at least. `send` tells one of them something,
+    which `flush` says before the round ends.
     """
 
-    def __init__(self, pool: Pool, transport: Transport, requests: int, stage: Stage | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        transport: Transport,
+        requests: int,
+        send: Send,
+        flush: Callable[[], None],
+        stage: Stage | None = None,
+    ) -> None:
         self._pool, self._transport, self._most_claims = pool, transport, max(MOST_CLAIMS, requests)
-        self._stage = stage
+        self._send, self._flush, self._stage = send, flush, stage
         self._all: dict[bytes, DecodeClient] = {}
         self._left = set[str]()
 
@@ -146,6 +179,7 @@ class DecodeClients:
         client.most_claims = self._most_claims
         if hello.card is not None:
             client.peer, decode = self._transport.add_peer(hello.card.metadata), geometry(hello.card)
+            client.stage = PeerStage(ClientControl(client, self._send, self._flush), hello.card.stage)
             client.links = self._links(client, decode)
             blocks = shape.logical_blocks(decode, plan.decode, claimant.worker)
             client.push = PushRules(RequestRules(plan), DemandRules(plan, claimant.worker), blocks)
@@ -192,6 +226,7 @@ class DecodeClients:
                 push=True,
                 layers=layers,
                 stage=self._stage,
+                peer_stage=client.stage,
             )
         )
 

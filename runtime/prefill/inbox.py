@@ -56,7 +56,7 @@ class PrefillInbox:
         limits: Limits,
         counters: Counters,
     ) -> None:
-        self.clients = DecodeClients(pool, context.transport, limits.requests, context.stage)
+        self.clients = DecodeClients(pool, context.transport, limits.requests, self.send, self.say, context.stage)
         self.sources: dict[str, SourceRequest] = {}
         self.events: deque[LeaseEvent] = deque(maxlen=MOST_EVENTS)
         self.permits, self.writes = ReadPermits(limits), RequestWrites(pool, context, counters, self.send, leases)
@@ -70,8 +70,9 @@ class PrefillInbox:
             wire.Claim: self._claim,
             wire.AskPermit: self._ask_permit,
             wire.ReturnPermit: self._return_permit,
-            wire.AskPack: self._ask_pack,
-            wire.ReturnPack: self._return_pack,
+            wire.AskBuffer: self._ask_buffer,
+            wire.ReturnBuffer: self._return_buffer,
+            wire.Lent: self._lent,
             wire.WriteRequest: self._write,
             wire.Done: self._done,
             wire.Leave: self._leave,
@@ -272,15 +273,21 @@ class PrefillInbox:
         known = self.permits.give_back(client, returned)
         return MessageKind.PERMIT_RETURNED if known else MessageKind.DUPLICATE
 
-    def _ask_pack(self, client: DecodeClient, asked: wire.AskPack, now: float) -> MessageKind:
+    def _ask_buffer(self, client: DecodeClient, asked: wire.AskBuffer, now: float) -> MessageKind:
         begun = self._begin(client, asked.request, lambda _: self.packs.want(client, asked))
-        return MessageKind.PACK_ASKED if begun else MessageKind.UNEXPECTED
+        return MessageKind.BUFFER_ASKED if begun else MessageKind.UNEXPECTED
 
-    def _return_pack(self, client: DecodeClient, returned: wire.ReturnPack, now: float) -> MessageKind:
+    def _return_buffer(self, client: DecodeClient, returned: wire.ReturnBuffer, now: float) -> MessageKind:
         known = self.packs.give_back(client, returned)
-        return MessageKind.PACK_RETURNED if known else MessageKind.DUPLICATE
+        return MessageKind.BUFFER_RETURNED if known else MessageKind.DUPLICATE
+
+    def _lent(self, client: DecodeClient, lent: wire.Lent, now: float) -> MessageKind:
+        known = client.stage is not None and client.stage.lent(lent.number, lent.address)
+        return MessageKind.LENT if known else MessageKind.DUPLICATE
 
     def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:
+        if client.stage is not None:
+            client.stage.lends = asked.lends
         begun = self._begin(client, asked.request, lambda source: self.writes.want(client, asked, source))
         return MessageKind.WANTED if begun else MessageKind.UNEXPECTED
 

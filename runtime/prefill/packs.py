@@ -6,33 +6,21 @@ reader's until it gives it back, or its connection is gone: nothing that it read
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
-import numpy as np
-
-from kvplan.plan import spans
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.stage import way
-from kvplan.plan.types import Ints, Plan, Runs
 from kvplan.runtime.control.card import WorkerCard, with_stage
-from kvplan.runtime.control.messages import AskPack, Failed, Packed, PackPart, ReturnPack, unpack_runs
+from kvplan.runtime.control.messages import AskBuffer, Failed, Lent, ReturnBuffer
 from kvplan.runtime.errors import LimitedError, TransferError, cause_text
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
-from kvplan.runtime.prefill.clients import DecodeClient
+from kvplan.runtime.prefill.clients import DecodeClient, Send
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transfer.images import image_parts
-from kvplan.runtime.transfer.layers import Layers
-from kvplan.runtime.transfer.packed import MOST_ASKED
-from kvplan.runtime.transfer.prepare import MOST_LINKS
-from kvplan.runtime.transfer.staged import ImagePart, StagedEnds, StagedMove, StagedPiece
+from kvplan.runtime.transfer.asked import AskedImages
+from kvplan.runtime.transfer.lent import MOST_ASKED
+from kvplan.runtime.transfer.staged import StagedEnds, StagedMove
 from kvplan.runtime.transport.base import Transport
-
-Send = Callable[[DecodeClient, msgspec.Struct], None]
-# By number of read and of part.
-Images = dict[tuple[int, int], ImagePart]
 
 
 @dataclass(slots=True, eq=False)
@@ -53,10 +41,10 @@ class PagePack:
 
 @dataclass(slots=True)
 class PackClient:
-    """What is packed for one connection: the pieces by number, and images by the layers that move together."""
+    """What is packed for one connection: the images of its reads, and the pieces by number."""
 
+    images: AskedImages
     pieces: dict[int, PagePack] = field(default_factory=dict)
-    images: dict[Layers | None, Images] = field(default_factory=dict)
 
 
 class PagePacks:
@@ -88,28 +76,25 @@ class PagePacks:
         self._stage.open()
         return with_stage(card, self._transport.metadata(), self._stage.buffer_bytes)
 
-    def want(self, client: DecodeClient, asked: AskPack) -> None:
+    def want(self, client: DecodeClient, asked: AskBuffer) -> None:
         """Begin to pack a piece. Raises BadRequestError, LimitedError, CardError, AddressError."""
         if (stage := self._stage) is None:
             raise BadRequestError(f"request {asked.request}: this worker packs nothing")
-        of = self._clients.setdefault(client, PackClient())
+        of = self._clients.get(client)
+        if of is None:
+            of = self._clients[client] = PackClient(self._images(client, stage.buffer_bytes))
         if asked.number in of.pieces:
             raise BadRequestError(f"request {asked.request}: piece {asked.number} was asked for before")
         if len(of.pieces) >= 2 * MOST_ASKED:
             raise LimitedError(f"request {asked.request}: {len(of.pieces)} pieces are asked for: give some back")
-        piece = StagedPiece.of(
-            tuple(self._part(client, of, asked, wanted, stage.buffer_bytes) for wanted in asked.parts)
-        )
-        if piece.room > stage.buffer_bytes:
-            text = f"a piece of {piece.room} bytes does not fit a buffer of {stage.buffer_bytes}"
-            raise BadRequestError(f"request {asked.request}: {text}")
+        piece = of.images.piece(asked)
         pack = PagePack(client, asked.request, StagedMove(stage, piece, client.key, True))
         of.pieces[asked.number] = pack
         # At once, that it is copied while the next one is asked for; what may come next gives a buffer back.
         if not stage.stuck(client.key):
             self._pack(asked.number, pack)
 
-    def give_back(self, client: DecodeClient, returned: ReturnPack) -> bool:
+    def give_back(self, client: DecodeClient, returned: ReturnBuffer) -> bool:
         """A piece is read, or wanted no more; False where it was not asked for."""
         of = self._clients.get(client)
         pack = None if of is None else of.pieces.pop(returned.number, None)
@@ -174,7 +159,7 @@ class PagePacks:
             self._broken(pack, error)
             return
         pack.lent = True
-        self._send(pack.client, Packed(pack.request, number, pack.move.address))
+        self._send(pack.client, Lent(pack.request, number, pack.move.address))
 
     def _broken(self, pack: PagePack, cause: Exception) -> None:
         """What cannot be packed fails its request; its piece is given back by who asked for it."""
@@ -183,45 +168,7 @@ class PagePacks:
         pack.leave()
         self._send(pack.client, Failed(pack.request, error.code, str(error)))
 
-    def _part(
-        self, client: DecodeClient, of: PackClient, asked: AskPack, wanted: PackPart, most: int
-    ) -> tuple[ImagePart, Runs, Ints]:
-        layers = None if asked.layers is None else frozenset(asked.layers)
-        if layers not in of.images:
-            of.images[layers] = self._images(client, of, layers, most)
-        part = of.images[layers].get((wanted.read, wanted.part))
-        if part is None or part.size != wanted.size:
-            text = f"part {wanted.part} of read {wanted.read}, {wanted.size} bytes a block, is none that is packed here"
-            raise BadRequestError(f"request {asked.request}: {text}: run one release on both sides")
-        runs = unpack_runs(wanted.runs)
-        if why := _unfit(client.plan, part, runs):
-            raise BadRequestError(f"request {asked.request}: {why}")
-        return part, runs, np.unique(runs.decode_block)
-
-    def _images(self, client: DecodeClient, of: PackClient, layers: Layers | None, most: int) -> Images:
+    def _images(self, client: DecodeClient, most: int) -> AskedImages:
         """The images of all reads that are packed for a client, as its own links have them."""
-        if len(of.images) >= MOST_LINKS:
-            raise LimitedError(f"{MOST_LINKS} unlike sets of layers were asked for: offer the same ones each time")
         ends = StagedEnds(True, None, self._pool.geometry, most)
-        every = (
-            image_parts(client.plan, client.claimant.worker, number, layers, ends)
-            for number in self._packed_reads(client)
-        )
-        return {part.number: part for parts in every for part in parts}
-
-
-def _unfit(plan: Plan, part: ImagePart, runs: Runs) -> str:
-    """Why runs that a peer asked for are none of pages and blocks that there are; empty where they are.
-
-    Nothing that is copied for them is then outside the pool, or the buffer.
-    """
-    rows = spans.group_named(plan.prefill, part.pair.prefill).kernel // part.pair.rows, part.page_rows
-    prefill, decode = (max(number, 1) for number in rows)
-    block, token, to, at, count = runs
-    if not len(count):
-        return "nothing is asked for"
-    if ((block < 0) | (block >= part.program.pool_blocks) | (to < 0)).any():
-        return "a block is asked for that there is not"
-    if ((token < 0) | (at < 0) | (count < 1) | (count > prefill - token) | (count > decode - at)).any():
-        return "rows are asked for that no page has"
-    return ""
+        return AskedImages(client.plan, client.claimant.worker, self._packed_reads(client), ends)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
-
-import msgspec
 
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request
@@ -17,7 +15,7 @@ from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.prefill.clients import DecodeClient
+from kvplan.runtime.prefill.clients import DecodeClient, Send
 from kvplan.runtime.prefill.lease import Leases
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.transfer import chunks
@@ -25,8 +23,6 @@ from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
 from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transport.base import TransferHandle
-
-Send = Callable[[DecodeClient, msgspec.Struct], None]
 
 
 class WritePhase(IntEnum):

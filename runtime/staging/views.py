@@ -108,19 +108,19 @@ class DeviceCopies:
     def _views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
         shape, steps, item = facts(copy, stage.count)
         start = stage.address + copy.row * stage.count + copy.inside
-        staged = Lent.of(start, (copy.planes, stage.count, *shape), steps[0], item)
-        pooled = Lent.of(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item)
+        staged = DeviceArray.of(start, (copy.planes, stage.count, *shape), steps[0], item)
+        pooled = DeviceArray.of(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item)
         return tuple(self._torch.as_tensor(lent, device=self.device) for lent in (staged, pooled))
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class DeviceArray:
     """Device memory as torch takes it over without a copy; its owner keeps it alive."""
 
     __cuda_array_interface__: dict[str, object]
 
     @classmethod
-    def of(cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> Lent:
+    def of(cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> DeviceArray:
         facts = {"shape": shape, "strides": strides, "typestr": item, "data": (address, False), "version": 3}
         return cls(facts)
 

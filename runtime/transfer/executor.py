@@ -24,8 +24,8 @@ from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
+from kvplan.runtime.transfer.lent import LentMove
 from kvplan.runtime.transfer.limits import AdmissionQueue
-from kvplan.runtime.transfer.packed import PackedMove
 from kvplan.runtime.transfer.posts import begun_nothing, hand_over, over, release
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
@@ -70,7 +70,7 @@ class Slice:
     link: PreparedLink
     runs: Mapping[str, Runs]
     size: int
-    staged: StagedMove | PackedMove | None = None
+    staged: StagedMove | LentMove | None = None
     load: GatheredSpans | None = None
     stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
@@ -138,7 +138,7 @@ class ExecutorContext:
         for group in groups(ready):
             self._post([slice_ for slice_ in group if slice_.executor.has(slice_)])
 
-    def issue_staged(self, slice_: Slice, staged: StagedMove | PackedMove) -> None:
+    def issue_staged(self, slice_: Slice, staged: StagedMove | LentMove) -> None:
         """Post a slice through the buffer that it has."""
         slice_.stage = SliceStage.POSTED
         self._issue([slice_], _load_of(slice_, self.scratch).shifted(staged.address, local=not staged.at_peer))

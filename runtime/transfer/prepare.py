@@ -24,7 +24,7 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer.images import image_parts
 from kvplan.runtime.transfer.layers import Layers, chosen
-from kvplan.runtime.transfer.packed import PeerStage
+from kvplan.runtime.transfer.lent import PeerStage
 from kvplan.runtime.transfer.slots import PreparedSlots
 from kvplan.runtime.transfer.staged import ImagePart, StagedEnds
 from kvplan.runtime.transport.base import Index, Op, PreparedList, Transport
@@ -77,8 +77,8 @@ class PreparedLink:
     """What a prefill worker and a decode worker move between each other: geometry of both, reads, prepared lists.
 
     `peer` is the transport name of the other worker. With `push` this process has the prefill worker, and writes;
-    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through, where
-    prefill packs for who reads it is its `peer_stage`. `layers` are those that it moves, None for all. `slots` are the
+    otherwise it has the decode worker, and reads. The `stage` is what reads with parts of an image go through, or the
+    `peer_stage` where who does not post copies. `layers` are those that it moves, None for all. `slots` are the
     entries of states once more, for a request that has one slot of each; `others` the entries that are not.
     """
 
@@ -107,13 +107,13 @@ class PreparedLink:
 
     def stages(self, entry: PreparedRead) -> bool:
         """Whether a read goes by way of a stage, as one that is not stuck."""
-        if entry.parts and self.packs(entry):
+        if entry.parts and self.at_peer(entry):
             return self.peer_stage is not None and not self.peer_stage.stuck
         return bool(entry.parts) and self.stage is not None and not self.stage.stuck(self.peer)
 
-    def packs(self, entry: PreparedRead) -> bool:
-        """Whether the peer packs a read that is staged."""
-        return entry.parts[0].packed and not self.push
+    def at_peer(self, entry: PreparedRead) -> bool:
+        """Whether a read that is staged goes through the peer's stage: prefill packs, decode unpacks."""
+        return entry.parts[0].packed != self.push
 
     @property
     def op(self) -> Op:
@@ -195,7 +195,7 @@ def link(
         for entry in _of_pairs([entry for entry, image in zip(found, images, strict=True) if image is None]):
             entries.append(_with_banks(entry, transport, ends))
         slots = _slots([entry for entry in entries if _is_slot(entry)], transport, ends)
-        if stage is not None and any(image is not None and not ends.packs(image) for image in images):
+        if stage is not None and any(image is not None and not ends.at_peer(image) for image in images):
             stage.open()
     except Exception:
         _release(entries, slots)
@@ -295,7 +295,7 @@ def _with_parts(plan: Plan, number: int, entry: PreparedRead, ends: PreparedLink
     """Read `number` of the decode worker where it is staged; None where it is not, or nothing of it fits."""
     way = stages.way(entry.read.table, ends.push)
     packed = way == "pack"
-    stage = ends.peer_stage if packed and not ends.push else ends.stage
+    stage = ends.stage if packed == ends.push else ends.peer_stage
     if not way or stage is None:
         return None
     imaged, pool = (ends.decode, ends.prefill) if packed else (ends.prefill, ends.decode)

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
-from kvplan.runtime.transfer.packed import PackedMove
+from kvplan.runtime.transfer.lent import LentMove
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
 from kvplan.runtime.transfer.staged import ImagePart, StagedMove, edges, pieces
 
@@ -70,7 +70,7 @@ def cut(link: PreparedLink, runs: Mapping[str, Runs], most: int) -> Pieces:
 
 def through_stage(
     link: PreparedLink, runs: Mapping[str, Runs], request: str = ""
-) -> tuple[PreparedLink | None, list[StagedMove | PackedMove]]:
+) -> tuple[PreparedLink | None, list[StagedMove | LentMove]]:
     """The link of what moves directly, None where nothing does, and what of `runs` goes by way of a stage."""
     staged = [entry for entry in link.entries if link.stages(entry)]
     # By identity: a stage may be found stuck at any time, and entries hold arrays.
@@ -78,11 +78,11 @@ def through_stage(
     direct = tuple(entry for entry in link.entries if id(entry) not in through)
     others = tuple(entry for entry in link.others if id(entry) not in through)
     alone = replace(link, entries=direct, others=others) if direct else None
-    own, packed = list[tuple[ImagePart, Runs]](), list[tuple[ImagePart, Runs]]()
+    own, lent = list[tuple[ImagePart, Runs]](), list[tuple[ImagePart, Runs]]()
     for entry in staged:
-        wanted = packed if link.packs(entry) else own
+        wanted = lent if link.at_peer(entry) else own
         wanted += [(part, runs[entry.pair.name]) for part in entry.parts if len(runs[entry.pair.name].count)]
-    return alone, [*_own_moves(link, own), *_packed_moves(link, packed, request)]
+    return alone, [*_own_moves(link, own), *_lent_moves(link, lent, request)]
 
 
 def _own_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]]) -> list[StagedMove]:
@@ -91,10 +91,10 @@ def _own_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]]) -> list
     return [StagedMove(stage, piece, link.peer, link.push) for piece in cut if stage]
 
 
-def _packed_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]], request: str) -> list[PackedMove]:
+def _lent_moves(link: PreparedLink, wanted: list[tuple[ImagePart, Runs]], request: str) -> list[LentMove]:
     stage = link.peer_stage
     cut = [] if stage is None else pieces(wanted, stage.buffer_bytes)
-    return [PackedMove(stage, piece, request, link.layers) for piece in cut if stage]
+    return [LentMove(stage, piece, request, link.layers) for piece in cut if stage]
 
 
 def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:

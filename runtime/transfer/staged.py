@@ -1,8 +1,9 @@
 """Staged reads: which blocks of a request go by way of a stage, in which slices, and what the wire copies.
 
-A reader reads the ranges of prefill pages as they lie and copies them into its own pages (`unpack`). With `pack`,
-prefill copies into the image of decode pages, which it writes itself, or a reader takes (packed.py). Of a page that a
-request does not fill, the wire copies what was copied into its image: bytes that were not asked for are not touched.
+With `unpack` the ranges of prefill pages are moved as they lie, and decode copies them into its own pages. With `pack`
+prefill copies into the image of decode pages. Who posts does so by itself where the stage is its own, and asks for
+buffers where it is the peer's (lent.py). Of a page that a request does not fill, the wire copies what was copied into
+its image: bytes that were not asked for are not touched.
 """
 
 from __future__ import annotations

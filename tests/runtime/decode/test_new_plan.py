@@ -54,7 +54,7 @@ def test_a_plan_by_which_prefill_packs_takes_the_place_of_one_by_which_it_does_n
     """Its stage is registered by then only, so that what leads to its memory is more than before."""
     made = world(Shape(2), Shape(1), nixl=True)
     move(made, ask(made, (0, 40), name="before"))
-    plan = with_ranges(made.plan, packed=True)
+    plan = with_ranges(made.plan, "pack")
     workers: list[PrefillWorker | DecodeWorker] = [*made.prefill, *made.decode]
     for worker in workers:
         worker.plans = FixedPlans((plan,))

@@ -22,8 +22,8 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
+from kvplan.runtime.transfer.lent import PeerStage
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
-from kvplan.runtime.transfer.packed import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub
 

@@ -1,15 +1,24 @@
-"""A prefill worker that packs for one reader in this process: its packs, and the stage as the reader knows it."""
+"""Workers whose stage one peer in this process uses: what they are asked for, and the stage as the peer knows it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from tests.runtime.helpers.ends import Ends
+from tests.runtime.helpers.waiting import until
 
-from kvplan.runtime.control.messages import AskPack, Packed, ReturnPack
+from kvplan.plan.types import Runs
+from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
+from kvplan.runtime.decode.engines import lent_reads
+from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.prefill.clients import DecodeClient
 from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.packs import PagePacks
-from kvplan.runtime.transfer.packed import PeerStage
+from kvplan.runtime.transfer.asked import AskedImages
+from kvplan.runtime.transfer.demand import Demand
+from kvplan.runtime.transfer.lent import PeerStage
+from kvplan.runtime.transfer.staged import StagedEnds
 
 
 class PackingPeer:
@@ -22,16 +31,16 @@ class PackingPeer:
         self._client = DecodeClient(b"d", "decode", Claimant("run", "", ours), world.plan, frozenset(), 0.0)
         self._packs = PagePacks(world.pools[0][theirs], self._own, world.agents[0][theirs], self._tell)
         self.stage = PeerStage(self, self._own.buffer_bytes)
-        self._said = list[Packed]()
+        self._said = list[Lent]()
 
     def say(self, message: msgspec.Struct) -> None:
         """The reader asks."""
-        assert isinstance(message, AskPack)
+        assert isinstance(message, AskBuffer)
         self._packs.want(self._client, message)
 
     def send(self, message: msgspec.Struct) -> bool:
         """The reader gives back."""
-        assert isinstance(message, ReturnPack)
+        assert isinstance(message, ReturnBuffer)
         return self._packs.give_back(self._client, message)
 
     def step(self) -> None:
@@ -39,7 +48,7 @@ class PackingPeer:
         self._own.begin()
         self._packs.step()
         said, self._said = self._said, []
-        assert all(self.stage.packed(message.number, message.address) for message in said)
+        assert all(self.stage.lent(message.number, message.address) for message in said)
 
     def close(self) -> None:
         assert not len(self._packs)
@@ -47,5 +56,50 @@ class PackingPeer:
 
     def _tell(self, client: DecodeClient, message: msgspec.Struct) -> None:
         """Heard later, as everything that goes over a line."""
-        assert isinstance(message, Packed), message
+        assert isinstance(message, Lent), message
         self._said.append(message)
+
+
+class LendingPeer:
+    """Decode worker `ours` and its stage of `size` bytes; `stage` is for links by which prefill worker `theirs` writes.
+
+    What is asked for is of `runs` by pair.
+    """
+
+    def __init__(self, world: Ends, theirs: int, ours: int, size: int, runs: Mapping[str, Runs]) -> None:
+        self._own = world.stage(ours, False, size)
+        if self._own.buffer_bytes:
+            self._own.open()
+        plan, shard = world.plan, world.plan.prefill.workers[theirs].shard
+        self._demand, self._shard = Demand({(pair, shard): some for pair, some in runs.items()}, {}), shard
+        reads = [number for number in lent_reads(plan, ours) if plan.reads[ours][number].worker == theirs]
+        ends = StagedEnds(False, None, world.pools[1][ours].geometry, self._own.buffer_bytes)
+        self._images, self._unpacks = AskedImages(plan, ours, reads, ends), PageUnpacks(self._own, "p")
+        self.stage, self._said = PeerStage(self, self._own.buffer_bytes), list[Lent]()
+
+    def say(self, message: msgspec.Struct) -> None:
+        """The writer asks, or is told that it was lent a buffer, which it hears later."""
+        if isinstance(message, Lent):
+            self._said.append(message)
+            return
+        assert isinstance(message, AskBuffer)
+        self._unpacks.want(self._images, self._demand, self._shard, message, self)
+
+    def send(self, message: msgspec.Struct) -> bool:
+        """The writer gives back."""
+        assert isinstance(message, ReturnBuffer)
+        assert message.moved
+        return self._unpacks.give_back(message.number, message.moved)
+
+    def step(self) -> None:
+        """A round of the worker."""
+        self._own.begin()
+        self._unpacks.step("r", self)
+        self._own.help()
+        said, self._said = self._said, []
+        assert all(self.stage.lent(message.number, message.address) for message in said)
+
+    def close(self) -> None:
+        assert self._unpacks.all_moved
+        until(lambda: not self._unpacks, self.step)
+        self._own.close()

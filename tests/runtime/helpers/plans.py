@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,11 +62,11 @@ def plan(prefill: Shape, decode: Shape, model: Model = Model()) -> Plan:
     return sealed(Plan(FORMAT, "hand-made", "m", "md", "", (), *sides, tuple(pairs), reads, notify))
 
 
-def with_ranges(made: Plan, packed: bool = False) -> Plan:
-    """The plan with all its tables staged, in either direction where they can be; or only so that prefill packs."""
+def with_ranges(made: Plan, *ways: str) -> Plan:
+    """The plan with all its tables staged by these ways, unpack and pack, as far as they can be."""
     rows = {pair.name: _page_rows(made, pair) for pair in made.pairs}
     reads = tuple(
-        tuple(replace(read, table=_ranged(read.table, rows[read.pair], packed)) for read in some) for some in made.reads
+        tuple(replace(read, table=_ranged(read.table, rows[read.pair], ways)) for read in some) for some in made.reads
     )
     return sealed(replace(made, reads=reads))
 
@@ -74,10 +75,10 @@ def _page_rows(made: Plan, pair: Pair) -> tuple[int, int]:
     return max(group_named(made.prefill, pair.prefill).kernel, 1), max(group_named(made.decode, pair.decode).kernel, 1)
 
 
-def _ranged(table: Table, rows: tuple[int, int], packed: bool) -> Table:
+def _ranged(table: Table, rows: tuple[int, int], ways: Sequence[str]) -> Table:
     into = touched(table, DECODE, rows[1])
-    into = into if filled(table, into, DECODE, rows[1]) else ()
-    return replace(table, unpack=() if packed else touched(table, PREFILL, rows[0]), pack=into)
+    into = into if "pack" in ways and filled(table, into, DECODE, rows[1]) else ()
+    return replace(table, unpack=touched(table, PREFILL, rows[0]) if "unpack" in ways else (), pack=into)
 
 
 def matched(tokens: tuple[int, int], p: npt.ArrayLike, d: npt.ArrayLike) -> Runs:

@@ -1,4 +1,4 @@
-"""Requests by way of a stage: decode's, where it pulls, prefill's, where that pushes, or has its packs read."""
+"""Requests by way of a stage: that of who moves bytes, or that of its peer, which packs for it, or unpacks for it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
 from kvplan.runtime.staging.views import HostCopies
 from kvplan.runtime.transfer import staged
-from kvplan.runtime.transfer.packed import PeerStage
+from kvplan.runtime.transfer.lent import PeerStage
 
-WAYS = ("pull", "push", "packed")
+BOTH = "unpack", "pack"
+# Which tables plans have, and who moves bytes.
+WAYS = {"pull": (BOTH, "pull"), "push": (BOTH, "push"), "packed": (("pack",), "pull"), "lent": (("unpack",), "push")}
 # Room for one block of both layers, or a state, in a buffer; of what is packed, of both heads.
-SMALL = {"pull": BUFFERS * 64, "push": BUFFERS * 64, "packed": BUFFERS * 128}
+SMALL = {way: BUFFERS * (128 if way == "packed" else 64) for way in WAYS}
 TOKENS = 40
 
 
@@ -50,10 +52,9 @@ class Gate:
 
 def staging(way: str, *shapes: Shape, size: int, **options: Any) -> World:
     """Engines of two shapes whose requests go by a way, through stages of `size` bytes of who copies."""
-    packed = way == "packed"
-    options |= {"stage_bytes": size, "d_stage_bytes": 0 if packed else size}
-    mode = "push" if way == "push" else "pull"
-    return world(shapes[0], shapes[1], Model(), mode=mode, staged=not packed, packed=packed, **options)
+    staged, mode = WAYS[way]
+    options |= {"stage_bytes": 0 if way == "lent" else size, "d_stage_bytes": 0 if way == "packed" else size}
+    return world(shapes[0], shapes[1], Model(), mode=mode, staged=staged, **options)
 
 
 def run(made: World, met: Callable[[], object]) -> None:
@@ -89,11 +90,16 @@ def stopped(made: World, gate: Gate) -> bool:
 
 
 def peers(made: World) -> list[PeerStage]:
-    return [peer for worker in made.decode for peer in peers_of(worker)]
+    asking = [peer for worker in made.decode for peer in peers_of(worker)]
+    return asking + [peer for worker in made.prefill for peer in stages_of(worker)]
 
 
 def peers_of(worker: DecodeWorker) -> list[PeerStage]:
     return [connection.stage for engine in worker._engines for connection in engine.connections.values()]
+
+
+def stages_of(worker: PrefillWorker) -> list[PeerStage]:
+    return [client.stage for client in worker._inbox.clients if client.stage is not None]
 
 
 def lent(made: World) -> list[int]:

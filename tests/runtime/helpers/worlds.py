@@ -132,14 +132,14 @@ PREFILL, DECODE = Identity("prefill", "p1"), Identity("decode", "d1")
 
 def world(
     prefill: Shape, decode: Shape, model: Model = Model(), *, nixl: bool = False, mode: str = "pull",  # noqa: B008
-    staged: bool = False, packed: bool = False, **options: Any,
+    staged: tuple[str, ...] = (), **options: Any,
 ) -> World:  # fmt: skip
     """Engines of these shapes; options go to the prefill workers, those that begin with d_ to the decode workers.
 
-    With `staged` all that can be goes by way of a stage, with `packed` by prefill's whoever moves it.
+    All that can be goes by way of a stage, in the ways that `staged` names.
     """
     made, hub = plan(prefill, decode, model), Hub()
-    made = with_ranges(made, packed) if staged or packed else made
+    made = with_ranges(made, *staged) if staged else made
     theirs = {name.removeprefix("d_"): options.pop(name) for name in list(options) if name.startswith("d_")}
 
     def transport(name: str) -> InMemory | Nixl:

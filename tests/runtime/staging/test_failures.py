@@ -33,7 +33,7 @@ from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
 from kvplan.runtime.staging.views import HostCopies
 
 
-@pytest.fixture(params=["pull", "push"])
+@pytest.fixture(params=["pull", "push", "lent"])
 def made(request: pytest.FixtureRequest, counters: Counters) -> Iterator[World]:
     """Two prefill workers of a head each, and a decode worker of both, which is polled by hand."""
     limits = Limits(slice_bytes=512)
@@ -74,7 +74,7 @@ def test_a_request_that_is_given_up_while_it_is_copied_keeps_its_blocks_until_th
     assert made.decode[0].quarantined()
     made.prefill[0].withdraw("r")
     made.prefill[1].withdraw("r")
-    assert made.mode == "pull" or [one for worker in made.prefill for one in worker.released()] == []
+    assert copying(made) == made.decode or [one for worker in made.prefill for one in worker.released()] == []
     gate.go.set()
     run(made, lambda: made.decode[0].settled(transfer))
     run(made, lambda: unused(made))

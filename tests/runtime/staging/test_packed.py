@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.runtime.helpers.foreign import FOREIGN, replaced
 from tests.runtime.helpers.plans import Model, Shape, with_ranges
 from tests.runtime.helpers.requests import ask, check, filled, move
 from tests.runtime.helpers.staging import (
@@ -32,14 +33,13 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Blocks, Counters, DecodeWorker, Limits, PrefillWorker, Slot
-from kvplan.runtime.control.messages import AskPack, PackPart, ReturnPack, pack_runs, unpack_runs
+from kvplan.runtime.control.messages import ReturnBuffer, WirePart
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
-from kvplan.runtime.transfer import packed
-from kvplan.runtime.transfer.packed import MOST_ASKED, PeerStage
+from kvplan.runtime.transfer.lent import MOST_ASKED, LentMove, PeerStage
 
 ROOM = SMALL["packed"]
 
@@ -59,7 +59,7 @@ def staged_bytes(transfer: Transfer) -> int:
     return sum(part.executor.staged for part in transfer.parts if part.executor is not None)
 
 
-def told(peer: PeerStage) -> list[packed.PackedMove]:
+def told(peer: PeerStage) -> list[LentMove]:
     """The pieces that a reader was told are packed."""
     return [move for move in peer._asked.values() if move._address is not None]
 
@@ -86,7 +86,7 @@ def test_more_pieces_than_buffers_wait_for_their_turn(made: World, counters: Cou
     check(made, 0, ask(made, (0, TOKENS)))
     snapshot: Any = counters.snapshot()
     assert snapshot["staged_bytes"]["read"] == 10 * 4 * 8 * 2 * 2 + 2 * 2 * 24
-    assert snapshot["messages"]["packed"] == 12
+    assert snapshot["messages"]["lent"] == 12
     run(made, lambda: unused(made))
 
 
@@ -110,7 +110,7 @@ def test_a_worker_without_memory_to_pack_into_refuses_who_needs_that_and_serves_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = world(Shape(2), Shape(1), Model(), stage_bytes=ROOM)
-    before, packing = found.decode[0].peers(), FixedPlans((with_ranges(found.plan, packed=True),))
+    before, packing = found.decode[0].peers(), FixedPlans((with_ranges(found.plan, "pack"),))
     workers: list[PrefillWorker | DecodeWorker] = [*found.prefill, *found.decode]
     for worker in workers:
         worker.plans = packing
@@ -347,49 +347,11 @@ def test_chunks_of_layers_are_packed_by_themselves() -> None:
         assert transfer.error is None
         check(found, 0, asked)
         run(found, lambda: unused(found))
-        assert {layers for of in found.prefill[0]._inbox.packs._clients.values() for layers in of.images} == {
+        assert {layers for of in found.prefill[0]._inbox.packs._clients.values() for layers in of.images._images} == {
             frozenset({layer}) for layer in found.model.layers
         }
     finally:
         found.close()
-
-
-FOREIGN: dict[str, tuple[Callable[[AskPack], AskPack], str]] = {
-    "an unknown request": (lambda asked: replaced(asked, request="other"), "is not held|not held"),
-    "an unknown read": (lambda asked: with_part(asked, read=99), "none that is packed here"),
-    "an unknown part": (lambda asked: with_part(asked, part=99), "none that is packed here"),
-    "another size": (lambda asked: with_part(asked, size=1), "none that is packed here"),
-    "layers that there are not": (lambda asked: replaced(asked, layers=(77,)), "none that is packed here"),
-    "a block below": (lambda asked: with_runs(asked, 0, -1), "a block is asked for that there is not"),
-    "a block above": (lambda asked: with_runs(asked, 0, 1 << 40), "a block is asked for that there is not"),
-    "a target below": (lambda asked: with_runs(asked, 2, -1), "a block is asked for that there is not"),
-    "a row below": (lambda asked: with_runs(asked, 1, -1), "rows are asked for that no page has"),
-    "a row above": (lambda asked: with_runs(asked, 1, (1 << 63) - 1), "rows are asked for that no page has"),
-    "a target row above": (lambda asked: with_runs(asked, 3, 2), "rows are asked for that no page has"),
-    "no rows": (lambda asked: with_runs(asked, 4, 0), "rows are asked for that no page has"),
-    "nothing": (lambda asked: with_part(asked, runs=(b"",) * 5), "nothing is asked for"),
-    "columns of unlike lengths": (lambda asked: with_part(asked, runs=(b"", *(bytes(8),) * 4)), "in all of them"),
-    "more than a buffer has": (lambda asked: replaced(asked, parts=asked.parts * 64), "does not fit a buffer"),
-}
-
-
-def replaced(asked: AskPack, **change: Any) -> AskPack:
-    import msgspec
-
-    return msgspec.structs.replace(asked, **change)
-
-
-def with_part(asked: AskPack, **change: Any) -> AskPack:
-    import msgspec
-
-    return replaced(asked, parts=(msgspec.structs.replace(asked.parts[0], **change),))
-
-
-def with_runs(asked: AskPack, column: int, value: int) -> AskPack:
-    """A question whose first part has a column of that value."""
-    runs = list(unpack_runs(asked.parts[0].runs))
-    runs[column] = np.full_like(runs[column], value)
-    return with_part(asked, runs=pack_runs(type(unpack_runs(asked.parts[0].runs))(*runs)))
 
 
 @pytest.mark.parametrize("foreign", FOREIGN)
@@ -397,9 +359,9 @@ def test_what_cannot_be_packed_is_refused_and_nobody_else_is_harmed(
     made: World, foreign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, text = FOREIGN[foreign]
-    question = packed.PackedMove.question
+    question = LentMove.question
     with monkeypatch.context() as patch:
-        patch.setattr(packed.PackedMove, "question", lambda move, number: change(question(move, number)))
+        patch.setattr(LentMove, "question", lambda move, number: change(question(move, number)))
         transfer = begun(made)
         if foreign == "an unknown request":
             for _ in range(200):
@@ -431,11 +393,11 @@ def test_what_is_given_back_twice_is_counted(made: World) -> None:
     counted = Counters()
     made.prefill[0]._inbox._counters = counted
     for engine in made.decode[0]._engines:
-        engine.connections[0].control.send(ReturnPack("r", 7))
+        engine.connections[0].control.send(ReturnBuffer("r", 7, True))
     snapshot: Any = counted.snapshot
     run(made, lambda: snapshot()["messages"]["duplicate"] == 1)
 
 
 def test_a_part_is_named_as_the_reader_numbers_it() -> None:
-    part = PackPart(3, 1, 64, (b"",) * 5)
+    part = WirePart(3, 1, 64, (b"",) * 5)
     assert (part.read, part.part, part.size) == (3, 1, 64)

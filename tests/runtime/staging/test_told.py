@@ -19,10 +19,10 @@ from kvplan.runtime.staging.buffers import SHARE, Stage
 from kvplan.runtime.staging.views import HostCopies
 
 
-@pytest.fixture
-def made() -> Iterator[World]:
+@pytest.fixture(params=["pull", "lent"])
+def made(request: pytest.FixtureRequest) -> Iterator[World]:
     """Two prefill workers and a decode worker with room for a whole request in what one of them may have of it."""
-    found = staging("pull", Shape(2), Shape(1), size=16 * SMALL["pull"], lease=600)
+    found = staging(request.param, Shape(2), Shape(1), size=16 * SMALL[request.param], lease=600)
     yield found
     found.close()
 
@@ -160,6 +160,7 @@ def test_who_waits_naps_shortly_while_a_buffer_is_free_for_a_slice(made: World) 
         stage.give_back(buffer, kept=False)
 
 
+@pytest.mark.parametrize("made", ["pull"], indirect=True)
 def test_what_was_foreseen_goes_straight_where_the_stage_is_stuck_by_then(made: World) -> None:
     """A claim may be answered long after it was said."""
     asked = ask(made, (0, TOKENS))

@@ -15,7 +15,7 @@ from tests.end_to_end.memory import EMPTY, stamp, wrong
 from tests.random_sides.draw import Case, case
 from tests.random_sides.sides import cache, side, tensor
 from tests.runtime.helpers.ends import Ends, asked, ends, refill, regions_of
-from tests.runtime.helpers.packing import PackingPeer
+from tests.runtime.helpers.packing import LendingPeer, PackingPeer
 from tests.runtime.transfer.test_chunks import grid, shared
 
 from kvplan.compiler.api import compile_bound
@@ -30,7 +30,7 @@ from kvplan.runtime.transfer.gather import gather_staged
 from kvplan.runtime.transfer.prepare import PreparedLink
 
 # Who stages what: strategy, and whether prefill writes.
-WAYS = {"unpack": ("unpack", False), "pack": ("pack", True), "packed": ("pack", False)}
+WAYS = {"unpack": ("unpack", False), "pack": ("pack", True), "packed": ("pack", False), "lent": ("unpack", True)}
 OWN = ("unpack", "pack")
 SIZES = (BUFFERS * 256, BUFFERS * 4096, 1 << 24)
 
@@ -43,8 +43,8 @@ class Staged:
         self.stages, self.bytes = dict[int, Stage](), 0
 
     def move(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None = None) -> None:
-        if self.way == "packed":
-            self._packed(theirs, ours, runs, layers)
+        if self.way not in OWN:
+            self._at_peer(theirs, ours, runs, layers)
             return
         number = theirs if self.push else ours
         stage = self.stages.setdefault(number, self.world.stage(number, self.push, self.size))
@@ -52,9 +52,10 @@ class Staged:
         self.bytes += self.world.execute(link, runs, 3000, foreseen=self.foreseen).staged
         link.release()
 
-    def _packed(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
-        peer = PackingPeer(self.world, theirs, ours, self.size)
-        link = self.world.link(theirs, ours, False, layers, None, peer.stage)
+    def _at_peer(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
+        ends = self.world, theirs, ours, self.size
+        peer = LendingPeer(*ends, runs) if self.push else PackingPeer(*ends)
+        link = self.world.link(theirs, ours, self.push, layers, None, peer.stage)
         self.bytes += self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen).staged
         link.release()
         peer.close()

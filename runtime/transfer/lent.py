@@ -1,8 +1,8 @@
-"""Packed reads: what prefill packs into its stage in the order of decode pages, and a reader takes from there.
+"""Lent buffers: slices that go by way of the peer's stage, which who moves them asks for piece by piece.
 
-The reader asks for a piece, is told where its buffer begins, reads it into its own pages and gives the buffer back. A
-buffer that was lent is not used again before: what is asked for is given back once, whatever becomes of it, and only
-when no read of it is under way.
+A reader has a piece packed there, in the order of its own pages; a writer fills the buffer with pages as they lie, and
+the other one copies from it. A buffer that was lent is used for nothing else before it is given back: that is said once
+of what was asked for, whatever becomes of it, and only when no read or write of it is under way.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Protocol
 
 import msgspec
 
-from kvplan.runtime.control.messages import AskPack, PackPart, ReturnPack, pack_runs
+from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer, WirePart, pack_runs
 from kvplan.runtime.staging.buffers import SHARE
 from kvplan.runtime.transfer.layers import Layers
 from kvplan.runtime.transfer.staged import StagedPiece
 
-# Pieces that are asked for at once: while as many as one peer may have are read, the next ones are packed.
+# Pieces that are asked for at once: while as many as one peer may have are moved, the next ones are made ready.
 MOST_ASKED = 2 * SHARE
 
 
-class PackControl(Protocol):
-    """How a prefill worker is spoken to."""
+class StageControl(Protocol):
+    """How the worker whose stage it is is spoken to."""
 
     def say(self, message: msgspec.Struct) -> None: ...
 
@@ -30,23 +30,23 @@ class PackControl(Protocol):
 
 
 class PeerStage:
-    """A prefill worker's stage as one who reads from it knows it, with buffers of `buffer_bytes`; 0 for none."""
+    """A peer's stage as who moves bytes through it knows it, with buffers of `buffer_bytes`; 0 for none."""
 
-    def __init__(self, control: PackControl, buffer_bytes: int) -> None:
+    def __init__(self, control: StageControl, buffer_bytes: int) -> None:
         self.buffer_bytes = buffer_bytes
         self._control, self._numbers = control, itertools.count()
-        self._queue: dict[PackedMove, None] = {}
-        self._asked: dict[int, PackedMove] = {}
+        self._queue: dict[LentMove, None] = {}
+        self._asked: dict[int, LentMove] = {}
         self._kept = 0
         # As the worker said last.
-        self.packs = True
+        self.lends = True
 
     @property
     def stuck(self) -> bool:
-        """Whether every buffer that this reader may have belongs to slices that were given up: go without."""
-        return self._kept >= SHARE or not self.packs
+        """Whether every buffer that may be had belongs to slices that were given up: go without."""
+        return self._kept >= SHARE or not self.lends
 
-    def ask(self, move: PackedMove) -> int | None:
+    def ask(self, move: LentMove) -> int | None:
         """Ask for a piece: its number, None while others are to be asked for first. Raises PeerLostError, CardError."""
         self._queue.setdefault(move)
         if len(self._asked) >= MOST_ASKED or next(iter(self._queue)) is not move:
@@ -57,27 +57,27 @@ class PeerStage:
         self._asked[number] = move
         return number
 
-    def packed(self, number: int, address: int) -> bool:
-        """A piece is packed in the buffer at `address`; False where it is wanted no more, or was told before."""
+    def lent(self, number: int, address: int) -> bool:
+        """A piece has the buffer at `address`; False where it is wanted no more, or was told before."""
         move = self._asked.get(number)
         return move is not None and move.take(address)
 
-    def withdraw(self, move: PackedMove) -> None:
+    def withdraw(self, move: LentMove) -> None:
         """A piece is not to be asked for any more."""
         self._queue.pop(move, None)
 
     def keep(self) -> None:
-        """A buffer belongs to a slice that was given up, and may be read for a long time."""
+        """A buffer belongs to a slice that was given up, and may be read or written for a long time."""
         self._kept += 1
 
-    def give_back(self, request: str, number: int, kept: bool) -> None:
-        """Nothing reads a piece that was asked for any more, which was to `keep` or not."""
+    def give_back(self, request: str, number: int, *, moved: bool, kept: bool) -> None:
+        """Nothing moves a piece that was asked for any more. All of it was `moved` or not; it was `kept` or not."""
         self._kept -= kept
         if self._asked.pop(number, None) is not None:
-            self._control.send(ReturnPack(request, number))
+            self._control.send(ReturnBuffer(request, number, moved))
 
 
-class PackedMove:
+class LentMove:
     """One slice's way through its peer's stage: as StagedMove, whose buffer is here."""
 
     at_peer = True
@@ -87,7 +87,7 @@ class PackedMove:
         self._stage, self._request, self._layers = stage, request, layers
         self._number: int | None = None
         self._address: int | None = None
-        self._left = self._kept = False
+        self._left = self._kept = self._moved = False
 
     @property
     def begun(self) -> bool:
@@ -105,27 +105,28 @@ class PackedMove:
         """Nothing is copied here."""
         return False
 
-    def question(self, number: int) -> AskPack:
+    def question(self, number: int) -> AskBuffer:
         """What asks for it."""
-        parts = tuple(PackPart(*part.number, part.size, pack_runs(runs)) for part, runs, _ in self.piece.parts)
+        parts = tuple(WirePart(*part.number, part.size, pack_runs(runs)) for part, runs, _ in self.piece.parts)
         layers = None if self._layers is None else tuple(sorted(self._layers))
-        return AskPack(self._request, number, layers, parts)
+        return AskBuffer(self._request, number, layers, parts)
 
     def take(self, address: int) -> bool:
-        """It is packed at `address`; False where it was before, or is given up."""
+        """It has the buffer at `address`; False where it had one before, or is given up."""
         if self._left or self._address is not None:
             return False
         self._address = address
         return True
 
     def ready(self) -> bool:
-        """Whether it may be read; it is asked for first. Raises PeerLostError, CardError."""
+        """Whether it may be posted; it is asked for first. Raises PeerLostError, CardError."""
         if self._number is None:
             self._number = self._stage.ask(self)
         return self._address is not None
 
     def arrived(self) -> bool:
-        """What the wire has copied is in its place."""
+        """The wire has copied all of it: the rest is the peer's, or in its place."""
+        self._moved = True
         return True
 
     def leave(self) -> None:
@@ -137,8 +138,8 @@ class PackedMove:
             self._stage.keep()
 
     def release(self) -> None:
-        """Say that it is not read any more, or not wanted."""
+        """Say that it is not moved any more, or not wanted."""
         self._stage.withdraw(self)
         if self._number is not None:
-            self._stage.give_back(self._request, self._number, self._kept)
+            self._stage.give_back(self._request, self._number, moved=self._moved and not self._left, kept=self._kept)
         self._number, self._left, self._kept = None, True, False

@@ -1,0 +1,115 @@
+"""Page unpacks, where a pair pushes: buffers of the stage here that prefill fills, and the copies from them.
+
+A writer asks for a buffer for each piece, fills it with its pages as they lie, and gives it back: then the piece is
+copied to its place. A buffer that was lent is the writer's until it gives it back, or can write nothing any more, which
+ends its request's quarantine, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvplan.plan.errors import BadRequestError
+from kvplan.runtime.control.messages import AskBuffer, Lent
+from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.transfer.asked import AskedImages
+from kvplan.runtime.transfer.demand import Demand
+from kvplan.runtime.transfer.lent import MOST_ASKED, StageControl
+from kvplan.runtime.transfer.staged import StagedMove, StagedPiece
+
+
+@dataclass(slots=True, eq=False)
+class PageUnpack:
+    """One piece. Its buffer is `lent` once the writer was told where it is; it is `moved` once all of it is there."""
+
+    move: StagedMove
+    lent: bool = False
+    moved: bool = False
+
+    def settled(self, writes: bool) -> bool:
+        """Whether nothing touches a piece that is given up, where its writer still `writes` or does not."""
+        return not self.move.copying and (self.moved or not self.lent or not writes)
+
+
+class PageUnpacks:
+    """The pieces of one request that one prefill worker writes by way of the stage here, by number."""
+
+    def __init__(self, stage: Stage | None, peer: str) -> None:
+        self._stage, self._peer = stage, peer
+        self._pieces: dict[int, PageUnpack] = {}
+        self._missing = False
+
+    def __len__(self) -> int:
+        """How many are not in their place."""
+        return len(self._pieces)
+
+    @property
+    def all_moved(self) -> bool:
+        """Whether all that was asked for is in a buffer, or in its place."""
+        return not self._missing and all(piece.moved for piece in self._pieces.values())
+
+    def want(self, images: AskedImages, demand: Demand, shard: int, asked: AskBuffer, control: StageControl) -> None:
+        """A piece of a request is to be written here.
+
+        Raises BadRequestError, LimitedError, CardError, AddressError, PeerLostError.
+        """
+        if (stage := self._stage) is None:
+            raise BadRequestError(f"request {asked.request}: this worker has no stage")
+        if asked.number in self._pieces:
+            raise BadRequestError(f"request {asked.request}: piece {asked.number} was asked for before")
+        if len(self._pieces) >= 2 * MOST_ASKED:
+            raise LimitedError(f"request {asked.request}: {len(self._pieces)} pieces are asked for: give some back")
+        piece = images.piece(asked)
+        _check_written(asked.request, piece, demand, shard)
+        self._pieces[asked.number] = unpack = PageUnpack(StagedMove(stage, piece, self._peer, push=False))
+        self._lend(asked.request, asked.number, unpack, control)
+
+    def give_back(self, number: int, moved: bool) -> bool:
+        """The writer is done with a buffer; False where it had none, or has given it back before."""
+        piece = self._pieces.get(number)
+        if piece is None or piece.moved:
+            return False
+        piece.moved = moved and piece.lent
+        if not piece.moved:
+            self._missing = True
+            self._free(number)
+        return True
+
+    def step(self, request: str, control: StageControl) -> None:
+        """Lend what there is, copy what was written. Raises LimitedError, PeerLostError, and what copying raises."""
+        for number, piece in list(self._pieces.items()):
+            if not piece.lent:
+                self._lend(request, number, piece, control)
+            if piece.moved and piece.move.arrived():
+                self._free(number)
+
+    def leave(self) -> None:
+        """The request is given up: nothing is copied any more that has not begun."""
+        for piece in self._pieces.values():
+            piece.move.leave()
+
+    def settle(self, writes: bool) -> None:
+        """Take back the buffers that nothing touches any more, of a request that was given up."""
+        for number, piece in list(self._pieces.items()):
+            if piece.settled(writes):
+                self._free(number)
+
+    def _free(self, number: int) -> None:
+        self._pieces.pop(number).move.release()
+
+    def _lend(self, request: str, number: int, piece: PageUnpack, control: StageControl) -> None:
+        if piece.move.ready():
+            control.say(Lent(request, number, piece.move.address))
+            piece.lent = True
+
+
+def _check_written(request: str, piece: StagedPiece, demand: Demand, shard: int) -> None:
+    """Raises BadRequestError where a piece is of blocks that the request does not write."""
+    wanted = demand.of(shard)
+    for part, runs, _ in piece.parts:
+        own = wanted.get(part.pair.name)
+        if own is None or not np.isin(runs.decode_block, own.decode_block).all():
+            raise BadRequestError(f"request {request}: a piece is of blocks that are not to be written for it")

@@ -1,0 +1,249 @@
+"""Requests that prefill writes by way of decode's stage: at every step of failure buffers come back, and not before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.runtime.helpers.foreign import FOREIGN, replaced, with_runs
+from tests.runtime.helpers.plans import Model, Shape, with_ranges
+from tests.runtime.helpers.requests import ask, check, filled, move
+from tests.runtime.helpers.staging import (
+    SMALL,
+    TOKENS,
+    Gate,
+    begun,
+    lent,
+    peers,
+    run,
+    stages,
+    staging,
+    stopped,
+    unused,
+    whole,
+)
+from tests.runtime.helpers.worlds import World, world
+
+from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker, Slot
+from kvplan.runtime.control.messages import ReturnBuffer
+from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.errors import RegisterError, TransferError, WithdrawnError
+from kvplan.runtime.plans.catalog import FixedPlans
+from kvplan.runtime.staging import buffers
+from kvplan.runtime.staging.buffers import BUFFERS
+from kvplan.runtime.transfer.lent import MOST_ASKED, LentMove, PeerStage
+
+
+@pytest.fixture
+def made(counters: Counters) -> Iterator[World]:
+    """Two prefill workers of a head each, and a decode worker of both, which is polled by hand."""
+    limits = Limits(slice_bytes=512)
+    found = staging(
+        "lent", Shape(2), Shape(1), size=SMALL["lent"], limits=limits, d_limits=limits, counters=counters, lease=600
+    )
+    yield found
+    found.close()
+
+
+def untouched(made: World) -> bool:
+    return not any(array.any() for arrays in made.decode_memory for array in arrays.values())
+
+
+def frozen(made: World) -> Transfer:
+    """A request of whose writes none ends."""
+    made.hub.frozen.update(worker._transport.name for worker in made.decode)
+    transfer = begun(made, "frozen")
+    run(made, lambda: posted(made) == BUFFERS)
+    return transfer
+
+
+def posted(made: World) -> int:
+    """How many pieces are being written."""
+    writes = [write for worker in made.prefill for write in list(worker._inbox.writes._all.values())]
+    return sum(len(slice_.handles) for write in writes for slice_ in list(write.executor._slices.values()))
+
+
+def test_more_pieces_than_buffers_wait_for_their_turn(made: World, counters: Counters) -> None:
+    transfer = begun(made)
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+    check(made, 0, ask(made, (0, TOKENS)))
+    snapshot: Any = counters.snapshot()
+    assert snapshot["staged_bytes"]["write"] == 10 * 4 * 8 * 2 * 2 + 2 * 2 * 24
+    assert snapshot["messages"]["lent"] == 22
+    run(made, lambda: unused(made))
+
+
+def test_no_memory_of_the_writer_is_taken(made: World) -> None:
+    whole(made)
+    assert all(worker._stage._maker is None for worker in made.prefill)
+
+
+def test_a_worker_without_memory_for_a_stage_cannot_be_written_to_by_a_plan_that_needs_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = world(Shape(2), Shape(1), Model(), mode="push", d_stage_bytes=SMALL["lent"])
+    before, plans = found.decode[0].peers(), FixedPlans((with_ranges(found.plan, "unpack"),))
+    workers: list[PrefillWorker | DecodeWorker] = [*found.prefill, *found.decode]
+    for worker in workers:
+        worker.plans = plans
+
+    def full(*_: object) -> None:
+        raise MemoryError("Unable to allocate 1.00 KiB")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(buffers, "HostCopies", full)
+            with pytest.raises(RegisterError, match="smaller stage_bytes"):
+                found.decode[0].connect(found.prefill[0].address, 5, mode="push")
+        assert found.decode[0].peers() == before
+        move(found, ask(found, (0, TOKENS)))
+        found.decode[0].connect(found.prefill[0].address, 5, mode="push")
+        assert found.decode[0]._stage._maker is not None
+        move(found, ask(found, (0, TOKENS), name="staged"))
+    finally:
+        found.close()
+
+
+def test_a_buffer_is_lent_to_nobody_before_its_writer_has_stopped(made: World) -> None:
+    transfer = frozen(made)
+    transfer.cancel()
+    for _ in range(50):
+        time.sleep(1e-4)
+        made.decode[0].poll()
+    (stage,) = stages(made)
+    assert stage._kept.total() == len(stage._peers) == BUFFERS
+    assert not made.decode[0].settled(transfer)
+    made.hub.frozen.clear()
+    run(made, lambda: made.decode[0].settled(transfer) and unused(made))
+    assert untouched(made)
+    whole(made)
+
+
+def test_what_comes_while_all_that_a_writer_may_have_is_kept_goes_straight(made: World, counters: Counters) -> None:
+    transfer = frozen(made)
+    transfer.cancel()
+    run(made, lambda: stages(made)[0].exhausted)
+    asked = replace(ask(made, (0, 12), "edges", name="next"))
+    asked = replace(asked, decode={**asked.decode, "state": Slot(9, 12)})
+    filled(made, asked)
+    made.hold("next")
+    straight = made.decode[0].submit(asked, 20)
+    run(made, lambda: all(not peer.lends for peer in peers(made)[-2:]))
+    made.hub.frozen.clear()
+    run(made, lambda: straight.ended and unused(made))
+    assert straight.error is None
+    check(made, 0, asked)
+    snapshot: Any = counters.snapshot()
+    assert snapshot["staged_bytes"]["write"] == 0
+    whole(made)
+    assert all(peer.lends for peer in peers(made))
+
+
+def test_buffers_of_a_writer_that_is_gone_come_back(made: World) -> None:
+    transfer = frozen(made)
+    transfer.cancel()
+    for worker in made.prefill:
+        worker.close()
+    run(made, lambda: made.decode[0].settled(transfer))
+    assert lent(made) == [0]
+
+
+def test_a_request_that_is_withdrawn_is_copied_no_more(made: World, gate: Gate) -> None:
+    transfer = begun(made)
+    run(made, lambda: stopped(made, gate))
+    for worker in made.prefill:
+        worker.withdraw("r")
+    run(made, lambda: transfer.ended)
+    assert isinstance(transfer.error, WithdrawnError)
+    gate.go.set()
+    run(made, lambda: made.decode[0].settled(transfer) and unused(made))
+    assert made.decode[0].quarantined() == {}
+
+
+def test_what_is_given_back_unwritten_is_not_taken_for_written(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that says that all is written, and has given pieces back."""
+    give_back = PeerStage.give_back
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            PeerStage, "give_back", lambda stage, *piece, moved, kept: give_back(stage, *piece, moved=False, kept=kept)
+        )
+        transfer = begun(made)
+        run(made, lambda: transfer.ended)
+    assert isinstance(transfer.error, TransferError)
+    assert "pieces that it asked buffers for are not" in str(transfer.error)
+    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+    assert untouched(made)
+
+
+FROM_A_WRITER = {
+    **{name: FOREIGN[name] for name in FOREIGN.keys() - {"an unknown request", "a block above"}},
+    "a block above": (lambda asked: with_runs(asked, 2, 1 << 40), "a block is asked for that there is not"),
+    "another's block": (lambda asked: with_runs(asked, 2, 39), "blocks that are not to be written for it"),
+    "a piece once more": (lambda asked: replaced(asked, number=0), "piece 0 was asked for before"),
+}
+
+
+@pytest.mark.parametrize("foreign", sorted(FROM_A_WRITER))
+def test_what_cannot_be_unpacked_is_refused(made: World, foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, text = FROM_A_WRITER[foreign]
+    question = LentMove.question
+    with monkeypatch.context() as patch:
+        patch.setattr(LentMove, "question", lambda move, number: change(question(move, number)))
+        transfer = begun(made)
+        run(made, lambda: transfer.ended)
+    assert transfer.error is not None
+    assert text in str(transfer.error)
+    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+    whole(made)
+
+
+def test_what_is_said_of_a_piece_that_there_is_not_is_counted(made: World, counters: Counters) -> None:
+    transfer = begun(made)
+    run(made, lambda: transfer.parts[0].unpacks is not None)
+    (engine,) = made.decode[0]._engines
+    connection = engine.connections[0]
+    made.decode[0]._inbox._counters = counted = Counters()
+    for request in ("nobody", "r"):
+        made.decode[0]._inbox.hear(engine, connection, ReturnBuffer(request, 7777, moved=True), 0.0)
+    messages: Any = counted.snapshot()["messages"]
+    assert (messages["unknown"], messages["duplicate"]) == (1, 1)
+
+
+def test_a_writer_has_a_bounded_number_of_pieces(made: World, gate: Gate) -> None:
+    transfer = begun(made)
+    run(made, lambda: stopped(made, gate))
+    client = next(iter(made.prefill[0]._inbox.clients))
+    assert client.stage is not None
+    asked = next(iter(client.stage._asked.values())).question(0)
+    for number in range(1000, 1000 + 3 * MOST_ASKED):
+        made.prefill[0]._inbox.send(client, replaced(asked, number=number))
+    run(made, lambda: transfer.ended)
+    assert "pieces are asked for" in str(transfer.error)
+    gate.go.set()
+    run(made, lambda: made.decode[0].settled(transfer) and unused(made))
+
+
+def test_chunks_of_layers_are_unpacked_by_themselves() -> None:
+    found = staging("lent", Shape(2), Shape(1), size=SMALL["lent"])
+    try:
+        asked = ask(found, (0, TOKENS))
+        filled(found, asked)
+        for worker in found.prefill:
+            worker.open("r", (0, TOKENS))
+            for layer in found.model.layers:
+                last = layer == found.model.layers[-1]
+                worker.offer("r", (0, TOKENS), asked.prefill, layers=[layer], last=last)
+        transfer = found.decode[0].open(replace(asked, prefill={}), 20)
+        run(found, lambda: transfer.ended)
+        assert transfer.error is None
+        check(found, 0, asked)
+        run(found, lambda: unused(found))
+        (engine,) = found.decode[0]._engines
+        layers = {layers for connection in engine.connections.values() for layers in connection.images._images}
+        assert layers == {frozenset({layer}) for layer in found.model.layers}
+    finally:
+        found.close()
