@@ -17,7 +17,7 @@ from kvplan.runtime.transfer import staged
 
 SMALL = BUFFERS * 512
 SIZES = (STAGE, SMALL, 0)
-WAYS = [("unpack", "pull", "read"), ("pack", "push", "write"), ("pack", "pull", "read")]
+WAYS = [("unpack", "pull", "read"), ("pack", "push", "write"), ("pack", "pull", "read"), ("unpack", "push", "write")]
 CASES = [(name, *way, size) for name in HARDEST for way in WAYS for size in SIZES]
 # Of a way one size, another one from case to case; the others in `make test-all`.
 NOW = [
