@@ -83,8 +83,8 @@ class RepeatedRequest:
 
 
 def _copy(link: Any, stage: Stage, runs: Any) -> None:
+    from kvplan.runtime.staging.staged import StagedMove
     from kvplan.runtime.transfer.slices import through_stage
-    from kvplan.runtime.transfer.staged import StagedMove
 
     for move in through_stage(link, runs)[1]:
         assert isinstance(move, StagedMove)

@@ -24,6 +24,9 @@ class ArrayLike(Protocol):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]: ...
 
 
+# Which of a row of ids; a row of ids that was checked, in 64 bits or in 32.
+Mask = npt.NDArray[np.bool_]
+BlockIds = Ints | npt.NDArray[np.int32]
 # Rows of block ids as engines have them: lists, arrays, buffers.
 Ids = Ints | Sequence[int] | ArrayLike
 
@@ -189,3 +192,16 @@ def slots(prefill: Blocks, decode: Blocks) -> Runs:
         if table.ids.size != 1 or table.ids[0] < 0:
             raise BlockTableError(f"a state has one slot on the {side} side, got {table.ids.tolist()}")
     return Runs(prefill.ids, ZERO, decode.ids, ZERO, ONE)
+
+
+def following(p: BlockIds, d: BlockIds) -> Mask:
+    """Which block pairs go up by one on both sides from the pair before them: the first never does."""
+    follows = np.zeros(len(p), np.bool_)
+    follows[1:] = (p[1:] - p[:-1] == 1) & (d[1:] - d[:-1] == 1)
+    return follows
+
+
+def chains(p: BlockIds, d: BlockIds) -> tuple[Ints, Ints]:
+    """Where runs of block pairs begin that both go up by one, and how long they are."""
+    cut = np.flatnonzero(np.concatenate((~following(p, d), [True])))
+    return cut[:-1], cut[1:] - cut[:-1]

@@ -22,12 +22,12 @@ from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transfer.asked import AskedImages
+from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.staging.staged import StagedEnds
 from kvplan.runtime.transfer.demand import DemandRules, pools
-from kvplan.runtime.transfer.lent import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
-from kvplan.runtime.transfer.staged import StagedEnds
 from kvplan.runtime.transport.base import Transport
 
 # Seconds: what a lease is taken for until a peer says how long its leases are, and what it may say.

@@ -14,11 +14,11 @@ import numpy as np
 from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.messages import AskBuffer, Lent
 from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transfer.asked import AskedImages
+from kvplan.runtime.staging.lent import MOST_ASKED, StageControl
+from kvplan.runtime.staging.staged import StagedMove, StagedPiece
 from kvplan.runtime.transfer.demand import Demand
-from kvplan.runtime.transfer.lent import MOST_ASKED, StageControl
-from kvplan.runtime.transfer.staged import StagedMove, StagedPiece
 
 
 @dataclass(slots=True, eq=False)

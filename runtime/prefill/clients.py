@@ -20,8 +20,8 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.source import SourceRequest
 from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer.demand import DemandRules
-from kvplan.runtime.transfer.lent import PeerStage
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
 

@@ -16,10 +16,10 @@ from kvplan.runtime.errors import LimitedError, TransferError, cause_text
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.clients import DecodeClient, Send
+from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transfer.asked import AskedImages
-from kvplan.runtime.transfer.lent import MOST_ASKED
-from kvplan.runtime.transfer.staged import StagedEnds, StagedMove
+from kvplan.runtime.staging.lent import MOST_ASKED
+from kvplan.runtime.staging.staged import StagedEnds, StagedMove
 from kvplan.runtime.transport.base import Transport
 
 

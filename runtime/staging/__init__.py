@@ -1,4 +1,4 @@
-"""Bytes that go by way of a buffer: what is in it, the copies between it and the pool, who may use it.
+"""Bytes that go by way of a stage: images of pages in a buffer, the copies between it and the pool, who may use it.
 
-Start with `copies.py`.
+Start with `staged.py`.
 """

@@ -7,17 +7,16 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from kvplan.plan import expand as rows
 from kvplan.plan import spans
+from kvplan.plan.blocks import Mask
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.copies import Hops, NestPlanes, StridedCopy, copies
 from kvplan.runtime.staging.views import CopyMaker, StageBlocks, index
 
-Mask = npt.NDArray[np.bool_]
 # Places in a page that copies are kept for: a run's first token on both sides and its length.
 MOST_PLACES = 1024
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from kvplan.plan import layers as of_layers
 from kvplan.plan import request as requests
 from kvplan.plan.block_tables import Tables, whole
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.errors import BadRequestError
+from kvplan.plan.layers import Layers
 from kvplan.plan.match import MatchRule, rule_of
 from kvplan.plan.request import Request
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import CONTEXT, Interval, Pair, Plan, Read, Runs
-from kvplan.runtime.transfer import layers as of_layers
 from kvplan.runtime.transfer.demand import Demand, written_by
-from kvplan.runtime.transfer.layers import Layers
 from kvplan.runtime.transfer.told import check_told
 
 MOST_LAYERS = 1 << 16

@@ -22,14 +22,14 @@ from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
 from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.staging.lent import LentMove
+from kvplan.runtime.staging.staged import StagedMove
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
-from kvplan.runtime.transfer.lent import LentMove
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.posts import begun_nothing, hand_over, over, release
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
-from kvplan.runtime.transfer.staged import StagedMove
 from kvplan.runtime.transport.base import TransferHandle, Transport
 
 # Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all. Each post

@@ -17,13 +17,12 @@ import numpy as np
 
 from kvplan.plan import expand as rows
 from kvplan.plan import spans
-from kvplan.plan.blocks import NO_RUNS
+from kvplan.plan.blocks import NO_RUNS, Mask, chains, following
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
-from kvplan.runtime.transfer.chains import Mask, chains, following
+from kvplan.runtime.staging.staged import StagedPiece
 from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
 from kvplan.runtime.transfer.slots import PreparedSlots
-from kvplan.runtime.transfer.staged import StagedPiece
 from kvplan.runtime.transport.base import Index
 
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)

@@ -11,30 +11,28 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from kvplan.plan import expand as rows
 from kvplan.plan import spans
 from kvplan.plan import stage as stages
+from kvplan.plan.blocks import Mask
+from kvplan.plan.layers import MOST_SETS, Layers, chosen
 from kvplan.plan.types import Ints, Pair, Plan, Read
 from kvplan.runtime.errors import AddressError, LimitedError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.transfer.images import image_parts
-from kvplan.runtime.transfer.layers import Layers, chosen
-from kvplan.runtime.transfer.lent import PeerStage
+from kvplan.runtime.staging.images import image_parts
+from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.staging.staged import ImagePart, StagedEnds
 from kvplan.runtime.transfer.slots import PreparedSlots
-from kvplan.runtime.transfer.staged import ImagePart, StagedEnds
 from kvplan.runtime.transport.base import Index, Op, PreparedList, Transport
 
 INT32 = (1 << 31) - 1
 # Rows that share a prepared list. The lists of a table share their indices, too: fewer rows make fewer indices,
 # and more transfers, of some microseconds each.
 BANK = 16
-MOST_LINKS = 1024
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +139,8 @@ class PreparedLinks:
     def of(self, layers: Layers | None) -> PreparedLink:
         """The link for some layers. Raises what preparing raises, LimitedError for too many unlike sets of layers."""
         if layers not in self._links:
-            if len(self._links) >= MOST_LINKS:
-                raise LimitedError(f"{MOST_LINKS} unlike sets of layers were offered: offer the same ones each time")
+            if len(self._links) >= MOST_SETS:
+                raise LimitedError(f"{MOST_SETS} unlike sets of layers were offered: offer the same ones each time")
             self._links[layers] = self._prepare(layers)
         return self._links[layers]
 

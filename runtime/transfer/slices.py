@@ -10,9 +10,9 @@ import numpy as np
 
 from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
-from kvplan.runtime.transfer.lent import LentMove
+from kvplan.runtime.staging.lent import LentMove
+from kvplan.runtime.staging.staged import ImagePart, StagedMove, edges, pieces
 from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
-from kvplan.runtime.transfer.staged import ImagePart, StagedMove, edges, pieces
 
 # The runs by pair of each, and its bytes.
 Pieces = list[tuple[dict[str, Runs], int]]

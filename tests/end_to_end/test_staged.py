@@ -12,8 +12,8 @@ from tests.end_to_end.worlds import STAGE, move, world
 from tests.shares import later
 
 from kvplan.runtime import Counters
+from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS
-from kvplan.runtime.transfer import staged
 
 SMALL = BUFFERS * 512
 SIZES = (STAGE, SMALL, 0)

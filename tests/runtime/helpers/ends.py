@@ -19,10 +19,10 @@ from kvplan.plan.types import Plan, Runs
 from kvplan.runtime import Blocks, InMemory, Ring, views
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.staging.buffers import Stage
+from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
-from kvplan.runtime.transfer.lent import PeerStage
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub

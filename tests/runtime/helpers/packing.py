@@ -15,10 +15,10 @@ from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.prefill.clients import DecodeClient
 from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.packs import PagePacks
-from kvplan.runtime.transfer.asked import AskedImages
+from kvplan.runtime.staging.asked import AskedImages
+from kvplan.runtime.staging.lent import PeerStage
+from kvplan.runtime.staging.staged import StagedEnds
 from kvplan.runtime.transfer.demand import Demand
-from kvplan.runtime.transfer.lent import PeerStage
-from kvplan.runtime.transfer.staged import StagedEnds
 
 
 class PackingPeer:

@@ -15,10 +15,10 @@ from tests.runtime.helpers.worlds import World, world
 from kvplan.plan import stage as plan_stage
 from kvplan.runtime import DecodeWorker, PrefillWorker
 from kvplan.runtime.decode.transfer import Transfer
+from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
+from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.staging.views import HostCopies
-from kvplan.runtime.transfer import staged
-from kvplan.runtime.transfer.lent import PeerStage
 
 BOTH = "unpack", "pack"
 # Which tables plans have, and who moves bytes.

@@ -34,7 +34,7 @@ from kvplan.runtime.errors import RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS
-from kvplan.runtime.transfer.lent import MOST_ASKED, LentMove, PeerStage
+from kvplan.runtime.staging.lent import MOST_ASKED, LentMove, PeerStage
 
 
 @pytest.fixture
@@ -216,12 +216,10 @@ def test_what_is_said_of_a_piece_that_there_is_not_is_counted(made: World, count
 def test_a_writer_has_a_bounded_number_of_pieces(made: World, gate: Gate) -> None:
     transfer = begun(made)
     run(made, lambda: stopped(made, gate))
-    client = next(iter(made.prefill[0]._inbox.clients))
-    assert client.stage is not None
-    asked = next(iter(client.stage._asked.values())).question(0)
+    (engine,) = made.decode[0]._engines
+    asked = next(iter(peers(made)[-2]._asked.values())).question(0)
     for number in range(1000, 1000 + 3 * MOST_ASKED):
-        made.prefill[0]._inbox.send(client, replaced(asked, number=number))
-    run(made, lambda: transfer.ended)
+        made.decode[0]._inbox.hear(engine, engine.connections[0], replaced(asked, number=number), 0.0)
     assert "pieces are asked for" in str(transfer.error)
     gate.go.set()
     run(made, lambda: made.decode[0].settled(transfer) and unused(made))

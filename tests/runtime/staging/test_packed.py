@@ -39,7 +39,7 @@ from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, With
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
-from kvplan.runtime.transfer.lent import MOST_ASKED, LentMove, PeerStage
+from kvplan.runtime.staging.lent import MOST_ASKED, LentMove, PeerStage
 
 ROOM = SMALL["packed"]
 

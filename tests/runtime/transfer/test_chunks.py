@@ -19,13 +19,13 @@ from tests.runtime.helpers.plans import Shape, plan
 
 from kvplan.compiler.api import compile_bound
 from kvplan.plan import expand as rows
+from kvplan.plan import layers, spans
 from kvplan.plan import planes as names
 from kvplan.plan import request as requests
-from kvplan.plan import spans
 from kvplan.plan.request import Request
 from kvplan.plan.types import Ints, Pair, Plan, Read
 from kvplan.runtime import Blocks, Ring, Slot, errors
-from kvplan.runtime.transfer import chunks, layers
+from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.demand import Demand, DemandRules, demand
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.helpers.plans import ROW, Model, Shape, matched, plan
 
+from kvplan.plan.blocks import chains
 from kvplan.runtime import Memory, errors, views
 from kvplan.runtime.transfer import prepare
-from kvplan.runtime.transfer.chains import chains
 from kvplan.runtime.transfer.gather import IndexScratch, by_decode, gather, merge
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub, InMemory

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import msgspec
 
+from kvplan.plan.layers import Layers
 from kvplan.runtime.control.messages import AskBuffer, ReturnBuffer, WirePart, pack_runs
 from kvplan.runtime.staging.buffers import SHARE
-from kvplan.runtime.transfer.layers import Layers
-from kvplan.runtime.transfer.staged import StagedPiece
+from kvplan.runtime.staging.staged import StagedPiece
 
 # Pieces that are asked for at once: while as many as one peer may have are moved, the next ones are made ready.
 MOST_ASKED = 2 * SHARE

@@ -12,14 +12,14 @@ from itertools import pairwise
 import numpy as np
 
 from kvplan.plan import spans
+from kvplan.plan.layers import Layers, chosen
 from kvplan.plan.stage import StageImage, image
 from kvplan.plan.types import Ints, Pair, Plan, Read
 from kvplan.runtime.errors import AddressError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
 from kvplan.runtime.staging.program import CopyProgram
-from kvplan.runtime.transfer.layers import Layers, chosen
-from kvplan.runtime.transfer.staged import ImagePart, StagedEnds, edges
+from kvplan.runtime.staging.staged import ImagePart, StagedEnds, edges
 
 PREFILL, DECODE = 0, 1
 NOWHERE = np.empty((0, 3), np.int64)

@@ -13,6 +13,8 @@ from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints, Plan, Planes, Read, Worker
 
 Layers = frozenset[int]
+# Unlike sets of layers that are prepared for: who offers chunks names them.
+MOST_SETS = 1024
 Tables = tuple[Ints, tuple[rows.TokenRows, ...]]
 
 

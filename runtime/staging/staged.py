@@ -16,14 +16,14 @@ from itertools import pairwise
 import numpy as np
 
 from kvplan.plan import spans
+from kvplan.plan.blocks import Mask, chains
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Pair, Read, Runs
 from kvplan.runtime.errors import LimitedError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.buffers import ALIGNED, Stage, StageBuffer
-from kvplan.runtime.staging.program import CopyProgram, Mask
+from kvplan.runtime.staging.program import CopyProgram
 from kvplan.runtime.staging.views import CopyMaker, StageBlocks
-from kvplan.runtime.transfer.chains import chains
 
 # The region of the stage, which is none of a pool's.
 STAGE = -1

@@ -8,13 +8,12 @@ import numpy as np
 
 from kvplan.plan import spans
 from kvplan.plan.errors import BadRequestError
+from kvplan.plan.layers import MOST_SETS, Layers
 from kvplan.plan.types import Ints, Plan, Runs
 from kvplan.runtime.control.messages import AskBuffer, WirePart, unpack_runs
 from kvplan.runtime.errors import LimitedError
-from kvplan.runtime.transfer.images import image_parts
-from kvplan.runtime.transfer.layers import Layers
-from kvplan.runtime.transfer.prepare import MOST_LINKS
-from kvplan.runtime.transfer.staged import ImagePart, StagedEnds, StagedPiece
+from kvplan.runtime.staging.images import image_parts
+from kvplan.runtime.staging.staged import ImagePart, StagedEnds, StagedPiece
 
 # By number of read and of part.
 Images = dict[tuple[int, int], ImagePart]
@@ -47,8 +46,8 @@ class AskedImages:
 
     def _of(self, layers: Layers | None) -> Images:
         if layers not in self._images:
-            if len(self._images) >= MOST_LINKS:
-                raise LimitedError(f"{MOST_LINKS} unlike sets of layers were asked for: offer the same ones each time")
+            if len(self._images) >= MOST_SETS:
+                raise LimitedError(f"{MOST_SETS} unlike sets of layers were asked for: offer the same ones each time")
             every = (image_parts(self._plan, self._decode_worker, read, layers, self._ends) for read in self._reads)
             self._images[layers] = {part.number: part for parts in every for part in parts}
         return self._images[layers]

@@ -22,9 +22,10 @@ from kvplan.compiler.api import compile_bound
 from kvplan.plan import request as requests
 from kvplan.plan.types import Interval, PageRange, Plan, Runs, Table
 from kvplan.runtime import errors
+from kvplan.runtime.staging import images, staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
-from kvplan.runtime.transfer import chunks, images, slices, staged
+from kvplan.runtime.transfer import chunks, slices
 from kvplan.runtime.transfer.demand import demand
 from kvplan.runtime.transfer.gather import gather_staged
 from kvplan.runtime.transfer.prepare import PreparedLink
