@@ -23,7 +23,8 @@ AREA = "many requests"
 # A worker of one layer, whose blocks are of 64 KiB; as many requests a sample as prefill holds for all samples.
 MODEL, SIDE, KIB = "qwen3-0.6b", "pp=28", 64
 AT_ONCE, REQUESTS, SAMPLES = (1, 8, 64), 200, 6
-LARGE, SLICE, WHOLE = "llama-3.1-8b", 8 << 20, 128 << 20
+# Slices, and how many of them a request has.
+LARGE, SLICES = "llama-3.1-8b", ((8 << 20, 16), (64 << 20, 8))
 PAUSE = 0.05
 
 
@@ -31,7 +32,7 @@ def measure(pairs: int) -> list[Row]:
     """Requests a second, from submit to done; the first sample of each is not counted."""
     if why := nixl_missing():
         return [skipped(AREA, why)]
-    return [*rates(AT_ONCE), _longest_poll(pairs)]
+    return [*rates(AT_ONCE), *(_longest_poll(pairs, *slices) for slices in SLICES)]
 
 
 def rates(numbers: Sequence[int]) -> list[Row]:
@@ -68,20 +69,20 @@ def _seconds(plan: Plan, decode: DecodeWorker, at_once: int, names: Iterator[str
     return time.perf_counter() - began
 
 
-def _longest_poll(pairs: int) -> Row:
-    """The longest poll of a request of many slices, over the longest read of one of as many slices by hand."""
+def _longest_poll(pairs: int, size: int, count: int) -> Row:
+    """The longest poll of a request of `count` slices of `size` bytes, over the longest read of one of them by hand."""
     from kvplan.runtime import Limits
 
     with TemporaryDirectory() as folder:
         path, plan = write_plan(library(), folder, LARGE, "tp=1", "tp=1")
-        blocks = WHOLE // sum(planes.page * len(planes.loops[0][1]) for planes in plan.decode.workers[0].planes)
+        blocks = count * size // sum(planes.page * len(planes.loops[0][1]) for planes in plan.decode.workers[0].planes)
         names = [f"request-{number}" for number in range(1 + pairs)]
-        with met(path, blocks, names, Limits(slice_bytes=SLICE)) as pair:
-            slices = pair.in_spans(SLICE)
+        with met(path, blocks, names, Limits(slice_bytes=size)) as pair:
+            slices = pair.in_spans(size)
             times = [(_polled(pair.decode, plan, blocks, name), _longest_read(slices)) for name in names][1:]
     ratios = [poll / read for poll, read in times]
     low, middle, high = quantiles(ratios, n=4, method="inclusive")
-    name, polls = f"longest poll, slices of {SLICE >> 20} MiB", [poll for poll, _ in times]
+    name, polls = f"longest poll, slices of {size >> 20} MiB", [poll for poll, _ in times]
     return Row(
         AREA, name, f"{middle:.2f}x one slice", spread=f"{low:.2f}..{high:.2f}", pairs=pairs, details={"polls": polls}
     )

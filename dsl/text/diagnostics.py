@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from kvplan.dsl.text.source import SourceSpan
 
 SHORT_LIST = 8
+# From which ratio on (difflib) two names are one, misspelled.
+ALIKE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,11 @@ def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known name, if one is near."""
-    return get_close_matches(word, sorted(set(known)), 1)
+    """The nearest known name, if one is near: spelled alike, or a word of it, as `dim` of `head_dim` before `heads`."""
+    names = sorted(set(known))
+    within = [name for name in names if name in word.split("_")]
+    alike = get_close_matches(word, names, 1, ALIKE)
+    return alike or get_close_matches(word, within, 1, 0.0) or get_close_matches(word, names, 1)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

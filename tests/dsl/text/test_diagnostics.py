@@ -33,6 +33,22 @@ def test_text() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        ("tokens", ("head", "token"), "token"),
+        ("head_dim", ("dim", "heads", "layers"), "dim"),
+        ("head_dim", ("head", "dims", "layers"), "head"),
+        ("block_size", ("block", "size"), "block"),
+        ("heads_query", ("heads_of_query", "query"), "heads_of_query"),
+    ],
+)
+def test_the_nearest_name_is_a_word_of_the_unknown_one_or_spelled_alike(
+    word: str, known: tuple[str, ...], meant: str
+) -> None:
+    assert nearest(word, known) == f"did you mean '{meant}'?"
+
+
 def test_order_count_and_repeats() -> None:
     other = Diagnostic("K001", "x", SourceSpan("layouts/kinds/gqa.yaml", 2, 1, 1, "a: b"))
     text = render([ONE, other, ONE])
