@@ -200,7 +200,7 @@ class PrefillInbox:
         self.clients.sweep(self.writes.busy())
 
     def _give_up(self, client: DecodeClient, message: msgspec.Struct, error: CardError) -> None:
-        if not isinstance(message, wire.Offer):
+        if not isinstance(message, wire.Offer | wire.AskBuffer):
             self._drop(client, "it asks for more than a message can hold")
             return
         client.forget(message.request)

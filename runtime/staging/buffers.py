@@ -135,7 +135,10 @@ class Stage:
     def give_back(self, buffer: StageBuffer, kept: bool) -> None:
         """Nothing reads or writes a buffer any more, which was to `keep` or not."""
         self._free.append(buffer)
-        self._kept[self._peers.pop(buffer)] -= kept
+        peer = self._peers.pop(buffer)
+        self._kept[peer] -= kept
+        if not self._kept[peer]:
+            del self._kept[peer]
 
     def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
         """Have copies made in the order of the calls, by a thread or `help`, or `at_once` within this one.

@@ -7,7 +7,7 @@ as its planes, blocks and loops say, and numpy or torch makes it in one call (vi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -27,6 +27,7 @@ SHORT = 64
 Repeat = tuple[int, int, int]
 Hops = tuple[Repeat, ...]
 T = TypeVar("T")
+Steps = TypeVar("Steps", bound=tuple[int, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,12 @@ class StridedCopy:
     def images(self) -> Ints:
         """What it copies of a block's image, as rows (where an image row begins, first byte in it, bytes)."""
         inside = np.array([self.inside])
-        for count, step, _ in self.loops:
+        size, loops = _run_on(self.bytes, [(count, step) for count, step, _ in self.loops])
+        for count, step in loops:
             inside = (inside[:, None] + np.arange(count) * step).ravel()
         found = np.empty((self.planes, len(inside), 3), np.int64)
         found[:, :, 0] = self.row + self.row_step * np.arange(self.planes)[:, None]
-        found[:, :, 1], found[:, :, 2] = inside, self.bytes
+        found[:, :, 1], found[:, :, 2] = inside, size
         return found.reshape(-1, 3)
 
     def at(self, stage_token: int, pool_token: int, count: int) -> StridedCopy:
@@ -107,10 +109,7 @@ class StridedCopy:
 
     def joined(self) -> StridedCopy:
         """The same bytes, spans that run on into each other on both sides as one. Raises AddressError as `at`."""
-        size, loops = self.bytes, [loop for loop in self.loops if loop[0] > 1]
-        while follows := [loop for loop in loops if loop[1:] == (size, size)]:
-            size *= follows[0][0]
-            loops.remove(follows[0])
+        size, loops = _run_on(self.bytes, self.loops)
         made = replace(self, bytes=size, loops=tuple(loops))
         made._check()
         return made
@@ -125,6 +124,18 @@ class StridedCopy:
         """First byte and end of a block's spans in the stage (1) or the pool (2), counted from the first span."""
         steps = [(loop[0] - 1) * loop[side] for loop in self.loops]
         return sum(min(0, step) for step in steps), sum(max(0, step) for step in steps) + self.bytes
+
+
+def _run_on(size: int, loops: Iterable[Steps]) -> tuple[int, list[Steps]]:
+    """Spans of `size` bytes as those that they make where they run on into each other, and the loops that are left.
+
+    A loop is how often, and bytes further, on each side that counts.
+    """
+    left = [loop for loop in loops if loop[0] > 1]
+    while follows := [loop for loop in left if set(loop[1:]) == {size}]:
+        size *= follows[0][0]
+        left.remove(follows[0])
+    return size, left
 
 
 def by_planes(nest: Nest) -> NestPlanes:

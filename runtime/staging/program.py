@@ -32,9 +32,10 @@ class CopyProgram:
         alike: dict[Hops, list[NestPlanes]] = {}
         for nest in token:
             alike.setdefault(nest.hops, []).append(nest)
-        self._token = {hops: copies(nests, staged, image, pool) for hops, nests in alike.items()}
+        of_tokens = {hops: copies(nests, staged, image, pool) for hops, nests in alike.items()}
+        # Part of an image may have nothing of some sorts.
+        self._token = {hops: some for hops, some in of_tokens.items() if some}
         self._placed = lru_cache(MOST_PLACES)(self._place)
-        self._filled = lru_cache(MOST_PLACES)(self._fill)
 
     @property
     def pool_blocks(self) -> int:
@@ -67,7 +68,7 @@ class CopyProgram:
         """
         for hops in self._token:
             for some, place in self._places(spans.in_tiles(runs, hops)):
-                yield some, self._filled(hops, *place)
+                yield some, self._fill(hops, *place)
 
     def blocks(self, runs: Runs) -> Ints:
         """The block of every run whose page is imaged."""

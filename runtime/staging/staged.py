@@ -19,6 +19,7 @@ from kvplan.plan import spans
 from kvplan.plan.blocks import Mask, chains
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Pair, Read, Runs
+from kvplan.runtime.clock import now
 from kvplan.runtime.errors import LimitedError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.buffers import ALIGNED, Stage, StageBuffer
@@ -32,6 +33,9 @@ AT_ONCE = 1 << 18
 # Bytes that are one piece. More are cut in two, though one buffer would do: one half is copied while the other is on
 # the wire.
 UNCUT = 4 << 20
+# Seconds for which a slice waits for buffers of requests that were given up: they come back when the wire is done with
+# them, soon, unless a peer is frozen.
+PATIENCE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,8 @@ class StagedMove:
         self._buffer: StageBuffer | None = None
         self._copy: Future[None] | None = None
         self._kept = False
+        # Since when all buffers belong to slices that were given up.
+        self._stuck: float | None = None
 
     @property
     def begun(self) -> bool:
@@ -234,8 +240,9 @@ class StagedMove:
         self._buffer, self._kept = None, False
 
     def _borrowed(self) -> StageBuffer | None:
-        """Raises LimitedError where every buffer belongs to slices that were given up."""
-        if self._stage.stuck(self._peer):
+        """Raises LimitedError where every buffer has belonged to slices that were given up for long."""
+        self._stuck = (self._stuck or now()) if self._stage.stuck(self._peer) else None
+        if self._stuck is not None and now() - self._stuck > PATIENCE:
             raise LimitedError("every buffer of the stage may still be written for requests that have ended: ask again")
         return self._stage.borrow(self, self._peer)
 

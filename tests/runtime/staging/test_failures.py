@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.runtime.helpers.plans import Shape
-from tests.runtime.helpers.requests import ask, check, clear, move
+from tests.runtime.helpers.requests import ask, check, clear, filled, move
 from tests.runtime.helpers.staging import (
     SMALL,
     TOKENS,
@@ -27,10 +28,12 @@ from tests.runtime.helpers.staging import (
 )
 from tests.runtime.helpers.worlds import World
 
-from kvplan.runtime import Counters, Limits, Slot
+from kvplan.runtime import Blocks, Counters, Limits, Request, Slot
 from kvplan.runtime.errors import DeadlineError, TransferError
+from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS
 from kvplan.runtime.staging.views import HostCopies
+from kvplan.runtime.transfer.executor import SliceStage
 
 
 @pytest.fixture(params=["pull", "push", "lent"])
@@ -131,6 +134,58 @@ def test_a_frozen_peer_keeps_its_buffers_and_others_go_without(made: World) -> N
     assert unused(made)
     assert not any(array.any() for array in made.decode_memory[0].values())
     whole(made)
+
+
+def frozen_posts(made: World) -> set[str]:
+    """The workers at the other end of what is posted."""
+    return {worker._transport.name for worker in (made.decode if made.mode == "push" else made.prefill)}
+
+
+def apart(made: World, name: str, block: int) -> Request:
+    """A request of blocks and a slot of its own."""
+    ids = np.arange(block, block + TOKENS // 4)
+    tables: dict[str, Blocks | Slot] = {"kv": Blocks(0, ids), "state": Slot(block, TOKENS)}
+    return replace(ask(made, (0, TOKENS), name=name), prefill=tables, decode=tables)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("patience", [staged.PATIENCE, -1])
+def test_who_waits_for_buffers_of_a_request_that_was_given_up_waits_a_while(
+    way: str, patience: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come back when the wire is done with them: only from a peer that is frozen they do not."""
+    monkeypatch.setattr(staged, "PATIENCE", patience)
+    found = staging(way, Shape(1), Shape(1), size=2 * SMALL[way], lease=600)
+    try:
+        given_up, waiting = apart(found, "a", 0), apart(found, "b", 10)
+        for request in (given_up, waiting):
+            filled(found, request)
+        found.hold("a", "b")
+        found.hub.frozen.update(frozen_posts(found))
+        first = found.decode[0].submit(given_up, 20)
+        run(found, lambda: slices_at(found, "a").count(SliceStage.POSTED) == SHARE)
+        second = found.decode[0].submit(waiting, 20)
+        run(found, lambda: SliceStage.STAGED in slices_at(found, "b"))
+        first.cancel()
+        run(found, lambda: second.ended if patience < 0 else stuck(found))
+        found.hub.frozen.clear()
+        run(found, lambda: second.ended and unused(found))
+        assert second.error is None if patience > 0 else "every buffer of the stage" in str(second.error)
+    finally:
+        found.close()
+
+
+def slices_at(made: World, request: str) -> list[SliceStage]:
+    """What the slices of a request that is under way wait for."""
+    parts = [part for transfer in made.decode[0]._transfers.running.values() for part in transfer.parts]
+    writes = [write for worker in made.prefill for write in list(worker._inbox.writes._all.values())]
+    executors = [*(part.executor for part in parts), *(write.executor for write in writes)]
+    moving = [one for one in executors if one is not None and one.request == request]
+    return [slice_.stage for one in moving for slice_ in list(one._slices.values())]
+
+
+def stuck(made: World) -> bool:
+    return all(any(map(stage.stuck, set(stage._peers.values()))) for stage in stages(made))
 
 
 @every_way

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.runtime.helpers.foreign import FOREIGN, replaced, with_runs
+from tests.runtime.helpers.foreign import FOREIGN, replaced, with_part, with_runs
 from tests.runtime.helpers.plans import Model, Shape, with_ranges
 from tests.runtime.helpers.requests import ask, check, filled, move
 from tests.runtime.helpers.staging import (
@@ -197,6 +197,21 @@ def test_what_cannot_be_unpacked_is_refused(made: World, foreign: str, monkeypat
         run(made, lambda: transfer.ended)
     assert transfer.error is not None
     assert text in str(transfer.error)
+    run(made, lambda: unused(made) and made.decode[0].settled(transfer))
+    whole(made)
+
+
+def test_a_question_above_what_a_message_holds_fails_its_request_alone(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = LentMove.question
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            LentMove, "question", lambda move, number: with_part(question(move, number), runs=(bytes(4 << 20),) * 5)
+        )
+        transfer = begun(made)
+        run(made, lambda: transfer.ended)
+    assert "a message of" in str(transfer.error)
     run(made, lambda: unused(made) and made.decode[0].settled(transfer))
     whole(made)
 

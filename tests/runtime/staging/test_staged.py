@@ -133,7 +133,7 @@ def linked(
     way: str,
     size: int,
     theirs: str | Mapping[str, str],
-    ours: str,
+    ours: str | Mapping[str, str],
     layers: frozenset[int] | None = None,
     change: Callable[[Table], Table] = lambda table: table,
 ) -> PreparedLink:
@@ -184,6 +184,22 @@ def test_of_a_page_that_is_not_filled_what_was_asked_for_is_written(
     assert sorted(load.remote_spans[:, 1].tolist()) == sorted(sizes * 2)
     assert (load.spans, load.bytes) == (count * 2, sum(sizes) * 2)
     assert move.piece.bytes == move.piece.moved == load.bytes
+
+
+def test_a_part_of_an_image_may_have_rows_of_one_sort_of_hops_only() -> None:
+    """K lies in tiles of two tokens, v does not, and a buffer has room for one of them."""
+    theirs = {
+        "k": "layer { block { head { token/2 { dim { token%2 { k } } } } } }",
+        "v": "layer { block { head { token { v[dim] } } } }",
+    }
+    ours = {"k": "layer { block { token { head { k[dim] } } } }", "v": "layer { block { token { head { v[dim] } } } }"}
+    link = linked("pack", BUFFERS * PAGE // 2, theirs, ours)
+    (entry,) = link.entries
+    assert len({nest.hops for nest in entry.read.placed.token}) == 2
+    assert len(entry.parts) == 4
+    direct, moves = slices.through_stage(link, {"a": runs((7, 0, 3, 0, 4), (8, 0, 4, 0, 3))})
+    sizes = [gather_staged(link, move.piece).local_spans[:, 1].tolist() for move in moves]
+    assert (direct, sum(map(sum, sizes))) == (None, 7 * PAGE // 4 * 2)
 
 
 @pytest.mark.parametrize(("room", "parts", "pieces"), [(4, 1, 2), (2, 1, 3), (1, 2, 6)])
