@@ -110,13 +110,13 @@ class DecodeInbox:
         return MessageKind.OFFERED
 
     def _ask_buffer(self, transfer: Transfer, part: PeerProgress, asked: wire.AskBuffer) -> MessageKind:
-        if part.unpacks is None or part.phase is not Phase.MOVING:
+        if not part.writes or part.phase is not Phase.MOVING:
             return MessageKind.UNEXPECTED
         self._transfers.asked(transfer, part, asked)
         return MessageKind.BUFFER_ASKED
 
     def _return_buffer(self, transfer: Transfer, part: PeerProgress, returned: wire.ReturnBuffer) -> MessageKind:
-        known = part.unpacks is not None and part.unpacks.give_back(returned.number, returned.moved)
+        known = part.unpacks.give_back(returned.number, returned.moved)
         return MessageKind.BUFFER_RETURNED if known else MessageKind.DUPLICATE
 
     def _written(self, transfer: Transfer, part: PeerProgress, written: wire.Written) -> MessageKind:

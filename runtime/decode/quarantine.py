@@ -168,8 +168,7 @@ def _settle(transfer: Transfer, part: PeerProgress) -> None:
     for slice_ in [slice_ for slice_ in part.slices if slice_.settled()]:
         part.slices.remove(slice_)
         slice_.executor.close(slice_)
-    if part.unpacks is not None:
-        part.unpacks.settle(part.writes)
+    part.unpacks.settle(part.writes)
     if part.phase is Phase.LEAVING and not (part.slices or part.writes or part.unpacks):
         part.on(Event.SETTLED)
 

@@ -35,16 +35,17 @@ WrittenBlocks = Mapping[str, Ints]
 class PeerProgress:
     """The part of one prefill worker in a transfer: its phase, and what moves or may still move.
 
-    `count` tells how many bytes come from it, as the plan has them. `pin` is the number that the worker gave, and
-    `heartbeat` that of the claim that named its blocks: answers to earlier ones are not to this transfer. `unheld` says
-    that the worker answered that it does not hold the request yet. `cover` and `offers` are
-    the chunks that have come and their number, `written` the bytes that the worker says it wrote. `writes` says that it
-    was asked to write and has not stopped, `unpacks` are the pieces that it writes by way of the stage. `slices` are
-    reads that were under way when the transfer failed, `unsaid` says that the worker is still to be told so.
+    `count` tells how many bytes come from it, as the plan has them, `unpacks` are the pieces that it writes by way of
+    the stage. `pin` is the number that the worker gave, and `heartbeat` that of the claim that named its blocks:
+    answers to earlier ones are not to this transfer. `unheld` says that the worker answered that it does not hold the
+    request yet. `cover` and `offers` are the chunks that have come and their number, `written` the bytes that the
+    worker says it wrote. `writes` says that it was asked to write and has not stopped; `slices` are reads that were
+    under way when the transfer failed, `unsaid` says that the worker is still to be told so.
     """
 
     connection: PrefillConnection
     count: Callable[[], int]
+    unpacks: PageUnpacks
     phase: Phase = Phase.CLAIMING
     pin: int | None = None
     heartbeat: int = 0
@@ -54,7 +55,6 @@ class PeerProgress:
     offers: int = 0
     written: int = 0
     writes: bool = False
-    unpacks: PageUnpacks | None = None
     slices: list[Slice] = field(default_factory=list)
     unsaid: bool = False
     _expected: int | None = field(init=False, default=None)

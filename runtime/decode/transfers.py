@@ -82,9 +82,7 @@ class TransferTable:
         self.ledger.take(demand.written)
         transfer.request, transfer.demand, transfer.written = request, demand, demand.written
         transfer.attempt, transfer.engine = next(self._attempts), engine
-        transfer.parts = tuple(
-            PeerProgress(connection, _counter(engine, connection, demand)) for connection in engine.connections.values()
-        )
+        transfer.parts = tuple(self._progress(engine, connection, demand) for connection in engine.connections.values())
         self.running[request.id] = transfer
         engine.used = transfer.began
         for part in transfer.parts:
@@ -158,7 +156,7 @@ class TransferTable:
 
     def written(self, transfer: Transfer, part: PeerProgress, size: int) -> None:
         """A prefill worker has written all that is needed from it: what is in the stage is copied to its place."""
-        if part.unpacks is not None and not part.unpacks.all_moved:
+        if not part.unpacks.all_moved:
             text = "all is written, it says, and pieces that it asked buffers for are not"
             self.broken(transfer, part, TransferError(f"request {transfer.request.id}: {text}"))
             return
@@ -208,8 +206,7 @@ class TransferTable:
         for part in transfer.parts:
             part.on(Event.FAILED)
             part.slices = [] if part.executor is None else part.executor.stop()
-            if part.unpacks is not None:
-                part.unpacks.leave()
+            part.unpacks.leave()
             part.unsaid = not part.connection.control.send(wire.Leave(transfer.request.id)) and part.writes
             self._checksums.drop(part)
         self.quarantine.add(transfer)
@@ -254,6 +251,10 @@ class TransferTable:
         except Exception as error:
             raise BadRequestError(f"the request cannot be read: {type(error).__name__}: {error}") from error
 
+    def _progress(self, engine: PrefillEngine, connection: PrefillConnection, demand: Demand) -> PeerProgress:
+        unpacks = PageUnpacks(self.context.stage, connection.peer)
+        return PeerProgress(connection, _counter(engine, connection, demand), unpacks)
+
     def _check_room(self, name: str) -> None:
         if name in self.running:
             raise BadRequestError(f"request {name} is already under way: use one id per request")
@@ -277,7 +278,6 @@ class TransferTable:
             part.on(Event.ARRIVED)
         elif engine.push:
             stage, part.writes = self.context.stage, True
-            part.unpacks = PageUnpacks(stage, connection.peer)
             lends = stage is not None and not stage.stuck(connection.peer)
             connection.control.say(_write_request(transfer.request, lends))
         elif not transfer.streamed:
@@ -286,13 +286,11 @@ class TransferTable:
             executor.complete = True
 
     def _want(self, transfer: Transfer, part: PeerProgress, asked: wire.AskBuffer) -> None:
-        assert part.unpacks is not None
         connection = part.connection
         shard = transfer.engine.shard(connection)
         part.unpacks.want(connection.images, transfer.demand, shard, asked, connection.control)
 
     def _unpack(self, transfer: Transfer, part: PeerProgress) -> None:
-        assert part.unpacks is not None
         part.unpacks.step(transfer.request.id, part.connection.control)
 
     def _foresee(self, transfer: Transfer, part: PeerProgress) -> None:

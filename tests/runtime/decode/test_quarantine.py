@@ -14,6 +14,7 @@ from kvplan.runtime.control.messages import Leave
 from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.decode.quarantine import PROBE, BlockLedger, Quarantine
 from kvplan.runtime.decode.transfer import PeerProgress
+from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.errors import QuarantinedError, TransportError
 
 SIDE = Side(
@@ -69,7 +70,8 @@ class LeftTransfer:
 
 def left(name: str, block: int, *connections: Any) -> Any:
     """A transfer that has failed while these prefill workers were writing it."""
-    parts = tuple(PeerProgress(one, lambda: 0, Phase.LEAVING, writes=True) for one in connections)
+    nothing = PageUnpacks(None, "")
+    parts = tuple(PeerProgress(one, lambda: 0, nothing, Phase.LEAVING, writes=True) for one in connections)
     written = {"a": np.array([block])}
     return LeftTransfer(SimpleNamespace(id=name), parts, written)
 

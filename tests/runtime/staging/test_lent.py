@@ -218,7 +218,7 @@ def test_a_question_above_what_a_message_holds_fails_its_request_alone(
 
 def test_what_is_said_of_a_piece_that_there_is_not_is_counted(made: World, counters: Counters) -> None:
     transfer = begun(made)
-    run(made, lambda: transfer.parts[0].unpacks is not None)
+    run(made, lambda: transfer.parts[0].writes)
     (engine,) = made.decode[0]._engines
     connection = engine.connections[0]
     made.decode[0]._inbox._counters = counted = Counters()
