@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from kvplan.compiler.pair.elect import MACHINE, OPTIONS
 from kvplan.compiler.side.text import nearest
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.runtime.control.keys import Keys, Plain
@@ -24,7 +25,8 @@ class ConnectorConfig:
 
     `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed where these are given.
     `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout: they
-    are found without. `options` are those of the side's key that nothing tells. `keys` is a secret certificate or a
+    are found without. `options` are those of the side's key that nothing tells, `plan_options` those that plans are
+    compiled with, of one pair the ones that are chosen. `keys` is a secret certificate or a
     folder with one, and without them `insecure` has to be true. Prefill workers
     answer at `host` and at `port` plus their number. `peers` are the hosts and networks that a request may name as its
     prefill engine's, none for any. A request is held for `lease_s`, and has arrived within `timeout_s`; `hold_s` is how
@@ -41,6 +43,7 @@ class ConnectorConfig:
     layouts: Path | None = None
     engine: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    plan_options: Mapping[str, str] = field(default_factory=dict)
     mode: str = "auto"
     offer: str = "layers"
     jit: bool = False
@@ -200,6 +203,23 @@ def _options(name: str, value: object) -> Mapping[str, str]:
     raise _unlike(name, value, "options of a side by name")
 
 
+def _plan_options(name: str, value: object) -> Mapping[str, str]:
+    """Options of `kvplan compile` by name. Raises ConnectorError for one that it does not have."""
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) and each for each in value.values()):
+        raise _unlike(name, value, "options of kvplan compile by name, each a text")
+    for option, chosen in value.items():
+        if option not in (*OPTIONS, MACHINE):
+            help = nearest(str(option), (*OPTIONS, MACHINE))
+            raise ConnectorError("I002", f"kv_connector_extra_config: {name} has {option!r}", help)
+        if chosen not in OPTIONS.get(option, (chosen,)):
+            raise ConnectorError(
+                "I002",
+                f"kv_connector_extra_config: {name} has {option} {chosen!r}",
+                nearest(chosen, OPTIONS[option]),
+            )
+    return dict(value)
+
+
 def _spelled(value: object) -> str:
     """A value as a side's key writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -217,6 +237,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "layouts": _path,
     "engine": _text,
     "options": _options,
+    "plan_options": _plan_options,
     "mode": _one_of(MODES),
     "offer": _one_of(OFFERS),
     "jit": _truth,

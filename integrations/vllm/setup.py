@@ -73,9 +73,9 @@ def connector_worker(
 def plans(config: ConnectorConfig) -> Catalog:
     """The plans directory; what is missing is pulled or compiled where that is wanted. Raises KvplanError."""
     if config.plans_key is not None:
-        return RemoteCatalog(config.plans_url, config.plans, TrustedKeys.load(config.plans_key))
+        return RemoteCatalog(config.plans_url, config.plans, TrustedKeys.load(config.plans_key), config.plan_options)
     own = [path for path in (config.layouts, config.found) if path and path.is_dir()]
-    return Catalog(config.plans, Jit(JIT_TIMEOUT, tuple(own)) if config.jit else None)
+    return Catalog(config.plans, Jit(JIT_TIMEOUT, tuple(own)) if config.jit else None, config.plan_options)
 
 
 def _check_plans(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles) -> None:
@@ -85,7 +85,7 @@ def _check_plans(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles) -> 
     if catalog.jit or any(catalog.models(role, layout.side.digest) for role in wanted):
         return
     key = layout.side.key
-    words = command(layout.model, key, key, (), (), catalog.folder)
+    words = command(layout.model, key, key, catalog.options, (), catalog.folder)
     message = f"no plan in {catalog.folder} has {' or '.join(wanted)} side {key} of {layout.model}"
     raise ConnectorError("I006", message, f'{shown(words)}, with the other engine\'s side; or "jit": true')
 

@@ -87,13 +87,14 @@ class Catalog:
             return found
         check_digests(model_digest, prefill[0], decode[0])
         told = f"no plan from {prefill[1]} ({prefill[0]}) to {decode[1]} ({decode[0]}) of {model} ({model_digest})"
+        told += self._otherwise((model_digest, prefill[0], decode[0]))
         words = self._command(model, prefill[1], decode[1])
         return self._made(told, words, lambda _: self.look(model_digest, prefill[0], decode[0]))
 
     def look(self, model_digest: str, prefill: str, decode: str) -> Plan | None:
         """The plan for three digests if it is there; nothing is compiled. Raises PlanIndexError, PlanLoadError."""
         wanted = (model_digest, prefill, decode)
-        return self._first(lambda one: (one.model_digest, one.prefill[0], one.decode[0]) == wanted and self._meant(one))
+        return self._first(lambda one: _pair(one) == wanted and self._meant(one))
 
     def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
         """The models, (name, digest), that have plans with this side digest. Raises PlanIndexError."""
@@ -143,6 +144,13 @@ class Catalog:
 
     def _command(self, model: str, prefill: str, decode: str) -> list[str]:
         return command(model, prefill, decode, self.options, self.jit.layouts if self.jit else (), self.folder)
+
+    def _otherwise(self, pair: tuple[str, str, str]) -> str:
+        """With which options there are plans of a pair, of which none is chosen; empty where there are none."""
+        others = [one for one in self.entries() if _pair(one) == pair]
+        every = {tuple(option for option in one.options if option[0] in one.unusual) for one in others}
+        said = " and ".join(map(_said, sorted(every)))
+        return f", compiled {_said(self.options)}; there are plans {said}: choose by their options" if said else ""
 
     def _meant(self, one: IndexEntry) -> bool:
         named = {name for name, _ in self.options}
@@ -236,6 +244,17 @@ def plans_of(value: object) -> PlanSource:
     if not given or not all(isinstance(plan, Plan) for plan in given):
         raise PlanLoadError(f"{ascii(value)[:80]} is no plan, plans or plans directory: give one of these")
     return FixedPlans(given)
+
+
+def _said(options: Iterable[tuple[str, str]]) -> str:
+    """`with strategy=auto`, or `by default` for none."""
+    words = ", ".join(f"{name}={value}" for name, value in options)
+    return f"with {words}" if words else "by default"
+
+
+def _pair(one: IndexEntry) -> tuple[str, str, str]:
+    """The digests of model, prefill side and decode side."""
+    return one.model_digest, one.prefill[0], one.decode[0]
 
 
 def _pinned(one: IndexEntry, role: Role) -> Pinned:

@@ -40,6 +40,7 @@ class Setup:
     prefill: Side = Side()
     decode: Side = Side()
     mode: str = "pull"
+    strategy: str = ""  # that plans are compiled with, the default without
     policy: str = "fail"  # kv_load_failure_policy
     lease_s: int = 30  # what a loaded machine needs; a case that waits for its end has less
     dtype: str = "float32"
@@ -235,6 +236,12 @@ CASES: tuple[Case, ...] = (
     Case("push, 32 → 64, 16 at once", PUSH, Prompts((200,) * 16, at_once=True)),
     Case("push, 32 → 64, aborted on decode", replace(PUSH, lease_s=8), Aborts("decode", (0, 1, 2, 3, 5, 9))),
     Case("push, 32 → 32", replace(QWEN, mode="push"), PLAIN),
+    Case("by way of decode's stage, 32 → 64", replace(UNLIKE, strategy="unpack"), PLAIN, KVPLAN),
+    Case("by way of prefill's stage, 64 → 32", replace(OTHER_WAY, strategy="pack"), PLAIN, KVPLAN),
+    Case("push by way of decode's stage, 64 → 32", replace(OTHER_WAY, mode="push", strategy="unpack"), PLAIN, KVPLAN),
+    Case("push by way of prefill's stage, 32 → 64", replace(PUSH, strategy="pack"), PLAIN, KVPLAN),
+    Case("layer by layer by way of decode's stage, 32 → 64", replace(CHUNKED_PUSH, strategy="unpack"),
+         TOGETHER, KVPLAN),
     Case("layer by layer, 32 → 64", PUSH, TOGETHER, KVPLAN),
     Case("layer by layer, pull, 32 → 64", UNLIKE, TOGETHER, KVPLAN),
     Case("layer by layer, 32 → 64, chunked prefill", CHUNKED_PUSH, Together((200, 37, 128, 900)), KVPLAN),

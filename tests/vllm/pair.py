@@ -124,6 +124,8 @@ class Pair:
             "timeout_s": TIMEOUT_S,
             **more,
         }
+        if self.setup.strategy:
+            settings["plan_options"] = {"strategy": self.setup.strategy}
         return settings if "keys" in settings else {**settings, "insecure": True}
 
 

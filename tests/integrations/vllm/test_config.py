@@ -35,6 +35,7 @@ def test_every_key_is_read() -> None:
         "layouts": "own",
         "engine": "e",
         "options": {"isa": "AMX", "block": 16, "flag": True},
+        "plan_options": {"strategy": "auto", "machine": "ours"},
         "mode": "push",
         "jit": True,
         "host": "10.0.0.1",
@@ -56,6 +57,7 @@ def test_every_key_is_read() -> None:
     assert config.hold_s == 2.0
     assert (config.fleet_prefix, config.fleet_cert_key) == ("/mine/", Path("key.pem"))
     assert config.stage_bytes == 0
+    assert config.plan_options == {"strategy": "auto", "machine": "ours"}
     assert config.options == {"isa": "AMX", "block": "16", "flag": "true"}
     assert (config.layouts, config.lease_s, config.timeout_s, config.connect) == (Path("own"), 3.0, 4.5, 1.0)
 
@@ -92,6 +94,11 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
         {"lease_s": 0},
         {"timeout_s": "10"},
         {"options": ["isa"]},
+        {"plan_options": ["strategy"]},
+        {"plan_options": {"strategy": True}},
+        {"plan_options": {"strategy": "fast"}},
+        {"plan_options": {"stratgy": "auto"}},
+        {"plan_options": {"machine": ""}},
         {"fleet_url": ""},
         {"fleet_url": ["http://etcd:2379"]},
         {"fleet_url": "http://etcd:2379", "fleet_prefix": "/mine"},

@@ -55,6 +55,9 @@ def test_plans_come_from_a_url(plans: Path, tmp_path: Path) -> None:
     given = {"plans": str(tmp_path / "here"), "plans_url": str(tmp_path / "there"), "insecure": True}
     catalog = setup.plans(read_config({**given, "plans_key": str(public)}))
     assert [one.model for one in catalog.entries()] == [MODEL]
+    chosen = {"plan_options": {"strategy": "auto"}}
+    for key in ({**given, "plans_key": str(public)}, {"plans": str(plans), "insecure": True, "jit": True}):
+        assert setup.plans(read_config({**key, **chosen})).options == (("strategy", "auto"),)
     other, _ = signing.make(tmp_path, "other")
     with pytest.raises(PlanSignatureError, match="not trusted"):
         setup.plans(read_config({**given, "plans_key": str(other)}))

@@ -138,8 +138,11 @@ def test_options_choose_among_plans_of_one_pair(tmp_path: Path) -> None:
         assert find(Catalog(tmp_path, options=options), one).digest == wanted.plan
     with pytest.raises(PlanMissingError, match="--elect some"):
         find(Catalog(tmp_path, options={"elect": "some"}), one)
+    both = r", compiled with elect=some; there are plans by default and with elect=spread: choose by their options in"
+    with pytest.raises(PlanMissingError, match=both):
+        find(Catalog(tmp_path, options={"elect": "some"}), one)
     (tmp_path / index.NAME).write_text(index.render([spread]))
-    with pytest.raises(PlanMissingError):
+    with pytest.raises(PlanMissingError, match="compiled by default; there are plans with elect=spread: choose by"):
         find(Catalog(tmp_path), one)
 
 
