@@ -13,7 +13,7 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.plan import stage as plan_stage
-from kvplan.runtime import DecodeWorker, PrefillWorker
+from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.staging import staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
@@ -55,6 +55,18 @@ def staging(way: str, *shapes: Shape, size: int, **options: Any) -> World:
     staged, mode = WAYS[way]
     options |= {"stage_bytes": 0 if way == "lent" else size, "d_stage_bytes": 0 if way == "packed" else size}
     return world(shapes[0], shapes[1], Model(), mode=mode, staged=staged, **options)
+
+
+def crowded(way: str, counters: Counters) -> World:
+    """Two prefill workers of a head each, and a decode worker of both, polled by hand: more pieces than buffers."""
+    limits = Limits(slice_bytes=512)
+    counted = {"counters": counters, "d_counters": counters}
+    return staging(way, Shape(2), Shape(1), size=SMALL[way], limits=limits, d_limits=limits, lease=600, **counted)
+
+
+def untouched(made: World) -> bool:
+    """Whether nothing was written on decode."""
+    return not any(array.any() for arrays in made.decode_memory for array in arrays.values())
 
 
 def run(made: World, met: Callable[[], object]) -> None:

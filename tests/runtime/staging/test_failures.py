@@ -18,6 +18,7 @@ from tests.runtime.helpers.staging import (
     Gate,
     begun,
     copying,
+    crowded,
     exhausted,
     run,
     stages,
@@ -38,12 +39,7 @@ from kvplan.runtime.transfer.executor import SliceStage
 
 @pytest.fixture(params=["pull", "push", "lent"])
 def made(request: pytest.FixtureRequest, counters: Counters) -> Iterator[World]:
-    """Two prefill workers of a head each, and a decode worker of both, which is polled by hand."""
-    limits = Limits(slice_bytes=512)
-    found = staging(
-        request.param, Shape(2), Shape(1), size=SMALL[request.param], limits=limits, d_limits=limits,
-        counters=counters, d_counters=counters, lease=600,
-    )  # fmt: skip
+    found = crowded(request.param, counters)
     yield found
     found.close()
 

@@ -16,18 +16,20 @@ from tests.runtime.helpers.staging import (
     TOKENS,
     Gate,
     begun,
+    crowded,
     lent,
     peers,
     run,
     stages,
     staging,
     stopped,
+    untouched,
     unused,
     whole,
 )
 from tests.runtime.helpers.worlds import World, world
 
-from kvplan.runtime import Counters, DecodeWorker, Limits, PrefillWorker, Slot
+from kvplan.runtime import Counters, DecodeWorker, PrefillWorker, Slot
 from kvplan.runtime.control.messages import ReturnBuffer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import RegisterError, TransferError, WithdrawnError
@@ -39,17 +41,9 @@ from kvplan.runtime.staging.lent import MOST_ASKED, LentMove, PeerStage
 
 @pytest.fixture
 def made(counters: Counters) -> Iterator[World]:
-    """Two prefill workers of a head each, and a decode worker of both, which is polled by hand."""
-    limits = Limits(slice_bytes=512)
-    found = staging(
-        "lent", Shape(2), Shape(1), size=SMALL["lent"], limits=limits, d_limits=limits, counters=counters, lease=600
-    )
+    found = crowded("lent", counters)
     yield found
     found.close()
-
-
-def untouched(made: World) -> bool:
-    return not any(array.any() for arrays in made.decode_memory for array in arrays.values())
 
 
 def frozen(made: World) -> Transfer:
@@ -64,17 +58,6 @@ def posted(made: World) -> int:
     """How many pieces are being written."""
     writes = [write for worker in made.prefill for write in list(worker._inbox.writes._all.values())]
     return sum(len(slice_.handles) for write in writes for slice_ in list(write.executor._slices.values()))
-
-
-def test_more_pieces_than_buffers_wait_for_their_turn(made: World, counters: Counters) -> None:
-    transfer = begun(made)
-    run(made, lambda: transfer.ended)
-    assert transfer.error is None
-    check(made, 0, ask(made, (0, TOKENS)))
-    snapshot: Any = counters.snapshot()
-    assert snapshot["staged_bytes"]["write"] == 10 * 4 * 8 * 2 * 2 + 2 * 2 * 24
-    assert snapshot["messages"]["lent"] == 22
-    run(made, lambda: unused(made))
 
 
 def test_no_memory_of_the_writer_is_taken(made: World) -> None:

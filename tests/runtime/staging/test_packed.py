@@ -17,6 +17,7 @@ from tests.runtime.helpers.staging import (
     TOKENS,
     Gate,
     begun,
+    crowded,
     exhausted,
     lent,
     peers,
@@ -26,13 +27,14 @@ from tests.runtime.helpers.staging import (
     stages,
     staging,
     stopped,
+    untouched,
     unused,
     whole,
 )
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
-from kvplan.runtime import Blocks, Counters, DecodeWorker, Limits, PrefillWorker, Slot
+from kvplan.runtime import Blocks, Counters, DecodeWorker, PrefillWorker, Slot
 from kvplan.runtime.control.messages import ReturnBuffer, WirePart
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
@@ -46,11 +48,7 @@ ROOM = SMALL["packed"]
 
 @pytest.fixture
 def made(counters: Counters) -> Iterator[World]:
-    """Two prefill workers of a head each, and a decode worker of both, which is polled by hand."""
-    limits = Limits(slice_bytes=512)
-    found = staging(
-        "packed", Shape(2), Shape(1), size=ROOM, limits=limits, d_limits=limits, d_counters=counters, lease=600
-    )
+    found = crowded("packed", counters)
     yield found
     found.close()
 
@@ -62,10 +60,6 @@ def staged_bytes(transfer: Transfer) -> int:
 def told(peer: PeerStage) -> list[LentMove]:
     """The pieces that a reader was told are packed."""
     return [move for move in peer._asked.values() if move._address is not None]
-
-
-def untouched(made: World) -> bool:
-    return not any(array.any() for arrays in made.decode_memory for array in arrays.values())
 
 
 def frozen(made: World) -> Transfer:
