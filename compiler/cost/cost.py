@@ -35,9 +35,9 @@ from kvplan.plan.types import (
 TOKENS = 1024
 DIRECT = "direct, every span goes straight to its place in the decode pages: nothing is staged or permuted"
 STAGED = (
-    "where a table has ranges, what is pulled is read as prefill pages lie and copied into place (`unpack`); what is "
-    "pushed, or pulled where there is no `unpack`, prefill copies into the order of decode pages first (`pack`); all "
-    "else goes straight to its place"
+    "where a table has ranges, prefill pages travel as they lie and decode copies them into place (`unpack`), or "
+    "prefill copies into the order of decode pages first (`pack`): where a table has both, what is pulled the one and "
+    "what is pushed the other; all else goes straight to its place"
 )
 
 

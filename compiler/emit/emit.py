@@ -20,8 +20,8 @@ from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 # The indent of what a function returns.
 INNER = 2 * STEP
 STAGES = (
-    "By way of a stage these ranges of pages travel as they lie: of prefill pages, from which the reader copies "
-    "(`unpack`), of decode pages, into which the writer copies (`pack`)."
+    "By way of a stage these ranges of pages travel as they lie: of prefill pages, from which decode copies "
+    "(`unpack`), of decode pages, into which prefill copies (`pack`)."
 )
 
 

@@ -15,10 +15,10 @@ What moves of 1,024 tokens, per decode worker; requests where no two logical blo
     decode workers 0-1, attention: 2 reads, 2,048 spans a kernel block; 131,072 requests and 67,108,864 B; unpack:
         4,096 requests and 67,108,864 B, 27.15 ms instead of 132.19 ms
 
-Strategy: auto on xeon-2-cores-shared-memory: where a table has ranges, what is pulled is read as prefill pages lie
-and copied into place (`unpack`); what is pushed, or pulled where there is no `unpack`, prefill copies into the
-order of decode pages first (`pack`); all else goes straight to its place. Exactly the tokens asked for are written,
-of those the needed ones; a state is written whole.
+Strategy: auto on xeon-2-cores-shared-memory: where a table has ranges, prefill pages travel as they lie and decode
+copies them into place (`unpack`), or prefill copies into the order of decode pages first (`pack`): where a table
+has both, what is pulled the one and what is pushed the other; all else goes straight to its place. Exactly the
+tokens asked for are written, of those the needed ones; a state is written whole.
 Both sides: not probed on vllm, whose file alone says how a page is filled: attention.
 Proved for every decode worker, each byte written once. attention: 32 layers x 4,096 B a token, each from its own
 (layer, head, token, dim).
@@ -46,8 +46,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 
 # What is read for one block (`page`), or for one token of a run (`token`): spans of `bytes` bytes at (plane, byte of
 # its page) of either side, (0, 0) where it is left out, repeated by loops with steps of (planes, bytes). By way of a
-# stage these ranges of pages travel as they lie: of prefill pages, from which the reader copies (`unpack`), of decode
-# pages, into which the writer copies (`pack`).
+# stage these ranges of pages travel as they lie: of prefill pages, from which decode copies (`unpack`), of decode
+# pages, into which prefill copies (`pack`).
 EACH_32_LAYERS_16_TOKENS_2_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                     Loop("token", count=16, prefill=(0, 512), decode=(0, 2048)),
                                     Loop("head", count=2, prefill=(0, 8192), decode=(0, 512)))
