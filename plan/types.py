@@ -180,10 +180,10 @@ class Table:
     `page` is empty where the two sides' pages hold unlike numbers of tokens; `token` is empty for states.
 
     Where it pays, bytes go by way of a stage, a buffer that has the image of one side's pages: their ranges, one after
-    the other. With `unpack`, ranges of prefill pages, who reads takes these as they lie, and the table copies from the
-    image; with `pack`, ranges of decode pages, prefill has the table copy into the image, and writes that, or lends it
-    to who reads where there is no `unpack`. Every nest lies in one range; those of `pack` are filled to the last byte.
-    Empty: spans go straight to their place.
+    the other. With `unpack`, ranges of prefill pages, these travel as they lie, and decode has the table copy from the
+    image; with `pack`, ranges of decode pages, prefill has the table copy into the image, and that travels. Where there
+    are both, what is pulled is unpacked, and what is pushed packed: who posts has the stage. Every nest lies in one
+    range; those of `pack` are filled to the last byte. Empty: spans go straight to their place.
     """
 
     page: tuple[Nest, ...] = ()

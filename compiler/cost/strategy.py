@@ -101,9 +101,8 @@ def _moves(plan: Plan, worker: int, pair: str, profile: MachineProfile) -> tuple
 
 
 def by_strategy(cost: Mapping[str, StrategyCost], name: str) -> StrategyCost:
-    """A read's cost by the strategy `name`; who unpacks has the rest packed, and what cannot be goes direct."""
-    others = ("pack", "direct") if name == "unpack" else ("direct",)
-    return next(cost[way] for way in (name, *others) if way in cost)
+    """A read's cost by the strategy `name`, where it has none for that by the other one, and else direct."""
+    return next(cost[way] for way in (name, "unpack", "pack", "direct") if way in cost)
 
 
 def _chosen(

@@ -9,7 +9,7 @@ import pytest
 from kvplan.compiler.api import Compiled, compile_pair
 from kvplan.compiler.cost.cost import plan_cost
 from kvplan.compiler.cost.profile import copy_us
-from kvplan.compiler.cost.strategy import costs, staged
+from kvplan.compiler.cost.strategy import StrategyCost, by_strategy, costs, staged
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import load
 from kvplan.dsl.model import MachineProfile
@@ -70,6 +70,15 @@ def test_costs_are_requests_bytes_and_copies() -> None:
     assert (cost["unpack"].requests, cost["unpack"].bytes) == (64 * 32, size)
     assert cost["direct"].us == pytest.approx(1024 * 32 * 2 * 10 + size / 1e3)
     assert cost["unpack"].us == pytest.approx(64 * 32 * 10 + size / 1e3 + copy_us(SLOW_REQUESTS, size, 512))
+
+
+def test_what_has_no_stage_by_one_strategy_goes_by_the_other() -> None:
+    """As at run time: what is pushed and cannot be packed, decode unpacks."""
+    direct, unpack, pack = (StrategyCost(requests, 0, 0.0) for requests in range(3))
+    assert by_strategy({"direct": direct, "unpack": unpack}, "pack") is unpack
+    assert by_strategy({"direct": direct, "pack": pack}, "unpack") is pack
+    assert by_strategy({"direct": direct, "unpack": unpack, "pack": pack}, "pack") is pack
+    assert by_strategy({"direct": direct}, "pack") is direct
 
 
 def test_the_header_has_both_figures() -> None:
