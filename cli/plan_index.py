@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvplan.cli import files
-from kvplan.compiler.api import OPTIONS, Compiled
+from kvplan.compiler.api import Compiled, unusual
 from kvplan.plan import folder
 from kvplan.plan.index import NAME, IndexEntry, contents, entry, parse, pinned, render
 
@@ -83,8 +83,7 @@ def entries(out: Path) -> tuple[IndexEntry, ...]:
 
 
 def _entry(path: str, one: Compiled) -> IndexEntry:
-    unusual = [name for name, value in one.plan.options if value != OPTIONS[name][0]]
-    return entry(path, one.text.encode(), one.plan, unusual)
+    return entry(path, one.text.encode(), one.plan, [name for name, _ in unusual(one.plan)])
 
 
 def _is_ours(path: Path, pin: str | None) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from kvplan.compiler.pair.elect import MACHINE, OPTIONS
+from kvplan.compiler.api import settled
+from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.runtime.control.keys import Keys, Plain
@@ -207,16 +208,11 @@ def _plan_options(name: str, value: object) -> Mapping[str, str]:
     """Options of `kvplan compile` by name. Raises ConnectorError for one that it does not have."""
     if not isinstance(value, Mapping) or not all(isinstance(each, str) and each for each in value.values()):
         raise _unlike(name, value, "options of kvplan compile by name, each a text")
-    for option, chosen in value.items():
-        if option not in (*OPTIONS, MACHINE):
-            help = nearest(str(option), (*OPTIONS, MACHINE))
-            raise ConnectorError("I002", f"kv_connector_extra_config: {name} has {option!r}", help)
-        if chosen not in OPTIONS.get(option, (chosen,)):
-            raise ConnectorError(
-                "I002",
-                f"kv_connector_extra_config: {name} has {option} {chosen!r}",
-                nearest(chosen, OPTIONS[option]),
-            )
+    try:
+        settled(value)
+    except BadInput as error:
+        what = f"kv_connector_extra_config: {name}: {error.message}"
+        raise ConnectorError("I002", what, error.help) from error
     return dict(value)
 
 

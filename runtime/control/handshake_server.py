@@ -15,6 +15,8 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.plans.catalog import PlanSource
 
 LONGEST = 4000
+LAYOUT = "compile both sides from one layout"
+CHOICE = "have both engines choose plans by the same options, of one layout and one kvplan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +57,14 @@ def served_plan(hello: Hello, face: PrefillFace) -> Plan:
     """
     identity, side = face.identity, face.side
     plan = face.plans.find(identity.model, identity.model_digest, (side.digest, side.key), (hello.side, hello.key))
-    for name, remote, local in (
-        ("plan", hello.plan, plan.digest),
-        ("model", hello.model_digest, plan.model_digest),
-        ("decode side", hello.side, plan.decode.digest),
-        ("prefill side", side.digest, plan.prefill.digest),
+    for name, remote, local, help in (
+        ("model", hello.model_digest, plan.model_digest, LAYOUT),
+        ("decode side", hello.side, plan.decode.digest, LAYOUT),
+        ("prefill side", side.digest, plan.prefill.digest, LAYOUT),
+        ("plan", hello.plan, plan.digest, CHOICE),
     ):
         if remote != local:
-            raise DigestError(
-                f"{name} digest is {remote!r}, our plan has {local!r}: compile both sides from one layout"
-            )
+            raise DigestError(f"{name} digest is {remote!r}, our plan has {local!r}: {help}")
     if hello.worker >= len(plan.decode.workers):
         raise HandshakeError(f"decode worker {hello.worker} is none of the plan's {len(plan.decode.workers)}")
     if face.worker not in contacts(plan, hello.worker):

@@ -97,8 +97,8 @@ class Catalog:
         return self._first(lambda one: _pair(one) == wanted and self._meant(one))
 
     def models(self, role: Role, side: str) -> frozenset[tuple[str, str]]:
-        """The models, (name, digest), that have plans with this side digest. Raises PlanIndexError."""
-        found = [one for one in self.entries() if _pinned(one, role)[0] == side]
+        """The models, (name, digest), that have plans by these options with this side digest. Raises PlanIndexError."""
+        found = [one for one in self.entries() if _pinned(one, role)[0] == side and self._meant(one)]
         return frozenset((one.model, one.model_digest) for one in found)
 
     def side(self, role: Role, key: str, model: str | None = None) -> Side:
@@ -146,11 +146,11 @@ class Catalog:
         return command(model, prefill, decode, self.options, self.jit.layouts if self.jit else (), self.folder)
 
     def _otherwise(self, pair: tuple[str, str, str]) -> str:
-        """With which options there are plans of a pair, of which none is chosen; empty where there are none."""
-        others = [one for one in self.entries() if _pair(one) == pair]
+        """With which options there are plans of a pair that are not chosen; empty where there are none."""
+        others = [one for one in self.entries() if _pair(one) == pair and not self._meant(one)]
         every = {tuple(option for option in one.options if option[0] in one.unusual) for one in others}
         said = " and ".join(map(_said, sorted(every)))
-        return f", compiled {_said(self.options)}; there are plans {said}: choose by their options" if said else ""
+        return f", compiled {_said(self.options)} (there is one {said}: choose it by its options)," if said else ""
 
     def _meant(self, one: IndexEntry) -> bool:
         named = {name for name, _ in self.options}

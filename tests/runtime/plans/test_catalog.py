@@ -138,11 +138,11 @@ def test_options_choose_among_plans_of_one_pair(tmp_path: Path) -> None:
         assert find(Catalog(tmp_path, options=options), one).digest == wanted.plan
     with pytest.raises(PlanMissingError, match="--elect some"):
         find(Catalog(tmp_path, options={"elect": "some"}), one)
-    both = r", compiled with elect=some; there are plans by default and with elect=spread: choose by their options in"
+    both = r", compiled with elect=some \(there is one by default and with elect=spread: choose it by its options\), in"
     with pytest.raises(PlanMissingError, match=both):
         find(Catalog(tmp_path, options={"elect": "some"}), one)
     (tmp_path / index.NAME).write_text(index.render([spread]))
-    with pytest.raises(PlanMissingError, match="compiled by default; there are plans with elect=spread: choose by"):
+    with pytest.raises(PlanMissingError, match=r"compiled by default \(there is one with elect=spread: choose"):
         find(Catalog(tmp_path), one)
 
 
@@ -365,6 +365,15 @@ def test_the_printed_command_has_the_options(tmp_path: Path) -> None:
     with pytest.raises(PlanMissingError, match="--elect spread"):
         find(Catalog(tmp_path / "other", options={"elect": "spread"}), spread)
     assert find(Catalog(tmp_path, options={"elect": "spread"}), spread).digest == spread.plan
+
+
+def test_a_plan_that_was_compiled_for_a_machine_is_found_by_it(tmp_path: Path) -> None:
+    machine = {"strategy": "auto", "machine": "xeon-2-cores-shared-memory"}
+    made = compiled(tmp_path, *(word for name, value in machine.items() for word in (f"--{name}", value)))
+    assert set(made.unusual) == set(machine)
+    assert find(Catalog(tmp_path, options=machine), made).digest == made.plan
+    with pytest.raises(PlanMissingError, match=r"there is one with machine=xeon-2-cores-shared-memory, strategy=auto:"):
+        find(Catalog(tmp_path), made)
 
 
 @pytest.fixture
