@@ -12,6 +12,7 @@ from threading import RLock
 
 import numpy as np
 
+from kvplan.runtime.clock import now
 from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
 from kvplan.runtime.memory.arrays import describe
 from kvplan.runtime.memory.geometry import Geometry
@@ -26,6 +27,8 @@ BUFFERS = 8
 # Buffers of one peer at most.
 SHARE = BUFFERS // 2
 ALIGNED = 64
+# Seconds of a round that count: who polls has paused where it takes longer.
+LONGEST_ROUND = 0.1
 # A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it.
 MOST_THREADS = 2
 # Where there are no more cores than that, who polls is one of them: three threads would wait for each other.
@@ -68,6 +71,8 @@ class Stage:
         self._queue: dict[object, str] = {}
         self._peers: dict[StageBuffer, str] = {}
         self._kept, self._lent = Counter[str](), 0
+        # By peer for how many seconds it has been stuck, as rounds have seen it; when the last one began.
+        self._stuck, self._began = dict[str, float](), now()
         self._maker: CopyMaker | None = None
         self._threads: ThreadPoolExecutor | None = None
         # Those that nobody has begun; who polls may be making one, which `close` waits for, unless it is called there.
@@ -102,8 +107,22 @@ class Stage:
         return self._kept[peer] == SHARE or self.exhausted
 
     def begin(self) -> None:
-        """A round of who polls begins: within one no more are lent than there are buffers, which bounds its time."""
+        """A round of who polls begins: within one no more are lent than there are buffers, which bounds its time.
+
+        Rounds count how long a peer is stuck, and no pause between two of them: it may be so no more.
+        """
         self._lent = 0
+        if not (self._kept or self._stuck):
+            return
+        began, before = now(), self._began
+        waiting = {peer for peer in (*self._queue.values(), *self._kept) if self.stuck(peer)}
+        passed = min(began - before, LONGEST_ROUND)
+        self._stuck = {peer: self._stuck[peer] + passed if peer in self._stuck else 0.0 for peer in waiting}
+        self._began = began
+
+    def stuck_for(self, peer: str) -> float:
+        """Seconds for which a peer has been stuck."""
+        return self._stuck.get(peer, 0.0)
 
     def borrow(self, who: object, peer: str) -> StageBuffer | None:
         """A buffer for what moves to or from `peer`, None while there is none: ask again, or `withdraw`.

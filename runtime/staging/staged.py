@@ -19,7 +19,6 @@ from kvplan.plan import spans
 from kvplan.plan.blocks import Mask, chains
 from kvplan.plan.stage import StageImage
 from kvplan.plan.types import Ints, Pair, Read, Runs
-from kvplan.runtime.clock import now
 from kvplan.runtime.errors import LimitedError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.buffers import ALIGNED, Stage, StageBuffer
@@ -195,8 +194,6 @@ class StagedMove:
         self._buffer: StageBuffer | None = None
         self._copy: Future[None] | None = None
         self._kept = False
-        # Since when all buffers belong to slices that were given up.
-        self._stuck: float | None = None
 
     @property
     def begun(self) -> bool:
@@ -241,8 +238,7 @@ class StagedMove:
 
     def _borrowed(self) -> StageBuffer | None:
         """Raises LimitedError where every buffer has belonged to slices that were given up for long."""
-        self._stuck = (self._stuck or now()) if self._stage.stuck(self._peer) else None
-        if self._stuck is not None and now() - self._stuck > PATIENCE:
+        if self._stage.stuck(self._peer) and self._stage.stuck_for(self._peer) > PATIENCE:
             raise LimitedError("every buffer of the stage may still be written for requests that have ended: ask again")
         return self._stage.borrow(self, self._peer)
 

@@ -14,7 +14,8 @@ import pytest
 
 from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
-from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
+from kvplan.runtime.staging import buffers
+from kvplan.runtime.staging.buffers import BUFFERS, LONGEST_ROUND, SHARE, THREADS, Stage
 
 SIZE = BUFFERS * 4096
 
@@ -58,9 +59,9 @@ def test_memory_is_taken_and_registered_once() -> None:
     rig = Rig()
     rig.stage.open()
     ((regions, mem_type),) = rig.transport.registered
-    buffers = sorted(rig.stage.borrow(number, str(number)).address for number in range(BUFFERS))  # type: ignore[union-attr]
+    found = sorted(rig.stage.borrow(number, str(number)).address for number in range(BUFFERS))  # type: ignore[union-attr]
     assert (regions[0, 1:].tolist(), mem_type) == ([SIZE, 0], "DRAM")
-    assert buffers == [int(regions[0, 0]) + number * 4096 for number in range(BUFFERS)]
+    assert found == [int(regions[0, 0]) + number * 4096 for number in range(BUFFERS)]
 
 
 def test_who_asked_first_is_served_first() -> None:
@@ -299,3 +300,24 @@ def test_closing_waits_for_what_is_copied_and_drops_the_rest() -> None:
     go.set()
     closing.join(10)
     assert (made, all(future.done() for future in first)) == (THREADS * ["slow"], True)
+
+
+def test_a_peer_is_stuck_for_as_long_as_rounds_have_seen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause of who polls does not count: the wire may have done with its buffers meanwhile."""
+    clock = [0.0]
+    monkeypatch.setattr(buffers, "now", lambda: clock[0])
+    stage = Rig().stage
+    lent = [stage.borrow(number, "peer") for number in range(SHARE)]
+
+    def after(seconds: float) -> float:
+        clock[0] += seconds
+        stage.begin()
+        return stage.stuck_for("peer")
+
+    assert after(5.0) == 0.0
+    for buffer in lent:
+        stage.keep(buffer)  # type: ignore[arg-type]
+    assert LONGEST_ROUND == 0.1
+    assert [round(after(seconds), 3) for seconds in (5.0, 0.02, 0.03, 60.0)] == [0.0, 0.02, 0.05, 0.15]
+    stage.give_back(lent[0], kept=True)  # type: ignore[arg-type]
+    assert after(0.01) == 0.0
