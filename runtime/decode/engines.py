@@ -11,7 +11,6 @@ import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import RequestRules
-from kvplan.plan.stage import way
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
@@ -25,7 +24,6 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.staging.staged import StagedEnds
 from kvplan.runtime.transfer.demand import DemandRules, pools
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
 from kvplan.runtime.transport.base import Transport
@@ -111,13 +109,14 @@ class PrefillEngine:
 
     def _images(self, prefill_worker: int) -> AskedImages:
         """The images of what a worker writes by way of the stage here, as its own links have them."""
-        reads = self.plan.reads[self._pool.worker]
-        numbers = [
-            number for number in lent_reads(self.plan, self._pool.worker) if reads[number].worker == prefill_worker
-        ]
-        most = 0 if self._stage is None else self._stage.buffer_bytes
-        ends = StagedEnds(False, None, self._pool.geometry, most)
-        return AskedImages(self.plan, self._pool.worker, numbers, ends)
+        return AskedImages(
+            self.plan,
+            decode_worker=self._pool.worker,
+            prefill_worker=prefill_worker,
+            push=True,
+            pool=self._pool.geometry,
+            most=0 if self._stage is None else self._stage.buffer_bytes,
+        )
 
     @property
     def name(self) -> str:
@@ -333,8 +332,3 @@ def bare(card: WorkerCard, **change: str) -> WorkerCard:
 def planless(card: WorkerCard) -> WorkerCard:
     """A card without what its plan decides: whether the worker has registered a stage, too, to pack into."""
     return msgspec.structs.replace(bare(card, plan=""), metadata=b"", checksum=b"", stage=0)
-
-
-def lent_reads(plan: Plan, decode_worker: int) -> list[int]:
-    """The numbers of the reads that are written by way of decode's stage, where the pair pushes."""
-    return [number for number, read in enumerate(plan.reads[decode_worker]) if way(read.table, push=True) == "unpack"]

@@ -13,10 +13,9 @@ import numpy as np
 
 from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.messages import AskBuffer, Lent
-from kvplan.runtime.errors import LimitedError
 from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.staging.lent import MOST_ASKED, StageControl
+from kvplan.runtime.staging.lent import StageControl
 from kvplan.runtime.staging.staged import StagedMove, StagedPiece
 from kvplan.runtime.transfer.demand import Demand
 
@@ -58,11 +57,7 @@ class PageUnpacks:
         """
         if (stage := self._stage) is None:
             raise BadRequestError(f"request {asked.request}: this worker has no stage")
-        if asked.number in self._pieces:
-            raise BadRequestError(f"request {asked.request}: piece {asked.number} was asked for before")
-        if len(self._pieces) >= 2 * MOST_ASKED:
-            raise LimitedError(f"request {asked.request}: {len(self._pieces)} pieces are asked for: give some back")
-        piece = images.piece(asked)
+        piece = images.piece(asked, self._pieces)
         _check_written(asked.request, piece, demand, shard)
         self._pieces[asked.number] = unpack = PageUnpack(StagedMove(stage, piece, self._peer, push=False))
         self._lend(asked.request, asked.number, unpack, control)

@@ -14,12 +14,12 @@ from kvplan.plan.types import Plan
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
 from kvplan.runtime.clock import seconds
-from kvplan.runtime.control.card import EngineCard, WorkerCard, describe, with_stage
+from kvplan.runtime.control.card import EngineCard, WorkerCard, describe
 from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
-from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines, lent_reads
+from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
 from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
@@ -39,6 +39,7 @@ from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
 from kvplan.runtime.polling import rest
+from kvplan.runtime.staging.asked import asked_reads, lending
 from kvplan.runtime.staging.buffers import STAGE_BYTES, Stage
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transport.base import Transport
@@ -559,10 +560,7 @@ class DecodeWorker(PolledWorker):
             self._check_open()
             geometry, metadata = self._pool.geometry, self._metadata
             card = describe(self.worker, plan, self.identity.run, self.generation, geometry, metadata)
-            if not self._stage.buffer_bytes or not lent_reads(plan, self.worker):
-                return card
-            self._stage.open()
-            return with_stage(card, self._transport.metadata(), self._stage.buffer_bytes)
+            return lending(card, self._stage, self._transport, asked_reads(plan, self.worker, push=True))
 
     def _check_taking(self) -> None:
         self._check_open()

@@ -9,17 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvplan.plan.errors import BadRequestError, KvplanError
-from kvplan.plan.stage import way
-from kvplan.runtime.control.card import WorkerCard, with_stage
+from kvplan.runtime.control.card import WorkerCard
 from kvplan.runtime.control.messages import AskBuffer, Failed, Lent, ReturnBuffer
-from kvplan.runtime.errors import LimitedError, TransferError, cause_text
+from kvplan.runtime.errors import TransferError, cause_text
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.clients import DecodeClient, Send
-from kvplan.runtime.staging.asked import AskedImages
+from kvplan.runtime.staging.asked import AskedImages, asked_reads, lending
 from kvplan.runtime.staging.buffers import Stage
-from kvplan.runtime.staging.lent import MOST_ASKED
-from kvplan.runtime.staging.staged import StagedEnds, StagedMove
+from kvplan.runtime.staging.staged import StagedMove
 from kvplan.runtime.transport.base import Transport
 
 
@@ -69,12 +67,10 @@ class PagePacks:
 
         Raises what opening the stage raises, TransportError, RegisterError.
         """
-        if client.links is not None or self._stage is None or not self._stage.buffer_bytes:
+        if client.links is not None:
             return card
-        if not self._packed_reads(client):
-            return card
-        self._stage.open()
-        return with_stage(card, self._transport.metadata(), self._stage.buffer_bytes)
+        reads = asked_reads(client.plan, client.claimant.worker, push=False, prefill_worker=self._pool.worker)
+        return lending(card, self._stage, self._transport, reads)
 
     def want(self, client: DecodeClient, asked: AskBuffer) -> None:
         """Begin to pack a piece. Raises BadRequestError, LimitedError, CardError, AddressError."""
@@ -83,11 +79,7 @@ class PagePacks:
         of = self._clients.get(client)
         if of is None:
             of = self._clients[client] = PackClient(self._images(client, stage.buffer_bytes))
-        if asked.number in of.pieces:
-            raise BadRequestError(f"request {asked.request}: piece {asked.number} was asked for before")
-        if len(of.pieces) >= 2 * MOST_ASKED:
-            raise LimitedError(f"request {asked.request}: {len(of.pieces)} pieces are asked for: give some back")
-        piece = of.images.piece(asked)
+        piece = of.images.piece(asked, of.pieces)
         pack = PagePack(client, asked.request, StagedMove(stage, piece, client.key, True))
         of.pieces[asked.number] = pack
         # At once, that it is copied while the next one is asked for; what may come next gives a buffer back.
@@ -134,11 +126,6 @@ class PagePacks:
             self._orphans.remove(pack)
             pack.move.release()
 
-    def _packed_reads(self, client: DecodeClient) -> list[int]:
-        """The reads that a client's plan has this worker pack, by number."""
-        reads, worker = client.plan.reads[client.claimant.worker], self._pool.worker
-        return [n for n, read in enumerate(reads) if read.worker == worker and way(read.table, push=False) == "pack"]
-
     def _of(self, client: DecodeClient) -> list[PagePack]:
         return list(self._clients[client].pieces.values()) if client in self._clients else []
 
@@ -170,5 +157,11 @@ class PagePacks:
 
     def _images(self, client: DecodeClient, most: int) -> AskedImages:
         """The images of all reads that are packed for a client, as its own links have them."""
-        ends = StagedEnds(True, None, self._pool.geometry, most)
-        return AskedImages(client.plan, client.claimant.worker, self._packed_reads(client), ends)
+        return AskedImages(
+            client.plan,
+            decode_worker=client.claimant.worker,
+            prefill_worker=self._pool.worker,
+            push=False,
+            pool=self._pool.geometry,
+            most=most,
+        )

@@ -1,33 +1,72 @@
-"""Asked images: what a peer asks a buffer for, by this side's own images of the same reads, checked."""
+"""Asked images: for which reads a peer asks for buffers of the stage here, and what it asks for, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from kvplan.plan import spans
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.layers import MOST_SETS, Layers
+from kvplan.plan.stage import way
 from kvplan.plan.types import Ints, Plan, Runs
+from kvplan.runtime.control.card import WorkerCard, with_stage
 from kvplan.runtime.control.messages import AskBuffer, WirePart, unpack_runs
 from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.images import image_parts
+from kvplan.runtime.staging.lent import MOST_ASKED
 from kvplan.runtime.staging.staged import ImagePart, StagedEnds, StagedPiece
+from kvplan.runtime.transport.base import Transport
 
 # By number of read and of part.
 Images = dict[tuple[int, int], ImagePart]
 
 
-class AskedImages:
-    """The images of some `reads` of a decode worker, as its peer has them, by the layers that move together."""
+def asked_reads(plan: Plan, decode_worker: int, *, push: bool, prefill_worker: int | None = None) -> list[int]:
+    """The reads of a decode worker, by number, for which who posts asks the other side for buffers.
 
-    def __init__(self, plan: Plan, decode_worker: int, reads: Sequence[int], ends: StagedEnds) -> None:
-        self._plan, self._decode_worker, self._reads, self._ends = plan, decode_worker, reads, ends
+    Those from one prefill worker, or all.
+    """
+    wanted, reads = "unpack" if push else "pack", enumerate(plan.reads[decode_worker])
+    return [n for n, read in reads if prefill_worker in (None, read.worker) and way(read.table, push) == wanted]
+
+
+def lending(card: WorkerCard, stage: Stage | None, transport: Transport, reads: Sequence[int]) -> WorkerCard:
+    """The card of a worker for one who asks it for buffers for `reads`: with the stage, which is opened, if it has one.
+
+    Raises what opening the stage raises, TransportError, RegisterError.
+    """
+    if stage is None or not stage.buffer_bytes or not reads:
+        return card
+    stage.open()
+    return with_stage(card, transport.metadata(), stage.buffer_bytes)
+
+
+class AskedImages:
+    """The images of a decode worker's reads from a prefill worker for which buffers are asked, as who asks has them.
+
+    They are kept by the layers that move together. `pool` is the memory here, a buffer has `most` bytes.
+    """
+
+    def __init__(
+        self, plan: Plan, *, decode_worker: int, prefill_worker: int, push: bool, pool: Geometry, most: int
+    ) -> None:
+        self._plan, self._decode_worker, self._ends = plan, decode_worker, StagedEnds(not push, None, pool, most)
+        self._reads = asked_reads(plan, decode_worker, push=push, prefill_worker=prefill_worker)
         self._images: dict[Layers | None, Images] = {}
 
-    def piece(self, asked: AskBuffer) -> StagedPiece:
-        """What is to be copied for a question. Raises BadRequestError, LimitedError, CardError, AddressError."""
+    def piece(self, asked: AskBuffer, before: Collection[int]) -> StagedPiece:
+        """What is to be copied for a question, where those of the numbers `before` have not been settled yet.
+
+        Raises BadRequestError, LimitedError, CardError, AddressError.
+        """
+        if asked.number in before:
+            raise BadRequestError(f"request {asked.request}: piece {asked.number} was asked for before")
+        if len(before) >= 2 * MOST_ASKED:
+            raise LimitedError(f"request {asked.request}: {len(before)} pieces are asked for: give some back")
         piece = StagedPiece.of(tuple(self._part(asked, wanted) for wanted in asked.parts))
         if piece.room > self._ends.most:
             text = f"a piece of {piece.room} bytes does not fit a buffer of {self._ends.most}"

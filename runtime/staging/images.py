@@ -39,7 +39,7 @@ def image_parts(
     every = [[by_planes(nest) for nest in some] for some in (table.page, table.token)]
     nests = tuple([_of_layers(plan, decode_worker, read, nest, layers) for nest in some] for some in every)
     group = spans.group_named(plan.decode, pair.decode)
-    page_rows = group.kernel // pair.rows if ends.packed and table.token else 0
+    page_rows = spans.page_rows(group, pair.rows) if ends.packed and table.token else 0
     return parts(pair, (number, read), nests, ends, page_rows)
 
 

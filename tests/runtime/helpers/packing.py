@@ -10,14 +10,12 @@ from tests.runtime.helpers.waiting import until
 
 from kvplan.plan.types import Runs
 from kvplan.runtime.control.messages import AskBuffer, Lent, ReturnBuffer
-from kvplan.runtime.decode.engines import lent_reads
 from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.prefill.clients import DecodeClient
 from kvplan.runtime.prefill.lease import Claimant
 from kvplan.runtime.prefill.packs import PagePacks
 from kvplan.runtime.staging.asked import AskedImages
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.staging.staged import StagedEnds
 from kvplan.runtime.transfer.demand import Demand
 
 
@@ -72,9 +70,11 @@ class LendingPeer:
             self._own.open()
         plan, shard = world.plan, world.plan.prefill.workers[theirs].shard
         self._demand, self._shard = Demand({(pair, shard): some for pair, some in runs.items()}, {}), shard
-        reads = [number for number in lent_reads(plan, ours) if plan.reads[ours][number].worker == theirs]
-        ends = StagedEnds(False, None, world.pools[1][ours].geometry, self._own.buffer_bytes)
-        self._images, self._unpacks = AskedImages(plan, ours, reads, ends), PageUnpacks(self._own, "p")
+        self._images = AskedImages(
+            plan, decode_worker=ours, prefill_worker=theirs, push=True, pool=world.pools[1][ours].geometry,
+            most=self._own.buffer_bytes,
+        )  # fmt: skip
+        self._unpacks = PageUnpacks(self._own, "p")
         self.stage, self._said = PeerStage(self, self._own.buffer_bytes), list[Lent]()
 
     def say(self, message: msgspec.Struct) -> None:
