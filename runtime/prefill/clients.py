@@ -9,12 +9,11 @@ import msgspec
 
 from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
-from kvplan.runtime.control.card import Hello, geometry
+from kvplan.runtime.control.card import Hello, WorkerCard, geometry
 from kvplan.runtime.control.handshake_checks import contacts
 from kvplan.runtime.control.messages import WireTables, unpack
 from kvplan.runtime.errors import CardError, TransportError
 from kvplan.runtime.memory import geometry as shape
-from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.lease import Claimant
@@ -64,9 +63,15 @@ class ClientClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class PushRules:
-    """What requests that are written to a decode worker are checked and matched by, looked up once; its `blocks`."""
+class PushTarget:
+    """A decode worker that is written to: its name in the transport, the links to its memory, what it lends buffers of.
 
+    Requests are checked and matched by `rules` and `demands`, looked up once, and by its `blocks`.
+    """
+
+    peer: str
+    links: PreparedLinks
+    stage: PeerStage
     rules: RequestRules
     demands: DemandRules
     blocks: Mapping[str, int]
@@ -78,8 +83,7 @@ class DecodeClient:
 
     `untold` are the requests that it was not told everything of, as its line took no more.
 
-    Where the pair pushes, `peer` is its name in the transport, `links` lead to its memory, `push` has its rules, and
-    `stage` is what it lends buffers of.
+    It is written to as `push` has it, None where the pair pulls.
     """
 
     identity: bytes
@@ -88,10 +92,7 @@ class DecodeClient:
     plan: Plan
     contract: frozenset[int]
     heard: float
-    peer: str = ""
-    links: PreparedLinks | None = None
-    push: PushRules | None = None
-    stage: PeerStage | None = None
+    push: PushTarget | None = None
     most_claims: int = MOST_CLAIMS
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
@@ -178,11 +179,7 @@ class DecodeClients:
         client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now)
         client.most_claims = self._most_claims
         if hello.card is not None:
-            client.peer, decode = self._transport.add_peer(hello.card.metadata), geometry(hello.card)
-            client.stage = PeerStage(ClientControl(client, self._send, self._flush), hello.card.stage)
-            client.links = self._links(client, decode)
-            blocks = shape.logical_blocks(decode, plan.decode, claimant.worker)
-            client.push = PushRules(RequestRules(plan), DemandRules(plan, claimant.worker), blocks)
+            client.push = self._target(client, hello.card)
         self._all[identity] = client
         facts = {"engine": hello.name, "run": hello.run, "worker": hello.worker, "plan": plan.digest}
         logs.event(logs.INFO, "peer met", **facts, mode="push" if hello.card else "pull")
@@ -196,16 +193,15 @@ class DecodeClients:
         """Forget a connection; its memory follows with `sweep`."""
         if self._all.get(client.identity) is client:
             del self._all[client.identity]
-        if client.links is not None:
-            client.links.release()
-        if client.peer:
-            self._left.add(client.peer)
+        if client.push is not None:
+            client.push.links.release()
+            self._left.add(client.push.peer)
 
     def sweep(self, busy: set[str]) -> None:
         """Have the transport forget those who left, unless another connection, or something under way, needs them."""
         if not self._left:
             return
-        for peer in sorted(self._left - busy - {client.peer for client in self}):
+        for peer in sorted(self._left - busy - {client.push.peer for client in self if client.push}):
             self._left.discard(peer)
             try:
                 self._transport.remove_peer(peer)
@@ -213,22 +209,27 @@ class DecodeClients:
                 logs.event(logs.WARNING, "removal failed", peer=peer, error=error)
         self._left &= busy
 
-    def _links(self, client: DecodeClient, decode: Geometry) -> PreparedLinks:
-        return PreparedLinks(
+    def _target(self, client: DecodeClient, card: WorkerCard) -> PushTarget:
+        plan, worker, decode = client.plan, client.claimant.worker, geometry(card)
+        peer = self._transport.add_peer(card.metadata)
+        stage = PeerStage(ClientControl(client, self._send, self._flush), card.stage)
+        links = PreparedLinks(
             lambda layers: link(
-                client.plan,
+                plan,
                 prefill_worker=self._pool.worker,
-                decode_worker=client.claimant.worker,
-                peer=client.peer,
+                decode_worker=worker,
+                peer=peer,
                 transport=self._transport,
                 prefill=self._pool.geometry,
                 decode=decode,
                 push=True,
                 layers=layers,
                 stage=self._stage,
-                peer_stage=client.stage,
+                peer_stage=stage,
             )
         )
+        blocks = shape.logical_blocks(decode, plan.decode, worker)
+        return PushTarget(peer, links, stage, RequestRules(plan), DemandRules(plan, worker), blocks)
 
 
 def expected(plan: Plan, worker: int) -> frozenset[int]:

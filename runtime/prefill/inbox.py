@@ -282,12 +282,12 @@ class PrefillInbox:
         return MessageKind.BUFFER_RETURNED if known else MessageKind.DUPLICATE
 
     def _lent(self, client: DecodeClient, lent: wire.Lent, now: float) -> MessageKind:
-        known = client.stage is not None and client.stage.lent(lent.number, lent.address)
+        known = client.push is not None and client.push.stage.lent(lent.number, lent.address)
         return MessageKind.LENT if known else MessageKind.DUPLICATE
 
     def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:
-        if client.stage is not None:
-            client.stage.lends = asked.lends
+        if client.push is not None:
+            client.push.stage.lends = asked.lends
         begun = self._begin(client, asked.request, lambda source: self.writes.want(client, asked, source))
         return MessageKind.WANTED if begun else MessageKind.UNEXPECTED
 
@@ -356,7 +356,7 @@ class PrefillInbox:
         self._comparisons.drop((client, leave.request))
         for other in self.clients.others(client) if leave.alone else ():
             self._drop(other, "it speaks through another connection now")
-        if client.links is not None:
+        if client.push is not None:
             self.writes.leave(client, leave.request)
         self.events.append(event)
         return event.kind
@@ -405,7 +405,7 @@ class PrefillInbox:
             self._leases.claim(request, client.claimant, client.contract, now)
             claim.announced = 0
             self._say_answers(client, wire.Claimed(request, source.pin))
-        if claim.streamed and client.links is None:
+        if claim.streamed and client.push is None:
             self._say_offers(client, claim, source)
 
     def _say_answers(self, client: DecodeClient, *answers: wire.ClaimAnswer) -> None:

@@ -67,7 +67,7 @@ class PagePacks:
 
         Raises what opening the stage raises, TransportError, RegisterError.
         """
-        if client.links is not None:
+        if client.push is not None:
             return card
         reads = asked_reads(client.plan, client.claimant.worker, push=False, prefill_worker=self._pool.worker)
         return lending(card, self._stage, self._transport, reads)

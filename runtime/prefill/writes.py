@@ -15,7 +15,7 @@ from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.prefill.clients import DecodeClient, Send
+from kvplan.runtime.prefill.clients import DecodeClient, PushTarget, Send
 from kvplan.runtime.prefill.lease import Leases
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.transfer import chunks
@@ -60,6 +60,7 @@ class RequestWrite:
     """
 
     client: DecodeClient
+    target: PushTarget
     request: Request
     source: SourceRequest
     executor: TransferExecutor
@@ -90,17 +91,17 @@ class RequestWrites:
 
     def want(self, client: DecodeClient, asked: WriteRequest, source: SourceRequest) -> None:
         """Begin to write a request. Raises BadRequestError where it does not fit, or is wanted already."""
-        if client.links is None:
+        if (target := client.push) is None:
             raise BadRequestError(f"request {asked.request}: this pair pulls: connect with mode push")
         if (client, asked.request) in self._all:
             raise BadRequestError(f"request {asked.request} is being written: wait until that has ended")
-        request = self._checked(client, asked, source)
+        request = self._checked(target, asked, source)
         executor = TransferExecutor(
             asked.request, client.key, self._context, lambda error: self._broken(client, asked.request, error)
         )
         cover = ChunkCover(client.plan, request, self._pool.worker)
         self._leases.begin_write(asked.request)
-        self._all[client, asked.request] = write = RequestWrite(client, request, source, executor, cover)
+        self._all[client, asked.request] = write = RequestWrite(client, target, request, source, executor, cover)
         # What is there begins in this round.
         self._take(write)
 
@@ -139,7 +140,7 @@ class RequestWrites:
 
     def busy(self) -> set[str]:
         """The peers that something is under way to."""
-        written = {write.client.peer for write in self._all.values() if write.slices or write.executor.under_way}
+        written = {write.target.peer for write in self._all.values() if write.slices or write.executor.under_way}
         return written | {peer for peer, _ in self._buried}
 
     def step(self) -> None:
@@ -168,8 +169,7 @@ class RequestWrites:
             self._broken(write.client, write.request.id, error)
 
     def _take_whole(self, write: RequestWrite) -> None:
-        assert write.client.push is not None
-        demand = write.client.push.demands.demand(write.request)
+        demand = write.target.demands.demand(write.request)
         self._move(write, None, demand.of(self._shard(write.client.plan)))
         write.taken, write.executor.complete = 1, True
 
@@ -185,8 +185,8 @@ class RequestWrites:
         write.executor.complete = chunk.last
 
     def _move(self, write: RequestWrite, layers: frozenset[int] | None, runs: Mapping[str, Runs]) -> None:
-        if runs and write.client.links is not None:
-            write.executor.add(write.client.links.of(layers), runs)
+        if runs:
+            write.executor.add(write.target.links.of(layers), runs)
 
     def _shard(self, plan: Plan) -> int:
         return plan.prefill.workers[self._pool.worker].shard
@@ -234,7 +234,7 @@ class RequestWrites:
         if write.left is not None and not any(other.left is write.left for other in self._of(write.request.id)):
             self._send(write.left, Stopped(write.request.id))
 
-    def _checked(self, client: DecodeClient, asked: WriteRequest, source: SourceRequest) -> Request:
+    def _checked(self, target: PushTarget, asked: WriteRequest, source: SourceRequest) -> Request:
         opened, told = source.tokens, unpack(asked.prefill)
         # What is fed is compared chunk by chunk.
         if opened is None and (why := source.differs(told)):
@@ -243,5 +243,4 @@ class RequestWrites:
         request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
         if opened is not None and not (opened[0] <= asked.tokens[0] and opened[1] == asked.tokens[1]):
             raise BadRequestError(f"request {asked.request} was opened for {opened}, wanted are {asked.tokens}")
-        assert client.push is not None
-        return client.push.rules.check(request, self._pool.blocks, client.push.blocks, fed=opened is not None)
+        return target.rules.check(request, self._pool.blocks, target.blocks, fed=opened is not None)

@@ -111,7 +111,7 @@ def peers_of(worker: DecodeWorker) -> list[PeerStage]:
 
 
 def stages_of(worker: PrefillWorker) -> list[PeerStage]:
-    return [client.stage for client in worker._inbox.clients if client.stage is not None]
+    return [client.push.stage for client in worker._inbox.clients if client.push is not None]
 
 
 def lent(made: World) -> list[int]:

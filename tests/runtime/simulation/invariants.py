@@ -82,7 +82,7 @@ def empty(worker: PrefillWorker) -> None:
     for queue in (worker._slices, inbox.permits._queue):
         assert (queue.in_flight(), queue.waiting()) == (0, 0)
     assert not [client.key for client in inbox.clients if client.claims]
-    assert peers(worker) == {client.peer for client in inbox.clients if client.peer}
+    assert peers(worker) == {client.push.peer for client in inbox.clients if client.push}
 
 
 def peers(worker: DecodeWorker | PrefillWorker) -> set[str]:
