@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,6 +68,22 @@ def crowded(way: str, counters: Counters) -> World:
 def untouched(made: World) -> bool:
     """Whether nothing was written on decode."""
     return not any(array.any() for arrays in made.decode_memory for array in arrays.values())
+
+
+def moved_layer_by_layer(made: World) -> None:
+    """A request is offered as each of its layers is there, and is right."""
+    asked = ask(made, (0, TOKENS))
+    filled(made, asked)
+    for worker in made.prefill:
+        worker.open("r", (0, TOKENS))
+        for layer in made.model.layers:
+            last = layer == made.model.layers[-1]
+            worker.offer("r", (0, TOKENS), asked.prefill, layers=[layer], last=last)
+    transfer = made.decode[0].open(replace(asked, prefill={}), 20)
+    run(made, lambda: transfer.ended)
+    assert transfer.error is None
+    check(made, 0, asked)
+    run(made, lambda: unused(made))
 
 
 def run(made: World, met: Callable[[], object]) -> None:

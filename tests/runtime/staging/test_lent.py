@@ -18,6 +18,7 @@ from tests.runtime.helpers.staging import (
     begun,
     crowded,
     lent,
+    moved_layer_by_layer,
     peers,
     run,
     stages,
@@ -226,18 +227,7 @@ def test_a_writer_has_a_bounded_number_of_pieces(made: World, gate: Gate) -> Non
 def test_chunks_of_layers_are_unpacked_by_themselves() -> None:
     found = staging("lent", Shape(2), Shape(1), size=SMALL["lent"])
     try:
-        asked = ask(found, (0, TOKENS))
-        filled(found, asked)
-        for worker in found.prefill:
-            worker.open("r", (0, TOKENS))
-            for layer in found.model.layers:
-                last = layer == found.model.layers[-1]
-                worker.offer("r", (0, TOKENS), asked.prefill, layers=[layer], last=last)
-        transfer = found.decode[0].open(replace(asked, prefill={}), 20)
-        run(found, lambda: transfer.ended)
-        assert transfer.error is None
-        check(found, 0, asked)
-        run(found, lambda: unused(found))
+        moved_layer_by_layer(found)
         (engine,) = found.decode[0]._engines
         layers = {layers for connection in engine.connections.values() for layers in connection.images._images}
         assert layers == {frozenset({layer}) for layer in found.model.layers}

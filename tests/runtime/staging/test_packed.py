@@ -20,6 +20,7 @@ from tests.runtime.helpers.staging import (
     crowded,
     exhausted,
     lent,
+    moved_layer_by_layer,
     peers,
     peers_of,
     poll,
@@ -329,18 +330,7 @@ def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(made: World
 def test_chunks_of_layers_are_packed_by_themselves() -> None:
     found = staging("packed", Shape(2), Shape(1), size=ROOM)
     try:
-        asked = ask(found, (0, TOKENS))
-        filled(found, asked)
-        for worker in found.prefill:
-            worker.open("r", (0, TOKENS))
-            for layer in found.model.layers:
-                last = layer == found.model.layers[-1]
-                worker.offer("r", (0, TOKENS), asked.prefill, layers=[layer], last=last)
-        transfer = found.decode[0].open(replace(asked, prefill={}), 20)
-        run(found, lambda: transfer.ended)
-        assert transfer.error is None
-        check(found, 0, asked)
-        run(found, lambda: unused(found))
+        moved_layer_by_layer(found)
         assert {layers for of in found.prefill[0]._inbox.packs._clients.values() for layers in of.images._images} == {
             frozenset({layer}) for layer in found.model.layers
         }
