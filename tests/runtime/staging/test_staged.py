@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from tests.end_to_end.memory import EMPTY, stamp, wrong
-from tests.random_sides.draw import Case, case
+from tests.random_sides.draw import case
 from tests.random_sides.sides import cache, side, tensor
-from tests.runtime.helpers.ends import Ends, asked, ends, refill, regions_of
+from tests.runtime.helpers.drawn import fed, whole
+from tests.runtime.helpers.ends import Ends, ends, refill, regions_of
 from tests.runtime.helpers.packing import LendingPeer, PackingPeer
-from tests.runtime.transfer.test_chunks import grid, shared
+from tests.runtime.transfer.test_chunks import shared
 
 from kvplan.compiler.api import compile_bound
-from kvplan.plan import request as requests
 from kvplan.plan.types import Interval, PageRange, Plan, Runs, Table
 from kvplan.runtime import errors
 from kvplan.runtime.staging import images, staged
 from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
-from kvplan.runtime.transfer import chunks, slices
-from kvplan.runtime.transfer.demand import demand
+from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import gather_staged
 from kvplan.runtime.transfer.prepare import PreparedLink
 
@@ -66,33 +64,8 @@ class Staged:
             stage.close()
 
 
-def sources(made: Plan, worker: int) -> list[int]:
-    return sorted({read.worker for read in made.reads[worker]})
-
-
 def shares(made: Plan) -> list[tuple[tuple[str, str, Interval], ...]]:
     return [worker.holds for side in (made.prefill, made.decode) for worker in side.workers]
-
-
-def whole(moves: Staged, drawn: Case) -> None:
-    made, checked = moves.world.plan, requests.check(moves.world.plan, asked(drawn.request), {}, {})
-    for worker in range(len(made.reads)):
-        wanted = demand(made, worker, checked)
-        for theirs in sources(made, worker) if wanted.runs else ():
-            moves.move(theirs, worker, wanted.of(made.prefill.workers[theirs].shard))
-
-
-def fed(moves: Staged, drawn: Case) -> None:
-    """The request in chunks of tokens and layers, each over links of its own layers."""
-    made = moves.world.plan
-    checked = requests.check(made, asked(drawn.request), {}, {})
-    for given_ in grid(Random(drawn.seed), made, checked, True):
-        chunk = chunks.check(made, checked, given_, {})
-        for worker in range(len(made.reads)):
-            for theirs in sources(made, worker):
-                wanted = chunks.part(made, worker, checked, chunk, theirs)
-                if wanted.runs:
-                    moves.move(theirs, worker, wanted.of(made.prefill.workers[theirs].shard), chunk.layers)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -110,12 +83,13 @@ def test_every_byte_arrives(way: str, seed: int, size: int, threads: bool, fores
         stamp(memory, regions, drawn.request.prefill)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staged, "AT_ONCE", 0 if threads else 1 << 30)
-        for move in (whole, fed):
+        for every in (whole(made, drawn), fed(made, drawn, True)):
             for memory in world.decode:
                 refill(memory, EMPTY)
             moves = Staged(world, way, size, foreseen)
             try:
-                move(moves, drawn)
+                for move in every:
+                    moves.move(*move)
             except errors.BadRequestError as error:
                 if shared(error):
                     continue

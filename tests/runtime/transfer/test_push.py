@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import numpy as np
 import pytest
 from hypothesis import given, note, settings
@@ -11,46 +9,30 @@ from hypothesis import strategies as st
 from tests.end_to_end.memory import EMPTY, stamp, wrong
 from tests.random_sides.draw import Case, case
 from tests.random_sides.sides import cache, side, tensor
-from tests.runtime.helpers.ends import Ends, asked, ends, refill, regions_of
-from tests.runtime.transfer.test_chunks import grid, shared
+from tests.runtime.helpers.drawn import fed, whole
+from tests.runtime.helpers.ends import Ends, ends, refill, regions_of
+from tests.runtime.transfer.test_chunks import shared
 
 from kvplan.compiler.api import compile_bound
-from kvplan.plan import request as requests
-from kvplan.plan.types import Plan
 from kvplan.runtime import errors
-from kvplan.runtime.transfer import chunks, slices
-from kvplan.runtime.transfer.demand import demand
+from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import gather
 
 
-def sources(made: Plan, worker: int) -> list[int]:
-    return sorted({read.worker for read in made.reads[worker]})
-
-
-def whole(world: Ends, drawn: Case, push: bool, most: int) -> None:
+def at_once(world: Ends, drawn: Case, push: bool, most: int) -> None:
     """The request, in slices of at most `most` bytes."""
-    made, checked = world.plan, requests.check(world.plan, asked(drawn.request), {}, {})
-    for worker in range(len(made.reads)):
-        wanted = demand(made, worker, checked)
-        for theirs in sources(made, worker) if wanted.runs else ():
-            link = world.link(theirs, worker, push)
-            for piece, _ in slices.cut(link, wanted.of(made.prefill.workers[theirs].shard), most):
-                world.move(link, piece)
+    for theirs, worker, runs, _ in whole(world.plan, drawn):
+        link = world.link(theirs, worker, push)
+        for piece, _ in slices.cut(link, runs, most):
+            world.move(link, piece)
 
 
-def fed(world: Ends, drawn: Case, push: bool, split: bool) -> None:
-    """The request in chunks of tokens, or of tokens and layers, each over links of its own layers."""
-    made = world.plan
-    checked = requests.check(made, asked(drawn.request), {}, {})
-    for given_ in grid(Random(drawn.seed), made, checked, split):
-        chunk = chunks.check(made, checked, given_, {})
-        for worker in range(len(made.reads)):
-            for theirs in sources(made, worker):
-                wanted = chunks.part(made, worker, checked, chunk, theirs)
-                if wanted.runs:
-                    link = world.link(theirs, worker, push, chunk.layers)
-                    world.move(link, wanted.of(made.prefill.workers[theirs].shard))
-                    link.release()
+def chunk_by_chunk(world: Ends, drawn: Case, push: bool, split: bool) -> None:
+    """Each chunk over links of its own layers."""
+    for theirs, worker, runs, layers in fed(world.plan, drawn, split):
+        link = world.link(theirs, worker, push, layers)
+        world.move(link, runs)
+        link.release()
 
 
 @settings(max_examples=40)
@@ -64,7 +46,10 @@ def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> Non
     for memory in world.prefill:
         stamp(memory, regions, drawn.request.prefill)
     for push in (False, True):
-        for way in (lambda push: whole(world, drawn, push, most), lambda push: fed(world, drawn, push, split)):
+        for way in (
+            lambda push: at_once(world, drawn, push, most),
+            lambda push: chunk_by_chunk(world, drawn, push, split),
+        ):
             for memory in world.decode:
                 refill(memory, EMPTY)
             try:
@@ -83,16 +68,13 @@ def test_a_push_posts_what_a_pull_posts(seed: int) -> None:
     drawn = case(seed)
     sides = drawn.prefill, drawn.decode
     made = compile_bound(*sides).plan
-    world, checked = ends(made, sides, drawn.request), requests.check(made, asked(drawn.request), {}, {})
-    for worker in range(len(made.reads)):
-        wanted = demand(made, worker, checked)
-        for theirs in sources(made, worker) if wanted.runs else ():
-            links = [world.link(theirs, worker, push) for push in (False, True)]
-            runs = wanted.of(made.prefill.workers[theirs].shard)
-            pull, push = (gather(link, runs, world.scratch) for link in links)
-            assert (pull.requests, pull.bytes, pull.spans) == (push.requests, push.bytes, push.spans)
-            np.testing.assert_array_equal(pull.local_spans, push.remote_spans)
-            np.testing.assert_array_equal(pull.remote_spans, push.local_spans)
+    world = ends(made, sides, drawn.request)
+    for theirs, worker, runs, _ in whole(made, drawn):
+        links = [world.link(theirs, worker, push) for push in (False, True)]
+        pull, push = (gather(link, runs, world.scratch) for link in links)
+        assert (pull.requests, pull.bytes, pull.spans) == (push.requests, push.bytes, push.spans)
+        np.testing.assert_array_equal(pull.local_spans, push.remote_spans)
+        np.testing.assert_array_equal(pull.remote_spans, push.local_spans)
 
 
 def test_layers_of_one_page_are_fed_together_and_nothing_stays_prepared() -> None:
