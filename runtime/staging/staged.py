@@ -32,6 +32,8 @@ AT_ONCE = 1 << 18
 # Bytes that are one piece. More are cut in two, though one buffer would do: one half is copied while the other is on
 # the wire.
 UNCUT = 4 << 20
+# Runs of one piece at most: a peer is asked for it in one message, which has 40 bytes a run.
+MOST_RUNS = 1 << 18
 # Seconds for which a slice waits for buffers of requests that were given up: they come back when the wire is done with
 # them, soon, unless a peer is frozen.
 PATIENCE = 1.0
@@ -254,12 +256,16 @@ class StagedMove:
 
 
 def pieces(wanted: Sequence[tuple[ImagePart, Runs]], most: int) -> list[StagedPiece]:
-    """What is wanted of every part, cut between blocks so that each piece fits a buffer of `most` bytes.
+    """What is wanted of every part, cut between blocks so that each piece fits a buffer of `most` bytes, and a message.
 
     There are two at least, unless all of it is small.
     """
     blocks = [np.unique(part.program.blocks(runs), return_inverse=True) for part, runs in wanted]
-    weights = [np.full(len(ids), part.size) for (part, _), (ids, _) in zip(wanted, blocks, strict=True)]
+    # Bytes of a buffer that a run weighs at least.
+    run = most // MOST_RUNS
+    weights = [
+        np.maximum(part.size, np.bincount(which) * run) for (part, _), (_, which) in zip(wanted, blocks, strict=True)
+    ]
     starts = np.cumsum([0, *map(len, weights)]).tolist()
     found: list[StagedPiece] = []
     weight = np.concatenate(weights) if wanted else np.empty(0, np.int64)

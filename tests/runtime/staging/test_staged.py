@@ -188,6 +188,16 @@ def test_a_piece_fits_a_buffer(room: int, parts: int, pieces: int) -> None:
     assert sum(move.piece.bytes for move in moves) == 3 * 2 * PAGE
 
 
+def test_a_piece_has_no_more_runs_than_a_message_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of which every token is a run of its own, in a buffer with room for all of them."""
+    link = linked("unpack", BUFFERS * 16 * PAGE, HND, NHD)
+    tokens = {"a": runs(*((block, token, block, token, 1) for block in range(3) for token in range(4)))}
+    assert len(slices.through_stage(link, tokens)[1]) == 1
+    monkeypatch.setattr(staged, "MOST_RUNS", 8)
+    _, moves = slices.through_stage(link, tokens)
+    assert [sum(len(of.count) for _, of, _ in move.piece.parts) for move in moves] == [8, 4]
+
+
 @given(st.lists(st.integers(1, staged.UNCUT), min_size=2, max_size=12), st.integers(1, 8))
 def test_what_is_not_small_is_cut_in_two_at_least_and_not_in_more_than_need_be(sizes: list[int], times: int) -> None:
     weight, most = np.array(sizes), times * staged.UNCUT
