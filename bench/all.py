@@ -14,6 +14,7 @@ MEASUREMENTS = (
     "requests",
     "predicting",
     "homogeneous",
+    "hybrids",
     "staging",
     "rounds",
     "many",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +42,11 @@ class PeerPair:
         """NIXL by hand, which reads in spans of `span` bytes, 0 for all of it as one."""
         self.raw.meet(self.card, span)
         return self.raw
+
+    def first(self, size: int) -> Callable[[], None]:
+        """Reading the first `size` bytes by hand, as one request."""
+        raw = self.in_spans(size)
+        return lambda: raw.read(raw.spans[:1])
 
 
 def serve(

@@ -68,6 +68,6 @@ class Raw:
 
 
 def rows(address: int, size: int, span: int) -> npt.NDArray[np.uint64]:
-    """Descriptors (address, bytes, device) of spans that follow each other; `span` divides `size`."""
-    starts = address + np.arange(0, size, span, dtype=np.uint64)
+    """Descriptors (address, bytes, device) of the whole spans in `size` bytes, which follow each other."""
+    starts = address + np.arange(0, size - span + 1, span, dtype=np.uint64)
     return np.stack([starts, np.full_like(starts, span), np.zeros_like(starts)], axis=1)

@@ -80,18 +80,18 @@ def request(plan: Plan, name: str, prefill: Order, decode: Order) -> Request:
 
     states = max(sum(group.store == "state" for group in side.groups) for side in (plan.prefill, plan.decode))
     room = min(g.tokens * (BLOCKS - states) for side in (plan.prefill, plan.decode) for g in side.groups if g.tokens)
-    tokens = (5, room - 3)
-    return Request(
-        name, tokens, _tables(plan.prefill.groups, prefill, tokens), _tables(plan.decode.groups, decode, tokens)
-    )
+    first, end = 5, room - 3
+    ours, theirs = tables(plan.decode.groups, decode, end), tables(plan.prefill.groups, prefill, end)
+    return Request(name, (first, end), theirs, ours)
 
 
-def _tables(groups: tuple[Group, ...], order: Order, tokens: tuple[int, int]) -> dict[str, Blocks | Slot]:
+def tables(groups: tuple[Group, ...], order: Order, tokens: int, blocks: int = BLOCKS) -> dict[str, Blocks | Slot]:
+    """The first ones of `blocks` for tokens to `tokens`, the last ones for states at that token."""
     from kvplan.runtime import Blocks, Slot
 
     states = [group.name for group in groups if group.store == "state"]
-    slots: dict[str, Blocks | Slot] = {name: Slot(BLOCKS - 1 - i, tokens[1]) for i, name in enumerate(states)}
-    counts = {group.name: -(-tokens[1] // group.tokens) for group in groups if group.tokens}
+    slots: dict[str, Blocks | Slot] = {name: Slot(blocks - 1 - i, tokens) for i, name in enumerate(states)}
+    counts = {group.name: -(-tokens // group.tokens) for group in groups if group.tokens}
     return slots | {name: Blocks(0, order(count)) for name, count in counts.items()}
 
 

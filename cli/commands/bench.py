@@ -21,10 +21,11 @@ FEWEST, WIDE = 15, 150
 def command(names: Sequence[str], pairs: int, as_json: bool, form: str, output: Path | None) -> None:
     """Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.
 
-    WHAT is any of hot, lists, preparing, requests, predicting, staging, homogeneous, rounds, many, idle, checksum,
-    store, compiling, proof, curves; all of these by default. And peers, which `make bench-peers` runs: what users
-    would take instead; gpu, in a GPU's memory; fleet, engines in an etcd; simulating, a fleet beside what is simulated
-    of it. A figure that misses its target is shown as such; the exit code is 0 all the same, since machines differ.
+    WHAT is any of hot, lists, preparing, requests, predicting, homogeneous, hybrids, staging, rounds, many, idle,
+    checksum, store, compiling, proof, curves; all of these by default. And peers, which `make bench-peers` runs: what
+    users would take instead; gpu, in a GPU's memory; fleet, engines in an etcd; simulating, a fleet beside what is
+    simulated of it. A figure that misses its target is shown as such; the exit code is 0 all the same, since machines
+    differ.
     """
     # By name: commands know nothing of what stands above them.
     run, report = (importlib.import_module(f"kvplan.bench.{name}") for name in ("all", "report"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from kvplan.bench.lists import draw, preparer
 from kvplan.bench.peers import connector
 from kvplan.bench.raw import rows
 from kvplan.bench.stage import library, plan_of
+from kvplan.cli.commands import bench
 
 
 @pytest.mark.parametrize(("decode", "requests"), [("tp=8", 80 * 64), ("tp=4", 2 * 80 * 64)])
@@ -60,3 +62,8 @@ def test_an_environment_that_fails_says_why(tmp_path: Path) -> None:
 
 def test_what_needs_another_environment_runs_only_where_it_is_named() -> None:
     assert not set(BESIDE) & set(MEASUREMENTS)
+
+
+def test_help_names_every_measurement() -> None:
+    words = set(re.findall(r"\w+", str(bench.command.help)))
+    assert words >= {*MEASUREMENTS, *BESIDE}

@@ -1,0 +1,66 @@
+"""A hybrid model's attention and states at unlike tensor parallel sizes, for one decode worker: against one request."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from kvplan.bench.peer import SECONDS, met, prefill_blocks
+from kvplan.bench.report import Row, skipped, within
+from kvplan.bench.requests import in_order, tables
+from kvplan.bench.sample import WARMUP, interleave
+from kvplan.bench.stage import library, nixl_missing, write_plan
+
+if TYPE_CHECKING:
+    from kvplan.plan.types import Plan, Side
+    from kvplan.runtime import Request
+
+AREA = "hybrid models"
+MODEL, SIDES = "nemotron-3-nano-30b", (("tp=4", "tp=1"), ("tp=1", "tp=4"))
+# What it may take of one merged request's time.
+MOST = 1 / 0.9
+# States are 48 MiB of one request, whatever its length.
+TOKENS = (2048, 32768)
+
+
+def measure(pairs: int) -> list[Row]:
+    """Submit to done against as many bytes that are read by hand as one request."""
+    if why := nixl_missing():
+        return [skipped(AREA, why)]
+    return [_row(pairs, *sides, tokens) for sides in SIDES for tokens in TOKENS]
+
+
+def _row(pairs: int, prefill: str, decode: str, tokens: int) -> Row:
+    with TemporaryDirectory() as folder:
+        path, plan = write_plan(library(), folder, MODEL, prefill, decode)
+        blocks = _blocks(plan, tokens)
+        left = iter(names := [f"request-{number}" for number in range(1 + WARMUP + pairs)])
+        with met(path, blocks, names) as pair:
+
+            def ours() -> int:
+                return pair.decode.submit(_request(plan, blocks, tokens, next(left)), SECONDS).wait().bytes
+
+            size = ours()
+            ratio = interleave(ours, pair.first(size), pairs, WARMUP)
+    name = f"{MODEL} {prefill} -> {decode}, {tokens:,} tokens, {size >> 20} MiB"
+    return within(AREA, name, ratio, MOST)
+
+
+def _blocks(plan: Plan, tokens: int) -> int:
+    """Decode's blocks of which, and of as many of prefill's as `met` makes of them, all groups have their own."""
+    blocks = 1
+    while prefill_blocks(plan, blocks) < _needed(plan.prefill, tokens) or blocks < _needed(plan.decode, tokens):
+        blocks += 1
+    return blocks
+
+
+def _needed(side: Side, tokens: int) -> int:
+    return sum(-(-tokens // group.tokens) if group.tokens else 1 for group in side.groups)
+
+
+def _request(plan: Plan, blocks: int, tokens: int, name: str) -> Request:
+    from kvplan.runtime import Request
+
+    there, here = prefill_blocks(plan, blocks), blocks
+    prefill = tables(plan.prefill.groups, in_order, tokens, there)
+    return Request(name, (0, tokens), prefill, tables(plan.decode.groups, in_order, tokens, here))
