@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from kvplan.compiler.api import LONGEST, Compiled, identifier, unusual, words
 from kvplan.compiler.bound import BoundSide
-from kvplan.plan.index import IndexEntry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan
 
 # What a pair was asked for by: model, both sides' keys, compile options.

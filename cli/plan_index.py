@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kvplan.cli import files
 from kvplan.compiler.api import Compiled, unusual
-from kvplan.plan import folder
-from kvplan.plan.index import NAME, IndexEntry, contents, entry, parse, pinned, render
+from kvplan.plan.files import folder
+from kvplan.plan.files.index import NAME, IndexEntry, contents, entry, parse, pinned, render
 
 # A line of every plan's header.
 MARKER = b"Emitted by kvplan from "

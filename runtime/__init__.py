@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvplan.plan.block_tables import Ring, Slot
-    from kvplan.plan.loader import choose, load_plan
+    from kvplan.plan.files.loader import choose, load_plan
     from kvplan.plan.request import Request
     from kvplan.plan.types import Blocks, Plan
     from kvplan.runtime.checksum.checksum import Sample
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "plan.block_tables": ("Ring", "Slot"),
-    "plan.loader": ("choose", "load_plan"),
+    "plan.files.loader": ("choose", "load_plan"),
     "plan.request": ("Request",),
     "plan.types": ("Blocks", "Plan"),
     "runtime.checksum.checksum": ("Sample",),

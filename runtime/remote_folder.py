@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvplan.plan import folder
 from kvplan.plan.errors import KvplanError, PlanRemoteError
+from kvplan.plan.files import folder
 from kvplan.runtime.errors import without_credentials
 
 

@@ -13,7 +13,7 @@ from kvplan.cli.calibrate.memories import memory_of
 from kvplan.cli.demo.processes import Processes, WorkerPipe
 from kvplan.cli.demo.run import engines
 from kvplan.plan import planes as names
-from kvplan.plan.loader import load_plan
+from kvplan.plan.files.loader import load_plan
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Side

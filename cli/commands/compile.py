@@ -19,7 +19,7 @@ from kvplan.cli.terminal import painted_diff
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library
 from kvplan.dsl.text.diagnostics import DslError
-from kvplan.plan.index import NAME
+from kvplan.plan.files.index import NAME
 
 
 @click.command("compile")

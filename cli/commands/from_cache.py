@@ -27,7 +27,7 @@ from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
 from kvplan.dsl.library import load
 from kvplan.dsl.text.source import SourceSpan
-from kvplan.plan.folder import write as write_files
+from kvplan.plan.files.folder import write as write_files
 
 
 @click.command("from-cache")

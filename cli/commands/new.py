@@ -14,7 +14,7 @@ from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
 from kvplan.dsl.text.source import SourceSpan
-from kvplan.plan.folder import write
+from kvplan.plan.files.folder import write
 
 DASH, STDIN = Path("-"), "<stdin>"
 

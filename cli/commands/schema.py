@@ -10,7 +10,7 @@ import click
 from kvplan.cli.options import layouts_option
 from kvplan.dsl.json_schema import FILES, schema
 from kvplan.dsl.library import load
-from kvplan.plan.folder import write
+from kvplan.plan.files.folder import write
 
 # The file for all sorts is called after the program, the others after what they describe.
 ALL, SUFFIX = "kvplan", ".schema.json"

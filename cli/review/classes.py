@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
-from kvplan.plan.index import IndexEntry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.fleet.records import EngineRecord, EngineRole
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kvplan.cli.review.classes import EngineClass, Index, engine_classes, roles, verdict
 from kvplan.compiler.explain.diff.review import Review, RolloutVerdict
-from kvplan.plan.index import IndexEntry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.runtime.fleet.pairs import FleetPair, fleet_pairs
 from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState
 

@@ -19,7 +19,7 @@ from kvplan.compiler.explain.diff.review import Review, review
 from kvplan.dsl.library import load
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
-from kvplan.plan.index import IndexEntry, entry
+from kvplan.plan.files.index import IndexEntry, entry
 from kvplan.plan.types import FORMAT
 
 SUFFIXES = (".yaml", ".yml")

@@ -14,7 +14,7 @@ from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.match_text import match_text
 from kvplan.compiler.emit.names import Names
 from kvplan.compiler.emit.pylit import STEP, ConstructorCall, NameRef, assign, comment, lit
-from kvplan.plan.module import FUNCTIONS, IMPORTS
+from kvplan.plan.files.module import FUNCTIONS, IMPORTS
 from kvplan.plan.types import Nest, Plan, Planes, Read, Side, Worker
 
 # The indent of what a function returns.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.plan import digest
-from kvplan.plan.module import read
+from kvplan.plan.files.module import read
 from kvplan.plan.types import Plan
 
 

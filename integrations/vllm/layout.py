@@ -29,7 +29,7 @@ from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import GroupName
 from kvplan.integrations.vllm.offers import LayerBatches
 from kvplan.integrations.vllm.tables import spans
-from kvplan.plan.folder import write
+from kvplan.plan.files.folder import write
 from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 
-from kvplan.plan.index import Stamp, stamp
+from kvplan.plan.files.index import Stamp, stamp
 from kvplan.runtime.errors import KeysError
 from kvplan.runtime.ops import logs
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from kvplan.plan.index import IndexEntry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.runtime.fleet.records import EngineRecord
 
 

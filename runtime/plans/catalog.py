@@ -9,10 +9,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
-from kvplan.plan import index
 from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError
-from kvplan.plan.index import IndexEntry, Stamp
-from kvplan.plan.loader import choose, load_plan, loaded
+from kvplan.plan.files import index
+from kvplan.plan.files.index import IndexEntry, Stamp
+from kvplan.plan.files.loader import choose, load_plan, loaded
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.jit import CompileResult, Jit, check_digests, command, shown

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kvplan.plan import folder, index
 from kvplan.plan.errors import PlanIndexError, PlanRemoteError, PlanSignatureError
-from kvplan.plan.index import IndexEntry
-from kvplan.plan.loader import loaded
+from kvplan.plan.files import folder, index
+from kvplan.plan.files.index import IndexEntry
+from kvplan.plan.files.loader import loaded
 from kvplan.runtime.errors import without_credentials
 from kvplan.runtime.plans.signing import SignedIndex, SigningKey, TrustedKeys
 from kvplan.runtime.remote_folder import RemoteFolder

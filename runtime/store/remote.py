@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from kvplan.plan.folder import HALF
+from kvplan.plan.files.folder import HALF
 from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
 from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.runtime.store.header import Bytes, ObjectHeader, encoded, read_header

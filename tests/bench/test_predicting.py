@@ -11,7 +11,7 @@ from tests.cli.demo.test_demo import needs_nixl
 from kvplan.bench import predicting
 from kvplan.bench.stage import library
 from kvplan.plan.block_tables import blocks
-from kvplan.plan.loader import load_plan
+from kvplan.plan.files.loader import load_plan
 
 SMALL = [("qwen3-0.6b", "tp=1", "tp=8", "direct"), ("gpt-oss-20b", "tp=1", "tp=8", "direct")]
 

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
-from kvplan.plan import folder
 from kvplan.plan.errors import PlanIndexError
-from kvplan.plan.index import NAME, IndexEntry, parse, pinned
-from kvplan.plan.module import read
+from kvplan.plan.files import folder
+from kvplan.plan.files.index import NAME, IndexEntry, parse, pinned
+from kvplan.plan.files.module import read
 from kvplan.runtime.plans.catalog import Catalog
 
 MODEL = "qwen3-0.6b"

@@ -14,7 +14,7 @@ from tests.slowness import slowness
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.cli.main import main
-from kvplan.plan import index
+from kvplan.plan.files import index
 from kvplan.runtime.fleet.etcd import EtcdFleet
 from kvplan.runtime.plans.catalog import Catalog
 

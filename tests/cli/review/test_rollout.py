@@ -15,7 +15,7 @@ from kvplan.cli.review import rollout_words
 from kvplan.cli.review.rollout import AFTER, NOW, FleetRollout, RolloutOrder, fleet_rollout
 from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile
 from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
-from kvplan.plan.index import IndexEntry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan
 from kvplan.runtime.fleet.pairs import fleet_pairs
 from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState

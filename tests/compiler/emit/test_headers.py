@@ -21,7 +21,7 @@ from tests.paths import ROOT
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.dsl.library import load
-from kvplan.plan.loader import load_plan, loaded
+from kvplan.plan.files.loader import load_plan, loaded
 from kvplan.plan.types import Group, Nest, Pair, Plan, Planes, Read, Side, View
 
 PLANS = sorted((ROOT / "examples/plans").glob("*/*.py"))

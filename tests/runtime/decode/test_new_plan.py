@@ -13,8 +13,9 @@ from tests.runtime.helpers.requests import ask, check, clear, filled, move
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
-from kvplan.plan import digest, index
-from kvplan.plan.loader import load_plan
+from kvplan.plan import digest
+from kvplan.plan.files import index
+from kvplan.plan.files.loader import load_plan
 from kvplan.runtime import Catalog, DecodeWorker, PrefillWorker, errors
 from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.plans.catalog import FixedPlans

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.worlds import expect, fill, memory, tables, truth
 
-from kvplan.plan.index import IndexEntry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.request import Tables
 from kvplan.plan.types import Plan
 from kvplan.runtime import DecodeWorker, Identity, InMemory, Plain, PrefillWorker, Request, Transfer, errors, views

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvplan.plan.index import IndexEntry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.runtime.errors import FleetError
 from kvplan.runtime.fleet.pairs import fleet_pairs
 from kvplan.runtime.fleet.records import EngineRecord, EngineRole, EngineState, StaticFleet, decoded, encoded

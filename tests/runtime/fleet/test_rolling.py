@@ -10,7 +10,7 @@ from tests.runtime.fleet.rolling import MODEL, House, Release, upgraded
 from tests.runtime.helpers.plans import Shape, plan
 
 from kvplan.plan.digest import sealed
-from kvplan.plan.index import entry
+from kvplan.plan.files.index import entry
 
 OLD, NEW = (Shape(1), Shape(1)), (Shape(1, kernel=2), Shape(1, kernel=2))
 # Which sides the new release changes: with other sides and another layout of the model, or with decode's alone.

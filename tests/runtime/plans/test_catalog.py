@@ -22,9 +22,9 @@ from tests.runtime.helpers.plan_texts import module_text
 from tests.runtime.helpers.plans import Shape, plan
 
 from kvplan.cli.main import main
-from kvplan.plan import index
 from kvplan.plan.errors import KvplanError, PlanIndexError, PlanLoadError, PlanMissingError
-from kvplan.plan.loader import load_plan
+from kvplan.plan.files import index
+from kvplan.plan.files.loader import load_plan
 from kvplan.plan.types import Plan
 from kvplan.runtime.plans import jit
 from kvplan.runtime.plans.catalog import Catalog, FixedPlans, Jit, PlanSource, plans_of

@@ -17,7 +17,6 @@ import pytest
 from tests.runtime.helpers.s3 import BUCKET, SERVERS, s3_server
 from tests.runtime.plans.test_catalog import find, stored, text
 
-from kvplan.plan import folder, index
 from kvplan.plan.errors import (
     PlanIndexError,
     PlanMissingError,
@@ -25,6 +24,7 @@ from kvplan.plan.errors import (
     PlanRemoteError,
     PlanSignatureError,
 )  # fmt: skip
+from kvplan.plan.files import folder, index
 from kvplan.runtime.errors import KeysError
 from kvplan.runtime.plans import remote, remote_catalog, signing
 from kvplan.runtime.plans.async_catalog import never_waiting

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.paths import ROOT
 
-from kvplan.plan import module
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.files import module
 
 PLAN = (ROOT / "examples/plans/llama_3_1_8b/p_tp4__d_tp2.py").read_text()
 HEAD, _, _ = PLAN.partition("\n# Who reads what")

@@ -8,7 +8,7 @@ from tests.runtime.helpers.plan_texts import module_text
 from tests.runtime.helpers.plans import Shape, plan
 
 import kvplan.runtime
-from kvplan.plan.loader import load_plan
+from kvplan.plan.files.loader import load_plan
 from kvplan.runtime import choose, errors
 
 TEXT = module_text(plan(Shape(2), Shape(1)))

@@ -17,7 +17,7 @@ from threading import Lock
 
 from kvplan.plan import types
 from kvplan.plan.errors import PlanFormatError
-from kvplan.plan.shape import check_shape
+from kvplan.plan.files.shape import check_shape
 from kvplan.plan.types import FORMAT, Plan
 
 CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kvplan.plan import digest, module
+from kvplan.plan import digest
 from kvplan.plan.errors import PlanLoadError, PlanMissingError
+from kvplan.plan.files import module
 from kvplan.plan.types import Plan
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.paths import ROOT
 
-from kvplan.plan.module import read
+from kvplan.plan.files.module import read
 
 PLANS = sorted((ROOT / "examples" / "plans").glob("*/*.py"), key=lambda path: path.stat().st_size)[:4]
 

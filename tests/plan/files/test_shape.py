@@ -14,7 +14,7 @@ from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair.reads import placed
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.errors import PlanFormatError
-from kvplan.plan.shape import check_shape
+from kvplan.plan.files.shape import check_shape
 from kvplan.plan.types import Nest, Plan
 
 # Values of other types than the fields are what this is about.
