@@ -9,7 +9,17 @@ from functools import cache
 from itertools import groupby
 from operator import attrgetter
 
-from kvplan.compiler.emit.names import Names, apart, constant, of_readers, of_sides, of_tables, of_workers, planes
+from kvplan.compiler.emit.names import (
+    Names,
+    across,
+    apart,
+    constant,
+    of_readers,
+    of_sides,
+    of_tables,
+    of_workers,
+    planes,
+)
 from kvplan.compiler.emit.pylit import ConstructorCall, ForEach, NameRef, Value, flat
 from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Table, View, Worker
 
@@ -162,13 +172,19 @@ def numbers(value: tuple[object, ...]) -> Value:
 
 def hoisted(plan: Plan) -> Constants:
     """The names of everything that a plan writes once."""
-    rows = _rows(plan)
-    found = Constants(ints=_lists(plan, rows), readers=of_readers(plan), rows=rows)
-    found.fields[Nest, "loops"] = _loops(plan)
-    found.fields[Planes, "views"] = _views(plan)
-    found.fields[Worker, "planes"] = of_workers(plan)
-    found.fields[Read, "table"] = of_tables(plan)
-    return found
+    grouped = _rows(plan)
+    sorts = (
+        (of_workers(plan), "PLANES"), (_lists(plan, grouped), "LIST"), (grouped, "ROWS"), (of_readers(plan), "READS"),
+        (_loops(plan), "LOOPS"), (_views(plan), "VIEWS"), (of_tables(plan), "TABLE"),
+    )  # fmt: skip
+    workers, ints, rows, readers, loops, views, tables = across(sorts)
+    of_fields: dict[tuple[type, str], Names] = {
+        (Nest, "loops"): loops,
+        (Planes, "views"): views,
+        (Worker, "planes"): workers,
+        (Read, "table"): tables,
+    }
+    return Constants(of_fields, ints, readers, rows)
 
 
 def _rows(plan: Plan) -> Names:

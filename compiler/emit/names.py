@@ -35,6 +35,19 @@ def apart(names: Mapping[object, str], other: Callable[[object], str] | None = N
     return found
 
 
+def across(sorts: Iterable[tuple[Names, str]]) -> Iterator[Names]:
+    """The names of several sorts of values, each once in a plan: one that is taken gets its sort's word behind it."""
+    taken = {"NOTIFY", "PAIRS", "PLAN"}
+    for names, word in sorts:
+        found = Names()
+        for value, name in names.items():
+            while name in taken:
+                name = f"{name}_{word}"
+            taken.add(name)
+            found[value] = name
+        yield found
+
+
 def joined(names: Iterable[str], end: str) -> str:
     """`FULL_AND_SLIDING_VIEWS`."""
     known = list(dict.fromkeys(names))

@@ -1,0 +1,27 @@
+"""Every shipped model between pipeline stages of unlike number, where groups have other layers on either side: the
+names that a plan has for its values are told apart, and its text is read back as it was meant."""
+
+from __future__ import annotations
+
+import pytest
+from tests.layouts.sweep import library
+
+from kvplan.compiler.api import compile_pair
+from kvplan.compiler.errors import CompileError
+
+STAGES = ((1, 2), (3, 1), (2, 3), (4, 2))
+MODELS = sorted(library().models)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_stages_of_unlike_number_have_plans(model: str) -> None:
+    """A pair that has none is refused by the compiler, with its reason: who reads plans raises another error."""
+    made = 0
+    for number, (theirs, ours) in enumerate(STAGES):
+        tp, options = 2 if number % 2 else 1, ",order=BLHNC,block=256" if model.startswith("deepseek-v4") else ""
+        try:
+            compile_pair(library(), model, f"tp={tp},pp={theirs}{options}", f"tp={tp},pp={ours}{options}")
+        except CompileError:
+            continue
+        made += 1
+    assert made, "no pair of stages has a plan"
