@@ -141,6 +141,8 @@ class DecodeSide:
         self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
         self._failed: list[tuple[LoadOrder, Transfer]] = []
         self._refused: list[str] = []
+        # Whose loads have not been told of: they are not begun once more.
+        self._cancelled: set[str] = set()
         self._news = Event()
         self.measures = nothing()
 
@@ -170,8 +172,7 @@ class DecodeSide:
                 for order in orders.loads:
                     self._begin(order)
         for request in orders.cancels:
-            if (transfer := self._loads.get(request)) is not None:
-                transfer.cancel()
+            self._cancel(request)
 
     def ended(self, results: StepResults) -> None:
         """Add what has arrived, and what failed once nothing can be written to its blocks any more."""
@@ -181,6 +182,7 @@ class DecodeSide:
             order, transfer, taken = self._ended.popleft()
             del self._loads[order.request]
             if transfer.error is None:
+                self._cancelled.discard(order.request)
                 results.received.add(order.request)
                 self.measures[SECONDS].append(taken)
                 self.measures[BYTES].append(transfer.bytes)
@@ -191,6 +193,13 @@ class DecodeSide:
 
     def close(self) -> None:
         self._worker.close()
+
+    def _cancel(self, request: str) -> None:
+        """Give a load up, and one that has failed and was not told of."""
+        if (transfer := self._loads.get(request)) is not None:
+            transfer.cancel()
+        if transfer is not None or any(order.request == request for order, _ in self._failed):
+            self._cancelled.add(request)
 
     def _settle(self, results: StepResults) -> None:
         waiting: list[tuple[LoadOrder, Transfer]] = []
@@ -206,6 +215,7 @@ class DecodeSide:
             self._let_go(order)
         lost = {*self._refused, *(order.request for order in given_up)}
         self._refused = []
+        self._cancelled -= lost
         self.measures[FAILED].extend([1.0] * len(lost))
         results.received |= lost
         results.failed |= lost
@@ -213,7 +223,8 @@ class DecodeSide:
     def _retried(self, order: LoadOrder, error: KvplanError | None) -> bool:
         """Whether a load began once more: of a prompt that prefill does not keep, or holds in other blocks by now."""
         remote = order.remote
-        if not remote.early or remote.request.endswith(AGAIN) or not isinstance(error, LeaseError | WithdrawnError):
+        asked_before = remote.request.endswith(AGAIN) or order.request in self._cancelled
+        if not remote.early or asked_before or not isinstance(error, LeaseError | WithdrawnError):
             return False
         self._begin(replace(order, remote=replace(remote, request=again(remote.request))))
         return True

@@ -13,6 +13,7 @@ from tests.integrations.vllm.pairs import TOKENS_ASKED, Pair, ids, order, tables
 from tests.integrations.vllm.requests import TOKENS
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import world
 
 from kvplan.integrations.vllm import worker as halves
@@ -353,3 +354,18 @@ def test_addresses_are_announced() -> None:
     pair.prefill[0].hold(StepOrders(addresses=("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")))
     assert made.prefill[0]._addresses == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
     made.close()
+
+
+def test_an_early_load_that_failed_and_was_given_up_is_not_begun_again(pair: Pair) -> None:
+    """Prefill gives the prompt up, and the client its request, before the engine asks what has ended."""
+    asked = order(pair.made, ask(pair.made, TOKENS_ASKED))
+    pair.load(replace(asked, remote=replace(asked.remote, groups=(), blocks=(), prompt="p")))
+    side = pair.decode._decode
+    assert side is not None
+    until(lambda: pair.made.decode[0].running())
+    for worker in pair.prefill:
+        worker.hold(StepOrders(withdrawals=("r#p",)))
+    until(lambda: side._ended)
+    pair.decode.load(StepOrders(cancels=("r-here",)))
+    assert pair.loaded().failed == {"r-here"}
+    assert (side._cancelled, side._loads) == (set(), {})
