@@ -64,7 +64,7 @@ class ControlServer:
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
         self._monitor = watch_server(self._socket)
         guard = admit(context, self._socket, keys)
-        self._end = weakref.finalize(self, end, context, self._socket, self._monitor, guard)
+        self._end = weakref.finalize(self, end, os.getpid(), context, self._socket, self._monitor, guard)
         try:
             self._socket.bind(bind)
         except zmq.ZMQError as error:
@@ -132,8 +132,8 @@ class ControlServer:
         self._closed = True
         if (ending := self._end.detach()) is not None:
             # The last words may be those that a request has ended well.
-            context, socket, monitor, guard = ending[2]
-            end(context, socket, monitor, guard, LINGER)
+            maker, context, socket, monitor, guard = ending[2]
+            end(maker, context, socket, monitor, guard, LINGER)
 
     def _read(self, most: int) -> None:
         keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in self._heard(most)]

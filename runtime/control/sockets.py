@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,7 @@ def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], ke
 
 
 def end(
+    maker: int,
     context: zmq.Context[zmq.Socket[bytes]],
     socket: zmq.Socket[bytes],
     monitor: zmq.Socket[bytes],
@@ -125,8 +127,11 @@ def end(
 ) -> None:
     """Close a server's sockets, its guard and its context, in the order in which none waits for another.
 
-    `linger` is how long the last words may take, in milliseconds.
+    `linger` is how long the last words may take, in milliseconds. Only in the process that is their `maker`: the
+    threads that would answer are in no other, and one that was forked off would wait for them for ever as it ends.
     """
+    if os.getpid() != maker:
+        return
     socket.disable_monitor()
     monitor.close(linger=0)
     socket.close(linger=linger)

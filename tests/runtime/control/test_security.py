@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ import zmq
 from tests.paths import ROOT
 from tests.runtime.helpers import control
 from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 from tests.runtime.prefill.test_worker import Caller, Clock, caller, clock, pin, worker
 from tests.runtime.transport.test_hazards import NAMED, functions
@@ -56,7 +58,7 @@ def test_a_guard_that_died_lets_nobody_in() -> None:
     keys, _ = control.pair()
     stranger = zmq.curve_keypair()
     desk = ControlServer(control.BIND, keys)
-    desk._end.peek()[2][3].stop()  # type: ignore[index]
+    desk._end.peek()[2][4].stop()  # type: ignore[index]
     line = ControlClient(desk.address, Keys(*stranger, frozenset({keys.public})))
     line.send(Claim(1, ()))
     desk.wait(1.0)
@@ -228,3 +230,14 @@ def test_every_test_that_the_page_names_exists() -> None:
 def test_numbers_on_the_page_are_those_of_the_code(text: str, number: int) -> None:
     assert text in PAGE.read_text()
     assert number == int(text.split()[0].replace(",", ""))
+
+
+def test_a_process_that_was_forked_off_ends_without_waiting_for_the_guard_of_its_parent() -> None:
+    desk = ControlServer(control.BIND, control.pair()[0])
+    child = os.fork()
+    if not child:
+        # As an interpreter does when it ends; what pytest has registered is not this child's.
+        desk._end()
+        os._exit(7)
+    until(lambda: os.waitpid(child, os.WNOHANG)[0] == child)
+    desk.close()
