@@ -9,6 +9,8 @@ from numbers import Real
 from kvplan.runtime.errors import KvplanError
 
 LONGEST_TIMEOUT = 1e9
+# Seconds of a round that count: who polls has paused where it takes longer.
+LONGEST_ROUND = 0.1
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -23,6 +25,11 @@ def seconds(timeout: object, error: type[KvplanError]) -> float:
         return float(timeout)
     text = f"a timeout is a number of seconds from 0 to below {LONGEST_TIMEOUT:.0f}"
     raise error(f"{text}, not {ascii(timeout)[:80]}")
+
+
+def counted(began: float, before: float) -> float:
+    """Seconds between the begins of two rounds of who polls, as far as they count."""
+    return min(began - before, LONGEST_ROUND)
 
 
 class ListeningClock:

@@ -274,9 +274,13 @@ class Bye(msgspec.Struct, frozen=True, tag="bye"):
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
-    """Prefill: nothing of a request that was left is written from here any more."""
+    """Prefill: nothing of a request that was left is written from here any more.
+
+    `lost` says that its connection broke, or that nothing is known of the request: what was sent may still land.
+    """
 
     request: str
+    lost: bool
 
 
 # Buffers are asked for by who moves bytes, and lent by the other: both say all three.

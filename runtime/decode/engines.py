@@ -16,7 +16,7 @@ from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.messages import MOST_NAMED, Claim, WireTables
-from kvplan.runtime.errors import HandshakeError, PeerLostError, TransportError
+from kvplan.runtime.errors import HandshakeError, PeerLostError, TransferError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
@@ -62,6 +62,8 @@ class PrefillConnection:
     links: PreparedLinks
     stage: PeerStage
     images: AskedImages
+    # The transport has lost it: it is met there anew before anything else is asked of it.
+    unreached: bool = False
 
 
 class PrefillEngine:
@@ -181,6 +183,21 @@ class PrefillEngine:
         self._heartbeats += 1
         connection.control.say(Claim(self._heartbeats, requests, streamed, tables or {}))
         return self._heartbeats
+
+    def reach(self) -> None:
+        """Meet the workers anew whose connection in the transport broke. Raises TransferError where that cannot be."""
+        for connection in self.connections.values():
+            if connection.unreached:
+                self._reach(connection)
+
+    def _reach(self, connection: PrefillConnection) -> None:
+        try:
+            self._transport.add_peer(connection.card.metadata)
+        except TransportError as error:
+            text = f"prefill worker {connection.worker} of {self.name!r} cannot be reached: {error}"
+            raise TransferError(text) from error
+        connection.links.release()
+        connection.unreached = False
 
     def renew(self, connection: PrefillConnection, requests: tuple[str, ...], streamed: tuple[str, ...]) -> None:
         """Claim all that is still needed, in as many messages as that takes; nothing while earlier claims wait."""

@@ -60,7 +60,7 @@ class DecodeInbox:
             known = connection.stage.lent(message.number, message.address)
             self._count(MessageKind.LENT if known else MessageKind.DUPLICATE)
         elif isinstance(message, wire.Stopped):
-            known = self._transfers.quarantine.stopped(message.request, connection)
+            known = self._transfers.quarantine.stopped(message.request, connection, message.lost)
             self._count(MessageKind.STOPPED if known else MessageKind.UNKNOWN)
         elif type(message) in self._about:
             found = self._transfers.find(engine, connection, message.request)

@@ -4,12 +4,17 @@ A block of a failed transfer is free again when nothing can write it any more, a
 or its connection lost, each prefill worker that was asked to write it has said that it stopped, or is gone, and no copy
 from a stage is being made. That is
 epoch-based reclamation's rule (K. Fraser, Practical lock-freedom, 2004): what others may still reach is
-retired at once, and used again only after a proof that none of them can reach it. Time is no proof.
+retired at once, and used again only after a proof that none of them can reach it. Time is no proof, but of one thing:
+of a connection that broke nobody says when the last byte of it has landed. It `lingers`, for as long as the transport
+says, while this side polls.
+
+A connection of the transport that broke does not tell that its peer is gone: it may go on to write by others. It is
+gone where it cannot be spoken to, either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +22,7 @@ import numpy.typing as npt
 from kvplan.plan import planes as names
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Side
+from kvplan.runtime.clock import counted
 from kvplan.runtime.control.messages import Leave
 from kvplan.runtime.decode.engines import PrefillConnection
 from kvplan.runtime.decode.phases import Event, Phase
@@ -70,14 +76,14 @@ class BlockLedger:
 class Quarantine:
     """Transfers of one decode worker that failed, until nothing of them can be written any more.
 
-    `lost` says whether the transport has lost a peer.
+    `lost` says whether the transport has lost a peer, `lingers` for how many seconds its bytes may land after that.
     """
 
-    def __init__(self, ledger: BlockLedger, lost: Callable[[str], bool]) -> None:
-        self.ledger, self._lost = ledger, lost
+    def __init__(self, ledger: BlockLedger, lost: Callable[[str], bool], lingers: float = 0.0) -> None:
+        self.ledger, self._lost, self._lingers = ledger, lost, lingers
         # Transfers in order; a worker may ask for each of thousands whether it is among them.
         self._transfers: dict[Transfer, None] = {}
-        self._probed = float("-inf")
+        self._probed = self._swept = float("-inf")
 
     def add(self, transfer: Transfer) -> None:
         """Take the blocks of a transfer that has just failed into quarantine."""
@@ -92,12 +98,15 @@ class Quarantine:
         """Whether a worker that was asked to write a request of this id has not said that it stopped."""
         return any(transfer.request.id == request for transfer, _ in self._writers())
 
-    def stopped(self, request: str, connection: PrefillConnection) -> bool:
-        """A worker writes a request no more; False where nobody waits for that."""
+    def stopped(self, request: str, connection: PrefillConnection, lost: bool) -> bool:
+        """A worker writes a request no more; False where nobody waits for that. It may linger where it was `lost`."""
         same = [part for transfer, part in self._writers() if transfer.request.id == request]
         stopped = [part for part in same if part.connection is connection]
         for part in stopped:
-            part.stopped()
+            if lost:
+                self._linger(part)
+            else:
+                part.stopped()
         return bool(stopped)
 
     def follow(self, connections: Mapping[int, PrefillConnection]) -> None:
@@ -105,13 +114,13 @@ class Quarantine:
         for _, part in self._writers():
             new = connections.get(part.connection.worker)
             if new is not None and new is not part.connection and new.peer == part.connection.peer:
-                part.connection, part.unsaid = new, True
+                part.connection, part.unsaid, part.lingers = new, True, None
 
-    def bury(self, peer: str) -> None:
-        """The process of this peer has ended: what it wrote, it has written."""
+    def bury(self, peers: Collection[str]) -> None:
+        """The processes of these peers have ended: what they wrote, they have written, or it lingers."""
         for _, part in self._writers():
-            if part.connection.peer == peer:
-                part.stopped()
+            if part.connection.peer in peers:
+                self._linger(part)
 
     def busy(self) -> set[str]:
         """The peers that something is still under way from."""
@@ -119,9 +128,11 @@ class Quarantine:
         return reads | {part.connection.peer for _, part in self._writers()}
 
     def sweep(self, now: float) -> None:
-        """Free the blocks that nothing writes any more."""
+        """Free the blocks that nothing writes any more. It is called once a round of who polls."""
         if not self._transfers:
+            self._swept = now
             return
+        self._outlast(now)
         self._probe(now)
         for transfer in self._transfers:
             for part in transfer.parts:
@@ -137,15 +148,31 @@ class Quarantine:
         self._transfers = {}
 
     def _probe(self, now: float) -> None:
-        """Look, now and then, for writers that the transport has lost."""
+        """Look, now and then, for writers that are gone: the transport has lost them, and so have words."""
         if now < self._probed + PROBE:
             return
         self._probed = now
-        for peer in {part.connection.peer for _, part in self._writers()}:
-            if self._gone(peer):
-                self.bury(peer)
+        for _, part in self._writers():
+            if part.lingers is None and self._broken(part.connection.peer):
+                part.connection.unreached = True
+                if part.connection.control.broken() is not None:
+                    self._linger(part)
 
-    def _gone(self, peer: str) -> bool:
+    def _linger(self, part: PeerProgress) -> None:
+        """Nothing is sent any more for a part, and what was sent may still land."""
+        if part.lingers is None:
+            part.lingers, part.unsaid = self._lingers, False
+
+    def _outlast(self, now: float) -> None:
+        """Count what lingers down, by rounds: what sockets have lands while this side polls."""
+        passed, self._swept = counted(now, self._swept), now
+        for _, part in self._writers():
+            if part.lingers is not None:
+                part.lingers -= passed
+                if part.lingers <= 0:
+                    part.stopped()
+
+    def _broken(self, peer: str) -> bool:
         """Whether the transport has lost a peer; one that cannot tell has not."""
         try:
             return self._lost(peer)

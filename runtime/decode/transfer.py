@@ -40,7 +40,8 @@ class PeerProgress:
     answers to earlier ones are not to this transfer. `unheld` says that the worker answered that it does not hold the
     request yet. `cover` and `offers` are the chunks that have come and their number, `written` the bytes that the
     worker says it wrote. `writes` says that it was asked to write and has not stopped; `slices` are reads that were
-    under way when the transfer failed, `unsaid` says that the worker is still to be told so.
+    under way when the transfer failed, `unsaid` says that the worker is still to be told so. `lingers` are the seconds
+    for which what was sent may still land, None while more may be sent.
     """
 
     connection: PrefillConnection
@@ -57,6 +58,7 @@ class PeerProgress:
     writes: bool = False
     slices: list[Slice] = field(default_factory=list)
     unsaid: bool = False
+    lingers: float | None = None
     _expected: int | None = field(init=False, default=None)
 
     def on(self, event: Event) -> None:
@@ -67,6 +69,7 @@ class PeerProgress:
         """The worker does not write any more, by its own word or because it is gone."""
         self.on(Event.STOPPED)
         self.writes = self.unsaid = False
+        self.lingers = None
 
     def wrote(self, size: int) -> None:
         """The worker says that it has written all, of so many bytes."""

@@ -25,6 +25,7 @@ from kvplan.runtime.errors import (
     DeadlineError,
     LeaseError,
     LimitedError,
+    PeerLostError,
     QuarantinedError,
     TransferError,
     cause_text,
@@ -52,7 +53,7 @@ class TransferTable:
     ) -> None:
         self.running: dict[str, Transfer] = {}
         self.ledger = BlockLedger(pool.side, pool.blocks)
-        self.quarantine = Quarantine(self.ledger, transport.lost)
+        self.quarantine = Quarantine(self.ledger, transport.lost, transport.lingers)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         self._pool, self._limits, self._counters = pool, limits, counters
@@ -79,6 +80,7 @@ class TransferTable:
         """Claim a request from all workers of an engine. Raises what is wrong with it, and then nothing is taken."""
         request, demand = self._accept(engine, transfer.request, transfer.streamed)
         self._check_room(request.id)
+        engine.reach()
         self.ledger.take(demand.written)
         transfer.request, transfer.demand, transfer.written = request, demand, demand.written
         transfer.attempt, transfer.engine = next(self._attempts), engine
@@ -190,6 +192,8 @@ class TransferTable:
             self.fail(transfer, cause)
             return
         worker = part.connection.worker
+        if isinstance(cause, PeerLostError) and self.context.transport.lost(part.connection.peer):
+            part.connection.unreached = True
         error = TransferError(f"request {transfer.request.id}, prefill worker {worker}: {cause_text(cause)}")
         error.__cause__ = cause
         self.fail(transfer, error)

@@ -311,14 +311,17 @@ class DecodeWorker(PolledWorker):
     def drop(self, peer: str, *, dead: bool = False) -> None:
         """Forget a prefill engine: transfers from it fail. Blocks that it may still write stay in quarantine.
 
-        With `dead` the caller vouches that its processes have ended: what they were asked to write is not waited for.
+        With `dead` the caller vouches that its processes have ended: what they were asked to write is not waited for,
+        also where it was lost or dropped before. Raises HandshakeError where there is no such engine.
         """
         with self._settled():
-            engine = self._engines.named(peer)
-            names = {name for dropped in self._engines.of(engine) for name in dropped.peers}
-            self._drop(engine, f"engine {peer!r} was dropped")
-            for name in names if dead else ():
-                self._transfers.quarantine.bury(name)
+            dropped = [engine for engine in self._engines.retired if engine.name == peer and dead]
+            if not dropped or peer in self._engines.live:
+                engine = self._engines.named(peer)
+                dropped += self._engines.of(engine)
+                self._drop(engine, f"engine {peer!r} was dropped")
+            if dead:
+                self._transfers.quarantine.bury({name for engine in dropped for name in engine.peers})
             self._sweep(self._clock())
 
     def peers(self) -> tuple[Peer, ...]:

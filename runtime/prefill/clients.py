@@ -83,7 +83,8 @@ class DecodeClient:
 
     `untold` are the requests that it was not told everything of, as its line took no more.
 
-    It is written to as `push` has it, None where the pair pulls.
+    It is written to as `push` has it, by its `card`; both are None where the pair pulls. It is `unreached` where the
+    transport has lost it.
     """
 
     identity: bytes
@@ -92,7 +93,9 @@ class DecodeClient:
     plan: Plan
     contract: frozenset[int]
     heard: float
+    card: WorkerCard | None = None
     push: PushTarget | None = None
+    unreached: bool = False
     most_claims: int = MOST_CLAIMS
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
@@ -176,7 +179,7 @@ class DecodeClients:
     def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> DecodeClient:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
         worker, claimant = self._pool.worker, Claimant(hello.run, plan.digest, hello.worker)
-        client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now)
+        client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now, hello.card)
         client.most_claims = self._most_claims
         if hello.card is not None:
             client.push = self._target(client, hello.card)
@@ -196,6 +199,20 @@ class DecodeClients:
         if client.push is not None:
             client.push.links.release()
             self._left.add(client.push.peer)
+
+    def reach(self, client: DecodeClient) -> None:
+        """Meet a decode worker's memory anew, if its connection in the transport broke, for all connections of it.
+
+        Raises PeerLostError while writes by the connection before have not ended, TransportError.
+        """
+        if client.push is None or not client.unreached:
+            return
+        peer = client.push.peer
+        for other in self:
+            if other.push is not None and other.push.peer == peer and other.card is not None:
+                before, other.push = other.push, self._target(other, other.card)
+                before.links.release()
+                other.unreached = False
 
     def sweep(self, busy: set[str]) -> None:
         """Have the transport forget those who left, unless another connection, or something under way, needs them."""

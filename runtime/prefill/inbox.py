@@ -288,8 +288,12 @@ class PrefillInbox:
     def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:
         if client.push is not None:
             client.push.stage.lends = asked.lends
-        begun = self._begin(client, asked.request, lambda source: self.writes.want(client, asked, source))
+        begun = self._begin(client, asked.request, lambda source: self._begin_write(client, asked, source))
         return MessageKind.WANTED if begun else MessageKind.UNEXPECTED
+
+    def _begin_write(self, client: DecodeClient, asked: wire.WriteRequest, source: SourceRequest) -> None:
+        self.clients.reach(client)
+        self.writes.want(client, asked, source)
 
     def _begin(self, client: DecodeClient, request: str, want: Callable[[SourceRequest], None]) -> bool:
         """Have what is wanted of a request begun, or tell why it is not: only what is held and claimed moves."""

@@ -109,7 +109,8 @@ class RequestWrites:
         """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
         given_up = [write for write in self._of(request) if write.client.claimant.is_worker(client.claimant)]
         if not given_up:
-            self._send(client, Stopped(request))
+            # It may have ended with its connection, and be forgotten.
+            self._send(client, Stopped(request, lost=True))
         for write in given_up:
             write.left = client
             self._stop(write)
@@ -211,9 +212,16 @@ class RequestWrites:
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
         logs.event(logs.WARNING, "push failed", request=request, client=client.key, error=error)
         write = self._all[client, request]
+        self._lost(write)
         if write.writing:
             self._counters.add("failures", reason=error.code)
             self._fail(write, error)
+
+    def _lost(self, write: RequestWrite) -> bool:
+        """Whether the transport has lost the decode worker: it is met there anew before it is written to again."""
+        if write.executor.lost(write.target.peer) and write.client.push is write.target:
+            write.client.unreached = True
+        return write.client.unreached or write.client.push is not write.target
 
     def _stop(self, write: RequestWrite) -> None:
         if write.writing:
@@ -232,7 +240,7 @@ class RequestWrites:
         self._leases.end_write(write.request.id)
         # More of what was given up with it may still be written, through another connection.
         if write.left is not None and not any(other.left is write.left for other in self._of(write.request.id)):
-            self._send(write.left, Stopped(write.request.id))
+            self._send(write.left, Stopped(write.request.id, self._lost(write)))
 
     def _checked(self, target: PushTarget, asked: WriteRequest, source: SourceRequest) -> Request:
         opened, told = source.tokens, unpack(asked.prefill)

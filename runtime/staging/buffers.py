@@ -12,7 +12,7 @@ from threading import RLock
 
 import numpy as np
 
-from kvplan.runtime.clock import now
+from kvplan.runtime.clock import counted, now
 from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
 from kvplan.runtime.memory.arrays import describe
 from kvplan.runtime.memory.geometry import Geometry
@@ -27,8 +27,6 @@ BUFFERS = 8
 # Buffers of one peer at most.
 SHARE = BUFFERS // 2
 ALIGNED = 64
-# Seconds of a round that count: who polls has paused where it takes longer.
-LONGEST_ROUND = 0.1
 # A core copies strided bytes at half of what the wire brings to two thirds: two keep up with it.
 MOST_THREADS = 2
 # Where there are no more cores than that, who polls is one of them: three threads would wait for each other.
@@ -116,7 +114,7 @@ class Stage:
             return
         began, before = now(), self._began
         waiting = {peer for peer in (*self._queue.values(), *self._kept) if self.stuck(peer)}
-        passed = min(began - before, LONGEST_ROUND)
+        passed = counted(began, before)
         self._stuck = {peer: self._stuck[peer] + passed if peer in self._stuck else 0.0 for peer in waiting}
         self._began = began
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Runs
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
@@ -27,7 +28,7 @@ from kvplan.runtime.staging.staged import StagedMove
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
-from kvplan.runtime.transfer.posts import begun_nothing, hand_over, over, release
+from kvplan.runtime.transfer.posts import begun_nothing, ended, hand_over, over, release
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
 from kvplan.runtime.transport.base import TransferHandle, Transport
@@ -94,7 +95,10 @@ class Slice:
 
     def settled(self) -> bool:
         """Whether a slice that was left can touch nothing any more: done, or its connection is gone."""
-        self.handles = [handle for handle in self.handles if not over(self.link.peer, handle)]
+        peer = self.link.peer
+        self.handles = [handle for handle in self.handles if not over(peer, handle)]
+        if self.handles and not self.link.push and self.executor.lost(peer):
+            self.handles = [handle for handle in self.handles if not ended(peer, handle)]
         return not self.touching
 
 
@@ -344,6 +348,13 @@ class TransferExecutor:
         self._slices.clear()
         self._foreseen = NOTHING_FORESEEN
         return left
+
+    def lost(self, peer: str) -> bool:
+        """Whether the transport has lost a peer. Never raises."""
+        try:
+            return self._context.transport.lost(peer)
+        except KvplanError:
+            return False
 
     def close(self, slice_: Slice) -> None:
         """A slice is over: its bytes are in flight no more, its buffer and its permit go back."""

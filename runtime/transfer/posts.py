@@ -52,6 +52,16 @@ def over(peer: str, handle: TransferHandle | None) -> bool:
     return True
 
 
+def ended(peer: str, handle: TransferHandle | None) -> bool:
+    """Whether a read is over now that its peer is lost: one that failed in another way before is, too."""
+    if handle is None:
+        return True
+    if not handle.failed:
+        return False
+    release(peer, handle)
+    return True
+
+
 def release(peer: str, handle: TransferHandle) -> None:
     """Give a handle back that touches nothing any more; what the transport says against it is logged."""
     try:

@@ -16,6 +16,11 @@ class SharedTransfer:
         self._handle, self._holders = handle, holders
         self._error: Exception | None = None
 
+    @property
+    def failed(self) -> bool:
+        """As the protocol says."""
+        return self._handle.failed
+
     def poll(self) -> bool:
         """As the protocol says."""
         if self._error is not None:

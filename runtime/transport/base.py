@@ -28,6 +28,10 @@ class PreparedList(Protocol):
 class TransferHandle(Protocol):
     """One posted read or write. It has one owner, is released once, and never while it may still move bytes."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether it failed so that nothing more can be learned of it."""
+
     def poll(self) -> bool:
         """Whether it is done. Raises PeerLostError where its connection is gone and no byte can move any more,
 
@@ -47,6 +51,9 @@ class Transport(Protocol):
     name: str
     # What this agent's memory is read over without its help; agents that share one read each other (`fabrics`).
     fabrics: frozenset[str]
+    # Seconds of `progress` for which bytes of a connection that broke may still land here: what was sent before lies in
+    # a network, and in sockets.
+    lingers: float
 
     def register(self, regions: Ints, mem_type: str) -> None:
         """Register rows (address, bytes, device), beside those registered before; anew after `deregister`."""
@@ -61,7 +68,11 @@ class Transport(Protocol):
         """What a peer needs to read from here or write to here."""
 
     def add_peer(self, metadata: bytes) -> str:
-        """Meet a peer; returns its name. Meeting it again changes nothing."""
+        """Meet a peer; returns its name. Meeting it again changes nothing, but where its connection is known to be
+
+        broken: then it is met anew, and lists that were prepared for it are released. Raises PeerLostError while
+        transfers with it may be under way by the connection before.
+        """
 
     def remove_peer(self, peer: str) -> None:
         """Forget a peer that nothing is under way with. This does not stop transfers: their bytes may still move."""

@@ -25,6 +25,16 @@ class PostedTransfer(ABC):
     def __init__(self, peer: str) -> None:
         self.peer, self.state = peer, HandleState.POSTED
 
+    @property
+    def open(self) -> bool:
+        """Whether bytes may still move, as far as is known."""
+        return self.state in (HandleState.POSTED, HandleState.FAILED)
+
+    @property
+    def failed(self) -> bool:
+        """As the protocol says."""
+        return self.state is HandleState.FAILED
+
     def poll(self) -> bool:
         """As the protocol says."""
         if self.state in (HandleState.FAILED, HandleState.RELEASED):
@@ -50,7 +60,7 @@ class PostedTransfer(ABC):
 
     def cut(self) -> None:
         """The agent goes: nothing of it may be kept alive by this handle."""
-        if self.state in (HandleState.POSTED, HandleState.FAILED):
+        if self.open:
             self.state = HandleState.CUT
         self._give_back()
 

@@ -123,7 +123,7 @@ class InMemory:
 
     def __init__(self, hub: Hub, name: str = "worker") -> None:
         self.hub, self._word = hub, name
-        self.fabrics = frozenset({"memory"})
+        self.fabrics, self.lingers = frozenset({"memory"}), 0.0
         self.strays: list[bytes] = []
         self.peers: set[str] = set()
         self._start()

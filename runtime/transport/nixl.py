@@ -32,6 +32,9 @@ OLDEST = (1, 5)
 QUIET = {"NIXL_LOG_LEVEL": "FATAL", "UCX_LOG_LEVEL": "error", "UCX_LOG_FILE": "stderr"}
 # Seconds between two empty messages that ask whether a peer's connection still stands.
 PROBE = 0.2
+# Of a write over TCP of which one connection breaks, others were seen to bring bytes for a while. What TCP sends again
+# three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
+LINGERS = 2.0
 
 
 def api() -> Any:
@@ -101,7 +104,7 @@ class Nixl:
         self.bindings = module.nixlBind
         self.telemetry, self.peers, self.closed = telemetry, set[str](), False
         self._word, self._clock, self._module = name, clock, module
-        self.fabrics = fabrics()
+        self.fabrics, self.lingers = fabrics(), LINGERS
         self._config = module.nixl_agent_config(
             enable_prog_thread=False,
             enable_listen_thread=False,
@@ -150,19 +153,37 @@ class Nixl:
             return bytes(self.agent.get_agent_metadata())
 
     def add_peer(self, metadata: bytes) -> str:
-        if self._met.get(metadata) in self.peers:
-            return self._met[metadata]
+        known = self._met.get(metadata)
+        if known in self.peers and known not in self._lost:
+            return known
+        peer = self._added(metadata)
+        if peer in self._lost:
+            self._check_ended(peer)
+            self.remove_peer(peer)
+            self._added(metadata)
+        self._met[metadata] = peer
+        return peer
+
+    def _added(self, metadata: bytes) -> str:
         with errors(self.bindings):
             name = self.agent.add_remote_agent(metadata)
         peer = name.decode() if isinstance(name, bytes) else str(name)
         self.peers.add(peer)
-        self._lost.discard(peer)
-        self._met[metadata] = peer
         return peer
+
+    def _check_ended(self, peer: str) -> None:
+        """Raises PeerLostError where a transfer with a peer may be under way."""
+        under_way = [one for one in self._given if isinstance(one, NixlTransfer) and one.peer == peer and one.open]
+        if under_way:
+            text = f"the connection to {peer} broke, and {len(under_way)} transfers by it have not ended"
+            raise PeerLostError(f"{text}: ask again when they have")
 
     def remove_peer(self, peer: str) -> None:
         if peer not in self.peers:
             return
+        for given in list(self._given):
+            if isinstance(given, NixlList) and given.peer == peer:
+                given.cut()
         self.peers.discard(peer)
         self._lost.discard(peer)
         self._asked.pop(peer, None)

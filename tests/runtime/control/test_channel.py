@@ -112,7 +112,7 @@ def test_what_is_gathered_is_one_message_each_way_and_keeps_its_order() -> None:
     identity = heard[0][0]
     assert (len(heard), desk.pending()) == (7, True), "the rest is there, and not read yet"
     assert [message for _, message in heard + desk.receive()] == said
-    assert all(desk.send(identity, Stopped(str(number))) for number in range(20))
+    assert all(desk.send(identity, Stopped(str(number), lost=False)) for number in range(20))
     assert desk.flush() == []
     assert len(until(line.wait, lambda: line.receive(7))) == 7
     assert (line.pending(), len(line.receive())) == (True, 13)

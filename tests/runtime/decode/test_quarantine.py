@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from kvplan.plan.types import Group, Side
+from kvplan.runtime.clock import LONGEST_ROUND
 from kvplan.runtime.control.messages import Leave
 from kvplan.runtime.decode.phases import Phase
 from kvplan.runtime.decode.quarantine import PROBE, BlockLedger, Quarantine
 from kvplan.runtime.decode.transfer import PeerProgress
 from kvplan.runtime.decode.unpacks import PageUnpacks
-from kvplan.runtime.errors import QuarantinedError, TransportError
+from kvplan.runtime.errors import PeerLostError, QuarantinedError, TransportError
 
 SIDE = Side(
     "d", "", (Group("a", "tokens", 4, 4, 1, 0), Group("b", "tokens", 4, 4, 1, 0), Group("c", "state", 0, 0, 1, 1)), ()
@@ -46,17 +47,21 @@ def test_what_is_refused_takes_nothing() -> None:
 class Control:
     """A line to a prefill worker that takes what it is told, unless it is full."""
 
-    def __init__(self) -> None:
-        self.full, self.told = False, list[object]()
+    def __init__(self, lost: bool) -> None:
+        self.full, self.told, self.error = False, list[object](), PeerLostError("gone") if lost else None
 
     def send(self, message: object) -> bool:
         if not self.full:
             self.told.append(message)
         return not self.full
 
+    def broken(self) -> PeerLostError | None:
+        return self.error
 
-def connection(worker: int) -> Any:
-    return SimpleNamespace(worker=worker, peer=f"p{worker}", control=Control())
+
+def connection(worker: int, lost: bool = False) -> Any:
+    """A connection to a prefill worker, whose line may be lost."""
+    return SimpleNamespace(worker=worker, peer=f"p{worker}", control=Control(lost), unreached=False)
 
 
 @dataclass(eq=False)
@@ -76,8 +81,8 @@ def left(name: str, block: int, *connections: Any) -> Any:
     return LeftTransfer(SimpleNamespace(id=name), parts, written)
 
 
-def quarantine(*transfers: Any, lost: set[str] | None = None) -> Quarantine:
-    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), lambda peer: peer in (lost or set()))
+def quarantine(*transfers: Any, lost: set[str] | None = None, lingers: float = 0.0) -> Quarantine:
+    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), lambda peer: peer in (lost or set()), lingers)
     for transfer in transfers:
         made.add(transfer)
     return made
@@ -86,27 +91,66 @@ def quarantine(*transfers: Any, lost: set[str] | None = None) -> Quarantine:
 def test_stopped_is_the_word_of_one_worker_about_one_request() -> None:
     one, other = connection(0), connection(1)
     made = quarantine(left("r", 1, one, other), left("s", 2, one))
-    assert not made.stopped("r", connection(0))
-    assert made.stopped("r", one)
-    assert not made.stopped("r", one)
+    assert not made.stopped("r", connection(0), lost=False)
+    assert made.stopped("r", one, lost=False)
+    assert not made.stopped("r", one, lost=False)
     made.sweep(0)
     assert made.ledger.quarantined() == {0: (1, 2)}
     assert made.writes("r")
-    assert made.stopped("r", other)
+    assert made.stopped("r", other, lost=False)
     assert not made.writes("r")
     made.sweep(0)
     assert made.ledger.quarantined() == {0: (2,)}
     assert made.busy() == {"p0"}
 
 
-def test_a_writer_that_the_transport_has_lost_has_stopped() -> None:
-    one, other, lost = connection(0), connection(1), set[str]()
+def test_a_writer_is_gone_that_the_transport_has_lost_and_that_cannot_be_spoken_to() -> None:
+    one, other, lost = connection(0, lost=True), connection(1), set[str]()
     made = quarantine(left("r", 1, one), left("s", 2, other), lost=lost)
     made.sweep(0)
     assert made.ledger.quarantined() == {0: (1, 2)}
-    lost.add("p0")
+    lost |= {"p0", "p1"}
+    made.sweep(PROBE)
     made.sweep(PROBE)
     assert made.ledger.quarantined() == {0: (2,)}
+    assert (one.unreached, other.unreached) == (True, True)
+
+
+@pytest.mark.parametrize("how", ["gone", "buried", "stopped"])
+def test_what_was_sent_by_a_connection_that_broke_lingers_for_as_long_as_rounds_have_seen(how: str) -> None:
+    one = connection(0, lost=True)
+    made = quarantine(left("r", 1, one), lost={"p0"} if how == "gone" else None, lingers=3 * LONGEST_ROUND)
+    if how == "buried":
+        made.bury({"p0"})
+    if how == "stopped":
+        assert made.stopped("r", one, lost=True)
+    made.sweep(0)
+    # A pause of who polls lets nothing land.
+    for now in (100, 100 + LONGEST_ROUND / 2, 101):
+        assert made.writes("r")
+        made.sweep(now)
+    assert made.ledger.quarantined() == ({} if how != "gone" else {0: (1,)})
+    made.sweep(102)
+    assert made.ledger.quarantined() == {}
+
+
+def test_who_is_met_anew_was_not_gone() -> None:
+    before, after = connection(0, lost=True), connection(0)
+    made = quarantine(left("r", 1, before), lost={"p0"}, lingers=1.0)
+    made.sweep(0)
+    made.follow({0: after})
+    for now in range(100):
+        made.sweep(now)
+    assert made.ledger.quarantined() == {0: (1,)}
+    assert after.control.told == [Leave("r", alone=True)]
+    assert made.stopped("r", after, lost=False)
+
+
+def test_the_death_of_one_worker_ends_nothing_of_another() -> None:
+    made = quarantine(left("r", 1, connection(0)), left("s", 2, connection(1)))
+    made.bury({"p1"})
+    made.sweep(0)
+    assert made.ledger.quarantined() == {0: (1,)}
 
 
 def test_a_transport_that_cannot_tell_has_lost_nobody() -> None:
@@ -130,8 +174,8 @@ def test_a_writer_that_is_met_anew_is_told_once_more() -> None:
     made.sweep(0)
     made.sweep(0)
     assert after.control.told == [Leave("r", alone=True)]
-    assert not made.stopped("r", before)
-    assert made.stopped("r", after)
+    assert not made.stopped("r", before, lost=False)
+    assert made.stopped("r", after, lost=False)
 
 
 def test_who_has_another_memory_now_is_not_followed() -> None:

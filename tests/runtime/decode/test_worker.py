@@ -17,6 +17,8 @@ from kvplan.plan.request import blocks
 from kvplan.plan.types import Blocks
 from kvplan.runtime import DecodeWorker, Limits, Request, Slot, Transfer, errors
 from kvplan.runtime.decode.phases import Phase
+from kvplan.runtime.transport.handles import HandleState
+from kvplan.runtime.transport.inmemory import CopyTransfer
 
 PAIRS = [
     pytest.param(Shape(2), Shape(1), Model(), id="tp2-tp1"),
@@ -379,4 +381,88 @@ def test_how_much_a_request_was_is_told_when_its_engine_is_gone(held: bool, end:
     {"drop": lambda: worker.drop("prefill"), "suspend": worker.suspend, "close": worker.close}[end]()
     assert (moved.total > 0, moved.progress) == (True, 1.0 if held else 0.0)
     assert moved.total == (moved.bytes if held else moved.total)
+    made.close()
+
+
+def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_read(
+    pair: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that its transport has lost fails, and the next one of that worker finds a new connection."""
+    worker, transport = pair.decode[0], pair.decode[0]._transport
+    (engine,) = worker._engines
+    added, add_peer = list[bytes](), transport.add_peer
+
+    def add(metadata: bytes) -> str:
+        added.append(metadata)
+        return add_peer(metadata)
+
+    monkeypatch.setattr(transport, "add_peer", add)
+    with monkeypatch.context() as patch:
+        patch.setattr(transport, "lost", lambda peer: True)
+        patch.setattr(transport, "post", lost_when_posted)
+        failed = submitted(pair, ask(pair, (0, 12)))
+        until(failed.poll)
+    assert isinstance(failed.error, errors.TransferError)
+    assert [connection.unreached for connection in engine.connections.values()] == [True, False]
+    move(pair, ask(pair, (0, 12), name="after"))
+    assert added == [engine.connections[0].card.metadata]
+    assert not any(connection.unreached for connection in engine.connections.values())
+
+
+def lost_when_posted(*_: object) -> None:
+    raise errors.PeerLostError("gone")
+
+
+def test_who_cannot_be_met_anew_fails_requests_by_name(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = pair.decode[0]
+    (engine,) = worker._engines
+    engine.connections[0].unreached = True
+    monkeypatch.setattr(worker._transport, "add_peer", lost_when_posted)
+    failed = submitted(pair, ask(pair, (0, 12)))
+    assert "prefill worker 0 of 'prefill' cannot be reached: gone" in str(failed.error)
+    assert worker.quarantined() == {}
+
+
+def test_who_was_lost_may_be_vouched_for() -> None:
+    """Its line breaks while it writes, and it is dropped by itself: the caller says that it has ended."""
+    made = world(Shape(1), Shape(1), mode="push", lease=60)
+    worker, source = made.decode[0], made.prefill[0]
+    made.hub.frozen.add(worker._transport.name)
+    failed = submitted(made, ask(made, (0, 12)))
+    until(lambda: worker.poll() or len(source._inbox.writes) > 0)
+    source._end_thread()
+    source._server.close()
+    until(failed.poll)
+    assert (worker.peers(), bool(worker.quarantined())) == ((), True)
+    with pytest.raises(errors.HandshakeError, match="is not connected"):
+        worker.drop("another", dead=True)
+    worker.drop("prefill", dead=True)
+    until(lambda: freed(worker))
+    assert worker.settled(failed)
+    made.close()
+
+
+@pytest.mark.parametrize("when", ["posted", "polled"])
+def test_a_read_that_failed_is_over_once_its_peer_is(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = world(Shape(1), Shape(1))
+    worker, source = made.decode[0], made.prefill[0]
+
+    def fail(handle: CopyTransfer) -> None:
+        handle.state = HandleState.FAILED
+        raise errors.TransportError("broken")
+
+    def refuse(*_: object) -> None:
+        raise errors.TransportError("broken")
+
+    with monkeypatch.context() as patch:
+        if when == "polled":
+            patch.setattr(CopyTransfer, "_follow", fail)
+        else:
+            patch.setattr(worker._transport, "post", refuse)
+        failed = submitted(made, ask(made, (0, 12)))
+        until(failed.poll)
+    worker.poll()
+    assert worker.quarantined()
+    source.close()
+    until(lambda: freed(worker))
     made.close()

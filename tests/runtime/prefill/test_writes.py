@@ -125,7 +125,7 @@ def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
     assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (1, 1)
     made.hub.frozen.clear()
     source.poll()
-    assert said(net, Stopped) == [Stopped("r")]
+    assert said(net, Stopped) == [Stopped("r", lost=False)]
     assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (0, 0)
     assert source._slices.in_flight() == 0
 
@@ -135,7 +135,7 @@ def test_who_leaves_what_is_not_written_is_told_at_once(net: Net) -> None:
     held(made)
     made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face, net.time)
     made.prefill[0]._inbox.say()
-    assert said(net, Stopped) == [Stopped("r")]
+    assert said(net, Stopped) == [Stopped("r", lost=True)]
 
 
 def test_another_workers_leave_stops_no_write(net: Net) -> None:
@@ -146,7 +146,7 @@ def test_another_workers_leave_stops_no_write(net: Net) -> None:
     writes._send = lambda to, message: sent.append(message)
     writes.leave(SimpleNamespace(claimant=replace(one.claimant, worker=1)), "r")  # type: ignore[arg-type]
     (write,) = writes._all.values()
-    assert (write.writing, sent) == (True, [Stopped("r")])
+    assert (write.writing, sent) == (True, [Stopped("r", lost=True)])
 
 
 def test_stopped_is_said_once_all_that_was_given_up_is_over(net: Net) -> None:
@@ -201,3 +201,49 @@ def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None
     assert source._inbox.writes.busy()
     source.drop("decode", dead=True)
     assert len(source._inbox.writes) == 0
+
+
+@pytest.mark.parametrize("broke", [False, True])
+def test_who_leaves_is_told_whether_the_connection_broke(
+    net: Net, broke: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pair(net, "push")
+    transfer = writing(made)
+    (source,) = made.prefill
+    said(net, object)
+    transfer.cancel()
+    source.poll()
+    monkeypatch.setattr(source._transport, "lost", lambda peer: broke)
+    made.hub.frozen.clear()
+    source.poll()
+    assert said(net, Stopped) == [Stopped("r", lost=broke)]
+    assert client(made).unreached == broke
+
+
+def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_written_to(net: Net) -> None:
+    made = pair(net, "push")
+    (source,), one = made.prefill, client(made)
+    before, one.unreached = one.push, True
+    held(made)
+    transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
+    rounds(made, net)
+    assert (transfer.state, one.push is before, one.unreached) == ("done", False, False)
+    assert one.push.peer == before.peer
+    assert source._slices.in_flight() == 0
+
+
+def test_who_cannot_be_met_anew_is_told_so(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = pair(net, "push")
+    one = client(made)
+    one.unreached = True
+
+    def add_peer(metadata: bytes) -> str:
+        raise errors.PeerLostError("ask again")
+
+    monkeypatch.setattr(made.prefill[0]._transport, "add_peer", add_peer)
+    held(made)
+    transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
+    rounds(made, net)
+    assert transfer.state == "failed"
+    assert "ask again" in str(transfer.error)
+    assert one.unreached

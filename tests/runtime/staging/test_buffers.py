@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvplan.runtime.clock import LONGEST_ROUND
 from kvplan.runtime.errors import LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging import buffers
-from kvplan.runtime.staging.buffers import BUFFERS, LONGEST_ROUND, SHARE, THREADS, Stage
+from kvplan.runtime.staging.buffers import BUFFERS, SHARE, THREADS, Stage
 
 SIZE = BUFFERS * 4096
 

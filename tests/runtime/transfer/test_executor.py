@@ -38,6 +38,8 @@ class Handle:
             raise self.end
         return self.end
 
+    failed = False
+
     def requests(self) -> int:
         return 3
 
@@ -49,7 +51,10 @@ class Transport:
     """Posts as many handles as it is asked for; `fail` is raised instead by the post of that number."""
 
     def __init__(self) -> None:
-        self.handles, self.fail = list[Handle](), dict[int, Exception]()
+        self.handles, self.fail, self.gone = list[Handle](), dict[int, Exception](), set[str]()
+
+    def lost(self, peer: str) -> bool:
+        return peer in self.gone
 
     def post(self, *_: object) -> Handle:
         if error := self.fail.get(len(self.handles)):
@@ -63,7 +68,10 @@ class Rig:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, permits: bool = False, small: int = 0) -> None:
         monkeypatch.setattr(executor, "SMALL", small)
-        bank, self.link = SimpleNamespace(local=None, remote=None), SimpleNamespace(op="READ", peer="p", staged=False)
+        bank, self.link = (
+            SimpleNamespace(local=None, remote=None),
+            SimpleNamespace(op="READ", peer="p", push=False, staged=False),
+        )
         self.load = load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, 10, 2)  # type: ignore[arg-type]
         monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
         monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [(runs, 10)])

@@ -11,6 +11,7 @@ from tests.runtime.helpers.agents import has_nixl
 from tests.runtime.transport.test_nixl import Two, index, region
 
 from kvplan.runtime import Nixl, errors
+from kvplan.runtime.transport.handles import HandleState
 
 if not has_nixl():
     pytest.skip("NIXL is not installed", allow_module_level=True)
@@ -138,3 +139,29 @@ def test_calls_after_close_are_typed_errors(two: Two) -> None:
     ):
         with pytest.raises(errors.TransportError, match="is closed"):
             call()
+
+
+def test_a_peer_whose_connection_broke_is_met_anew(two: Two) -> None:
+    """As the same, with lists of its own: those of before are no good."""
+    before, remote = two.lists()
+    two.reader.found_lost(two.peer)
+    assert two.reader.add_peer(two.owner.metadata()) == two.peer
+    assert not two.reader.lost(two.peer)
+    with pytest.raises(errors.HandleError, match="after its release"):
+        two.reader.post("READ", two.peer, before, index(0), remote, index(0))
+    two.until_done(two.read(index(2)))
+    np.testing.assert_array_equal(two.mine[128:192], two.theirs[128:192])
+
+
+def test_a_peer_is_not_met_anew_while_a_transfer_with_it_may_move_bytes(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = two.read(index(1))
+    monkeypatch.setattr(handle, "state", HandleState.POSTED)
+    two.reader.found_lost(two.peer)
+    with pytest.raises(errors.PeerLostError, match="1 transfers by it have not ended: ask again"):
+        two.reader.add_peer(two.owner.metadata())
+    assert two.reader.lost(two.peer)
+    two.until_done(handle)
+    handle.release()
+    assert two.reader.add_peer(two.owner.metadata()) == two.peer
