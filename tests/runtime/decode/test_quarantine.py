@@ -158,8 +158,9 @@ def test_a_transport_that_cannot_tell_has_lost_nobody() -> None:
         raise TransportError("closed")
 
     made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), lost)
-    made.add(left("r", 1, connection(0)))
-    made.sweep(0)
+    made.add(left("r", 1, connection(0, lost=True)))
+    for now in (0, 1, 2):
+        made.sweep(now)
     assert made.ledger.quarantined() == {0: (1,)}
 
 
