@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -74,6 +74,14 @@ def costs(
             if ranges
         }
     return found
+
+
+def pulled(plan: Plan, worker: int, read: Read, tokens: int = TOKENS) -> tuple[int, int]:
+    """(requests, bytes on the wire) of one read of decode worker `worker` that is pulled, staged where its table is."""
+    ends, table = ends_of(plan, worker, read, tokens), read.table
+    if table.unpack:
+        return _staged_moves(ends, table.unpack, PREFILL)
+    return _staged_moves(ends, table.pack, DECODE) if table.pack else read_cost(plan, worker, read, tokens)
 
 
 def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> PlanCost:
@@ -145,15 +153,21 @@ def _with_ranges(plan: Plan, worker: int, read: Read) -> Table:
 def _staged_cost(
     ends: TableEnds, ranges: tuple[PageRange, ...], side: int, copied: float, profile: MachineProfile
 ) -> StrategyCost:
-    """A request for each image row of each page that is touched, no two logical blocks being neighbours; the copy."""
+    """The wire's part, and that of the copy."""
+    requests, size = _staged_moves(ends, ranges, side)
+    return StrategyCost(requests, size, wire_us(profile, requests, size) + copied)
+
+
+@lru_cache(maxsize=1024)
+def _staged_moves(ends: TableEnds, ranges: tuple[PageRange, ...], side: int) -> tuple[int, int]:
+    """A request for each image row of each page that is touched, as no two logical blocks are neighbours; the bytes."""
     whole = image(ranges)
     runs, planes = sample(ends), (ends.prefill_planes, ends.decode_planes)[side]
     pages = np.unique((runs.prefill_block, runs.decode_block)[side])
     # Kernel blocks of one logical block are neighbours: rows that are whole pages join.
     dense = int((np.array(planes)[whole.plane, 0] == whole.bytes).sum())
     chains = len(pages) - int((np.diff(pages) == 1).sum())
-    requests, size = dense * chains + (len(whole.bytes) - dense) * len(pages), len(pages) * whole.size
-    return StrategyCost(requests, size, wire_us(profile, requests, size) + copied)
+    return dense * chains + (len(whole.bytes) - dense) * len(pages), len(pages) * whole.size
 
 
 def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:

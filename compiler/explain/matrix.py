@@ -10,6 +10,7 @@ from kvplan.compiler.api import compile_bound, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import PlanCost
+from kvplan.compiler.cost.times import by_stage
 from kvplan.compiler.errors import Refused
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ Watched = Callable[[Sequence[tuple[str, str]]], Iterable[tuple[str, str]]]
 class PairCost:
     """What one request of 1024 tokens, from token 0, takes: all decode workers and all caches together, states too.
 
-    `requests` are posted where no two logical blocks are neighbours, `bytes` are written; `shortest_span` is in bytes,
-    before spans that follow each other are joined into one request; 0 where nothing moves.
+    `requests` are posted where no two logical blocks are neighbours, `bytes` are on the wire; `shortest_span` is in
+    bytes, of what goes straight before spans that follow each other are joined into one request; 0 where nothing moves.
     """
 
     requests: int
@@ -96,7 +97,7 @@ def _reason(error: Refused) -> RefusalReason:
 
 
 def cost(facts: PlanCost) -> PairCost:
-    """What a request of 1024 tokens costs by a plan with these figures."""
-    requests = sum(move.requests * len(move.workers) for move in facts.moves)
-    size = sum(move.bytes * len(move.workers) for move in facts.moves)
-    return PairCost(requests, size, facts.shortest)
+    """What a request of 1024 tokens costs that is pulled by a plan with these figures, staged where it is."""
+    moves = [(len(move.workers), by_stage(move, "unpack") or move) for move in facts.moves]
+    requests = sum(workers * move.requests for workers, move in moves)
+    return PairCost(requests, sum(workers * move.bytes for workers, move in moves), facts.shortest)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kvplan.compiler.cost.cost import TOKENS, plan_cost
+from kvplan.compiler.cost.cost import TOKENS
+from kvplan.compiler.cost.strategy import pulled
 from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.words import many, reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
+from kvplan.plan.spans import group_named
 from kvplan.plan.types import Group, Interval, PageRange, Plan, Planes, Read, Side, View, Worker
 
 Value = int | str
@@ -195,16 +197,24 @@ def _contract(plan: Plan) -> Iterator[Fact]:
 
 
 def _cost(plan: Plan) -> Iterator[Fact]:
-    """What all decode workers post and move together."""
+    """What all decode workers post and have on the wire together, where they pull."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
-    for move in plan_cost(plan).moves:
-        key = NUMBER.sub("", move.pair), "a request" if move.store == "state" else f"per {TOKENS:,} tokens"
+    stores = {pair.name: group_named(plan.decode, pair.decode).store for pair in plan.pairs}
+    every = sorted(((worker, read) for worker, reads in enumerate(plan.reads) for read in reads), key=_by_pair(plan))
+    for worker, read in every:
+        key = NUMBER.sub("", read.pair), "a request" if stores[read.pair] == "state" else f"per {TOKENS:,} tokens"
         requests, size = totals.get(key, (0, 0))
-        workers = len(move.workers)
-        totals[key] = requests + move.requests * workers, size + move.bytes * workers
+        more = pulled(plan, worker, read)
+        totals[key] = requests + more[0], size + more[1]
     for (pair, per), (requests, size) in totals.items():
         yield Fact(Subject("REQUESTS", name=pair, word=per, unit="requests"), requests)
         yield Fact(Subject("MOVED_BYTES", name=pair, word=per, unit="B"), size)
+
+
+def _by_pair(plan: Plan) -> Callable[[tuple[int, Read]], int]:
+    """Reads in the order of the plan's pairs."""
+    order = {pair.name: number for number, pair in enumerate(plan.pairs)}
+    return lambda read: order[read[1].pair]
 
 
 def interval(held: Interval) -> str:

@@ -92,3 +92,15 @@ def test_options_of_the_compilation_count(library: Library) -> None:
     assert one.bytes == spread.bytes
     plans = [compile_pair(library, pair[0], "tp=16", "tp=1", {"elect": rule}).plan for rule in ("one", "spread")]
     assert len(plans[0].reads[0]) < len(plans[1].reads[0])
+
+
+@pytest.mark.parametrize("strategy", ["unpack", "auto"])
+def test_what_is_staged_is_counted_as_it_travels(library: Library, strategy: str) -> None:
+    """As the header of its plan has it."""
+    (cell,) = matrix(library, "llama-3.1-8b", ["tp=4"], ["tp=2,order=nhd"], {"strategy": strategy})
+    made = compile_pair(library, "llama-3.1-8b", "tp=4", "tp=2,order=nhd", {"strategy": strategy})
+    (move,) = made.facts.moves
+    told = move.staged[0]
+    assert isinstance(cell.outcome, PairCost)
+    assert (cell.outcome.requests, cell.outcome.bytes) == (2 * told.requests, 2 * told.bytes)
+    assert told.requests < move.requests

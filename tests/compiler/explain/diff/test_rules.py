@@ -7,9 +7,12 @@ import re
 import pytest
 from tests.compiler.explain.diff.cases import WITH, cases
 
+from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import BadInput
+from kvplan.compiler.explain.diff.changes import changes
 from kvplan.compiler.explain.diff.review import RolloutVerdict, review
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES, TABLE, Category, chosen
+from kvplan.dsl.library import load
 
 CASES = cases()
 COSTS = {rule.id for rule in TABLE if rule.category is Category.COST}
@@ -62,3 +65,14 @@ def test_words_stand_for_rules() -> None:
         chosen("BLOCK_TOKEN")
     with pytest.raises(BadInput, match="S027"):
         chosen("")
+
+
+def test_a_stage_that_goes_is_more_requests() -> None:
+    """As many as the headers of both plans have, of both workers."""
+    ways = ("unpack", "direct")
+    before, after = (compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2,order=nhd", {"strategy": way}) for way in ways)
+    found = {change.subject.rule: change for change in changes(before.plan, after.plan)}
+    (unpacked,), (direct,) = before.facts.moves, after.facts.moves
+    told = found["REQUESTS"].before, found["REQUESTS"].after
+    assert told == (2 * unpacked.staged[0].requests, 2 * direct.requests)
+    assert "STAGES" in found
