@@ -57,13 +57,23 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
 
 
 def with_shares(caches: tuple[BoundCache, ...], given: Mapping[str, str], sizes: Mapping[str, int]) -> list[BoundCache]:
-    """The caches with the shares that a side lists: `share.CACHE.AXIS=3+5`. Raises BadInput (S005, S017)."""
+    """The caches with the shares that a side lists: `share.CACHE.AXIS=3+5`. Raises BadInput (S005, S017, S034)."""
     listed = {key: text for key, text in given.items() if key.startswith(SHARE)}
     known = {f"{SHARE}{c.name}.{axis}": (c, axis) for c in caches for t in c.tensors for axis, _ in t.split}
     for key in listed:
         if key not in known:
             raise unknown("side key", key, known)
+    for cache in caches:
+        _check_mesh(cache, sizes)
     return [_with_shares(cache, listed, sizes) for cache in caches]
+
+
+def _check_mesh(cache: BoundCache, sizes: Mapping[str, int]) -> None:
+    """Raises BadInput (S034) where an axis is split over what the engine's mesh does not have."""
+    for axis, over in (pair for tensor in cache.tensors for pair in tensor.split):
+        if over not in sizes:
+            message = f"cache {cache.name!r} (kind {cache.kind!r}): axis {axis!r} is split over {over!r}, no mesh axis"
+            raise BadInput("S034", message, nearest(over, sorted(sizes)))
 
 
 def _with_shares(cache: BoundCache, listed: Mapping[str, str], sizes: Mapping[str, int]) -> BoundCache:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
+
 import pytest
 
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.errors import Refused
+from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.placement.shards import shard_intervals
 from kvplan.dsl.library import Library, load
 
@@ -119,3 +122,17 @@ def test_whether_groups_share_memory(library: Library, engine: str, shared: bool
     arenas = [group.arena for group in side.groups]
     assert len(set(arenas)) == (1 if shared else len(arenas))
     assert len(arenas) > 1 or engine == "gaudi"
+
+
+def test_an_axis_is_split_over_an_axis_of_the_mesh(tmp_path: Path) -> None:
+    kind, model = (
+        files("kvplan.layouts").joinpath(name).read_text() for name in ("kinds/gqa.yaml", "models/phi-4.yaml")
+    )
+    kind = kind.replace("kind: gqa", "kind: ours", 1).replace("split: {head: tp}", "split: {head: tpp}")
+    own = {"ours": kind, "mine": model.replace("model: phi-4", "model: mine", 1).replace("gqa", "ours")}
+    for name, text in own.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    library = load((), (tmp_path,))
+    with pytest.raises(BadInput, match="axis 'head' is split over 'tpp', no mesh axis") as caught:
+        bind(library, library.model("mine"), "tp=2")
+    assert (caught.value.code, caught.value.help) == ("S034", "did you mean 'tp'?")
