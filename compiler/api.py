@@ -140,7 +140,8 @@ def settled(options: Mapping[str, str]) -> dict[str, str]:
     for name, value in options.items() - named.items():
         allowed = OPTIONS.get(name)
         if allowed is None:
-            raise BadInput("S015", f"unknown compile option {name!r}", nearest(name, sorted(OPTIONS)))
+            known = sorted((*OPTIONS, MACHINE))
+            raise BadInput("S015", f"unknown compile option {name!r}", nearest(name, known))
         if value not in allowed:
             raise BadInput("S015", f"{name}={value} is not a choice", nearest(value, allowed))
     return {**{name: options.get(name, values[0]) for name, values in OPTIONS.items()}, **named}

@@ -267,7 +267,7 @@ def load_good(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> tuple[Libr
     found: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     with as_file(files("kvplan.layouts")) as shipped:
         for folder in (shipped, *layouts):
-            for path in _below(folder):
+            for path in layout_files(folder):
                 _put(found, path)
     sink = Sink()
     for path in paths:
@@ -286,7 +286,8 @@ def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
     return Library(paths, shared=_kept(stored) if len(stored) < len(files) else None)
 
 
-def _below(folder: Path) -> list[Path]:
+def layout_files(folder: Path) -> list[Path]:
+    """The layout files of a folder and of those in it, in order."""
     return sorted(path for path in folder.rglob("*") if path.suffix in (".yaml", ".yml") and path.is_file())
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
 from kvplan.cli import jobs
+from kvplan.dsl.schema.fields import LABEL
 
 UNNAMED = "this-machine"
 
@@ -39,6 +41,10 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
 
     if out and out.exists():
         raise BadInput("S030", f"{out} is there already, and is not overwritten", "give another name, or remove it")
+    if out and (not LABEL.fullmatch(out.stem) or out.suffix not in (".yaml", ".yml")):
+        raise click.BadParameter(f"{out.name!r} is no name of a layout file: NAME.yaml", param_hint="--out")
+    if out and not os.access(out.parent, os.W_OK):
+        raise click.BadParameter(f"nothing can be written in '{out.parent}'", param_hint="--out")
     click.echo("starting two processes …", err=True)
     try:
         calibration = calibrated(

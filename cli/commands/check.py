@@ -17,11 +17,12 @@ from kvplan.cli.terminal import painted
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
+from kvplan.compiler.pair.elect import MACHINE
 from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
-from kvplan.dsl.library import Library, check, doubts, load_good
+from kvplan.dsl.library import Library, check, doubts, layout_files, load_good
 from kvplan.dsl.model import Deployment, Model, PlanSpec
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, render
 from kvplan.dsl.text.source import SourceSpan
@@ -38,7 +39,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
 
     A FILE may be a directory, which stands for all layout files in it.
     """
-    files = [file for path in paths for file in (sorted(path.rglob("*.yaml")) if path.is_dir() else [path])]
+    files = [file for path in paths for file in (_below(path) if path.is_dir() else [path])]
     errors = [*check(files, layouts), *check_deployments(files, layouts)]
     found = [*errors, *([] if errors else doubts(files, layouts))]
     if found or form != "text":
@@ -46,6 +47,13 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     if not errors and form == "text":
         click.echo(f"{len(files)} {'file' if len(files) == 1 else 'files'}: no errors")
     sys.exit(BAD_INPUT if errors else 0)
+
+
+def _below(folder: Path) -> list[Path]:
+    """The layout files of a folder; without any, it is not the folder that was meant."""
+    if found := layout_files(folder):
+        return found
+    raise click.UsageError(f"no layout file (.yaml or .yml) lies in '{folder}'")
 
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
@@ -77,8 +85,13 @@ def _deployment(library: Library, path: Path) -> Deployment | None:
 
 def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
     for name, value in spec.options.items():
-        place = spec.places["value" if name in OPTIONS else "option", name]
-        yield from _said(partial(settled, {name: value}), place)
+        place = spec.places["value" if name in (*OPTIONS, MACHINE) else "option", name]
+        # A machine is one beside a strategy; what is wrong with that is said at its own place.
+        beside = spec.options.get("strategy") if name == MACHINE else None
+        given = {name: value} if beside not in OPTIONS["strategy"] else {name: value, "strategy": str(beside)}
+        yield from _said(partial(settled, given), place)
+        if name == MACHINE:
+            yield from _said(partial(library.machine, value), place)
     named = [name for text in spec.models for name in names_of(library, text)]
     models = [model for name in named if (model := _model(library, name))]
     for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):

@@ -23,7 +23,13 @@ from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, ways
 from kvplan.dsl.library import Library
+from kvplan.plan.block_tables import Slot, Table
+from kvplan.plan.planes import planes
+from kvplan.plan.request import Request
+from kvplan.plan.types import Plan
 
+# More tokens than any context has, and bytes of one plane of a worker.
+MOST_TOKENS, MOST_BYTES = 1 << 24, 256 << 20
 # The tokens needed, [first, end), and what was found.
 Simulated = tuple[tuple[int, int], Verdict]
 
@@ -50,6 +56,8 @@ def command(
 
     The buffers hold labels; what arrives is compared with naive indexing of the caches.
     """
+    if request and tokens:
+        raise click.UsageError("a request has tokens of its own: give --request or --tokens")
     found, asked = jobs.of_models(models, prefill, decode, options, layouts)
     text = request.read() if request else None
     wanted = {str(job): job for job in asked}
@@ -84,12 +92,30 @@ def _simulate(
     if text is not None:
         request = parse_text(text)
     else:
-        request = sample_request(*sides, _range(tokens) if tokens else sample_range(*sides), seed)
+        wanted = _range(tokens) if tokens else sample_range(*sides)
+        if wanted[1] > MOST_TOKENS:
+            raise click.UsageError(f"a sample to token {wanted[1]:,} is more than is simulated ({MOST_TOKENS:,})")
+        request = sample_request(*sides, wanted, seed)
     check(request, *sides)
+    _check_size(compiled.plan, request)
     watched = partial(jobs.stepped, bar, say=lambda plane: f"{plane[1][1]} of decode worker {plane[1][0]}")
     moves = (copies(compiled.plan, request, way) for way in ways(compiled.plan))
     verdicts = [simulate(compiled.plan, *sides, moved, request, watched) for moved in moves]
     return request.tokens, next((verdict for verdict in verdicts if not verdict.right), verdicts[0])
+
+
+def _check_size(plan: Plan, request: Request) -> None:
+    """Every byte of a plane has a label of eight bytes."""
+    for side, tables in ((plan.prefill, request.prefill), (plan.decode, request.decode)):
+        pages = {group.name: group.ratio * _blocks(tables.get(group.name)) for group in side.groups}
+        sizes = (pages[plane.group] * plane.page for worker in dict.fromkeys(side.workers) for plane in planes(worker))
+        if (most := max(sizes, default=0)) > MOST_BYTES:
+            text = f"a plane of {most >> 20:,} MiB is more than is simulated ({MOST_BYTES >> 20} MiB)"
+            raise click.UsageError(f"{text}: give fewer tokens, or smaller blocks")
+
+
+def _blocks(table: Table | None) -> int:
+    return 0 if table is None else 1 if isinstance(table, Slot) else len(table.ids)
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from kvplan.plan.types import CONTEXT, Blocks, Group, Interval
 
 SHORT = 512  # tokens of windows and chunks that a sample reaches from its beginning
 FIRST, LEAST = 3, 100
+LARGE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -115,8 +116,13 @@ def _pool(
         message = f"{word}: the sample of tokens [{first}, {end}) needs {least} blocks, the pool has {side.blocks}"
         raise BadInput("Q021", message, "raise blocks=, or give fewer tokens")
     most = sum(_count(group, _range(asked, group)[1]) for group in groups)
-    ids = list(range(most + most // 2 + 2 if side.blocks is None else side.blocks))
-    random.shuffle(ids)
+    size = most + most // 2 + 2 if side.blocks is None else side.blocks
+    if size > LARGE:
+        # Some of a pool that is much larger than a sample: all of them need not fit the memory.
+        ids = random.sample(range(size), min(size, least + most))
+    else:
+        ids = list(range(size))
+        random.shuffle(ids)
     return IdPool(iter(ids), len(ids) - least)
 
 

@@ -22,7 +22,7 @@ def read_fleet(path: Path) -> StaticFleet:
         if path.stat().st_size > LARGEST:
             raise FleetError(f"{path} has more than {LARGEST} bytes: it is no list of engines")
         plain = msgspec.yaml.decode(path.read_bytes())
-        engines = plain["engines"] if isinstance(plain, dict) else None
+        engines = plain.get("engines") if isinstance(plain, dict) else None
         if not isinstance(engines, list):
             raise FleetError(f"{path} has no list of engines: write `engines:` with a record of each")
         return StaticFleet([_record(each, f"{path}: engine {number}") for number, each in enumerate(engines, 1)])

@@ -151,3 +151,63 @@ def test_list_names_the_options_of_engines() -> None:
 @pytest.mark.parametrize(("verb", "option"), [("demo", "--out"), ("bench", "--format")])
 def test_options_by_their_common_names(verb: str, option: str) -> None:
     assert option in run(verb, "--help").stdout
+
+
+def test_a_folder_without_layout_files_is_not_the_one_that_was_meant(tmp_path: Path) -> None:
+    done = run("check", str(tmp_path))
+    assert (done.exit_code, "no layout file (.yaml or .yml) lies in" in done.output) == (2, True)
+    (tmp_path / "kestrel.yml").write_text("kvplan: 1\nkind: kestrel\nheadz: 2\n")
+    assert "unknown key 'headz'" in run("check", str(tmp_path)).output
+
+
+DEPLOYMENT = """kvplan: 1
+deployment: ours
+plans:
+  - models: [llama-3.1-8b]
+    prefill: tp=4
+    decode: tp=2,order=nhd
+    options: {OPTIONS}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("strategy: auto, machine: xeon-2-cores-shared-memory", []),
+        ("strategy: auto, machine: nope", ["unknown machine 'nope'"]),
+        ("machine: xeon-2-cores-shared-memory", ["a machine, and nothing to be chosen by it"]),
+        ("strategy: direct, machine: xeon-2-cores-shared-memory", ["a machine, and nothing to be chosen by it"]),
+        ("strategy: foo, machine: nope", ["strategy=foo is not a choice", "unknown machine 'nope'"]),
+        ("machines: nope", ["unknown compile option 'machines'", "did you mean 'machine'?"]),
+    ],
+)
+def test_options_of_a_deployment_are_checked_together(tmp_path: Path, options: str, told: list[str]) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text(DEPLOYMENT.replace("OPTIONS", options))
+    done = run("check", str(path))
+    assert all(text in done.output for text in told), done.output
+    assert done.exit_code == (2 if told else 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--tokens", "0:99999999999"], "is more than is simulated (16,777,216)"),
+        (["--tokens", "0:16000000"], "a plane of 15,625 MiB is more than is simulated (256 MiB)"),
+    ],
+)
+def test_a_simulation_has_a_bound(words: list[str], told: str) -> None:
+    done = run("simulate", "llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2", *words)
+    assert (done.exit_code, told in done.output) == (2, True)
+
+
+def test_of_a_large_pool_some_blocks_are_drawn() -> None:
+    done = run("simulate", "llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2,blocks=99999999999")
+    assert (done.exit_code, "OK" in done.output) == (0, True)
+
+
+def test_a_request_has_tokens_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "asked.json"
+    path.write_text("{}")
+    words = ("--prefill", "tp=4", "--decode", "tp=2", "--request", str(path), "--tokens", "0:5")
+    assert "give --request or --tokens" in run("simulate", "llama-3.1-8b", *words).output

@@ -35,9 +35,8 @@ def timed(readme: str, vllm: str) -> str:
     """`readme` with the times to the first token, idle, that stand in docs/vllm.md."""
     found = re.search(r"^\| time to the first token, idle \| ([\d.]+) ms \| ([\d.]+) ms \|$", vllm, re.MULTILINE)
     assert found is not None
-    own, peer = (round(float(milliseconds)) for milliseconds in found.groups())
     words = "after {} ms, with NixlConnector after {} ms"
-    return re.sub(words.format(r"\d+", r"\d+"), words.format(own, peer), readme)
+    return re.sub(words.format(r"[\d.]+", r"[\d.]+"), words.format(*found.groups()), readme)
 
 
 if __name__ == "__main__":
