@@ -16,7 +16,7 @@ from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import MetEngine
 from kvplan.runtime.control.messages import MOST_NAMED, Claim, WireTables
-from kvplan.runtime.errors import HandshakeError, PeerLostError, TransferError, TransportError
+from kvplan.runtime.errors import HandshakeError, NotBegunError, PeerLostError, TransferError, TransportError
 from kvplan.runtime.memory import geometry as shape
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.memory.register import Pool
@@ -26,7 +26,7 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer.demand import DemandRules, pools
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
-from kvplan.runtime.transport.base import Transport
+from kvplan.runtime.transport.base import Transport, reach
 
 # Seconds: what a lease is taken for until a peer says how long its leases are, and what it may say.
 FIRST_LEASE = 6.0
@@ -62,8 +62,6 @@ class PrefillConnection:
     links: PreparedLinks
     stage: PeerStage
     images: AskedImages
-    # The transport has lost it: it is met there anew before anything else is asked of it.
-    unreached: bool = False
 
 
 class PrefillEngine:
@@ -185,19 +183,13 @@ class PrefillEngine:
         return self._heartbeats
 
     def reach(self) -> None:
-        """Meet the workers anew whose connection in the transport broke. Raises TransferError where that cannot be."""
+        """Meet workers anew whose connection in the transport broke. Raises TransferError where that has to wait."""
         for connection in self.connections.values():
-            if connection.unreached:
-                self._reach(connection)
-
-    def _reach(self, connection: PrefillConnection) -> None:
-        try:
-            self._transport.add_peer(connection.card.metadata)
-        except TransportError as error:
-            text = f"prefill worker {connection.worker} of {self.name!r} cannot be reached: {error}"
-            raise TransferError(text) from error
-        connection.links.release()
-        connection.unreached = False
+            try:
+                reach(self._transport, connection.peer, connection.card.metadata)
+            except NotBegunError as error:
+                text = f"prefill worker {connection.worker} of {self.name!r} cannot be reached: {error}"
+                raise TransferError(text) from error
 
     def renew(self, connection: PrefillConnection, requests: tuple[str, ...], streamed: tuple[str, ...]) -> None:
         """Claim all that is still needed, in as many messages as that takes; nothing while earlier claims wait."""

@@ -57,7 +57,7 @@ class DecodeInbox:
         elif isinstance(message, wire.Permit):
             self._count(self._permit(engine, connection, message))
         elif isinstance(message, wire.Lent):
-            known = connection.stage.lent(message.number, message.address)
+            known = connection.stage.lent(message.request, message.number, message.address)
             self._count(MessageKind.LENT if known else MessageKind.DUPLICATE)
         elif isinstance(message, wire.Stopped):
             known = self._transfers.quarantine.stopped(message.request, connection, message.lost)

@@ -148,15 +148,20 @@ class Quarantine:
         self._transfers = {}
 
     def _probe(self, now: float) -> None:
-        """Look, now and then, for writers that are gone: the transport has lost them, and so have words."""
+        """Look, now and then, for writers that the transport has lost: those that no word reaches, either, are gone.
+
+        The others are asked again whether they have stopped: who was suspended since, or forgot this worker, has.
+        """
         if now < self._probed + PROBE:
             return
         self._probed = now
-        for _, part in self._writers():
-            if part.lingers is None and self._broken(part.connection.peer):
-                part.connection.unreached = True
-                if part.connection.control.broken() is not None:
-                    self._linger(part)
+        for transfer, part in self._writers():
+            if part.lingers is not None or not self._broken(part.connection.peer):
+                continue
+            if part.connection.control.broken() is not None:
+                self._linger(part)
+            elif not part.unsaid:
+                part.connection.control.send(Leave(transfer.request.id))
 
     def _linger(self, part: PeerProgress) -> None:
         """Nothing is sent any more for a part, and what was sent may still land."""

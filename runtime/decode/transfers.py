@@ -25,7 +25,6 @@ from kvplan.runtime.errors import (
     DeadlineError,
     LeaseError,
     LimitedError,
-    PeerLostError,
     QuarantinedError,
     TransferError,
     cause_text,
@@ -192,8 +191,6 @@ class TransferTable:
             self.fail(transfer, cause)
             return
         worker = part.connection.worker
-        if isinstance(cause, PeerLostError) and self.context.transport.lost(part.connection.peer):
-            part.connection.unreached = True
         error = TransferError(f"request {transfer.request.id}, prefill worker {worker}: {cause_text(cause)}")
         error.__cause__ = cause
         self.fail(transfer, error)

@@ -22,7 +22,7 @@ from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer.demand import DemandRules
 from kvplan.runtime.transfer.prepare import PreparedLinks, link
-from kvplan.runtime.transport.base import Transport
+from kvplan.runtime.transport.base import Transport, reach
 
 Send = Callable[["DecodeClient", msgspec.Struct], None]
 MOST = 4096
@@ -64,12 +64,15 @@ class ClientClaim:
 
 @dataclass(frozen=True, slots=True)
 class PushTarget:
-    """A decode worker that is written to: its name in the transport, the links to its memory, what it lends buffers of.
+    """A decode worker that is written to: its name in the transport, which has met it by its `metadata`, the links to
+
+    its memory, what it lends buffers of.
 
     Requests are checked and matched by `rules` and `demands`, looked up once, and by its `blocks`.
     """
 
     peer: str
+    metadata: bytes
     links: PreparedLinks
     stage: PeerStage
     rules: RequestRules
@@ -83,8 +86,7 @@ class DecodeClient:
 
     `untold` are the requests that it was not told everything of, as its line took no more.
 
-    It is written to as `push` has it, by its `card`; both are None where the pair pulls. It is `unreached` where the
-    transport has lost it.
+    It is written to as `push` has it, None where the pair pulls.
     """
 
     identity: bytes
@@ -93,9 +95,7 @@ class DecodeClient:
     plan: Plan
     contract: frozenset[int]
     heard: float
-    card: WorkerCard | None = None
     push: PushTarget | None = None
-    unreached: bool = False
     most_claims: int = MOST_CLAIMS
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class DecodeClients:
     def add(self, identity: bytes, hello: Hello, plan: Plan, now: float) -> DecodeClient:
         """Take a connection whose hello was answered with a card. Raises TransportError for one that cannot be met."""
         worker, claimant = self._pool.worker, Claimant(hello.run, plan.digest, hello.worker)
-        client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now, hello.card)
+        client = DecodeClient(identity, hello.name, claimant, plan, expected(plan, worker), now)
         client.most_claims = self._most_claims
         if hello.card is not None:
             client.push = self._target(client, hello.card)
@@ -201,18 +201,12 @@ class DecodeClients:
             self._left.add(client.push.peer)
 
     def reach(self, client: DecodeClient) -> None:
-        """Meet a decode worker's memory anew, if its connection in the transport broke, for all connections of it.
+        """Meet a decode worker's memory anew, if its connection in the transport broke.
 
-        Raises PeerLostError while writes by the connection before have not ended, TransportError.
+        Raises NotBegunError while writes by the connection before have not ended.
         """
-        if client.push is None or not client.unreached:
-            return
-        peer = client.push.peer
-        for other in self:
-            if other.push is not None and other.push.peer == peer and other.card is not None:
-                before, other.push = other.push, self._target(other, other.card)
-                before.links.release()
-                other.unreached = False
+        if client.push is not None:
+            reach(self._transport, client.push.peer, client.push.metadata)
 
     def sweep(self, busy: set[str]) -> None:
         """Have the transport forget those who left, unless another connection, or something under way, needs them."""
@@ -246,7 +240,7 @@ class DecodeClients:
             )
         )
         blocks = shape.logical_blocks(decode, plan.decode, worker)
-        return PushTarget(peer, links, stage, RequestRules(plan), DemandRules(plan, worker), blocks)
+        return PushTarget(peer, card.metadata, links, stage, RequestRules(plan), DemandRules(plan, worker), blocks)
 
 
 def expected(plan: Plan, worker: int) -> frozenset[int]:

@@ -111,6 +111,9 @@ class PrefillInbox:
         elif (client := self.clients.get(identity)) is None and isinstance(message, wire.Bye):
             return
         elif client is None:
+            # Whoever it is: what nobody writes, it does not, either.
+            if isinstance(message, wire.Leave) and (stopped := self.writes.stopped(message.request)) is not None:
+                self._server.send(identity, stopped)
             text = "this connection has not said hello, was silent for three leases, or was replaced"
             self._server.send(identity, Refusal(StalePeerError.code, text, False, b""))
             self.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
@@ -282,7 +285,7 @@ class PrefillInbox:
         return MessageKind.BUFFER_RETURNED if known else MessageKind.DUPLICATE
 
     def _lent(self, client: DecodeClient, lent: wire.Lent, now: float) -> MessageKind:
-        known = client.push is not None and client.push.stage.lent(lent.number, lent.address)
+        known = client.push is not None and client.push.stage.lent(lent.request, lent.number, lent.address)
         return MessageKind.LENT if known else MessageKind.DUPLICATE
 
     def _write(self, client: DecodeClient, asked: wire.WriteRequest, now: float) -> MessageKind:

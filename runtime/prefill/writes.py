@@ -10,7 +10,7 @@ from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.control.messages import Failed, Stopped, WriteRequest, Written, unpack
-from kvplan.runtime.errors import LeaseError, TransferError, cause_text
+from kvplan.runtime.errors import LeaseError, PeerLostError, TransferError, cause_text
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
@@ -23,6 +23,8 @@ from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
 from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transport.base import TransferHandle
+
+MOST_LOST = 1 << 16
 
 
 class WritePhase(IntEnum):
@@ -56,7 +58,8 @@ WRITE = StateMachine(
 class RequestWrite:
     """One request on its way to one decode worker. `taken` chunks of the source were handed to the executor.
 
-    `left` is the client by which the decode worker gave it up: it is told when the last of `slices` is over.
+    It is `given_up` where it was stopped. `left` is the client by which the decode worker gave it up: it is told when
+    the last of `slices` is over.
     """
 
     client: DecodeClient
@@ -67,6 +70,7 @@ class RequestWrite:
     cover: ChunkCover
     phase: WritePhase = WritePhase.WRITING
     taken: int = 0
+    given_up: bool = False
     left: DecodeClient | None = None
     slices: list[Slice] = field(default_factory=list)
 
@@ -85,6 +89,8 @@ class RequestWrites:
         self._pool, self._context, self._counters, self._send, self._leases = pool, context, counters, send, leases
         self._all: dict[tuple[DecodeClient, str], RequestWrite] = {}
         self._buried: list[tuple[str, TransferHandle]] = []
+        # Requests of which a write ended with its connection, the last ones.
+        self._lost: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -109,11 +115,14 @@ class RequestWrites:
         """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
         given_up = [write for write in self._of(request) if write.client.claimant.is_worker(client.claimant)]
         if not given_up:
-            # It may have ended with its connection, and be forgotten.
-            self._send(client, Stopped(request, lost=True))
+            self._send(client, Stopped(request, request in self._lost))
         for write in given_up:
             write.left = client
             self._stop(write)
+
+    def stopped(self, request: str) -> Stopped | None:
+        """That nothing of a request is written to anybody; None where that is not so."""
+        return None if self._of(request) else Stopped(request, request in self._lost)
 
     def drop(self, client: DecodeClient) -> None:
         """A decode worker is gone: nothing more is posted to it."""
@@ -212,20 +221,22 @@ class RequestWrites:
         error = cause if isinstance(cause, KvplanError) else TransferError(cause_text(cause))
         logs.event(logs.WARNING, "push failed", request=request, client=client.key, error=error)
         write = self._all[client, request]
-        self._lost(write)
+        if isinstance(cause, PeerLostError):
+            self._remember(request)
         if write.writing:
             self._counters.add("failures", reason=error.code)
             self._fail(write, error)
 
-    def _lost(self, write: RequestWrite) -> bool:
-        """Whether the transport has lost the decode worker: it is met there anew before it is written to again."""
-        if write.executor.lost(write.target.peer) and write.client.push is write.target:
-            write.client.unreached = True
-        return write.client.unreached or write.client.push is not write.target
+    def _remember(self, request: str) -> None:
+        """A write of a request ended with its connection: what was sent may still land."""
+        self._lost[request] = None
+        if len(self._lost) > MOST_LOST:
+            del self._lost[next(iter(self._lost))]
 
     def _stop(self, write: RequestWrite) -> None:
         if write.writing:
             write.on(WriteEvent.STOPPED)
+            write.given_up = True
             write.slices += write.executor.stop()
 
     def _settle(self, write: RequestWrite) -> None:
@@ -235,12 +246,14 @@ class RequestWrites:
             slice_.executor.close(slice_)
         if write.slices:
             return
+        if write.given_up and write.executor.lost(write.target.peer):
+            self._remember(write.request.id)
         write.on(WriteEvent.SETTLED)
         del self._all[write.client, write.request.id]
         self._leases.end_write(write.request.id)
         # More of what was given up with it may still be written, through another connection.
         if write.left is not None and not any(other.left is write.left for other in self._of(write.request.id)):
-            self._send(write.left, Stopped(write.request.id, self._lost(write)))
+            self._send(write.left, Stopped(write.request.id, write.request.id in self._lost))
 
     def _checked(self, target: PushTarget, asked: WriteRequest, source: SourceRequest) -> Request:
         opened, told = source.tokens, unpack(asked.prefill)

@@ -57,10 +57,10 @@ class PeerStage:
         self._asked[number] = move
         return number
 
-    def lent(self, number: int, address: int) -> bool:
-        """A piece has the buffer at `address`; False where it is wanted no more, or was told before."""
+    def lent(self, request: str, number: int, address: int) -> bool:
+        """A piece of a request has the buffer at `address`; False where it is wanted no more, or was told before."""
         move = self._asked.get(number)
-        return move is not None and move.take(address)
+        return move is not None and move.request == request and move.take(address)
 
     def withdraw(self, move: LentMove) -> None:
         """A piece is not to be asked for any more."""
@@ -84,7 +84,7 @@ class LentMove:
 
     def __init__(self, stage: PeerStage, piece: StagedPiece, request: str, layers: Layers | None) -> None:
         self.piece = piece
-        self._stage, self._request, self._layers = stage, request, layers
+        self.request, self._stage, self._layers = request, stage, layers
         self._number: int | None = None
         self._address: int | None = None
         self._left = self._kept = self._moved = False
@@ -109,7 +109,7 @@ class LentMove:
         """What asks for it."""
         parts = tuple(WirePart(*part.number, part.size, pack_runs(runs)) for part, runs, _ in self.piece.parts)
         layers = None if self._layers is None else tuple(sorted(self._layers))
-        return AskBuffer(self._request, number, layers, parts)
+        return AskBuffer(self.request, number, layers, parts)
 
     def take(self, address: int) -> bool:
         """It has the buffer at `address`; False where it had one before, or is given up."""
@@ -141,5 +141,5 @@ class LentMove:
         """Say that it is not moved any more, or not wanted."""
         self._stage.withdraw(self)
         if self._number is not None:
-            self._stage.give_back(self._request, self._number, moved=self._moved and not self._left, kept=self._kept)
+            self._stage.give_back(self.request, self._number, moved=self._moved and not self._left, kept=self._kept)
         self._number, self._left, self._kept = None, True, False

@@ -102,8 +102,9 @@ class Slice:
         return not self.touching
 
 
-Foreseen = tuple[tuple[bool, ...] | None, list[Slice]]
-NOTHING_FORESEEN: Foreseen = (None, [])
+# What was cut of which link, which way each of its reads was to go.
+Foreseen = tuple[PreparedLink | None, tuple[bool, ...], list[Slice]]
+NOTHING_FORESEEN: Foreseen = (None, (), [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,8 @@ class TransferExecutor:
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Move these runs by pair, too. Raises LimitError."""
-        (ways, foreseen), self._foreseen = self._foreseen, NOTHING_FORESEEN
-        alike = ways is not None and ways == link.ways
+        (before, ways, foreseen), self._foreseen = self._foreseen, NOTHING_FORESEEN
+        alike = before is link and ways == link.ways
         for slice_ in foreseen if alike else self._cut(link, runs):
             self._want(slice_)
 
@@ -252,7 +253,7 @@ class TransferExecutor:
         found = self._cut(link, runs)
         for slice_ in found[:FORESEEN]:
             slice_.load = _load_of(slice_, IndexScratch())
-        self._foreseen = link.ways, found
+        self._foreseen = link, link.ways, found
 
     def _cut(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
         if not link.staged:

@@ -114,6 +114,12 @@ class PreparedLink:
         return entry.parts[0].packed != self.push
 
     @property
+    def cut(self) -> bool:
+        """Whether its lists were released, as its peer was met anew: all of them were."""
+        first = next((bank for entry in self.entries for bank in entry.banks), self.slots)
+        return first is not None and first.remote.released
+
+    @property
     def op(self) -> Op:
         return "WRITE" if self.push else "READ"
 
@@ -131,13 +137,18 @@ class PreparedLink:
 
 
 class PreparedLinks:
-    """The links to one peer by the layers that move together, None for all; made by `prepare` when first needed."""
+    """The links to one peer by the layers that move together, None for all; made by `prepare` when first needed, and
+
+    anew when the peer was met anew.
+    """
 
     def __init__(self, prepare: Callable[[Layers | None], PreparedLink]) -> None:
         self._prepare, self._links = prepare, dict[Layers | None, PreparedLink]()
 
     def of(self, layers: Layers | None) -> PreparedLink:
         """The link for some layers. Raises what preparing raises, LimitedError for too many unlike sets of layers."""
+        if (known := self._links.get(layers)) is not None and known.cut:
+            self.release()
         if layers not in self._links:
             if len(self._links) >= MOST_SETS:
                 raise LimitedError(f"{MOST_SETS} unlike sets of layers were offered: offer the same ones each time")

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.plan.types import Ints
-from kvplan.runtime.errors import NotBegunError
+from kvplan.runtime.errors import NotBegunError, TransportError
+from kvplan.runtime.ops import logs
 
 Index = npt.NDArray[np.int32]
 # READ moves bytes from the peer to here, WRITE from here to the peer.
@@ -20,7 +21,9 @@ Op = Literal["READ", "WRITE"]
 
 
 class PreparedList(Protocol):
-    """A list of descriptors, prepared once and used by index."""
+    """A list of descriptors, prepared once and used by index. It is `released` when its peer is met anew, too."""
+
+    released: bool
 
     def release(self) -> None: ...
 
@@ -70,7 +73,7 @@ class Transport(Protocol):
     def add_peer(self, metadata: bytes) -> str:
         """Meet a peer; returns its name. Meeting it again changes nothing, but where its connection is known to be
 
-        broken: then it is met anew, and lists that were prepared for it are released. Raises PeerLostError while
+        broken: then it is met anew, and lists that were prepared for it are released. Raises NotBegunError while
         transfers with it may be under way by the connection before.
         """
 
@@ -82,6 +85,9 @@ class Transport(Protocol):
 
         Never blocks. A peer whose process is dead may be found lost a few calls, with `progress` between, later.
         """
+
+    def broken(self, peer: str) -> bool:
+        """What `lost` would say, by what is known: nobody is asked."""
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> PreparedList:
         """Prepare strided rows of a peer's memory, or of this process's with None."""
@@ -101,6 +107,21 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """End everything: nothing can write into registered memory any more."""
+
+
+def reach(transport: Transport, peer: str, metadata: bytes) -> None:
+    """Have a peer met anew whose connection is known to be broken. Raises NotBegunError as `add_peer`.
+
+    One that cannot be met is found out by what is asked of it next.
+    """
+    if not transport.broken(peer):
+        return
+    try:
+        transport.add_peer(metadata)
+    except NotBegunError:
+        raise
+    except TransportError as error:
+        logs.event(logs.INFO, "peer not met anew", peer=peer, error=error)
 
 
 def check_op(op: str) -> None:

@@ -174,6 +174,8 @@ class InMemory:
         self._check_open()
         return peer in self.peers and peer not in self.hub.agents
 
+    broken = lost
+
     def reach(self, peer: str) -> InMemory:
         """The agent of a peer that was met and lives. Raises PeerLostError."""
         if peer not in self.peers or peer not in self.hub.agents or self.name not in self.hub.agents:

@@ -158,11 +158,25 @@ class Nixl:
             return known
         peer = self._added(metadata)
         if peer in self._lost:
-            self._check_ended(peer)
-            self.remove_peer(peer)
-            self._added(metadata)
+            self._renew(peer, metadata)
         self._met[metadata] = peer
         return peer
+
+    def _renew(self, peer: str, metadata: bytes) -> None:
+        """Meet a peer anew whose connection broke. Raises NotBegunError where a transfer with it is under way."""
+        transfers = [one for one in self._given if isinstance(one, NixlTransfer) and one.peer == peer and one.open]
+        if under_way := sum(not one.failed for one in transfers):
+            text = f"the connection to {peer} broke, and {under_way} transfers by it have not ended"
+            raise NotBegunError(f"{text}: ask again when they have")
+        for failed in transfers:
+            failed.cut()
+        self.remove_peer(peer)
+        try:
+            self._added(metadata)
+        except TransportError:
+            self.peers.add(peer)
+            self._lost.add(peer)
+            raise
 
     def _added(self, metadata: bytes) -> str:
         with errors(self.bindings):
@@ -170,13 +184,6 @@ class Nixl:
         peer = name.decode() if isinstance(name, bytes) else str(name)
         self.peers.add(peer)
         return peer
-
-    def _check_ended(self, peer: str) -> None:
-        """Raises PeerLostError where a transfer with a peer may be under way."""
-        under_way = [one for one in self._given if isinstance(one, NixlTransfer) and one.peer == peer and one.open]
-        if under_way:
-            text = f"the connection to {peer} broke, and {len(under_way)} transfers by it have not ended"
-            raise PeerLostError(f"{text}: ask again when they have")
 
     def remove_peer(self, peer: str) -> None:
         if peer not in self.peers:
@@ -202,6 +209,9 @@ class Nixl:
                 self.found_lost(peer)
             except TransportError as error:
                 logs.event(logs.DEBUG, "probe failed", peer=peer, error=error)
+        return self.broken(peer)
+
+    def broken(self, peer: str) -> bool:
         return peer in self._lost
 
     def found_lost(self, peer: str) -> None:
@@ -257,7 +267,12 @@ class Nixl:
     def _post(self, peer: str, value: Any) -> NixlTransfer:
         handle = NixlTransfer(self, peer, value)
         self._given.add(handle)
-        handle.post()
+        try:
+            handle.post()
+        except PeerLostError:
+            # Nothing of it moves any more, and nobody is given it.
+            handle.release()
+            raise
         return handle
 
     def progress(self) -> int:

@@ -61,7 +61,7 @@ class Control:
 
 def connection(worker: int, lost: bool = False) -> Any:
     """A connection to a prefill worker, whose line may be lost."""
-    return SimpleNamespace(worker=worker, peer=f"p{worker}", control=Control(lost), unreached=False)
+    return SimpleNamespace(worker=worker, peer=f"p{worker}", control=Control(lost))
 
 
 @dataclass(eq=False)
@@ -113,7 +113,7 @@ def test_a_writer_is_gone_that_the_transport_has_lost_and_that_cannot_be_spoken_
     made.sweep(PROBE)
     made.sweep(PROBE)
     assert made.ledger.quarantined() == {0: (2,)}
-    assert (one.unreached, other.unreached) == (True, True)
+    assert (one.control.told, other.control.told) == ([], [Leave("s")]), "asked again"
 
 
 @pytest.mark.parametrize("how", ["gone", "buried", "stopped"])
@@ -142,7 +142,7 @@ def test_who_is_met_anew_was_not_gone() -> None:
     for now in range(100):
         made.sweep(now)
     assert made.ledger.quarantined() == {0: (1,)}
-    assert after.control.told == [Leave("r", alone=True)]
+    assert after.control.told[:2] == [Leave("r", alone=True), Leave("r")]
     assert made.stopped("r", after, lost=False)
 
 

@@ -390,23 +390,25 @@ def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_read(
     """A read that its transport has lost fails, and the next one of that worker finds a new connection."""
     worker, transport = pair.decode[0], pair.decode[0]._transport
     (engine,) = worker._engines
-    added, add_peer = list[bytes](), transport.add_peer
+    added, broken, add_peer = list[bytes](), set[str](), transport.add_peer
 
     def add(metadata: bytes) -> str:
         added.append(metadata)
+        broken.clear()
         return add_peer(metadata)
 
     monkeypatch.setattr(transport, "add_peer", add)
+    monkeypatch.setattr(transport, "broken", lambda peer: peer in broken)
     with monkeypatch.context() as patch:
-        patch.setattr(transport, "lost", lambda peer: True)
         patch.setattr(transport, "post", lost_when_posted)
         failed = submitted(pair, ask(pair, (0, 12)))
         until(failed.poll)
     assert isinstance(failed.error, errors.TransferError)
-    assert [connection.unreached for connection in engine.connections.values()] == [True, False]
+    broken.add(engine.connections[0].peer)
+    for list_ in [bank.remote for entry in engine.connections[0].links.of(None).entries for bank in entry.banks]:
+        list_.release()
     move(pair, ask(pair, (0, 12), name="after"))
     assert added == [engine.connections[0].card.metadata]
-    assert not any(connection.unreached for connection in engine.connections.values())
 
 
 def lost_when_posted(*_: object) -> None:
@@ -415,11 +417,14 @@ def lost_when_posted(*_: object) -> None:
 
 def test_who_cannot_be_met_anew_fails_requests_by_name(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = pair.decode[0]
-    (engine,) = worker._engines
-    engine.connections[0].unreached = True
-    monkeypatch.setattr(worker._transport, "add_peer", lost_when_posted)
+    monkeypatch.setattr(worker._transport, "broken", lambda peer: True)
+
+    def wait(_: bytes) -> str:
+        raise errors.NotBegunError("2 transfers by it have not ended")
+
+    monkeypatch.setattr(worker._transport, "add_peer", wait)
     failed = submitted(pair, ask(pair, (0, 12)))
-    assert "prefill worker 0 of 'prefill' cannot be reached: gone" in str(failed.error)
+    assert "prefill worker 0 of 'prefill' cannot be reached: 2 transfers" in str(failed.error)
     assert worker.quarantined() == {}
 
 

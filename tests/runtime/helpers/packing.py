@@ -46,7 +46,7 @@ class PackingPeer:
         self._own.begin()
         self._packs.step()
         said, self._said = self._said, []
-        assert all(self.stage.lent(message.number, message.address) for message in said)
+        assert all(self.stage.lent(message.request, message.number, message.address) for message in said)
 
     def close(self) -> None:
         assert not len(self._packs)
@@ -97,7 +97,7 @@ class LendingPeer:
         self._unpacks.step("r", self)
         self._own.help()
         said, self._said = self._said, []
-        assert all(self.stage.lent(message.number, message.address) for message in said)
+        assert all(self.stage.lent(message.request, message.number, message.address) for message in said)
 
     def close(self) -> None:
         assert self._unpacks.all_moved

@@ -34,6 +34,7 @@ from kvplan.runtime.control.messages import (
     NotYet,
     Permit,
     ReturnPermit,
+    Stopped,
     WriteRequest,
     pack,
 )
@@ -127,6 +128,9 @@ def test_the_plan_says_who_tells_whom() -> None:
 def test_who_has_not_said_hello_is_told_to(worker: PrefillWorker, caller: Caller) -> None:
     for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r"), AskPermit("r", 0, 1), ReturnPermit("r", 0)):
         answer = caller.ask(message)
+        if isinstance(message, Leave):
+            assert answer == Stopped("r", lost=False), "nobody is written anything of it"
+            answer = caller.hear()
         assert isinstance(answer, Refusal)
         assert answer.code == errors.StalePeerError.code
     assert set(kinds(worker)) == {"stranger"}

@@ -135,7 +135,7 @@ def test_who_leaves_what_is_not_written_is_told_at_once(net: Net) -> None:
     held(made)
     made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face, net.time)
     made.prefill[0]._inbox.say()
-    assert said(net, Stopped) == [Stopped("r", lost=True)]
+    assert said(net, Stopped) == [Stopped("r", lost=False)]
 
 
 def test_another_workers_leave_stops_no_write(net: Net) -> None:
@@ -146,7 +146,7 @@ def test_another_workers_leave_stops_no_write(net: Net) -> None:
     writes._send = lambda to, message: sent.append(message)
     writes.leave(SimpleNamespace(claimant=replace(one.claimant, worker=1)), "r")  # type: ignore[arg-type]
     (write,) = writes._all.values()
-    assert (write.writing, sent) == (True, [Stopped("r", lost=True)])
+    assert (write.writing, sent) == (True, [Stopped("r", lost=False)])
 
 
 def test_stopped_is_said_once_all_that_was_given_up_is_over(net: Net) -> None:
@@ -217,33 +217,54 @@ def test_who_leaves_is_told_whether_the_connection_broke(
     made.hub.frozen.clear()
     source.poll()
     assert said(net, Stopped) == [Stopped("r", lost=broke)]
-    assert client(made).unreached == broke
+    # Whoever asks once more, by whatever connection, is told the same.
+    for identity in (client(made).identity, b"a stranger"):
+        source._inbox.hear(identity, Leave("r"), source._face, net.time)
+    source._inbox.say()
+    assert said(net, Stopped)[:1] == [Stopped("r", lost=broke)]
+    assert source._inbox.writes.stopped("r") == Stopped("r", lost=broke)
 
 
-def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_written_to(net: Net) -> None:
+def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_written_to(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = pair(net, "push")
     (source,), one = made.prefill, client(made)
-    before, one.unreached = one.push, True
+    stage, added, add_peer = one.push.stage, list[bytes](), source._transport.add_peer
+    monkeypatch.setattr(source._transport, "broken", lambda peer: not added)
+
+    def add(metadata: bytes) -> str:
+        added.append(metadata)
+        return add_peer(metadata)
+
+    monkeypatch.setattr(source._transport, "add_peer", add)
     held(made)
     transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
     rounds(made, net)
-    assert (transfer.state, one.push is before, one.unreached) == ("done", False, False)
-    assert one.push.peer == before.peer
-    assert source._slices.in_flight() == 0
+    assert (transfer.state, added) == ("done", [one.push.metadata])
+    assert one.push.stage is stage, "buffers that were lent are still asked of it"
 
 
 def test_who_cannot_be_met_anew_is_told_so(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     made = pair(net, "push")
-    one = client(made)
-    one.unreached = True
 
     def add_peer(metadata: bytes) -> str:
-        raise errors.PeerLostError("ask again")
+        raise errors.NotBegunError("ask again")
 
+    monkeypatch.setattr(made.prefill[0]._transport, "broken", lambda peer: True)
     monkeypatch.setattr(made.prefill[0]._transport, "add_peer", add_peer)
     held(made)
     transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
     rounds(made, net)
     assert transfer.state == "failed"
     assert "ask again" in str(transfer.error)
-    assert one.unreached
+
+
+def test_a_write_that_is_written_is_written(net: Net) -> None:
+    """Nothing of it lingers, whoever asks afterwards."""
+    made = pair(net, "push")
+    held(made)
+    transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
+    rounds(made, net)
+    assert transfer.state == "done"
+    assert made.prefill[0]._inbox.writes.stopped("r") == Stopped("r", lost=False)

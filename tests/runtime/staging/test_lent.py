@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -233,3 +234,17 @@ def test_chunks_of_layers_are_unpacked_by_themselves() -> None:
         assert layers == {frozenset({layer}) for layer in found.model.layers}
     finally:
         found.close()
+
+
+def test_a_buffer_that_is_lent_to_another_request_is_not_taken() -> None:
+    """Numbers of pieces are those of one who asks, and begin anew with the next."""
+    said = list[Any]()
+    control: Any = SimpleNamespace(say=said.append, send=said.append)
+    stage = PeerStage(control, 1 << 20)
+    piece: Any = SimpleNamespace(parts=())
+    move = LentMove(stage, piece, "r", None)
+    assert not move.ready()
+    assert not stage.lent("s", 0, 4096)
+    assert not move.ready()
+    assert stage.lent("r", 0, 4096)
+    assert (move.ready(), move.address) == (True, 4096)

@@ -377,3 +377,15 @@ def test_a_large_slice_is_posted_by_itself(monkeypatch: pytest.MonkeyPatch) -> N
     assert [[one.number for one in group] for group in executor.groups(made)] == [[0, 1], [2], [3, 4], [5]]
     monkeypatch.setattr(executor, "TOGETHER", 15)
     assert [len(group) for group in executor.groups(made)] == [1] * 6
+
+
+def test_what_was_foreseen_is_of_one_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another one to the same peer, as it was met anew, everything is cut anew."""
+    rig = Rig(monkeypatch)
+    rig.link.ways = (False,)
+    runs: dict[str, Runs] = {}
+    links: list[Any] = [rig.link, SimpleNamespace(**vars(rig.link))]
+    for link in links:
+        rig.executor.foresee(links[0], runs)
+        rig.executor.add(link, runs)
+    assert all(slice_.link is link for slice_, link in zip(rig.admit(), links, strict=True))

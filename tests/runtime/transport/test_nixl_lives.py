@@ -159,9 +159,50 @@ def test_a_peer_is_not_met_anew_while_a_transfer_with_it_may_move_bytes(
     handle = two.read(index(1))
     monkeypatch.setattr(handle, "state", HandleState.POSTED)
     two.reader.found_lost(two.peer)
-    with pytest.raises(errors.PeerLostError, match="1 transfers by it have not ended: ask again"):
+    with pytest.raises(errors.NotBegunError, match="1 transfers by it have not ended: ask again"):
         two.reader.add_peer(two.owner.metadata())
     assert two.reader.lost(two.peer)
     two.until_done(handle)
     handle.release()
     assert two.reader.add_peer(two.owner.metadata()) == two.peer
+
+
+def test_a_post_that_finds_the_connection_broken_leaves_nothing_under_way(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever keeps the error keeps the handle, too, and with it the peer from being met anew."""
+    broken = two.reader.bindings.nixlRemoteDisconnectError
+
+    def raise_(handle: object) -> str:
+        raise broken("gone")
+
+    kept = list[errors.PeerLostError]()
+    with monkeypatch.context() as patch:
+        patch.setattr(two.reader.agent, "transfer", raise_)
+        try:
+            two.read(index(1))
+        except errors.PeerLostError as error:
+            kept.append(error)
+    assert (len(kept), two.reader.broken(two.peer)) == (1, True)
+    assert two.reader.add_peer(two.owner.metadata()) == two.peer
+    assert not two.reader.broken(two.peer)
+    two.until_done(two.read(index(2)))
+
+
+def test_a_peer_that_cannot_be_met_anew_stays_lost(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.reader.found_lost(two.peer)
+    added, add = [0], two.reader.agent.add_remote_agent
+
+    def refuse(metadata: bytes) -> object:
+        added[0] += 1
+        if added[0] == 2:
+            raise RuntimeError("no")
+        return add(metadata)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(two.reader.agent, "add_remote_agent", refuse)
+        with pytest.raises(errors.TransportError, match="no"):
+            two.reader.add_peer(two.owner.metadata())
+    assert two.reader.lost(two.peer)
+    assert two.reader.add_peer(two.owner.metadata()) == two.peer
+    assert not two.reader.lost(two.peer)
