@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from kvplan.dsl.text.source import SourceSpan
 
 WRONG, BAD_INPUT, REFUSED = 1, 2, 3
-INTERRUPTED = 130  # as shells have it: 128 and the number of SIGINT
+# As shells have it: 128 and the number of SIGINT, of SIGPIPE.
+INTERRUPTED, UNREAD = 130, 141
 # As in BSD's sysexits.h: a fault of kvplan itself.
 FAULT = 70
 
@@ -37,7 +38,8 @@ def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> objec
         sys.exit(exit_code(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        # Nobody has read the answer: its code would say nothing, and 0 that all is well.
+        sys.exit(UNREAD)
     except OSError as error:
         click.echo(f"error: {error.filename or 'file'}: {error.strerror}", err=True)
         sys.exit(BAD_INPUT)

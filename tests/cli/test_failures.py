@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -211,3 +214,13 @@ def test_a_request_has_tokens_of_its_own(tmp_path: Path) -> None:
     path.write_text("{}")
     words = ("--prefill", "tp=4", "--decode", "tp=2", "--request", str(path), "--tokens", "0:5")
     assert "give --request or --tokens" in run("simulate", "llama-3.1-8b", *words).output
+
+
+def test_an_answer_that_nobody_reads_is_none() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "kvplan.cli", "list"], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")

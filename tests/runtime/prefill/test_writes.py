@@ -15,7 +15,7 @@ from tests.runtime.helpers.requests import ask, fed
 from tests.runtime.helpers.worlds import World
 from tests.runtime.simulation.channels import Net, opened, speak
 
-from kvplan.runtime import Blocks, errors
+from kvplan.runtime import Blocks, PrefillWorker, errors
 from kvplan.runtime.control.messages import Failed, Leave, Stopped, ToDecode, WriteRequest, Written, pack
 
 
@@ -113,13 +113,19 @@ def test_what_is_held_is_written_in_the_round_in_which_it_is_asked_for(net: Net)
     assert (written.request, written.size > 0) == ("r", True)
 
 
-def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
+def left(net: Net) -> tuple[World, PrefillWorker]:
+    """A request that was given up while it is written, of which prefill has heard."""
     made = pair(net, "push")
     transfer = writing(made)
     (source,) = made.prefill
     said(net, object)
     transfer.cancel()
     source.poll()
+    return made, source
+
+
+def test_who_leaves_is_told_when_nothing_is_written_any_more(net: Net) -> None:
+    made, source = left(net)
     source.poll()
     assert said(net, Stopped) == []
     assert (len(source._inbox.writes), source._leases._pins["r"].writers) == (1, 1)
@@ -207,12 +213,7 @@ def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None
 def test_who_leaves_is_told_whether_the_connection_broke(
     net: Net, broke: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = pair(net, "push")
-    transfer = writing(made)
-    (source,) = made.prefill
-    said(net, object)
-    transfer.cancel()
-    source.poll()
+    made, source = left(net)
     monkeypatch.setattr(source._transport, "lost", lambda peer: broke)
     made.hub.frozen.clear()
     source.poll()
