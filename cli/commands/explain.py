@@ -81,6 +81,8 @@ def _explain(
 
         _alone(f"{what} is no model", prefill, decode, options)
         return dict(explain_engine(found, name) if name in found.engines else explain_kind(found, name))
+    if not prefill or not decode:
+        _alone(f"nothing is compiled of {what} without --prefill and --decode", None, None, options)
     if not prefill and not decode:
         return explain_model(found, name)
     if not prefill or not decode:

@@ -140,8 +140,9 @@ def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
 def _moves(said: Plain) -> list[str]:
     head = ("decode worker", "group", "reads", "spans", "requests", "bytes", "per")
     rows = [
-        (spans(m["workers"]), m["pair"], m["reads"], m["spans"], m["requests"], m["bytes"], _per(m))
+        (spans(m["workers"]), m["pair"] + by, m["reads"], m["spans"], way["requests"], way["bytes"], _per(m))
         for m in said["moves"]
+        for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
     counted = "spans are rows of a table; requests are counted where no two blocks are neighbours"
     return [*columns(head, rows), counted, *said["readings"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from kvplan.compiler.cost.cost import PlanCost
@@ -134,7 +135,8 @@ def _names(worker: Worker, page: Planes) -> list[str]:
 
 def _moves(move: Any) -> Plain:
     names = ("workers", "pair", "store", "paged", "reads", "spans", "requests", "bytes")
-    return {name: getattr(move, name) for name in names}
+    staged = [asdict(way) for way in move.staged]
+    return {name: getattr(move, name) for name in names} | ({"staged": staged} if staged else {})
 
 
 def _reads(plan: Plan, number: int) -> Plain:

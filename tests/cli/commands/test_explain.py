@@ -241,3 +241,16 @@ def test_an_engine_or_a_kind_has_no_sides(words: list[str]) -> None:
     done = run(*words)
     assert done.exit_code == 2
     assert "is no model: leave out" in done.output
+
+
+def test_what_is_staged_is_shown_beside_what_goes_straight() -> None:
+    said = answer("llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2,order=nhd", "--strategy", "auto")
+    (move,) = said["moves"]
+    (way,) = move["staged"]
+    assert (way["strategy"], way["requests"] < move["requests"]) == ("unpack", True)
+
+
+@pytest.mark.parametrize("words", [["--strategy", "auto"], ["--decode", "tp=2", "--elect", "spread"]])
+def test_options_that_choose_nothing_are_refused(words: list[str]) -> None:
+    done = CliRunner().invoke(main, ["explain", "llama-3.1-8b", *words])
+    assert (done.exit_code, "nothing is compiled of llama-3.1-8b" in done.output) == (2, True)
