@@ -33,6 +33,8 @@ from kvplan.runtime.memory.register import Pool
 FREE, BUSY, QUARANTINED = 0, 1, 2
 # Seconds between two questions to the transport whether it has lost a peer.
 PROBE = 0.1
+# Seconds between two questions to a prefill worker whether it has stopped.
+ASK = 1.0
 
 
 class BlockLedger:
@@ -83,7 +85,7 @@ class Quarantine:
         self.ledger, self._lost, self._lingers = ledger, lost, lingers
         # Transfers in order; a worker may ask for each of thousands whether it is among them.
         self._transfers: dict[Transfer, None] = {}
-        self._probed = self._swept = float("-inf")
+        self._probed = self._swept = self._asked = float("-inf")
 
     def add(self, transfer: Transfer) -> None:
         """Take the blocks of a transfer that has just failed into quarantine."""
@@ -103,7 +105,7 @@ class Quarantine:
         same = [part for transfer, part in self._writers() if transfer.request.id == request]
         stopped = [part for part in same if part.connection is connection]
         for part in stopped:
-            if lost:
+            if lost or connection.control.broken() is not None:
                 self._linger(part)
             else:
                 part.stopped()
@@ -148,20 +150,21 @@ class Quarantine:
         self._transfers = {}
 
     def _probe(self, now: float) -> None:
-        """Look, now and then, for writers that the transport has lost: those that no word reaches, either, are gone.
+        """Look, now and then, for writers that no word reaches, and that the transport has lost: they are gone.
 
-        The others are asked again whether they have stopped: who was suspended since, or forgot this worker, has.
+        The others are asked again, seldom, whether they have stopped: who was suspended, or forgot this worker, has.
         """
         if now < self._probed + PROBE:
             return
         self._probed = now
-        for transfer, part in self._writers():
-            if part.lingers is not None or not self._broken(part.connection.peer):
-                continue
-            if part.connection.control.broken() is not None:
+        ask = now >= self._asked + ASK
+        self._asked = now if ask else self._asked
+        for transfer, part in [(transfer, part) for transfer, part in self._writers() if part.lingers is None]:
+            control = part.connection.control
+            if control.broken() is not None and self._broken(part.connection.peer):
                 self._linger(part)
-            elif not part.unsaid:
-                part.connection.control.send(Leave(transfer.request.id))
+            elif ask and not (part.unsaid or control.behind):
+                control.send(Leave(transfer.request.id))
 
     def _linger(self, part: PeerProgress) -> None:
         """Nothing is sent any more for a part, and what was sent may still land."""

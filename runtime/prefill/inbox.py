@@ -111,15 +111,20 @@ class PrefillInbox:
         elif (client := self.clients.get(identity)) is None and isinstance(message, wire.Bye):
             return
         elif client is None:
-            # Whoever it is: what nobody writes, it does not, either.
-            if isinstance(message, wire.Leave) and (stopped := self.writes.stopped(message.request)) is not None:
-                self._server.send(identity, stopped)
+            if isinstance(message, wire.Leave):
+                self._answer_stranger(identity, message.request)
             text = "this connection has not said hello, was silent for three leases, or was replaced"
             self._server.send(identity, Refusal(StalePeerError.code, text, False, b""))
             self.note(LeaseEvent(MessageKind.STRANGER, getattr(message, "request", None), text=text))
         else:
             client.heard = now
             self._counters.add("messages", kind=self._act(client, message, now))
+
+    def _answer_stranger(self, identity: bytes, request: str) -> None:
+        """Whoever it is: what nobody writes, and nobody may want written, is not written to it, either."""
+        stopped = self.writes.stopped(request)
+        if stopped is not None and not any(request in client.claims for client in self.clients):
+            self._server.send(identity, stopped)
 
     def _act(self, client: DecodeClient, message: Any, now: float) -> MessageKind:
         """What becomes of a message. Numbers that nothing foresaw end their sender's connection, and nobody else's."""
@@ -363,8 +368,8 @@ class PrefillInbox:
         self._comparisons.drop((client, leave.request))
         for other in self.clients.others(client) if leave.alone else ():
             self._drop(other, "it speaks through another connection now")
-        if client.push is not None:
-            self.writes.leave(client, leave.request)
+        # Also who pulls now: it may have been written to by the connection before.
+        self.writes.leave(client, leave.request)
         self.events.append(event)
         return event.kind
 

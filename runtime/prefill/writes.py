@@ -88,7 +88,8 @@ class RequestWrites:
     def __init__(self, pool: Pool, context: ExecutorContext, counters: Counters, send: Send, leases: Leases) -> None:
         self._pool, self._context, self._counters, self._send, self._leases = pool, context, counters, send, leases
         self._all: dict[tuple[DecodeClient, str], RequestWrite] = {}
-        self._buried: list[tuple[str, TransferHandle]] = []
+        # Requests, peers and what is under way to them.
+        self._buried: list[tuple[str, str, TransferHandle]] = []
         # Requests of which a write ended with its connection, the last ones.
         self._lost: dict[str, None] = {}
 
@@ -114,15 +115,16 @@ class RequestWrites:
     def leave(self, client: DecodeClient, request: str) -> None:
         """The decode worker gives a request up: it is told when nothing is written any more, whoever asked for it."""
         given_up = [write for write in self._of(request) if write.client.claimant.is_worker(client.claimant)]
-        if not given_up:
+        # Of what is buried nobody says that it has stopped: who waits for that asks again.
+        if not given_up and not self._is_buried(request):
             self._send(client, Stopped(request, request in self._lost))
         for write in given_up:
             write.left = client
             self._stop(write)
 
     def stopped(self, request: str) -> Stopped | None:
-        """That nothing of a request is written to anybody; None where that is not so."""
-        return None if self._of(request) else Stopped(request, request in self._lost)
+        """That nothing of a request is written to anybody, for one of whom nothing is known; None if that is not so."""
+        return None if self._of(request) or self._is_buried(request) else Stopped(request, lost=True)
 
     def drop(self, client: DecodeClient) -> None:
         """A decode worker is gone: nothing more is posted to it."""
@@ -144,18 +146,23 @@ class RequestWrites:
         for write in buried:
             self._stop(write)
             for slice_ in write.slices:
-                self._buried += [(slice_.link.peer, handle) for handle in slice_.handles if handle is not None]
+                peer, request = slice_.link.peer, write.request.id
+                self._buried += [(request, peer, handle) for handle in slice_.handles if handle is not None]
                 slice_.handles = []
         return buried
 
     def busy(self) -> set[str]:
         """The peers that something is under way to."""
         written = {write.target.peer for write in self._all.values() if write.slices or write.executor.under_way}
-        return written | {peer for peer, _ in self._buried}
+        return written | {peer for _, peer, _ in self._buried}
+
+    def _is_buried(self, request: str) -> bool:
+        """Whether anything of a request is under way to who was vouched to have ended."""
+        return any(name == request for name, _, _ in self._buried)
 
     def step(self) -> None:
         """Hand over what is there, follow what is posted, tell who has everything."""
-        self._buried = [(peer, handle) for peer, handle in self._buried if not over(peer, handle)]
+        self._buried = [(name, peer, handle) for name, peer, handle in self._buried if not over(peer, handle)]
         for write in list(self._all.values()):
             if write.writing:
                 self._take(write)
@@ -241,6 +248,9 @@ class RequestWrites:
 
     def _settle(self, write: RequestWrite) -> None:
         """Once nothing is written any more, forget a write, and say so to the decode worker that left it."""
+        if write.given_up and any(handle is None or handle.failed for one in write.slices for handle in one.handles):
+            # It is over once its peer is lost, which nobody knows any more when that was met anew.
+            self._remember(write.request.id)
         for slice_ in [slice_ for slice_ in write.slices if slice_.settled()]:
             write.slices.remove(slice_)
             slice_.executor.close(slice_)

@@ -13,7 +13,7 @@ from kvplan.plan.types import Group, Side
 from kvplan.runtime.clock import LONGEST_ROUND
 from kvplan.runtime.control.messages import Leave
 from kvplan.runtime.decode.phases import Phase
-from kvplan.runtime.decode.quarantine import PROBE, BlockLedger, Quarantine
+from kvplan.runtime.decode.quarantine import ASK, PROBE, BlockLedger, Quarantine
 from kvplan.runtime.decode.transfer import PeerProgress
 from kvplan.runtime.decode.unpacks import PageUnpacks
 from kvplan.runtime.errors import PeerLostError, QuarantinedError, TransportError
@@ -48,6 +48,7 @@ class Control:
     """A line to a prefill worker that takes what it is told, unless it is full."""
 
     def __init__(self, lost: bool) -> None:
+        self.behind = False
         self.full, self.told, self.error = False, list[object](), PeerLostError("gone") if lost else None
 
     def send(self, message: object) -> bool:
@@ -113,7 +114,12 @@ def test_a_writer_is_gone_that_the_transport_has_lost_and_that_cannot_be_spoken_
     made.sweep(PROBE)
     made.sweep(PROBE)
     assert made.ledger.quarantined() == {0: (2,)}
-    assert (one.control.told, other.control.told) == ([], [Leave("s")]), "asked again"
+    assert (one.control.told, other.control.told) == ([Leave("r")], [Leave("s")])
+    made.sweep(PROBE + ASK)
+    assert other.control.told == [Leave("s")] * 2, "asked again"
+    other.control.behind = True
+    made.sweep(PROBE + 2 * ASK)
+    assert other.control.told == [Leave("s")] * 2, "it does not listen"
 
 
 @pytest.mark.parametrize("how", ["gone", "buried", "stopped"])

@@ -129,7 +129,7 @@ def test_who_has_not_said_hello_is_told_to(worker: PrefillWorker, caller: Caller
     for message in (Claim(1, ("r",)), Done("r", 1, 1), Leave("r"), AskPermit("r", 0, 1), ReturnPermit("r", 0)):
         answer = caller.ask(message)
         if isinstance(message, Leave):
-            assert answer == Stopped("r", lost=False), "nobody is written anything of it"
+            assert answer == Stopped("r", lost=True), "nobody is written anything of it"
             answer = caller.hear()
         assert isinstance(answer, Refusal)
         assert answer.code == errors.StalePeerError.code

@@ -17,6 +17,7 @@ from tests.runtime.simulation.channels import Net, opened, speak
 
 from kvplan.runtime import Blocks, PrefillWorker, errors
 from kvplan.runtime.control.messages import Failed, Leave, Stopped, ToDecode, WriteRequest, Written, pack
+from kvplan.runtime.transport.handles import HandleState
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def test_stopped_is_said_once_all_that_was_given_up_is_over(net: Net) -> None:
     (write,) = writes._all.values()
     again = replace(write.client, identity=b"another connection")
     made.prefill[0]._leases.begin_write("r")
-    busy = SimpleNamespace(settled=lambda: False)
+    busy = SimpleNamespace(handles=[], settled=lambda: False)
     stopping: Any = SimpleNamespace(stop=lambda: [busy])
     writes._all[again, "r"] = replace(write, client=again, slices=[], executor=stopping)
     writes.leave(again, "r")
@@ -218,12 +219,11 @@ def test_who_leaves_is_told_whether_the_connection_broke(
     made.hub.frozen.clear()
     source.poll()
     assert said(net, Stopped) == [Stopped("r", lost=broke)]
-    # Whoever asks once more, by whatever connection, is told the same.
-    for identity in (client(made).identity, b"a stranger"):
-        source._inbox.hear(identity, Leave("r"), source._face, net.time)
+    # Who asks once more is told the same, and of a stranger nothing is known.
+    source._inbox.hear(client(made).identity, Leave("r"), source._face, net.time)
     source._inbox.say()
-    assert said(net, Stopped)[:1] == [Stopped("r", lost=broke)]
-    assert source._inbox.writes.stopped("r") == Stopped("r", lost=broke)
+    assert said(net, Stopped) == [Stopped("r", lost=broke)]
+    assert source._inbox.writes.stopped("r") == Stopped("r", lost=True)
 
 
 def test_a_worker_whose_connection_broke_is_met_anew_before_it_is_written_to(
@@ -268,4 +268,41 @@ def test_a_write_that_is_written_is_written(net: Net) -> None:
     transfer = made.decode[0].submit(ask(made, (0, 12)), 20)
     rounds(made, net)
     assert transfer.state == "done"
-    assert made.prefill[0]._inbox.writes.stopped("r") == Stopped("r", lost=False)
+    made.prefill[0]._inbox.hear(client(made).identity, Leave("r"), made.prefill[0]._face, net.time)
+    made.prefill[0]._inbox.say()
+    assert said(net, Stopped) == [Stopped("r", lost=False)]
+
+
+def test_what_failed_is_remembered_before_its_peer_is_met_anew(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A post that failed in another way is over once its peer is lost; by then that may have been met anew."""
+    source = left(net)[1]
+    (write,) = source._inbox.writes._all.values()
+    handles: list[Any] = [handle for slice_ in write.slices for handle in slice_.handles]
+    for handle in handles:
+        monkeypatch.setattr(handle, "state", HandleState.FAILED)
+    source.poll()
+    assert (said(net, Stopped), len(source._inbox.writes)) == ([], 1)
+    for handle in handles:
+        monkeypatch.setattr(handle, "state", HandleState.CUT)
+    source.poll()
+    assert said(net, Stopped) == [Stopped("r", lost=True)]
+
+
+def test_of_what_is_buried_nobody_says_that_it_has_stopped(net: Net) -> None:
+    made = pair(net, "push")
+    writing(made)
+    (source,), one = made.prefill, client(made)
+    source.drop("decode", dead=True)
+    said(net, object)
+    assert source._inbox.writes.stopped("r") is None
+    source._inbox.writes.leave(one, "r")
+    made.hub.frozen.clear()
+    source.poll()
+    assert source._inbox.writes.stopped("r") == Stopped("r", lost=True)
+
+
+def test_who_pulls_now_is_told_that_what_was_pushed_has_stopped(net: Net) -> None:
+    made = pair(net, "pull")
+    made.prefill[0]._inbox.hear(client(made).identity, Leave("r", alone=True), made.prefill[0]._face, net.time)
+    made.prefill[0]._inbox.say()
+    assert said(net, Stopped) == [Stopped("r", lost=False)]
