@@ -24,6 +24,7 @@ from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExe
 from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transport.base import TransferHandle
 
+# Requests that are remembered of which a write ended with its connection.
 MOST_LOST = 1 << 16
 
 
