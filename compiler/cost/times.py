@@ -19,6 +19,12 @@ def by_stage(move: Moves, strategy: str) -> StagedMoves | None:
     return found.get(strategy) or (found.get("pack") if strategy == "unpack" else None)
 
 
+def moved(moves: Iterable[Moves], strategy: str) -> tuple[int, int]:
+    """Requests and bytes on the wire of all decode workers together."""
+    ways = [(len(move.workers), by_stage(move, strategy) or move) for move in moves]
+    return sum(workers * way.requests for workers, way in ways), sum(workers * way.bytes for workers, way in ways)
+
+
 def times_us(moves: Iterable[Moves], strategy: str, profile: MachineProfile) -> dict[int, float]:
     """From submit to done, by decode worker: each moves alone, and all states with the tokens."""
     times: Counter[int] = Counter()

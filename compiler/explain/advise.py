@@ -16,7 +16,7 @@ from kvplan.compiler.bind.key import show
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import Moves
-from kvplan.compiler.cost.times import by_stage, times_us
+from kvplan.compiler.cost.times import moved, times_us
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.pair.elect import AUTO, DIRECT
 from kvplan.compiler.side.keys import check_pool, side_keys
@@ -175,9 +175,7 @@ def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedP
 
 def _figures(moves: Sequence[Moves], strategy: str, profile: MachineProfile) -> tuple[int, int, float]:
     """Requests and bytes of all decode workers by a strategy, and the time of the slowest one."""
-    moved = [(len(move.workers), by_stage(move, strategy) or move) for move in moves]
-    requests, size = (sum(workers * getattr(each, name) for workers, each in moved) for name in ("requests", "bytes"))
-    return requests, size, max(times_us(moves, strategy, profile).values(), default=0.0)
+    return *moved(moves, strategy), max(times_us(moves, strategy, profile).values(), default=0.0)
 
 
 def worth(advice: Advice) -> list[AdvisedPair]:

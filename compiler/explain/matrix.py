@@ -10,7 +10,7 @@ from kvplan.compiler.api import compile_bound, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import PlanCost
-from kvplan.compiler.cost.times import by_stage
+from kvplan.compiler.cost.times import moved
 from kvplan.compiler.errors import Refused
 
 if TYPE_CHECKING:
@@ -98,6 +98,4 @@ def _reason(error: Refused) -> RefusalReason:
 
 def cost(facts: PlanCost) -> PairCost:
     """What a request of 1024 tokens costs that is pulled by a plan with these figures, staged where it is."""
-    moves = [(len(move.workers), by_stage(move, "unpack") or move) for move in facts.moves]
-    requests = sum(workers * move.requests for workers, move in moves)
-    return PairCost(requests, sum(workers * move.bytes for workers, move in moves), facts.shortest)
+    return PairCost(*moved(facts.moves, "unpack"), facts.shortest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -199,22 +199,16 @@ def _contract(plan: Plan) -> Iterator[Fact]:
 def _cost(plan: Plan) -> Iterator[Fact]:
     """What all decode workers post and have on the wire together, where they pull."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
-    stores = {pair.name: group_named(plan.decode, pair.decode).store for pair in plan.pairs}
-    every = sorted(((worker, read) for worker, reads in enumerate(plan.reads) for read in reads), key=_by_pair(plan))
-    for worker, read in every:
-        key = NUMBER.sub("", read.pair), "a request" if stores[read.pair] == "state" else f"per {TOKENS:,} tokens"
-        requests, size = totals.get(key, (0, 0))
-        more = pulled(plan, worker, read)
-        totals[key] = requests + more[0], size + more[1]
-    for (pair, per), (requests, size) in totals.items():
-        yield Fact(Subject("REQUESTS", name=pair, word=per, unit="requests"), requests)
-        yield Fact(Subject("MOVED_BYTES", name=pair, word=per, unit="B"), size)
-
-
-def _by_pair(plan: Plan) -> Callable[[tuple[int, Read]], int]:
-    """Reads in the order of the plan's pairs."""
-    order = {pair.name: number for number, pair in enumerate(plan.pairs)}
-    return lambda read: order[read[1].pair]
+    for pair in plan.pairs:
+        state = group_named(plan.decode, pair.decode).store == "state"
+        key = NUMBER.sub("", pair.name), "a request" if state else f"per {TOKENS:,} tokens"
+        every = [(w, read) for w, reads in enumerate(plan.reads) for read in reads if read.pair == pair.name]
+        for worker, read in every:
+            (requests, size), more = totals.get(key, (0, 0)), pulled(plan, worker, read)
+            totals[key] = requests + more[0], size + more[1]
+    for (name, per), (requests, size) in totals.items():
+        yield Fact(Subject("REQUESTS", name=name, word=per, unit="requests"), requests)
+        yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), size)
 
 
 def interval(held: Interval) -> str:
