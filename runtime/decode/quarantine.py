@@ -14,13 +14,12 @@ gone where it cannot be spoken to, either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from kvplan.plan import planes as names
-from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Side
 from kvplan.runtime.clock import counted
 from kvplan.runtime.control.messages import Leave
@@ -29,6 +28,7 @@ from kvplan.runtime.decode.phases import Event, Phase
 from kvplan.runtime.decode.transfer import PeerProgress, Transfer, WrittenBlocks
 from kvplan.runtime.errors import QuarantinedError
 from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.transport.base import Transport, is_lost
 
 FREE, BUSY, QUARANTINED = 0, 1, 2
 # Seconds between two questions to the transport whether it has lost a peer.
@@ -78,11 +78,11 @@ class BlockLedger:
 class Quarantine:
     """Transfers of one decode worker that failed, until nothing of them can be written any more.
 
-    `lost` says whether the transport has lost a peer, `lingers` for how many seconds its bytes may land after that.
+    The transport says whether it has lost a peer, and for how long bytes of that may land afterwards.
     """
 
-    def __init__(self, ledger: BlockLedger, lost: Callable[[str], bool], lingers: float = 0.0) -> None:
-        self.ledger, self._lost, self._lingers = ledger, lost, lingers
+    def __init__(self, ledger: BlockLedger, transport: Transport) -> None:
+        self.ledger, self._transport = ledger, transport
         # Transfers in order; a worker may ask for each of thousands whether it is among them.
         self._transfers: dict[Transfer, None] = {}
         self._probed = self._swept = self._asked = float("-inf")
@@ -161,7 +161,7 @@ class Quarantine:
         self._asked = now if ask else self._asked
         for transfer, part in [(transfer, part) for transfer, part in self._writers() if part.lingers is None]:
             control = part.connection.control
-            if control.broken() is not None and self._broken(part.connection.peer):
+            if control.broken() is not None and is_lost(self._transport, part.connection.peer):
                 self._linger(part)
             elif ask and not (part.unsaid or control.behind):
                 control.send(Leave(transfer.request.id))
@@ -169,7 +169,7 @@ class Quarantine:
     def _linger(self, part: PeerProgress) -> None:
         """Nothing is sent any more for a part, and what was sent may still land."""
         if part.lingers is None:
-            part.lingers, part.unsaid = self._lingers, False
+            part.lingers, part.unsaid = self._transport.lingers, False
 
     def _outlast(self, now: float) -> None:
         """Count what lingers down, by rounds: what sockets have lands while this side polls."""
@@ -179,13 +179,6 @@ class Quarantine:
                 part.lingers -= passed
                 if part.lingers <= 0:
                     part.stopped()
-
-    def _broken(self, peer: str) -> bool:
-        """Whether the transport has lost a peer; one that cannot tell has not."""
-        try:
-            return self._lost(peer)
-        except KvplanError:
-            return False
 
     def _writers(self) -> list[tuple[Transfer, PeerProgress]]:
         """The parts whose prefill workers may still write."""

@@ -52,7 +52,7 @@ class TransferTable:
     ) -> None:
         self.running: dict[str, Transfer] = {}
         self.ledger = BlockLedger(pool.side, pool.blocks)
-        self.quarantine = Quarantine(self.ledger, transport.lost, transport.lingers)
+        self.quarantine = Quarantine(self.ledger, transport)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         self._pool, self._limits, self._counters = pool, limits, counters

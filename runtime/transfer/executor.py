@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Runs
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.messages import AskPermit, ReturnPermit
@@ -31,7 +30,7 @@ from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.posts import begun_nothing, ended, hand_over, over, release
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
-from kvplan.runtime.transport.base import TransferHandle, Transport
+from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
 
 # Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all. Each post
 # waits for Python's lock when it returns, up to 5 ms while an engine computes, which is what 32 MiB take at 6 GiB/s.
@@ -351,11 +350,8 @@ class TransferExecutor:
         return left
 
     def lost(self, peer: str) -> bool:
-        """Whether the transport has lost a peer. Never raises."""
-        try:
-            return self._context.transport.lost(peer)
-        except KvplanError:
-            return False
+        """Whether the transport has lost a peer."""
+        return is_lost(self._context.transport, peer)
 
     def close(self, slice_: Slice) -> None:
         """A slice is over: its bytes are in flight no more, its buffer and its permit go back."""

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Ints
 from kvplan.runtime.errors import NotBegunError, TransportError
 from kvplan.runtime.ops import logs
@@ -71,10 +72,10 @@ class Transport(Protocol):
         """What a peer needs to read from here or write to here."""
 
     def add_peer(self, metadata: bytes) -> str:
-        """Meet a peer; returns its name. Meeting it again changes nothing, but where its connection is known to be
+        """Meet a peer; returns its name. Meeting it again changes nothing, unless it is `broken`: then it is met anew.
 
-        broken: then it is met anew, and lists that were prepared for it are released. Raises NotBegunError while
-        transfers with it may be under way by the connection before.
+        Lists that were prepared for it are released by that. Raises NotBegunError while transfers with it may be under
+        way by the connection before.
         """
 
     def remove_peer(self, peer: str) -> None:
@@ -107,6 +108,14 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """End everything: nothing can write into registered memory any more."""
+
+
+def is_lost(transport: Transport, peer: str) -> bool:
+    """Whether a transport has lost a peer; one that cannot tell has not. Never raises."""
+    try:
+        return transport.lost(peer)
+    except KvplanError:
+        return False
 
 
 def reach(transport: Transport, peer: str, metadata: bytes) -> None:

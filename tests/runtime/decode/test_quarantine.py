@@ -83,7 +83,8 @@ def left(name: str, block: int, *connections: Any) -> Any:
 
 
 def quarantine(*transfers: Any, lost: set[str] | None = None, lingers: float = 0.0) -> Quarantine:
-    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), lambda peer: peer in (lost or set()), lingers)
+    transport: Any = SimpleNamespace(lost=lambda peer: peer in (lost or set()), lingers=lingers)
+    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), transport)
     for transfer in transfers:
         made.add(transfer)
     return made
@@ -163,7 +164,8 @@ def test_a_transport_that_cannot_tell_has_lost_nobody() -> None:
     def lost(_: str) -> bool:
         raise TransportError("closed")
 
-    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), lost)
+    transport: Any = SimpleNamespace(lost=lost, lingers=0.0)
+    made = Quarantine(BlockLedger(SIDE, {"a": 8, "b": 8, "c": 8}), transport)
     made.add(left("r", 1, connection(0, lost=True)))
     for now in (0, 1, 2):
         made.sweep(now)
