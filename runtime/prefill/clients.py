@@ -64,11 +64,10 @@ class ClientClaim:
 
 @dataclass(frozen=True, slots=True)
 class PushTarget:
-    """A decode worker that is written to: its name in the transport, which has met it by its `metadata`, the links to
+    """A decode worker that is written to: its name in the transport, the links to its memory, what it lends buffers of.
 
-    its memory, what it lends buffers of.
-
-    Requests are checked and matched by `rules` and `demands`, looked up once, and by its `blocks`.
+    The transport has met it by its `metadata`. Requests are checked and matched by `rules` and `demands`, looked up
+    once, and by its `blocks`.
     """
 
     peer: str

@@ -249,16 +249,13 @@ class RequestWrites:
 
     def _settle(self, write: RequestWrite) -> None:
         """Once nothing is written any more, forget a write, and say so to the decode worker that left it."""
-        if write.given_up and any(handle is None or handle.failed for one in write.slices for handle in one.handles):
-            # It is over once its peer is lost, which nobody knows any more when that was met anew.
-            self._remember(write.request.id)
         for slice_ in [slice_ for slice_ in write.slices if slice_.settled()]:
             write.slices.remove(slice_)
             slice_.executor.close(slice_)
+        if write.given_up and _lingers(write):
+            self._remember(write.request.id)
         if write.slices:
             return
-        if write.given_up and write.executor.lost(write.target.peer):
-            self._remember(write.request.id)
         write.on(WriteEvent.SETTLED)
         del self._all[write.client, write.request.id]
         self._leases.end_write(write.request.id)
@@ -276,3 +273,12 @@ class RequestWrites:
         if opened is not None and not (opened[0] <= asked.tokens[0] and opened[1] == asked.tokens[1]):
             raise BadRequestError(f"request {asked.request} was opened for {opened}, wanted are {asked.tokens}")
         return target.rules.check(request, self._pool.blocks, target.blocks, fed=opened is not None)
+
+
+def _lingers(write: RequestWrite) -> bool:
+    """Whether what was sent of a write may land when nothing of it is under way any more: its connection broke.
+
+    A post that failed is over once its peer is lost, which nobody knows any more when that was met anew.
+    """
+    failed = any(handle is None or handle.failed for slice_ in write.slices for handle in slice_.handles)
+    return failed or (not write.slices and write.executor.lost(write.target.peer))

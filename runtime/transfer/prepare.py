@@ -137,9 +137,9 @@ class PreparedLink:
 
 
 class PreparedLinks:
-    """The links to one peer by the layers that move together, None for all; made by `prepare` when first needed, and
+    """The links to one peer by the layers that move together, None for all.
 
-    anew when the peer was met anew.
+    They are made by `prepare` when first needed, and again when the peer was met anew.
     """
 
     def __init__(self, prepare: Callable[[Layers | None], PreparedLink]) -> None:
