@@ -172,12 +172,12 @@ def numbers(value: tuple[object, ...]) -> Value:
 
 def hoisted(plan: Plan) -> Constants:
     """The names of everything that a plan writes once."""
-    grouped = _rows(plan)
+    grouped, workers = _rows(plan), of_workers(plan)
     sorts = (
-        (of_workers(plan), "PLANES"), (_lists(plan, grouped), "LIST"), (grouped, "ROWS"), (of_readers(plan), "READS"),
-        (_loops(plan), "LOOPS"), (_views(plan), "VIEWS"), (of_tables(plan), "TABLE"),
+        (_lists(plan, grouped), "LIST"), (grouped, "ROWS"), (of_readers(plan), "READS"), (_loops(plan), "LOOPS"),
+        (_views(plan), "VIEWS"), (of_tables(plan), "TABLE"),
     )  # fmt: skip
-    workers, ints, rows, readers, loops, views, tables = across(sorts)
+    ints, rows, readers, loops, views, tables = across(workers, sorts)
     of_fields: dict[tuple[type, str], Names] = {
         (Nest, "loops"): loops,
         (Planes, "views"): views,

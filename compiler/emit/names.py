@@ -35,9 +35,12 @@ def apart(names: Mapping[object, str], other: Callable[[object], str] | None = N
     return found
 
 
-def across(sorts: Iterable[tuple[Names, str]]) -> Iterator[Names]:
-    """The names of several sorts of values, each once in a plan: one that is taken gets its sort's word behind it."""
-    taken = {"NOTIFY", "PAIRS", "PLAN"}
+def across(planes: Names, sorts: Iterable[tuple[Names, str]]) -> Iterator[Names]:
+    """The names of several sorts of values, each once in a plan: one that is taken gets its sort's word behind it.
+
+    Those of workers' `planes` stand as they are.
+    """
+    taken = {*TAKEN, *planes.values()}
     for names, word in sorts:
         found = Names()
         for value, name in names.items():
@@ -111,8 +114,7 @@ def of_tables(plan: Plan) -> Names:
             users.setdefault(read.table, []).append((number, read))
     plain = {table: "_AND_".join(dict.fromkeys(constant(r.cache) for _, r in found)) for table, found in users.items()}
     count = Counter(plain.values())
-    names = Names({t: name if count[name] == 1 else f"{name}{_words(plan, users, t)}" for t, name in plain.items()})
-    return apart({table: f"{name}_TABLE" if name in TAKEN else name for table, name in names.items()})
+    return apart({t: name if count[name] == 1 else f"{name}{_words(plan, users, t)}" for t, name in plain.items()})
 
 
 def _words(plan: Plan, users: Mapping[Table, list[tuple[int, Read]]], table: Table) -> str:
