@@ -61,6 +61,5 @@ def _needed(side: Side, tokens: int) -> int:
 def _request(plan: Plan, blocks: int, tokens: int, name: str) -> Request:
     from kvplan.runtime import Request
 
-    there, here = prefill_blocks(plan, blocks), blocks
-    prefill = tables(plan.prefill.groups, in_order, tokens, there)
-    return Request(name, (0, tokens), prefill, tables(plan.decode.groups, in_order, tokens, here))
+    prefill = tables(plan.prefill.groups, in_order, tokens, prefill_blocks(plan, blocks))
+    return Request(name, (0, tokens), prefill, tables(plan.decode.groups, in_order, tokens, blocks))

@@ -81,13 +81,11 @@ def _explain(
 
         _alone(f"{what} is no model", prefill, decode, options)
         return dict(explain_engine(found, name) if name in found.engines else explain_kind(found, name))
-    if not prefill or not decode:
-        _alone(f"nothing is compiled of {what} without --prefill and --decode", None, None, options)
-    if not prefill and not decode:
-        return explain_model(found, name)
-    if not prefill or not decode:
-        return explain_side(found, name, str(prefill or decode))
-    return explain_pair(found, name, prefill, decode, options, worker or 0)
+    if prefill and decode:
+        return explain_pair(found, name, prefill, decode, options, worker or 0)
+    _alone(f"nothing is compiled of {what} without --prefill and --decode", None, None, options)
+    side = prefill or decode
+    return explain_side(found, name, side) if side else explain_model(found, name)
 
 
 def _library(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str]:

@@ -23,7 +23,7 @@ from kvplan.compiler.check.sample import sample_range, sample_request
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies, ways
 from kvplan.dsl.library import Library
-from kvplan.plan.block_tables import Slot, Table
+from kvplan.plan.block_tables import blocks
 from kvplan.plan.planes import planes
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
@@ -107,15 +107,12 @@ def _simulate(
 def _check_size(plan: Plan, request: Request) -> None:
     """Every byte of a plane has a label of eight bytes."""
     for side, tables in ((plan.prefill, request.prefill), (plan.decode, request.decode)):
-        pages = {group.name: group.ratio * _blocks(tables.get(group.name)) for group in side.groups}
-        sizes = (pages[plane.group] * plane.page for worker in dict.fromkeys(side.workers) for plane in planes(worker))
+        pages = {g.name: g.ratio * len(blocks(tables[g.name]).ids) for g in side.groups if g.name in tables}
+        every = (plane for worker in dict.fromkeys(side.workers) for plane in planes(worker))
+        sizes = (pages.get(plane.group, 0) * plane.page for plane in every)
         if (most := max(sizes, default=0)) > MOST_BYTES:
             text = f"a plane of {most >> 20:,} MiB is more than is simulated ({MOST_BYTES >> 20} MiB)"
             raise click.UsageError(f"{text}: give fewer tokens, or smaller blocks")
-
-
-def _blocks(table: Table | None) -> int:
-    return 0 if table is None else 1 if isinstance(table, Slot) else len(table.ids)
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from kvplan.compiler.api import unusual
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.compiler.explain.diff.review import Review, review
-from kvplan.dsl.library import load
+from kvplan.dsl.library import layout_files, load
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry, entry
@@ -117,7 +117,7 @@ def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
 def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:
     """Layout files at or under a path, by the path as it is shown; none where the revision does not have it."""
     if not revision:
-        every = sorted(one for one in path.rglob("*") if one.suffix in SUFFIXES) if path.is_dir() else [path]
+        every = layout_files(path) if path.is_dir() else [path]
         return [(shown(file), file.read_text(errors="replace")) for file in every if file.is_file()]
     try:
         found = plans.listed(revision, str(path), SUFFIXES)
