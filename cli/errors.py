@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -82,6 +82,11 @@ def exit_code(error: Exception) -> int:
     if isinstance(error, Refused):
         return REFUSED
     return WRONG if isinstance(error, ProofFailed) else BAD_INPUT
+
+
+def without_plan(errors: Iterable[Exception]) -> int:
+    """The exit code where pairs have no plan: that of a fault where one is, 0 where there are no errors."""
+    return min(map(exit_code, errors), default=0)
 
 
 def as_dict(error: Exception) -> dict[str, object]:

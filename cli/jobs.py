@@ -16,7 +16,7 @@ from kvplan.cli import pair_names, plan_index
 from kvplan.cli.options import is_path, libraries, names_of
 from kvplan.compiler.api import DOUBT, Compiled, compile_pair, identifier, settled
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.errors import BadInput, Refused
+from kvplan.compiler.errors import BadInput, ProofFailed, Refused
 from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.library import Library
@@ -46,7 +46,7 @@ class PairJob:
 
 @dataclass(frozen=True, slots=True)
 class CompileOutcome:
-    """Plans by path, and the pairs that were refused with the reason."""
+    """Plans by path, and the pairs that have none, with the reason: Refused or ProofFailed."""
 
     plans: Mapping[str, Compiled]
     refused: Sequence[tuple[PairJob, Exception]]
@@ -152,9 +152,9 @@ def _products(text: str) -> list[str]:
 
 
 def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
-    """Compile all jobs of deployments; a refused pair does not stop the others.
+    """Compile all jobs of deployments; a pair that is refused, or whose proof fails, does not stop the others.
 
-    Raises BadInput, DslError, ProofFailed; an option that is not known, before any pair is compiled.
+    Raises BadInput, DslError; an option that is not known, before any pair is compiled.
     """
     for job in jobs:
         settled(job.options)
@@ -182,13 +182,15 @@ def run_beside(out: Path, library: Library, jobs: Sequence[PairJob]) -> CompileO
 def each(
     jobs: Sequence[PairJob], result: Callable[[PairJob], T], bar: Progress | None = None
 ) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, Exception]]]:
-    """The jobs with what `result` gives for them, and those that it refuses, which do not stop the others."""
+    """The jobs with what `result` gives for them, and those without a plan, which do not stop the others: they are
+    refused, or their proof failed.
+    """
     done: list[tuple[PairJob, T]] = []
     refused: list[tuple[PairJob, Exception]] = []
     for job in stepped(bar, jobs) if bar else watched(jobs):
         try:
             done.append((job, result(job)))
-        except Refused as error:
+        except (Refused, ProofFailed) as error:
             refused.append((job, error))
     return done, refused
 

@@ -23,6 +23,7 @@ from kvplan.compiler.pair.sides import plan_side
 from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
+from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:
@@ -87,11 +88,19 @@ def compile_bound(
     about = plan_cost(plan, proved=proved, notes=notes)
     about = with_strategies(about, plan, machine) if machine else about
     text = emit(plan, about, command=" ".join([command(plan), *extra]))
-    parsed = parse(text, plan.model)
+    parsed = _read_back(text, plan.model)
     proof = prove(parsed, here, there)
     if proof.sentence not in " ".join(text.split()):
         raise ProofFailed("P018", "the plan does not say what was proved")
     return Compiled(path(plan), text, parsed, prefill, decode, about, proof)
+
+
+def _read_back(text: str, model: str) -> Plan:
+    """The plan that a text is for who loads it. Raises ProofFailed (P023)."""
+    try:
+        return parse(text, model)
+    except KvplanError as error:
+        raise ProofFailed("P023", f"the text of the plan cannot be loaded: {error}") from error
 
 
 def _held(library: Library, model: Model, text: str) -> str:

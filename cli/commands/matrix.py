@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import io
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kvplan.cli import complete, jobs
+from kvplan.cli.errors import WRONG
 from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
 from kvplan.cli.terminal import width
 from kvplan.compiler.api import settled
@@ -54,14 +56,15 @@ def command(
                 joined into one request
 
     Or the code of the refusal, with a letter where it has several reasons; the reasons stand below. A refused pair is
-    an answer: the exit code is 0.
+    an answer: the exit code is 0; 1 where a proof failed, which is a fault of kvplan.
     """
     found, name = library(model, layouts)
     cells = matrix(found, name, sides(prefill), sides(decode), options, jobs.watched)
     if form == "json":
         click.echo(json.dumps(answer(name, options, cells), indent=2))
-        return
-    click.echo(_csv(name, cells) if form == "csv" else text(name, cells), nl=form == "text")
+    else:
+        click.echo(_csv(name, cells) if form == "csv" else text(name, cells), nl=form == "text")
+    sys.exit(WRONG if any(reason.fault for reason in refusals(cells)) else 0)
 
 
 def answer(model: str, options: Mapping[str, str], cells: tuple[MatrixCell, ...]) -> dict[str, object]:

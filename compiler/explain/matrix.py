@@ -11,7 +11,7 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.cost.times import moved
-from kvplan.compiler.errors import Refused
+from kvplan.compiler.errors import ProofFailed, Refused
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -35,11 +35,12 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True)
 class RefusalReason:
-    """Why a pair is refused, as `Refused` says it."""
+    """Why a pair has no plan, as `Refused` says it, or ProofFailed: that is a fault of the compiler."""
 
     code: str
     message: str
     help: str
+    fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,8 @@ def matrix(
 ) -> tuple[MatrixCell, ...]:
     """A cell for every pair, prefill sides outermost, in the order given; each plan is proved.
 
-    A refused pair is a cell. `watched` hands on each pair, (prefill, decode), as it is begun. Raises DslError, BadInput
-    and ProofFailed; the first two before a pair is compiled.
+    A refused pair is a cell, and so is one whose proof fails. `watched` hands on each pair, (prefill, decode), as it is
+    begun. Raises DslError and BadInput, before a pair is compiled.
     """
     chosen, found = settled(options or {}), library.model(model)
     sides = {text: _bound(library, found, text) for text in (*prefills, *decodes)}
@@ -87,13 +88,13 @@ def _outcome(
         return decode
     try:
         compiled = compile_bound(prefill, decode, options)
-    except Refused as error:
+    except (Refused, ProofFailed) as error:
         return _reason(error)
     return cost(compiled.facts)
 
 
-def _reason(error: Refused) -> RefusalReason:
-    return RefusalReason(error.code, error.message, error.help)
+def _reason(error: Refused | ProofFailed) -> RefusalReason:
+    return RefusalReason(error.code, error.message, error.help, isinstance(error, ProofFailed))
 
 
 def cost(facts: PlanCost) -> PairCost:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
 from kvplan.cli.plan_index import MARKER, entries
+from kvplan.compiler import api
 from kvplan.compiler.api import compile_pair
+from kvplan.compiler.emit.emit import emit
 from kvplan.dsl.library import load
+from kvplan.plan.types import Plan
 
 SMALL, OTHER = "qwen3-0.6b", "llama-3.1-8b"
 
@@ -113,3 +117,30 @@ def test_refusals_have_their_places(tmp_path: Path) -> None:
     assert said.exit_code == 3
     assert f"{file}:5:{column}: error[C110]: refused {OTHER}: tp=1 -> tp=3: " in said.stderr
     assert "^^^^" in said.stderr
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emitter that spoils the text of one pair: tp=1 to tp=4."""
+
+    def spoiled(plan: Plan, *words: Any, **more: Any) -> str:
+        text = emit(plan, *words, **more)
+        return text + "import os\n" if "tp=4" in plan.decode.key else text
+
+    monkeypatch.setattr(api, "emit", spoiled)
+
+
+@pytest.mark.usefixtures("faulty")
+def test_a_fault_of_the_compiler_does_not_stop_other_pairs(tmp_path: Path) -> None:
+    words = "compile", SMALL, "--prefill", "tp=1", "--decode", "tp=4/3/2", "-o", str(tmp_path)
+    said = run(*words, "--format", "json")
+    answer = json.loads(said.stdout)
+    assert [one["code"] for one in answer["refused"]] == ["P023", "C110"]
+    assert (said.exit_code, [one.path for one in entries(tmp_path)]) == (1, ["qwen3_0_6b/p_tp1__d_tp2.py"])
+
+
+@pytest.mark.usefixtures("faulty")
+def test_a_fault_of_the_compiler_is_a_cell_of_a_matrix() -> None:
+    said = run("matrix", SMALL, "--prefill", "tp=1", "--decode", "tp=4/2", "--format", "json")
+    first, second = json.loads(said.stdout)["cells"]
+    assert (said.exit_code, first["refused"], second["requests"] > 0) == (1, "P023", True)
