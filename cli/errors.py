@@ -27,7 +27,7 @@ FAULT = 70
 
 def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> object:
     """Run a command; every error that kvplan raises on purpose ends in its exit code, anything else is a fault."""
-    from kvplan.compiler.errors import CompileError
+    from kvplan.compiler.errors import BadInput, CompileError
     from kvplan.dsl.text.diagnostics import DslError
     from kvplan.plan.errors import KvplanError
 
@@ -41,7 +41,8 @@ def guarded(ctx: click.Context, run: Callable[[click.Context], object]) -> objec
         # Nobody has read the answer: its code would say nothing, and 0 that all is well.
         sys.exit(UNREAD)
     except OSError as error:
-        click.echo(f"error: {error.filename or 'file'}: {error.strerror}", err=True)
+        place = f"{error.filename}: " if error.filename else ""
+        _report(BadInput("S035", place + (error.strerror or str(error))), ctx.meta.get("format", "text"))
         sys.exit(BAD_INPUT)
     except (click.exceptions.Exit, click.Abort, click.ClickException):
         raise

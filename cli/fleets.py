@@ -56,6 +56,9 @@ def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRe
     """Engines by name, of the members of one etcd or of a file. Raises FleetError."""
     if len(places) == 1 and Path(places[0]).is_file():
         return read_fleet(Path(places[0])).engines()
+    for place in places:
+        if "://" not in place:
+            raise FleetError(f"{place}: there is no such file; URLs of an etcd begin with http:// or https://")
     return _heard(places, etcd)
 
 

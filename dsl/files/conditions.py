@@ -11,7 +11,7 @@ from kvplan.dsl.lang.evaluate import evaluate, is_true
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Text, Unary, parts, used
 from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import guarded
-from kvplan.dsl.text.diagnostics import Sink, listed, nearest
+from kvplan.dsl.text.diagnostics import Sink, nearest_or_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ def _check_word(sink: Sink, name: Name, word: Text, option_words: OptionWords) -
     others = {*(option_words.words if free else ()), *(dtypes.NAMES if typed else ())}
     if not params or text in known | others or (free and not known):
         return
-    allowed = sorted(known or others)
-    help = nearest(text, allowed) or f"expected {listed(allowed)}" if allowed else "it is a number"
+    values = sorted(known or others)
+    help = nearest_or_all(text, values) if values else "it is a number"
     sink.add("K010", f"'{name.id}' is never '{text}'", word.span, help=help)
 
 

@@ -31,7 +31,7 @@ from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.params import check_circles, check_defaults, read_params
 from kvplan.dsl.schema.shapes import EXPRESSION
-from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 ALONE = "an engine that extends another replaces it by an expression alone"
@@ -207,7 +207,7 @@ def _check_values(sink: Sink, values: Iterable[YamlScalar], option: Param) -> No
     for value in values:
         if option.values and value.text not in option.values:
             message = f"'{option.name}' cannot be '{value.text}'"
-            sink.add("K010", message, value.span, help=nearest(value.text, option.values))
+            sink.add("K010", message, value.span, help=nearest_or_all(value.text, option.values))
 
 
 def spelled(flag: str) -> str:

@@ -10,7 +10,7 @@ from kvplan.dsl.lang.nodes import Expr, Name, Number, Text
 from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import check_names, worded
 from kvplan.dsl.schema.kind import ParamKeys
-from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import YamlScalar
 
 # What to say of a word where such a value is expected.
@@ -26,7 +26,7 @@ def _param(sink: Sink, name: YamlScalar, keys: ParamKeys) -> Param:
     for alias, word in keys.aliases.items():
         if word.text not in keys.values:
             message = f"alias '{alias.text}' stands for '{word.text}', which is no value"
-            sink.add("K010", message, word.span, help=nearest(word.text, keys.values))
+            sink.add("K010", message, word.span, help=nearest_or_all(word.text, keys.values))
     param = Param(
         name=name.text,
         type=keys.type,
@@ -69,7 +69,8 @@ def _check_word(sink: Sink, param: Param, tree: Text) -> None:
     elif param.type == "dtype" and tree.value not in dtypes.SIZES:
         sink.add("T002", f"'{tree.value}' is not an element type", tree.span, help=nearest(tree.value, dtypes.NAMES))
     elif param.values and tree.value not in param.values:
-        sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=nearest(tree.value, param.values))
+        help = nearest_or_all(tree.value, param.values)
+        sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=help)
 
 
 def check_defaults(sink: Sink, params: Mapping[str, Param], outer: Iterable[str]) -> None:
@@ -85,7 +86,7 @@ def check_value(sink: Sink, param: Param, expr: Expr | None, known: set[str]) ->
     if param.type == "dtype":
         check_dtype(sink, expr, known)
     elif expr and param.values and isinstance(expr.tree, Name) and expr.tree.id not in known:
-        help = nearest(expr.text, param.values)
+        help = nearest_or_all(expr.text, param.values)
         sink.add("K010", f"'{param.name}' cannot be '{expr.text}'", expr.tree.span, help=help)
     else:
         check_names(sink, expr, known, WANTED.get(param.type, ""))

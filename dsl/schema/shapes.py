@@ -17,7 +17,7 @@ from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.functions import ARITY, EVERY
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LETTERS, entries, fields, guarded, shown
-from kvplan.dsl.text.diagnostics import Sink, listed, nearest
+from kvplan.dsl.text.diagnostics import Sink, listed, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
 
 T = TypeVar("T")
@@ -107,7 +107,8 @@ class WordShape:
         scalar = SCALAR.read(sink, tree, what)
         if scalar is None or scalar.text in self.values or (self.option and "{" in scalar.text):
             return scalar.text if scalar else self.values[0]
-        sink.add("K010", f"{what} cannot be '{scalar.text}'", scalar.span, help=nearest(scalar.text, self.values))
+        help = nearest_or_all(scalar.text, self.values)
+        sink.add("K010", f"{what} cannot be '{scalar.text}'", scalar.span, help=help)
         return self.values[0]
 
 

@@ -224,3 +224,15 @@ def test_an_answer_that_nobody_reads_is_none() -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_file_that_cannot_be_written_is_an_answer_in_json(tmp_path: Path) -> None:
+    said = run("show", "qwen3-0.6b", *SIDES, "-o", str(tmp_path / "none/page.html"), "--format", "json")
+    told = json.loads(said.stdout)["error"]
+    assert (said.exit_code, told["code"]) == (2, "S035")
+    assert told["message"] == f"{tmp_path / 'none/page.html'}: No such file or directory"
+
+
+def test_a_fleet_that_is_no_file_is_told_so() -> None:
+    said = run("fleet", "engines.json")
+    assert (said.exit_code, "engines.json: there is no such file" in said.stderr) == (2, True)

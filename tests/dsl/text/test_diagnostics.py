@@ -9,7 +9,7 @@ import pytest
 
 from kvplan.dsl.lang.nodes import SizeSet
 from kvplan.dsl.library import check
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest, render
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest, nearest_or_all, render
 from kvplan.dsl.text.source import SourceSpan
 
 LINE = "  LBHNC:     layer { block { head { tokens { k[dim] v[dim] } } } }"
@@ -47,6 +47,11 @@ def test_the_nearest_name_is_a_word_of_the_unknown_one_or_spelled_alike(
     word: str, known: tuple[str, ...], meant: str
 ) -> None:
     assert nearest(word, known) == f"did you mean '{meant}'?"
+
+
+def test_of_allowed_values_all_are_told_however_many() -> None:
+    values = [f"{letter}{letter}" for letter in "abcdefghi"]
+    assert (nearest("zz", values), nearest_or_all("zz", values)) == ("", f"expected {listed(values)}")
 
 
 def test_order_count_and_repeats() -> None:
