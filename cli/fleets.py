@@ -11,12 +11,14 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from kvplan.cli.options import leave_out
 from kvplan.runtime.errors import FleetError
 from kvplan.runtime.fleet.etcd import PREFIX, Certificates, EtcdFleet
 from kvplan.runtime.fleet.file import read_fleet
 from kvplan.runtime.fleet.records import EngineRecord
 
 FILE = click.Path(dir_okay=False, exists=True)
+POSITIVE, SECONDS = click.FloatRange(min=0, min_open=True), 5.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -30,6 +32,16 @@ class EtcdAccess:
     key: str | None
     seconds: float
 
+    def given(self) -> dict[str, object]:
+        """What is not as it is by default, by option; None for the others."""
+        return {
+            "--prefix": None if self.prefix == PREFIX else self.prefix,
+            "--ca": self.authority,
+            "--cert": self.certificate,
+            "--cert-key": self.key,
+            "--seconds": None if self.seconds == SECONDS else self.seconds,
+        }
+
 
 def etcd_options(function: F) -> F:
     """`--prefix`, `--ca`, `--cert`, `--cert-key` and `--seconds`: one EtcdAccess `etcd`."""
@@ -38,7 +50,7 @@ def etcd_options(function: F) -> F:
     @click.option("--ca", metavar="FILE", type=FILE, help="Who signed etcd's certificate.")
     @click.option("--cert", metavar="FILE", type=FILE, help="Our certificate, with --cert-key.")
     @click.option("--cert-key", metavar="FILE", type=FILE, help="The key of our certificate.")
-    @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=5.0, help="To wait for etcd; 5.")
+    @click.option("--seconds", type=POSITIVE, default=SECONDS, help="To wait for etcd; 5.")
     @wraps(function)
     def wrapped(*args: Any, **given: Any) -> Any:
         etcd = EtcdAccess(*(given.pop(name) for name in ("prefix", "ca", "cert", "cert_key", "seconds")))
@@ -55,10 +67,12 @@ def places_of(text: str) -> Sequence[str]:
 def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
     """Engines by name, of the members of one etcd or of a file. Raises FleetError."""
     if len(places) == 1 and Path(places[0]).is_file():
+        leave_out("these are of an etcd, and engines are read of a file", etcd.given())
         return read_fleet(Path(places[0])).engines()
     for place in places:
-        if "://" not in place:
-            raise FleetError(f"{place}: there is no such file; URLs of an etcd begin with http:// or https://")
+        # What has a user and a password is not repeated: EtcdFleet refuses it.
+        if "://" not in place and "@" not in place:
+            raise FleetError(f"{place} is neither a file nor a URL of etcd: give http://host:2379 or https://host:2379")
     return _heard(places, etcd)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -47,6 +47,13 @@ def format_option(*forms: str) -> Callable[[F], F]:
         is_eager=True,
         help="How to answer, errors included.",
     )
+
+
+def leave_out(why: str, given: Mapping[str, object]) -> None:
+    """Refuse options, by name with what was given or None, that would say nothing. Raises UsageError."""
+    words = [f"{name} {value}" for name, value in given.items() if value not in (None, "")]
+    if words:
+        raise click.UsageError(f"{why}: leave out {' '.join(words)}")
 
 
 layouts_option = click.option(

@@ -9,7 +9,7 @@ import click
 
 from kvplan.cli import errors as failure
 from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options, places_of
-from kvplan.cli.options import format_option, layouts_option
+from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.cli.review import judge, reports
 from kvplan.cli.review.rollout import fleet_rollout
 from kvplan.cli.review.sources import compared
@@ -49,6 +49,8 @@ def command(
 
     Exit codes: 0 nothing that fails, 1 something that fails, 3 a pair of a deployment is refused.
     """
+    if not fleet:
+        leave_out("these are of the etcd of --fleet", etcd.given())
     policy = judge.policy(fail_on, cost_share, accept)
     engines = engines_of(places_of(fleet), etcd) if fleet else None
     found = compared(old, new, layouts, indexed=engines is not None)

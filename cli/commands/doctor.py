@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from kvplan.cli.errors import REFUSED
-from kvplan.cli.options import DIRECTORY, format_option, library
+from kvplan.cli.options import DIRECTORY, format_option, leave_out, library
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
 from kvplan.compiler.side.engine_file import engine_for
 from kvplan.compiler.words import columns, many
@@ -79,10 +79,15 @@ def command(
     CONFIG.JSON is the served checkpoint's. Nothing is started or written. Of running engines the connector compares
     what is said here with the memory that they have allocated, and stops one that differs.
     """
+    if engine:
+        leave_out(f"{engine} is chosen by name", {"--release": release, "--platform": platform})
+    if peer_engine:
+        unused = {"--peer-release": peer_release, "--peer-platform": peer_platform}
+        leave_out(f"{peer_engine} is chosen by name", unused)
     found = _found(config, layout, layouts)
     engine = engine or _engine(found.library, release, platform)
     if peer_release or peer_platform:
-        peer_engine = peer_engine or _engine(found.library, peer_release or release, peer_platform or platform)
+        peer_engine = _engine(found.library, peer_release or release, peer_platform or platform)
     if peer_options is None:
         peer_options = options if peer_engine in (None, engine) else ""
     peer_tp, peer_pp = (tp if peer_tp is None else peer_tp), (pp if peer_pp is None else peer_pp)

@@ -15,7 +15,7 @@ import click
 
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
-from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+from kvplan.cli.options import compile_options, format_option, layouts_option, leave_out, library, side_options
 from kvplan.cli.terminal import painted
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 
@@ -57,9 +57,7 @@ def command(
 def _alone(why: str, prefill: str | None, decode: str | None, options: Mapping[str, str]) -> None:
     """Refuse sides and options where they would say nothing. Raises UsageError."""
     given = {"prefill": prefill, "decode": decode, **options}
-    words = [f"--{name} {value}" for name, value in given.items() if value]
-    if words:
-        raise click.UsageError(f"{why}: leave out {' '.join(words)}")
+    leave_out(why, {f"--{name}": value for name, value in given.items()})
 
 
 def _explain(

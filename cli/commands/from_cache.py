@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 
 from kvplan.cli.errors import WRONG
-from kvplan.cli.options import format_option, layouts_option, library
+from kvplan.cli.options import format_option, layouts_option, leave_out, library
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.dumps.compare import Difference, as_plain, compare, side_text, worker_of
@@ -54,11 +54,7 @@ def command(
     """
     read = read_dump(dump.read())
     if out is not None:
-        # Refuse what says nothing where a layout is written. Raises UsageError.
-        given = {"--model": model, "--side": side, "--probe": write}
-        words = [f"{name} {value}" for name, value in given.items() if value]
-        if words:
-            raise click.UsageError(f"-o writes what the dump says: leave out {' '.join(words)}")
+        leave_out("-o writes what the dump says", {"--model": model, "--side": side, "--probe": write})
         _write(read, out, layouts, form)
         return
     bound = _bound(read, model, side, layouts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvplan.cli import jobs, plans
-from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+from kvplan.cli.options import compile_options, format_option, layouts_option, leave_out, library, side_options
 from kvplan.cli.page.assemble import page
 from kvplan.compiler.errors import BadInput
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # What a model is shown on where no sides are asked for.
 SIDES = "tp=1/2/4/8"
-FILE, PAGE = click.Path(path_type=Path, dir_okay=False), Path("page.html")
+FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
+PAGE, STDOUT = Path("page.html"), Path("-")
 Plain = dict[str, Any]
 
 
@@ -29,25 +30,28 @@ Plain = dict[str, Any]
 @side_options(required=False)
 @compile_options
 @click.option("--before", metavar="PLAN|REVISION", help="Show a change: the plan before, or the revision that has it.")
-@click.option("--worker", type=int, default=0, metavar="N", help="Of an SVG: the decode worker; 0 by default.")
+@click.option("--worker", type=int, metavar="N", help="Of an SVG: the decode worker; 0 by default.")
 @click.option("--svg", is_flag=True, help="A figure for a text, without tables; so is a FILE that ends with .svg.")
 @click.option("-o", "--out", type=FILE, default=PAGE, show_default=True)
 @layouts_option
 @format_option("text", "json")
 def command(
-    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None, worker: int,
-    svg: bool, out: Path, layouts: tuple[Path, ...], form: str,
+    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None,
+    worker: int | None, svg: bool, out: Path, layouts: tuple[Path, ...], form: str,
 ) -> None:  # fmt: skip
     """Show a plan, or what all pairs of sides cost, as a page.
 
     A PLAN on disk, or a MODEL with --prefill and --decode: both sides' pages to scale, what lands where, who reads
-    whom. A MODEL with several pairs, or without sides: what each pair costs. The page is one file that loads nothing.
+    whom. A MODEL with several pairs, or without sides: what each pair costs. The page is one file that loads nothing;
+    `-o -` writes it to stdout.
     """
     if svg or out.suffix == ".svg":
         from kvplan.compiler.explain.picture.figure import figure
 
-        _write(figure(_plan(what, prefill, decode, options, layouts)[0], worker), _named(out), form)
+        leave_out("a figure shows no change", {"--before": before})
+        _write(figure(_plan(what, prefill, decode, options, layouts)[0], worker or 0), _named(out), form)
         return
+    leave_out("a page has all workers", {"--worker": worker})
     title, data = _data(what, prefill, decode, options, before, layouts)
     _write(page(title, data), out, form)
 
@@ -57,6 +61,9 @@ def _named(out: Path) -> Path:
 
 
 def _write(text: str, out: Path, form: str) -> None:
+    if out == STDOUT:
+        click.echo(text, nl=False)
+        return
     out.write_text(text, encoding="utf-8")
     size = len(text.encode())
     click.echo(json.dumps({"path": str(out), "bytes": size}) if form == "json" else f"wrote {out}, {size:,} B")

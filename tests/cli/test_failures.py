@@ -235,4 +235,25 @@ def test_a_file_that_cannot_be_written_is_an_answer_in_json(tmp_path: Path) -> N
 
 def test_a_fleet_that_is_no_file_is_told_so() -> None:
     said = run("fleet", "engines.json")
-    assert (said.exit_code, "engines.json: there is no such file" in said.stderr) == (2, True)
+    assert (said.exit_code, "engines.json is neither a file nor a URL" in said.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "needless"),
+    [
+        (["show", "qwen3-0.6b", *SIDES, "--svg", "--before", "old.py"], "--before old.py"),
+        (["show", "qwen3-0.6b", *SIDES, "--worker", "0"], "--worker 0"),
+        (["doctor", "config.json", "--engine", "vllm", "--release", "0.30"], "--release 0.30"),
+        (["doctor", "config.json", "--peer-engine", "vllm", "--peer-platform", "cpu"], "--peer-platform cpu"),
+        (["diff", "old", "new", "--prefix", "/ours/", "--seconds", "3"], "--prefix /ours/ --seconds 3.0"),
+        (["fleet", __file__, "--seconds", "3"], "--seconds 3.0"),
+    ],
+)
+def test_an_option_that_would_say_nothing_is_refused(words: list[str], needless: str) -> None:
+    said = run(*words)
+    assert (said.exit_code, said.stderr.strip().endswith(f"leave out {needless}")) == (2, True), said.stderr
+
+
+def test_a_page_on_stdout_is_that_of_a_file(tmp_path: Path) -> None:
+    run("show", "qwen3-0.6b", *SIDES, "-o", str(tmp_path / "page.html"))
+    assert run("show", "qwen3-0.6b", *SIDES, "-o", "-").stdout == (tmp_path / "page.html").read_text()

