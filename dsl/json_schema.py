@@ -150,7 +150,7 @@ def _known(shape: NameShape, names: SchemaNames) -> Json:
 
 def _many(shape: ListShape[Any], names: SchemaNames) -> Json:
     item = of(shape.of, replace(names, partial=False))  # lists are not merged
-    several: Json = {"type": "array", "items": item}
+    several: Json = {"type": "array", "items": item} | ({"minItems": 1} if shape.filled else {})
     return {"anyOf": [item, several]} if shape.bare else several
 
 

@@ -134,6 +134,10 @@ class Library:
                 words |= {key.text for key in entries(Sink(), own, "own")}
         return OptionWords(options, self.storages | words | frozenset(dtypes.NAMES))
 
+    @property
+    def _references(self) -> ModelReferences:
+        return ModelReferences(self.kinds, self.outer, self.paths["engine"], lambda: self.option_words)
+
     @cached_property
     def storages(self) -> frozenset[str]:
         """The names of storage expressions, whatever they store; files that cannot be read have none."""
@@ -181,6 +185,7 @@ class Library:
         }  # fmt: skip
         for described in names_in(document.path) if file_type == "model" else (name,):
             parsers[file_type](sink, document, described)
+        self._check_default(sink, file_type, document.root, name)
         sink.errors[:] = dict.fromkeys(sink.errors)
 
     def _parsed(self, file_type: str, parse: Callable[[Sink, YamlDocument, str], T], name: str) -> T:
@@ -210,13 +215,23 @@ class Library:
         return parse_kind(sink, self._over("kind", document.root, name), name, self.outer)
 
     def _model(self, sink: Sink, document: YamlDocument, name: str) -> Model:
-        root, known = document.root, ModelReferences(self.kinds, self.outer, lambda: self.option_words)
+        root, known = document.root, self._references
         check_variants(sink, root.get(FAMILY))
         return parse_model(sink, self._over("model", variant(root, name), name), name, place(root, name), known)
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
         root = self._over("engine", document.root, name)
         return parse_engine(sink, root, name, EngineContext(self.kinds, WORDS))
+
+    def _check_default(self, sink: Sink, file_type: str, root: YamlTable, name: str) -> None:
+        """Report a file that is the default beside another one (K014)."""
+        default = root.get("default")
+        if file_type not in ("engine", "machine") or default is None or not _says_default(root):
+            return
+        others = ((other, guarded(Sink(), partial(self._root, file_type, other))) for other in self.paths[file_type])
+        for other in (other for other, found in others if other != name and found and _says_default(found)):
+            help = "sides name the one that they run: leave it out"
+            sink.add("K014", f"'{other}' is marked as the default, too", default.span, help=help)
 
     def _default(self, file_type: str, names: Iterable[str], otherwise: str) -> str:
         chosen = [name for name in names if _says_default(self._root(file_type, name))]

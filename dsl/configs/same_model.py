@@ -22,7 +22,8 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
     sink = Sink()
     try:
         root = read_text(text, Path(f"{name}.yaml")).root
-        model = parse_model(sink, root, name, root.span, ModelReferences(library.kinds, library.outer))
+        known = ModelReferences(library.kinds, library.outer, library.paths["engine"])
+        model = parse_model(sink, root, name, root.span, known)
     except DslError as error:
         sink.take(error)
     if sink.errors:

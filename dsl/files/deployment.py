@@ -24,10 +24,9 @@ def parse_deployment(sink: Sink, root: YamlTable, name: str, models: Collection[
 
 
 def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:
-    for name in ("models", "prefill", "decode"):
-        tree = keys.given.get(name)
-        if isinstance(tree, YamlList) and not tree.items:
-            sink.add("K003", f"{name} must be a value or a list of values, not an empty list", tree.span)
+    for side in (*keys.prefill, *keys.decode):
+        if not side.text.strip(" ,"):
+            sink.add("K003", "a side has at least one key", side.span, help="write for example tp=1")
     _check_commas(sink, keys.given.get("prefill"))
     _check_commas(sink, keys.given.get("decode"))
     named = {_model(sink, model, models): model.span for model in keys.models}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
 from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read_mesh
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
@@ -31,10 +33,14 @@ from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
 from kvplan.dsl.schema.params import check_circles, check_defaults, read_params
 from kvplan.dsl.schema.shapes import EXPRESSION
-from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
+from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 ALONE = "an engine that extends another replaces it by an expression alone"
+
+
+# Without these every name in an engine's file would be unknown.
+NAMING = ("mesh", "options", "derive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,11 @@ class EngineContext:
 
 
 def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) -> Engine:
-    """An engine, with every error in the sink."""
+    """An engine, with every error in the sink. Raises DslError where one would make others everywhere."""
     keys = ENGINE.read(sink, root)
+    if not all(isinstance(keys.given.get(each, root), YamlTable) for each in NAMING):
+        raise DslError(*sink.errors)
+    _check_versions(sink, keys)
     options = read_params(sink, keys.options)
     derived = {name.text: read_derived(sink, name.text, tree) for name, tree in keys.derive.items()}
     derive = {name: expr for name, (expr, _) in derived.items() if expr is not None}
@@ -92,6 +101,18 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         flags=_flags(sink, keys.flags, serve, (*axes, *options, *derive)),
         aside={spelled(flag.text): why for flag, why in keys.aside.items()},
     )
+
+
+def _check_versions(sink: Sink, keys: EngineKeys) -> None:
+    """Report releases that are none (K003), where an engine is found by them."""
+    tree = keys.given.get("versions")
+    if not keys.package or tree is None:
+        return
+    try:
+        SpecifierSet(keys.versions)
+    except InvalidSpecifier:
+        help = f"an engine of the package {keys.package!r} is found by them"
+        sink.add("K003", f"versions must be releases as '>=0.32,<0.33', not '{keys.versions}'", tree.span, help=help)
 
 
 def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:

@@ -43,9 +43,6 @@ def parse_fleet(
     keys = FLEET.read(sink, root)
     _check_known(sink, "model", keys.model, models)
     _check_known(sink, "machine", keys.machine, machines)
-    tree = keys.given.get("candidates")
-    if tree is not None and not keys.candidates:
-        sink.add("K003", "candidates must be a list of candidates, not an empty list", tree.span)
     candidates = tuple(_candidate(sink, each, keys.engines) for each in keys.candidates)
     _check_names(sink, keys.candidates)
     return FleetFile(

@@ -35,10 +35,7 @@ def _conditions(measured: MeasurementKeys) -> str:
 
 
 def _check_copies(sink: Sink, keys: MachineKeys) -> None:
-    """Report a list without copies (K003), and bytes that do not rise (K013)."""
-    tree = keys.given.get("copies")
-    if tree is not None and not keys.copies:
-        sink.add("K003", "copies must be a list of copies, not an empty list", tree.span)
+    """Report bytes that do not rise (K013)."""
     read = [(copy.together, copy.given["together"]) for copy in keys.copies if copy.together is not None]
     for (before, _), (together, place) in pairwise(read):
         if together <= before:

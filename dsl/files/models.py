@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -38,17 +38,22 @@ class ModelContext:
 
 @dataclass(frozen=True, slots=True)
 class ModelReferences:
-    """What a model file may refer to: kinds, the names that a kind's expressions may use besides its own, and the
-    options of all engines."""
+    """What a model file may refer to: kinds, the names that a kind's expressions may use besides its own, engines, and
+    the options of all of them."""
 
     kinds: Mapping[str, Kind]
     outer: tuple[str, ...]
+    engines: Collection[str]
     option_words: Callable[[], OptionWords] = OptionWords
 
 
 def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known: ModelReferences) -> Model:
     """A model, with every error in the sink."""
     keys, kinds = MODEL.read(sink, root), known.kinds
+    for engine in keys.sides:
+        if engine.text not in known.engines:
+            message, help = f"unknown engine '{engine.text}'", nearest(engine.text, known.engines)
+            sink.add("K008", message, engine.span, help=help)
     # Of a number of drafts that is none it is known that there are some.
     drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
     values: dict[str, Value | None] = {"dtype": keys.dtype, "query_heads": keys.query_heads}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvplan.dsl.lang.nodes import Expr
@@ -65,22 +65,30 @@ def _fraction(sink: Sink, given: YamlScalar | None) -> tuple[int, int]:
 
 def read_mesh(sink: Sink, keys: MeshKeys) -> MeshRules:
     derived = {axis.text: expr for axis, expr in keys.derived.items()}
-    tokens = _tokens(sink, keys.tokens, {*keys.workers, *derived})
+    workers = tuple(axis.text for axis in keys.workers)
+    _check_once(sink, (*keys.workers, *keys.derived))
+    tokens = _tokens(sink, keys.tokens, {*workers, *derived})
     if tokens and keys.interleave is None and keys.tree:
         sink.add("K002", "mesh lacks 'interleave'", keys.tree.span, help="say how many tokens a worker has at once")
-    return MeshRules(keys.workers, derived, keys.layers, tokens, keys.interleave)
+    return MeshRules(workers, derived, keys.layers, tokens, keys.interleave)
 
 
-def _tokens(sink: Sink, given: Iterable[YamlScalar], axes: set[str]) -> tuple[str, ...]:
+def _tokens(sink: Sink, given: Sequence[YamlScalar], axes: set[str]) -> tuple[str, ...]:
     """The axes that tokens are shared out over, outermost first (K008, K010)."""
-    listed_axes: list[str] = []
     for axis in given:
         if axis.text not in axes:
             sink.add("K008", f"unknown mesh axis '{axis.text}'", axis.span, help=nearest(axis.text, axes))
-        elif axis.text in listed_axes:
+    _check_once(sink, [axis for axis in given if axis.text in axes])
+    return tuple(axis.text for axis in given)
+
+
+def _check_once(sink: Sink, axes: Iterable[YamlScalar]) -> None:
+    """Report mesh axes that are there already (K010)."""
+    known: set[str] = set()
+    for axis in axes:
+        if axis.text in known:
             sink.add("K010", f"mesh axis '{axis.text}' is listed twice", axis.span, help="list each axis once")
-        listed_axes.append(axis.text)
-    return tuple(listed_axes)
+        known.add(axis.text)
 
 
 def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:

@@ -23,7 +23,6 @@ from kvplan.dsl.schema.shapes import (
     MapShape,
     NameShape,
     ScalarShape,
-    TextShape,
     WordShape,
     document,
     key,
@@ -36,7 +35,7 @@ OVERLAYS = ("false", "true")
 LAYERS = ("even", "remainder_before_last", "remainder_last")
 MUST = ("tokens", "kernel_block", "ratio")
 DUMP_WORDS_DOC = "names for what a layer's print says, in this order; each may use those before it"
-AXES = ListShape(TextShape("mesh axis"), bare=True)
+AXES = ListShape(ScalarShape("mesh axis"), bare=True)
 BY_CACHE = MapShape(EXPRESSION, keys=WHOSE)
 # What caches are required of: those of a kind, or of a store; rings are caches of tokens.
 REQUIRED_OF = NameShape("kind", ("tokens", "state"))
@@ -111,7 +110,7 @@ class GroupsKeys(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class MeshKeys(FormKeys):
-    workers: tuple[str, ...] = key(AXES, "the axes of the grid of workers, outermost first", required=True)
+    workers: tuple[YamlScalar, ...] = key(AXES, "the axes of the grid of workers, outermost first", required=True)
     derived: dict[YamlScalar, Expr] = key(
         MapShape(EXPRESSION), "axes computed from a worker's `rank(axis)`; their sizes are keys of a side, too"
     )
@@ -121,7 +120,7 @@ class MeshKeys(FormKeys):
         required=True,
     )
     tokens: tuple[YamlScalar, ...] = key(
-        ListShape(ScalarShape("mesh axis"), bare=True),
+        AXES,
         "axes that tokens go round on, outermost first, `interleave` at a time",
     )
     interleave: Expr | None = key(

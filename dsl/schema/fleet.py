@@ -132,7 +132,9 @@ class FleetKeys(DocumentKeys):
     router: str = key(WordShape(ROUTERS), "how a request finds its engines; `round_robin` if not given")
     limits: LimitKeys = key(LIMITS, "limits of each worker, as the runtime's `Limits`")
     engines: EnginesKeys = key(ENGINES, "figures of the engines, as their owner knows them")
-    candidates: tuple[CandidateKeys, ...] = key(ListShape(CANDIDATE), "pairs to choose from", required=True)
+    candidates: tuple[CandidateKeys, ...] = key(
+        ListShape(CANDIDATE, filled=True), "pairs to choose from", required=True
+    )
     traffic: TrafficKeys = key(TRAFFIC, "what arrives", required=True)
 
 

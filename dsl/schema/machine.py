@@ -42,7 +42,7 @@ class MachineKeys(DocumentKeys):
     request_ns: int | None = key(TIME, "nanoseconds that a request takes beside its bytes", required=True)
     wire: int | None = key(RATE, "MB, millions of bytes, that long requests move in a second", required=True)
     copies: tuple[CopyRateKeys, ...] = key(
-        ListShape(COPY_RATE), "copies within memory, by rising bytes that lie together", required=True
+        ListShape(COPY_RATE, filled=True), "copies within memory, by rising bytes that lie together", required=True
     )
 
 

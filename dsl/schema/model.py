@@ -36,7 +36,7 @@ FAMILY = "variants"
 ONCE = ("kvplan", "model", FAMILY)
 # Layers that a model may have, and draft layers: a slip of a digit must not take all memory.
 MOST_LAYERS = 1000
-SIDES = ListShape(ScalarShape("side"), bare=True)
+SIDES = ListShape(ScalarShape("side", ".*[^ ,].*"), bare=True, filled=True)
 NAMES = ListShape(TextShape("name"), bare=True)
 PATTERNS = ListShape(TextShape("pattern"), bare=True)
 
@@ -143,7 +143,7 @@ class PlanKeys(FormKeys):
         "what the pair is called, and its file; it keeps that name whatever else of the entry changes",
     )
     models: tuple[YamlScalar, ...] = key(
-        ListShape(NameShape("model"), bare=True),
+        ListShape(NameShape("model"), bare=True, filled=True),
         "names, or paths that begin at the deployment file's folder",
         required=True,
     )
@@ -161,7 +161,7 @@ PLAN = Form("a plan", PlanKeys)
 class DeploymentKeys(DocumentKeys):
     title: str = key(TEXT, "what it is called, for people")
     plans: tuple[PlanKeys, ...] = key(
-        ListShape(PLAN), "what is compiled: all models times all pairs of sides", required=True
+        ListShape(PLAN, filled=True), "what is compiled: all models times all pairs of sides", required=True
     )
 
 

@@ -157,16 +157,21 @@ class TokensShape:
 
 @dataclass(frozen=True, slots=True)
 class ListShape(Generic[T]):
-    """A list; where `bare` is true a single value is a list of one. Items that cannot be read are left out."""
+    """A list, of one at least where `filled` is true; where `bare` is true a single value is a list of one. Items that
+    cannot be read are left out.
+    """
 
     of: Shape[T | None]
     bare: bool = False
+    filled: bool = False
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> tuple[T, ...]:
         bare = self.bare and tree is not None and not isinstance(tree, YamlList)
         if tree is not None and not bare and not isinstance(tree, YamlList):
             sink.add("K003", f"{what} must be a list, not {shown(tree)}", tree.span)
         items = (tree,) if bare else tree.items if isinstance(tree, YamlList) else ()
+        if self.filled and isinstance(tree, YamlList) and not items:
+            sink.add("K003", f"{what} must have one at least, not an empty list", tree.span)
         # A form says itself what it is.
         inner = self.of.what if isinstance(self.of, Form) else what if bare else f"an item of {what}"
         values = [self.of.read(sink, item, inner) for item in items]
