@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kvplan.plan.request import Request
     from kvplan.plan.types import Blocks, Plan
     from kvplan.runtime.checksum.checksum import Sample
-    from kvplan.runtime.control.identity import Identity, scales
+    from kvplan.runtime.control.identity import Identity, revision_of, scales
     from kvplan.runtime.control.keys import Keys, Plain
     from kvplan.runtime.decode.engines import Peer
     from kvplan.runtime.decode.outcome import Abandoned, Arrived, Broken, Expired
@@ -41,7 +41,7 @@ _HOME = {
     "plan.request": ("Request",),
     "plan.types": ("Blocks", "Plan"),
     "runtime.checksum.checksum": ("Sample",),
-    "runtime.control.identity": ("Identity", "scales"),
+    "runtime.control.identity": ("Identity", "revision_of", "scales"),
     "runtime.control.keys": ("Keys", "Plain"),
     "runtime.decode.engines": ("Peer",),
     "runtime.decode.outcome": ("Abandoned", "Arrived", "Broken", "Expired"),
@@ -71,7 +71,8 @@ __all__ = [
     "Abandoned", "Arrived", "Blocks", "Broken", "Catalog", "Counters", "DecodeWorker", "Expired", "Hub", "Identity",
     "InMemory", "Jit", "Keys", "LeaseEvent", "Limits", "Loader", "Memory", "Nixl", "NixlBucket", "NixlFiles", "Peer",
     "Plain", "Plan", "Pool", "PrefillWorker", "Released", "RemoteCatalog", "Request", "Ring", "Sample", "Saver", "Slot",
-    "Store", "Transfer", "TrustedKeys", "block_keys", "choose", "load_plan", "scales", "views",
+    "Store", "Transfer", "TrustedKeys", "block_keys", "choose", "load_plan", "revision_of", "scales",
+    "views",
 ]  # fmt: skip
 
 

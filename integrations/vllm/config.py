@@ -25,16 +25,17 @@ class ConnectorConfig:
     """What a user says of the connector; times are seconds.
 
     `plans` is the plans directory, filled from `plans_url` with what `plans_key` signed where these are given.
-    `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout: they
-    are found without. `options` are those of the side's key that nothing tells, `plan_options` those that plans are
-    compiled with, of one pair the ones that are chosen. `keys` is a secret certificate or a
-    folder with one, and without them `insecure` has to be true. Prefill workers
-    answer at `host` and at `port` plus their number. `peers` are the hosts and networks that a request may name as its
-    prefill engine's, none for any. A request is held for `lease_s`, and has arrived within `timeout_s`; `hold_s` is how
-    long decode waits for a prefill engine that it has met to hold it, and `connect` how long meeting one may take. With
-    `jit` plans that are missing are compiled. `offer` says when what is computed of a prompt goes to a decode engine
-    that asked for it early. Of each worker `stage_bytes` are for what plans stage, 0 sends all of it straight. With
-    `fleet_url`, URLs of one etcd, the engine announces itself there under `fleet_prefix`; the files are for TLS.
+    `layout` is a model's layout, by name or path, `layouts` a directory of one's own, `engine` an engine's layout:
+    they are found without. `options` are those of the side's key that nothing tells, `plan_options` those that
+    plans are compiled with, of one pair the ones that are chosen. `revision` is of the weights, the same in engines
+    that exchange caches, and found without. `keys` is a secret certificate or a folder with one, and without them
+    `insecure` has to be true. Prefill workers answer at `host` and at `port` plus their number. `peers` are the
+    hosts and networks that a request may name as its prefill engine's, none for any. A request is held for
+    `lease_s`, and has arrived within `timeout_s`; `hold_s` is how long decode waits for a prefill engine that it
+    has met to hold it, and `connect` how long meeting one may take. With `jit` plans that are missing are compiled.
+    `offer` says when what is computed of a prompt goes to a decode engine that asked for it early. Of each worker
+    `stage_bytes` are for what plans stage, 0 sends all of it straight. With `fleet_url`, URLs of one etcd, the
+    engine announces itself there under `fleet_prefix`; the files are for TLS.
     """
 
     plans: Path
@@ -45,6 +46,7 @@ class ConnectorConfig:
     engine: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     plan_options: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
     mode: str = "auto"
     offer: str = "layers"
     jit: bool = False
@@ -234,6 +236,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "engine": _text,
     "options": _options,
     "plan_options": _plan_options,
+    "revision": _text,
     "mode": _one_of(MODES),
     "offer": _one_of(OFFERS),
     "jit": _truth,

@@ -85,7 +85,8 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
         kinds = transfer.is_kv_producer, transfer.is_kv_consumer
-        roles = EngineRoles(transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer())
+        revision = self._config.revision or facts.revision
+        roles = EngineRoles(transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer(), revision)
         self._worker, self._facts = connector_worker(self._config, layout, roles)
 
     def unregister_kv_caches(self) -> None:

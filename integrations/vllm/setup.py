@@ -29,7 +29,9 @@ W = TypeVar("W", PrefillWorker, DecodeWorker)
 
 @dataclass(frozen=True, slots=True)
 class EngineRoles:
-    """An engine: its name, this run of it, what it does, the port of its first worker, and how early it offers."""
+    """An engine: its name, this run of it, what it does, the port of its first worker, how early it offers, and the
+    revision of its weights.
+    """
 
     name: str
     run: str
@@ -37,6 +39,7 @@ class EngineRoles:
     decodes: bool
     port: int
     offer: str = "layers"
+    revision: str = ""
 
 
 def connector_worker(
@@ -92,7 +95,7 @@ def _check_plans(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles) -> 
 
 def _identity(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles, role: Role) -> Identity:
     """The engine with its model as plans with this side have it, or as the layout has where there are none yet."""
-    identity = Identity(roles.name, roles.run)
+    identity = Identity(roles.name, roles.run, roles.revision)
     known = sorted(catalog.models(role, layout.side.digest))
     model = next((pair for pair in known if pair[0] == layout.model), known[0] if known else None)
     name, digest = model or (layout.model, layout.model_digest)

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 
 from kvplan.plan.digest import LENGTH
 from kvplan.plan.errors import DigestError
@@ -14,6 +15,9 @@ from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.plans.catalog import PlanSource, Role
 
 LONGEST = 256
+# Of each file of a checkpoint so many pieces of so many bytes are read: every tensor of some megabytes has one.
+PIECES, PIECE = 1024, 512
+FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,8 @@ class Identity:
     """An engine, the same for all its workers.
 
     `name` is stable and the operator's, `run` is new each time the engine starts: two runs of one name are a restart.
-    `revision` is the model's (a commit of its weights), `scales` the digest of its per-tensor scales, empty without.
+    `revision` is of the model's weights (a commit, or `revision_of` a checkpoint), `scales` the digest of its
+    per-tensor scales, empty without.
     `model` and `model_digest` are taken from the worker's plans where they are left empty.
     """
 
@@ -48,6 +53,31 @@ def scales(values: Mapping[str, float]) -> str:
     """
     exact = {name: float(value).hex() for name, value in values.items()}
     return sha256(json.dumps(exact, sort_keys=True).encode()).hexdigest()[:LENGTH] if exact else ""
+
+
+def revision_of(checkpoint: Path) -> str:
+    """A `revision` where no commit of the weights is known: the digest of a checkpoint, a folder or one file.
+
+    It is of the names and sizes of its files and of pieces of each, evenly apart: enough to tell a fine-tune from its
+    base, and read in a moment. Empty where there are no weights. Raises OSError.
+    """
+    files, found = _weights(checkpoint), sha256()
+    for file in files:
+        size = file.stat().st_size
+        found.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as opened:
+            for number in range(PIECES):
+                opened.seek(size * number // PIECES)
+                found.update(opened.read(PIECE))
+    return found.hexdigest()[:LENGTH] if files else ""
+
+
+def _weights(checkpoint: Path) -> list[Path]:
+    """Files of the first format that there are any of, by name."""
+    if checkpoint.is_file():
+        return [checkpoint]
+    every = (sorted(checkpoint.glob(f"*{suffix}")) for suffix in FORMATS)
+    return next((files for files in every if files), [])
 
 
 def identified(identity: Identity, plans: PlanSource, role: Role, side: str) -> Identity:

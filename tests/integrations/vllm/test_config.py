@@ -36,6 +36,7 @@ def test_every_key_is_read() -> None:
         "engine": "e",
         "options": {"isa": "AMX", "block": 16, "flag": True},
         "plan_options": {"strategy": "auto", "machine": "ours"},
+        "revision": "9f2e1c7",
         "mode": "push",
         "jit": True,
         "host": "10.0.0.1",

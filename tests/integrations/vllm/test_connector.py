@@ -116,7 +116,7 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     taken = {name: type(name, (), {}) for name in TAKEN}
     stubs = {
         BASE: module(BASE, KVConnectorBase_V1=FakeBase, KVConnectorTransferResults=FakeResults, **taken),
-        "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: None),
+        "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: SimpleNamespace(revision="")),
         "kvplan.integrations.vllm.stats": module("stats", KvplanPromMetrics=object, KvplanStats=str),
     }
     for name, stub in stubs.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from kvplan.integrations.vllm.layout import WorkerLayout
 from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
 from kvplan.plan.errors import PlanSignatureError
 from kvplan.runtime.plans import signing
+from kvplan.runtime.plans.catalog import Catalog
 from kvplan.runtime.plans.remote import push
 
 MODEL = "nemotron-h-8b"
@@ -46,6 +48,12 @@ def test_an_engine_that_was_started_otherwise_is_refused_with_the_command(side: 
         connector_worker(config, layout(side), ROLES)
     assert error.value.code == "I006"
     assert f"kvplan compile {MODEL} --prefill {side} --decode {side}" in error.value.help
+
+
+def test_an_engine_says_which_weights_it_has(plans: Path) -> None:
+    served = replace(ROLES, revision="9f2e1c7")
+    known = setup._identity(Catalog(plans), layout("tp=1"), served, "prefill")
+    assert (known.name, known.revision, known.model) == ("e", "9f2e1c7", MODEL)
 
 
 def test_plans_come_from_a_url(plans: Path, tmp_path: Path) -> None:
