@@ -24,8 +24,9 @@ def digest(value: object) -> str:
 
 
 def side(value: Side) -> str:
-    """Digest of where a side keeps things: groups and workers, not the key."""
-    return digest({"groups": value.groups, "workers": value.workers})
+    """Digest of where a side keeps things, and of what it needs: groups, workers and needs, not the key."""
+    needs = {"needs": value.needs} if value.needs else {}
+    return digest({"groups": value.groups, "workers": value.workers, **needs})
 
 
 def plan(value: Plan) -> str:

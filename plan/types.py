@@ -122,12 +122,16 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One engine as the plan knows it: readable key, digest, groups, workers in the engine's order."""
+    """One engine as the plan knows it: readable key, digest, groups, workers in the engine's order.
+
+    `needs` says by cache which tokens its reader must have, and its engine keeps, where that is not all.
+    """
 
     key: str
     digest: str
     groups: tuple[Group, ...]
     workers: tuple[Worker, ...]
+    needs: tuple[tuple[str, Needs], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

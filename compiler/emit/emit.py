@@ -112,6 +112,7 @@ def _side(found: Constants, side: Side) -> str:
         ("digest", side.digest),
         ("groups", found.shown(side.groups)),
         ("workers", found.shown(side.workers)),
+        *((("needs", found.shown(side.needs)),) if side.needs else ()),
     )
     return lit(ConstructorCall("Side", kwargs=items), STEP, len("return "))
 

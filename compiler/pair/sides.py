@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
+from kvplan.compiler.errors import BadInput
 from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.placement.shards import Interval, shard_intervals
 from kvplan.compiler.placement.tree import Element, PagedRegion, PlacedCache, Tree
+from kvplan.plan.needs import ALL
+from kvplan.plan.planes import planes as planes_of
 from kvplan.plan.types import Group, Planes, Side, View, Worker
 
 
 def plan_side(side: PlacedSide) -> Side:
     """The side as the runtime sees it, its digest still empty."""
     planes: dict[object, tuple[Planes, ...]] = {}
-    return Side(side.side.key, "", _groups(side.side), tuple(_worker(side, w, planes) for w in side.side.workers))
+    workers = tuple(_worker(side, worker, planes) for worker in side.side.workers)
+    needs = tuple(sorted((cache.name, cache.needs) for cache in side.side.caches if cache.needs != ALL))
+    return Side(side.side.key, "", _groups(side.side), workers, needs)
 
 
 def _groups(side: BoundSide) -> tuple[Group, ...]:
@@ -32,8 +39,17 @@ def _worker(side: PlacedSide, worker: BoundWorker, planes: dict[object, tuple[Pl
     key = (id(units), worker.number if named else 0)
     if key not in planes:
         planes[key] = tuple(p for unit in units for p in _planes(side.side, worker, unit))
+        _check_names(planes[key])
     turn = worker.token_shard if any(cache.store == "tokens" for cache in side.side.caches) else 0
     return Worker(planes[key], turn, tuple((*names, part) for names, part in sorted(holds.items())))
+
+
+def _check_names(entries: tuple[Planes, ...]) -> None:
+    """Memory is registered by the names of planes. Raises BadInput (S036) where two have one."""
+    names = Counter(plane.name for plane in planes_of(Worker(entries)))
+    if twice := [name for name, count in names.items() if count > 1]:
+        help = "name caches, and parts of a storage, without dots and numbers"
+        raise BadInput("S036", f"two planes would be called {twice[0]!r}", help)
 
 
 def _planes(side: BoundSide, worker: BoundWorker, unit: PlacedCache) -> list[Planes]:
@@ -47,8 +63,9 @@ def _part(
 ) -> Planes:
     views = tuple(_views(part.body, 0, (), tensors))
     held: dict[str, Interval] = {}
-    for view in views:
-        held |= shard_intervals(side, tensors[view.tensor], worker)
+    # Of all tensors: a page may hold padding alone.
+    for tensor in tensors.values():
+        held |= shard_intervals(side, tensor, worker)
     loops = tuple(
         (d.axis, unit.layers if d.axis == "layer" else _numbers(held[d.axis], d.weight, d.count), d.step)
         for d in part.outer

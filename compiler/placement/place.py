@@ -133,7 +133,8 @@ def _parts(sizes: LocalSizes) -> tuple[PagedRegion, ...]:
     inside = [part for part in parts if all(digit.axis != LAYER for digit in part.outer)]
     if not inside or layers * cache.padded <= _bytes(parts):
         return parts
-    if len(parts) != 1 or not _in_one_piece(parts[0].body, parts[0].page):
+    whole = len(parts) == 1 and volume(parts[0].outer) == 1
+    if not whole or not _in_one_piece(parts[0].body, parts[0].page):
         said = f"a page of {cache.name!r} padded to {cache.padded} B: storage {cache.storage.name!r} has its layers in"
         raise Refused("C107", f"{said} pieces, behind none of which the padding could lie", "choose another order")
     return _regions(replace(sizes, spare=cache.padded - _bytes(parts) // layers))

@@ -43,7 +43,7 @@ def _check_options(plan: Plan) -> None:
 
 
 def _said(side: Side) -> tuple[object, ...]:
-    return side.key, side.groups, side.workers
+    return side.key, side.groups, side.workers, side.needs
 
 
 def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Needs, int]]:

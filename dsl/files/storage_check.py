@@ -34,8 +34,9 @@ def check_storage(sink: Sink, storage: Storage, tensors: Mapping[str, TensorSpec
     for place in PLACES:
         _check_place(sink, storage, place, [spot for spot in spots if spot.leaf.tensor in tensors])
     _check_axes(sink, storage, spots, tensors)
+    tokens = {name for spec in tensors.values() for name, extent in spec.axes if extent is None}
     for _, items in storage.parts:
-        _check_padding(sink, items, False)
+        _check_padding(sink, items, tokens, False)
     _check_cover(sink, storage, spots, tensors, len(sink.errors) > before)
 
 
@@ -126,7 +127,8 @@ def _misused(spot: LeafPath, own: tuple[str, ...]) -> Iterator[tuple[str, str, S
         yield name, does, loops[-1].span if loops else None
 
 
-def _check_padding(sink: Sink, items: tuple[Item, ...], inside: bool) -> None:
+def _check_padding(sink: Sink, items: tuple[Item, ...], tokens: set[str], inside: bool) -> None:
+    """Outside `block` loops number planes: none has padding or tiles, or is over `tokens` (E017, E021, E022)."""
     for item in items:
         if not isinstance(item, Repeat):
             if isinstance(item, Pad | Align) and not inside:
@@ -136,9 +138,15 @@ def _check_padding(sink: Sink, items: tuple[Item, ...], inside: bool) -> None:
         axis = item.axis
         if axis.name in PLACES and (axis.tiles or axis.extra):
             sink.add("E021", f"'{axis.name}' takes no tiles and no padding", axis.span)
-        elif axis.extra and not inside:
-            sink.add("E017", "padding iterations outside 'block'", axis.span, help="put the loop inside block { … }")
-        _check_padding(sink, item.body, inside or axis.name == "block")
+        elif what := "" if inside else _pageless(axis, tokens):
+            sink.add("E017", f"{what} outside 'block'", axis.span, help="put the loop inside block { … }")
+        _check_padding(sink, item.body, tokens, inside or axis.name == "block")
+
+
+def _pageless(axis: Axis, tokens: set[str]) -> str:
+    """What a loop has that cannot number planes; empty for one that can."""
+    what = {"padding iterations": axis.extra, "tiles": axis.tiles, "tokens": axis.name in tokens}
+    return next((word for word, there in what.items() if there), "")
 
 
 def _check_cover(

@@ -151,22 +151,32 @@ PAIRS = (
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
 def prefill() -> Side:
-    return Side(key="tp=2,order=BLHNC,block=256", digest="d920450579005409695bcff8d2bcdcfa", groups=(
+    return Side(key="tp=2,order=BLHNC,block=256", digest="f6528db69a16bc4ac68bb37404734987", groups=(
         Group("few+indexer+many", "tokens", tokens=256, kernel=256),
         Group("few-compressor+indexer-compressor", "tokens", tokens=4, kernel=4),
         Group("many-compressor", "tokens", tokens=8, kernel=8),
         Group("window.0", "tokens", tokens=64, kernel=64),
         Group("window.1", "tokens", tokens=64, kernel=64),
-    ), workers=(Worker(PLANES), Worker(PLANES)))
+    ), workers=(Worker(PLANES), Worker(PLANES)), needs=(
+        ("few-compressor", Needs(keep=7)),
+        ("indexer-compressor", Needs(keep=7)),
+        ("many-compressor", Needs(keep=127)),
+        ("window", Needs(keep=127)),
+    ))
 
 def decode() -> Side:
-    return Side(key="tp=1,order=BLNHC,block=256", digest="89dad51d2875a92c4ea7ef9fcbeaf4bf", groups=(
+    return Side(key="tp=1,order=BLNHC,block=256", digest="6fcbfbd32b90f79c4071372909f0fa51", groups=(
         Group("few+indexer+many", "tokens", tokens=256, kernel=256),
         Group("few-compressor+indexer-compressor", "tokens", tokens=4, kernel=4),
         Group("many-compressor", "tokens", tokens=8, kernel=8),
         Group("window.0", "tokens", tokens=64, kernel=64),
         Group("window.1", "tokens", tokens=64, kernel=64),
-    ), workers=(Worker(PLANES),))
+    ), workers=(Worker(PLANES),), needs=(
+        ("few-compressor", Needs(keep=7)),
+        ("indexer-compressor", Needs(keep=7)),
+        ("many-compressor", Needs(keep=127)),
+        ("window", Needs(keep=127)),
+    ))
 
 # What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
 # (axis, global indices, planes per step), with pages `stride` bytes apart.
@@ -215,6 +225,6 @@ PLANES = (
 )
 
 PLAN = Plan(format=2, title="DeepSeek-V4-Flash", model="deepseek-v4-flash",
-            model_digest="e36229f394f499851c62a53435300d59", digest="0dd0aa522744b35e46ed1f2c509e35e9",
+            model_digest="e36229f394f499851c62a53435300d59", digest="f35e007d40533928b41259b38754729e",
             options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
             reads=reads(), notify=NOTIFY)

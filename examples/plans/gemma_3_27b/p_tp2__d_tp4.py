@@ -128,16 +128,16 @@ PAIRS = (
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
 def prefill() -> Side:
-    return Side(key="tp=2", digest="f34a8e343ddcdfacf965f55f5bdd668e", groups=(
+    return Side(key="tp=2", digest="90ec7552288e9d91b9021d9587631448", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("full", "sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4", "sliding.5")),
     ), workers=(
         Worker(PREFILL_PLANES, holds=(("full", "head", (0, 8)), ("sliding", "head", (0, 8)))),
         Worker(PREFILL_PLANES, holds=(("full", "head", (8, 16)), ("sliding", "head", (8, 16)))),
-    ))
+    ), needs=(("sliding", Needs(keep=1023)),))
 
 def decode() -> Side:
-    return Side(key="tp=4", digest="5abd9b9403a573fde0a832099afca6c2", groups=(
+    return Side(key="tp=4", digest="5ee19ad009f803a84c0ad5f38509afde", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("full", "sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4", "sliding.5")),
     ), workers=(
@@ -145,7 +145,7 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("full", "head", (4, 8)), ("sliding", "head", (4, 8)))),
         Worker(DECODE_PLANES, holds=(("full", "head", (8, 12)), ("sliding", "head", (8, 12)))),
         Worker(DECODE_PLANES, holds=(("full", "head", (12, 16)), ("sliding", "head", (12, 16)))),
-    ))
+    ), needs=(("sliding", Needs(keep=1023)),))
 
 # What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
 # (axis, global indices, planes per step), with pages `stride` bytes apart.
@@ -177,5 +177,5 @@ DECODE_PLANES = (
 )
 
 PLAN = Plan(format=2, title="Gemma 3 27B", model="gemma-3-27b", model_digest="c69070f6839acf10e5b38bda8baed07a",
-            digest="1081205519b565c7f10b42a5bf5ff03f", options=(("elect", "one"), ("strategy", "direct")),
+            digest="92ecee3b14e422b419be7c292168a7b3", options=(("elect", "one"), ("strategy", "direct")),
             prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())

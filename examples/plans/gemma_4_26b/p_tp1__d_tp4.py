@@ -98,14 +98,16 @@ PAIRS = (
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
 def prefill() -> Side:
-    return Side(key="tp=1", digest="3229803df2f4eb5269500fe1f9a1a283", groups=(
+    return Side(key="tp=1", digest="f8a95e427da330fe52c1a1fe4d3bf358", groups=(
         Group("full", "tokens", tokens=32, kernel=32),
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4")),
-    ), workers=(Worker(PREFILL_PLANES, holds=(("full", "head", (0, 2)), ("sliding", "head", (0, 8)))),))
+    ), workers=(Worker(PREFILL_PLANES, holds=(("full", "head", (0, 2)), ("sliding", "head", (0, 8)))),), needs=(
+        ("sliding", Needs(keep=1023)),
+    ))
 
 def decode() -> Side:
-    return Side(key="tp=4", digest="070d7f8e1f06654b86e0010a74590ddf", groups=(
+    return Side(key="tp=4", digest="550703f8e7879d7a5fdd2ac3a9a472f9", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("full", "sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4")),
     ), workers=(
@@ -113,7 +115,7 @@ def decode() -> Side:
         Worker(DECODE_PLANES, holds=(("full", "head", (0, 1)), ("sliding", "head", (2, 4)))),
         Worker(DECODE_PLANES, holds=(("full", "head", (1, 2)), ("sliding", "head", (4, 6)))),
         Worker(DECODE_PLANES, holds=(("full", "head", (1, 2)), ("sliding", "head", (6, 8)))),
-    ))
+    ), needs=(("sliding", Needs(keep=1023)),))
 
 # What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
 # (axis, global indices, planes per step), with pages `stride` bytes apart.
@@ -143,5 +145,5 @@ DECODE_PLANES = (
 )
 
 PLAN = Plan(format=2, title="Gemma 4 26B-A4B", model="gemma-4-26b", model_digest="da4910ff424de4ad905ab725d634e579",
-            digest="e0bd351d8681758eaa461a02d0fa8cc6", options=(("elect", "one"), ("strategy", "direct")),
+            digest="a233b44ed8669f83fcdd7dc994a74f71", options=(("elect", "one"), ("strategy", "direct")),
             prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())

@@ -82,22 +82,22 @@ PAIRS = (Pair("full"), *(Pair(name, needs=Needs(chunk=8192)) for name in ("local
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
 def prefill() -> Side:
-    return Side(key="tp=4,block=32", digest="4d48235c6a4ae4bb677fcb479109eabe", groups=(
+    return Side(key="tp=4,block=32", digest="2377d01dae403e1f26701c60f86c5755", groups=(
         *(Group(name, "tokens", tokens=32, kernel=32) for name in ("full", "local.0", "local.1", "local.2")),
     ), workers=(
         Worker(PREFILL_PLANES, holds=(("full", "head", (0, 2)), ("local", "head", (0, 2)))),
         Worker(PREFILL_PLANES, holds=(("full", "head", (2, 4)), ("local", "head", (2, 4)))),
         Worker(PREFILL_PLANES, holds=(("full", "head", (4, 6)), ("local", "head", (4, 6)))),
         Worker(PREFILL_PLANES, holds=(("full", "head", (6, 8)), ("local", "head", (6, 8)))),
-    ))
+    ), needs=(("local", Needs(chunk=8192)),))
 
 def decode() -> Side:
-    return Side(key="tp=2", digest="5faac06f5de726586375906419796739", groups=(
+    return Side(key="tp=2", digest="a51c957b3f333f0935553543aa0cfc48", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16) for name in ("full", "local.0", "local.1", "local.2")),
     ), workers=(
         Worker(DECODE_PLANES, holds=(("full", "head", (0, 4)), ("local", "head", (0, 4)))),
         Worker(DECODE_PLANES, holds=(("full", "head", (4, 8)), ("local", "head", (4, 8)))),
-    ))
+    ), needs=(("local", Needs(chunk=8192)),))
 
 # What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
 # (axis, global indices, planes per step), with pages `stride` bytes apart.
@@ -121,6 +121,6 @@ DECODE_PLANES = (
 )
 
 PLAN = Plan(format=2, title="Llama 4 Scout 17B-16E", model="llama-4-scout",
-            model_digest="22375e0f22670dc97cba1aad16744c24", digest="097506009368e27881de4c5a8abb9450",
+            model_digest="22375e0f22670dc97cba1aad16744c24", digest="ade1f8f1d9a9ed390738a5067124b9e0",
             options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
             reads=reads())

@@ -106,7 +106,7 @@ PAIRS = (Pair("attention", page=16),
 
 # Where each side keeps it: groups of layers with one block table, and workers with the intervals that they hold.
 def prefill() -> Side:
-    return Side(key="engine=custom,tp=2", digest="179c6b6a339db45b8c2e03618f1e5dd3", groups=(
+    return Side(key="engine=custom,tp=2", digest="ee5c1d94b0420bdadddc04cf8cb56f2d", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
         Group("keys", "tokens", tokens=4, kernel=4, arena=1, ring=4),
         Group("scores", "tokens", tokens=8, kernel=8, arena=2, ring=8),
@@ -114,15 +114,19 @@ def prefill() -> Side:
     ), workers=(
         Worker(PREFILL_PLANES, holds=(("attention", "head", (0, 4)),)),
         Worker(PREFILL_PLANES, holds=(("attention", "head", (4, 8)),)),
-    ))
+    ), needs=(("keys", Needs(chunk=4)), ("scores", Needs(chunk=2)), ("tail", Needs(chunk=4))))
 
 def decode() -> Side:
-    return Side(key="engine=custom,tp=1,order=BLHNC,draft_tokens=3", digest="860152fa17ae51a50c04d86f5faa62c6", groups=(
+    return Side(key="engine=custom,tp=1,order=BLHNC,draft_tokens=3", digest="8dd7d85bd4745cb98ceef2f384d376be", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
         Group("keys", "tokens", tokens=8, kernel=8, arena=1, ring=8),
         Group("scores", "tokens", tokens=8, kernel=8, arena=2, ring=8),
         Group("tail", "tokens", tokens=8, kernel=8, arena=3, ring=8),
-    ), workers=(Worker(DECODE_PLANES, holds=(("attention", "head", (0, 8)),)),))
+    ), workers=(Worker(DECODE_PLANES, holds=(("attention", "head", (0, 8)),)),), needs=(
+        ("keys", Needs(chunk=4)),
+        ("scores", Needs(chunk=2)),
+        ("tail", Needs(chunk=4)),
+    ))
 
 # What a page holds, axes as (name, count, bytes per step); a worker has a plane for every index of the loops, which are
 # (axis, global indices, planes per step), with pages `stride` bytes apart.
@@ -165,6 +169,6 @@ DECODE_PLANES = (
 )
 
 PLAN = Plan(format=2, title="Rings beside full attention", model="rings",
-            model_digest="b0fb19dd573c7ae9ee94b5c2e31fd885", digest="55a4abe2efdaf5a49997a159063d582c",
+            model_digest="b0fb19dd573c7ae9ee94b5c2e31fd885", digest="1a1f545bf2cca4529d5e784a8e82b2a5",
             options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
             reads=reads())

@@ -1,5 +1,7 @@
 """Bind: derived numbers, canonical keys, and every bad side ends in a named error."""
 
+from pathlib import Path
+
 import pytest
 
 from kvplan.compiler.bind.bind import bind
@@ -115,3 +117,42 @@ def test_bad_sides_are_named(library: Library, model: str, text: str, code: str)
     assert caught.value.code == code
     assert isinstance(caught.value, BadInput if code[0] == "S" else Refused)
     assert caught.value.help or code == "C106"
+
+
+KIND = """kvplan: 1
+kind: halves
+title: Tensors that are split otherwise
+params: {{heads: {{doc: heads}}, dim: {{doc: elements}}}}
+store: tokens
+tensors:
+  k: {{axes: {{head: heads, token: ~, dim: dim}}, dtype: bf16, split: {{head: tp}}}}
+  v: {{axes: {{head: {heads}, token: ~, dim: dim}}, dtype: bf16{split}}}
+storage:
+  LBHNC: layer {{ block {{ head {{ token {{ k[dim] }} }} head {{ token {{ v[dim] }} }} }} }}
+"""
+HALVES = """kvplan: 1
+model: both
+title: Both
+dtype: bf16
+layers: 1
+caches:
+  a: {kind: halves, layers: all, heads: 4, dim: 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("heads", "split", "said"),
+    [
+        ("heads", ", split: {head: dcp}", "is split over tp and is split over dcp"),
+        ("heads", "", "is split over tp and is split over nothing"),
+        ("2 * heads", ", split: {head: tp}", "has 4 items and has 8 items"),
+    ],
+)
+def test_tensors_of_a_cache_share_an_axis_out_alike(heads: str, split: str, said: str, tmp_path: Path) -> None:
+    """One interval says what a worker holds of an axis, in a plan and to whom checks sums."""
+    (tmp_path / "halves.yaml").write_text(KIND.format(heads=heads, split=split))
+    (tmp_path / "both.yaml").write_text(HALVES)
+    library = load((), (tmp_path,))
+    with pytest.raises(BadInput, match=said) as error:
+        bind(library, library.model("both"), "engine=custom,tp=2")
+    assert error.value.code == "S013"

@@ -1,0 +1,39 @@
+"""What sides that must not be taken for each other differ in, where nothing is placed otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.library import load
+from kvplan.plan.needs import Needs
+from kvplan.plan.types import Plan
+
+MODEL = """kvplan: 1
+model: {name}
+title: Windows
+dtype: bf16
+query_heads: 8
+layers: 2
+caches:
+  a: {{kind: gqa, layers: all, heads: 4, dim: 8{more}}}
+"""
+
+
+def compiled(folder: Path, name: str, more: str, side: str) -> Plan:
+    (folder / f"{name}.yaml").write_text(MODEL.format(name=name, more=more))
+    return compile_pair(load((), (folder,)), name, side, side).plan
+
+
+@pytest.mark.parametrize("side", ["tp=2", "engine=custom,tp=2", "engine=sglang,tp=2"])
+@pytest.mark.parametrize("other", ["window: 64", "window: 16, sink: 4", "chunk: 16", ""])
+def test_sides_that_need_other_tokens_are_other_sides(side: str, other: str, tmp_path: Path) -> None:
+    """A plan is found by the digests of its sides: one of a shorter window would leave out what is needed."""
+    first = compiled(tmp_path, "first", ", window: 16", side)
+    second = compiled(tmp_path, "second", f", {other}" if other else "", side)
+    assert first.model_digest == second.model_digest
+    assert first.prefill.digest != second.prefill.digest
+    assert first.decode.digest != second.decode.digest
+    assert first.decode.needs == (("a", Needs(keep=15)),)
