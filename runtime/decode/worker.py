@@ -408,8 +408,7 @@ class DecodeWorker(PolledWorker):
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: no engine is met, and nothing is under way."""
-        if pool.worker != self.worker or pool.side.digest != self._side:
-            raise RegisterError(f"the pool is not that of {self._name} of this side: call views again")
+        pool.check(self.worker, self._side, self._name)
         if not pool.writable:
             raise RegisterError("the memory of a decode worker is read-only: pass writable arrays")
         self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._stir)

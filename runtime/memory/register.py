@@ -36,6 +36,11 @@ class Pool:
     writable: bool
     owners: tuple[object, ...]
 
+    def check(self, worker: int, side: str, name: str) -> None:
+        """Raises RegisterError unless this is the memory of a worker, called `name`, of the side with that digest."""
+        if self.worker != worker or self.side.digest != side:
+            raise RegisterError(f"the pool is not that of {name} of this side: call views again")
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:

@@ -13,7 +13,7 @@ from kvplan.runtime.control.channel import ControlServer
 from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, RegisterError, WithdrawnError
+from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.drain import Drain
@@ -297,8 +297,7 @@ class PrefillWorker(PolledWorker):
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: nobody is met."""
-        if pool.worker != self.worker or pool.side.digest != self._side.digest:
-            raise RegisterError(f"the pool is not that of {self._name} of this side: call views again")
+        pool.check(self.worker, self._side.digest, self._name)
         self._stage = Stage(self._stage_bytes, self._transport, pool.geometry, self._stir)
         self._transport.register(pool.geometry.regions, pool.geometry.mem_type)
         self._pool, self._metadata, self._slices = pool, self._transport.metadata(), AdmissionQueue[Slice](self.limits)

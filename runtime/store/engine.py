@@ -19,8 +19,8 @@ import numpy as np
 from kvplan.plan.block_tables import Slot, Table, Tables
 from kvplan.plan.request import Request, check
 from kvplan.plan.spans import pair_named, pick
-from kvplan.plan.types import Blocks, Interval, Ints, Pair, Plan, Runs
-from kvplan.runtime.errors import StoreKeyError
+from kvplan.plan.types import Blocks, Interval, Ints, Pair, Plan, Runs, Side
+from kvplan.runtime.errors import RegisterError, StoreKeyError
 from kvplan.runtime.memory.geometry import logical_blocks
 from kvplan.runtime.memory.register import Pool, views
 from kvplan.runtime.store.carry import LocalCarrier, MakeTransport, WorkerRuns
@@ -62,6 +62,7 @@ class StoreWindow:
 class StorePort:
     """One engine and one store, joined by a plan whose `role` side is stored; `blocks` of memory lie in between.
 
+    `engine` has the pools of all its workers, by number: others are refused (RegisterError).
     One thread uses it at a time; others of its own read and write objects meanwhile. `revision` is of the weights, and
     of whatever else decides what a cache is and the plan does not know: no two checkpoints have one. So many `layers`
     make one object, 0 for all; `make` makes transports, which memory on the host does not need.
@@ -81,6 +82,7 @@ class StorePort:
         make: MakeTransport | None = None,
         seconds: float = SECONDS,
     ) -> None:
+        _check_pools(engine, getattr(plan, self.engine_role))
         self._store, self._plan, self._seconds = store, plan, seconds
         self.layout: StoredLayout = stored_layout(plan, self.role, revision, layers)
         self._size = max(blocks // WINDOWS, 1)
@@ -278,6 +280,16 @@ def settle(futures: Collection[Future[None]]) -> None:
     for future in futures:
         future.cancel()
     wait_for(futures)
+
+
+def _check_pools(engine: Sequence[Pool], side: Side) -> None:
+    """Raises RegisterError unless these are the pools of all workers of a side, by number."""
+    if len(engine) != len(side.workers):
+        raise RegisterError(
+            f"{side.key} has {len(side.workers)} workers, and there are {len(engine)} pools: give one each"
+        )
+    for worker, pool in enumerate(engine):
+        pool.check(worker, side.digest, f"worker {worker}")
 
 
 def _every_block(layout: StoredLayout, group: str, end: int) -> Table:

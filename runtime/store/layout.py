@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from kvplan.plan import planes as names
 from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
@@ -104,6 +103,7 @@ def _block(side: Side) -> int:
         raise StoreSideError(f"{side.key} has {len(side.workers)} workers: only a side that is whole can be stored")
     for group in side.groups:
         _check_group(side, group)
+        _check_caches(side, group)
     blocks = {group.tokens for group in side.groups if group.store != "state"}
     if len(blocks) != 1:
         raise StoreSideError(f"{side.key} has blocks of {sorted(blocks)} tokens: what is stored has one size of blocks")
@@ -116,13 +116,24 @@ def _check_group(side: Side, group: Group) -> None:
         raise StoreSideError(f"group {group.name!r} of {side.key} {text}: compile a side that is made to be stored")
 
 
+def _check_caches(side: Side, group: Group) -> None:
+    """Raises StoreSideError where an object would be of several caches: it does not say of which it has its tokens."""
+    caches = sorted({planes.cache for planes in side.workers[0].planes if planes.group == group.name})
+    if len(caches) > 1:
+        text = f"has blocks of {' and '.join(caches)}: a store keeps each cache by itself"
+        raise StoreSideError(f"group {group.name!r} of {side.key} {text}, compile a side with groups=by_cache")
+
+
 def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:
     """A group's planes in runs of so many layers; planes without a layer hold all of them."""
     if not layers:
         return (_part(group, group, planes),)
-    runs = groupby(planes, lambda numbered: (numbered[1].layer or 0) // layers)
+    runs: dict[int, list[tuple[int, names.Plane]]] = {}
+    # Of a layer there may be several planes, apart from each other.
+    for number, plane in planes:
+        runs.setdefault((plane.layer or 0) // layers, []).append((number, plane))
     # Objects of other numbers of layers have other names.
-    return tuple(_part(group, f"{group}.{run * layers}+{layers}", list(found)) for run, found in runs)
+    return tuple(_part(group, f"{group}.{run * layers}+{layers}", found) for run, found in sorted(runs.items()))
 
 
 def _part(group: str, name: str, planes: Sequence[tuple[int, names.Plane]]) -> StoredPart:
