@@ -105,4 +105,6 @@ def _parsed(text: bytes, name: str) -> ObjectHeader:
     except msgspec.DecodeError as error:
         raise ForeignObjectError(f"object {name} was written by another version: {error}") from error
     found: ObjectHeader = header
+    if any(size < 0 for size, _ in found.pages):
+        raise ForeignObjectError(f"object {name} has a page of less than no bytes: nobody of ours wrote it")
     return found

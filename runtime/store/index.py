@@ -17,12 +17,16 @@ from threading import Lock
 
 from kvplan.runtime.clock import now
 from kvplan.runtime.errors import StoreIndexError
+from kvplan.runtime.ops import logs
 from kvplan.runtime.store.header import ObjectHeader
 from kvplan.runtime.store.layout import Ranges
 
 VERSION = 1
-# Seconds that one process waits for another one to end its change.
-PATIENCE, PAUSE = 30.0, 0.01
+# Seconds that a process waits for another one to end its change: to open the index, and to change it, as threads that
+# only look wait, too. Who stands still in a change must not stop everybody.
+PATIENCE, PATIENCE_OF_CHANGES, PAUSE = 30.0, 1.0, 0.01
+# Nothing can be written where an index lies: a disk that is full, or may only be read.
+UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _TABLE = """
 create table if not exists object (
     name text primary key, ranges text not null, size integer not null, end integer not null,
@@ -49,11 +53,28 @@ class StoreIndex:
     def __init__(self, path: Path | str = ":memory:") -> None:
         self._path, self._lock = path, Lock()
         with self._errors():
-            self._database = sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False, isolation_level=None)
+            self._database = sqlite3.connect(
+                path, timeout=PATIENCE_OF_CHANGES, check_same_thread=False, isolation_level=None
+            )
             self._set_mode()
             # What a crash of the machine takes back is found again among the files.
             self._database.execute("pragma synchronous = normal")
             self._check_version()
+
+    @classmethod
+    def opened(cls, path: Path) -> StoreIndex:
+        """The index in a file; one in memory, which begins empty, where nothing can be written.
+
+        Raises StoreIndexError.
+        """
+        try:
+            return cls(path)
+        except StoreIndexError as error:
+            cause = error.__cause__
+            if not isinstance(cause, sqlite3.OperationalError) or cause.sqlite_errorcode & 0xFF not in UNWRITABLE:
+                raise
+            logs.event(logs.WARNING, "index in memory", error=error)
+            return cls()
 
     def _set_mode(self) -> None:
         """Two processes that do so at once do not wait for each other: SQLite refuses one of them."""
@@ -125,9 +146,10 @@ class StoreIndex:
             yield
         except (sqlite3.Error, ValueError, TypeError) as error:
             text = f"the index {self._path}: {error}"
-            raise StoreIndexError(
-                f"{text}. Where it is damaged remove it: it is made again from the objects"
-            ) from error
+            help = "Where it is damaged remove it: it is made again from the objects"
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                help = "Another process stands in a change of it: look for that"
+            raise StoreIndexError(f"{text}. {help}") from error
 
 
 def _entry(row: Sequence[object]) -> StoredObject:

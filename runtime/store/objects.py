@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kvplan.runtime.errors import DamagedObjectError, MissingObjectError, StoreFileError
+from kvplan.runtime.errors import DamagedObjectError, ForeignObjectError, MissingObjectError, StoreFileError
 from kvplan.runtime.store.header import Bytes, ObjectHeader, encoded, read_header
 from kvplan.runtime.store.pages import Place, fill, read_pages
 from kvplan.runtime.transport.files import FilePages, Files, PlainFiles
@@ -203,12 +204,15 @@ def _errors(what: str, *, reads: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[int]:
-    """A file that is open. Raises MissingObjectError where there is none."""
+    """A file that is open. Raises MissingObjectError where there is none, ForeignObjectError where it is no file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A pipe of that name would be waited for.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise MissingObjectError(f"there is no object {name}") from None
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ForeignObjectError(f"{path} is no plain file: move it away")
         yield fd
     finally:
         os.close(fd)

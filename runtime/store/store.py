@@ -73,7 +73,7 @@ class Store:
         """The store in the folder `path`, which is made where there is none. Raises StoreIndexError, OSError."""
         root = Path(path)
         (root / OBJECTS).mkdir(parents=True, exist_ok=True)
-        return cls(Folder(root / OBJECTS, files or PlainFiles()), StoreIndex(root / INDEX))
+        return cls(Folder(root / OBJECTS, files or PlainFiles()), StoreIndex.opened(root / INDEX))
 
     @classmethod
     def at(cls, url: str, index: Path | str = ":memory:", bucket: NixlBucket | None = None) -> Store:
@@ -100,7 +100,7 @@ class Store:
     def write(self, layout: StoredLayout, blocks: Sequence[StoredBlock]) -> None:
         """Keep blocks, those of which the store has the same tokens and more as they are there.
 
-        Raises StoreFileError, TransportError, StoreIndexError.
+        Raises StoreFileError, TransportError, and StoreIndexError where the index cannot be read.
         """
         made = [
             _object(layout, part, block)
@@ -109,7 +109,7 @@ class Store:
             if not self._has_more(_name(layout, part, block.key), block.ranges)
         ]
         self._objects.put(made)
-        self._index.put(each.header for each in made)
+        self._note(self._index.put, [each.header for each in made])
 
     def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
         """Blocks, (group, key) each, of one request were used now, all at once: its last ones are evicted first."""
@@ -131,13 +131,17 @@ class Store:
         return self._index.entries()
 
     def take_stock(self) -> None:
-        """Take in what is there and the index lacks, and forget what is not there. Raises StoreFileError."""
+        """Take in what is there and the index lacks, and forget what is not there.
+
+        Raises StoreFileError, StoreIndexError.
+        """
         known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())
         self._index.forget(sorted(known - there))
         for name in sorted(there - known):
             # What is foreign here may be another release's own.
             with suppress(ForeignObjectError):
-                self._take_in(name, self._objects.written(name))
+                if (header := self._header(name)) is not None:
+                    self._index.put([header], self._objects.written(name))
 
     def collect(
         self, most_bytes: int | None = None, age: float | None = None, abandoned: float = ABANDONED
@@ -183,30 +187,29 @@ class Store:
         there = self._ranges(name)
         return there is not None and there != ranges and covers(there, ranges)
 
-    def _take_in(self, name: str, used: float | None = None) -> Ranges | None:
-        """The tokens of an object that the index lacks, None where it is no object any more.
-
-        It is noted, as used at that time, or now.
-        """
+    def _header(self, name: str) -> ObjectHeader | None:
+        """The header of an object that the index lacks, None where it is no object any more."""
         try:
-            header = self._objects.header(name)
+            return self._objects.header(name)
         except MissingObjectError:
             return None
         except (DamagedObjectError, StoreFileError) as error:
             self._put_away(name, error)
             return None
-        self._note(partial(self._index.put, created=used), [header])
-        return header.ranges
 
     def _ranges(self, name: str) -> Ranges | None:
         """The tokens of an object, None where there is none. One that a process wrote and did not index is found."""
         if (entry := self._index.get(name)) is not None:
             return entry.ranges
         try:
-            return self._take_in(name)
+            header = self._header(name)
         except ForeignObjectError as error:
             self._put_away(name, error)
             return None
+        if header is None:
+            return None
+        self._note(self._index.put, [header])
+        return header.ranges
 
     def _put_away(self, name: str, error: StoreError) -> None:
         """Set an object aside where it is wrong; one that cannot be read now may be right."""

@@ -107,3 +107,41 @@ def test_an_index_that_holds_something_else(tmp_path: Path, change: str) -> None
     database.close()
     with Store.open(tmp_path) as store, pytest.raises(StoreIndexError, match="remove it"):
         store.entries()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_store_opens_where_nothing_can_be_written(tmp_path: Path, failing: type[Failing], there: bool) -> None:
+    """A full disk, with an index or without: what is there is loaded, and room is made."""
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 3), KEYS)
+    for path in [] if there else tmp_path.glob(f"{INDEX}*"):
+        path.unlink()
+    failing.text, failing.times = "pragma journal_mode", 1
+    with Store.open(tmp_path) as store:
+        engine = empty(HEADS, "tp=4", (0, 48))
+        assert (load_into(store, engine, KEYS), engine.wrong()) == (3, [])
+        assert store.collect(most_bytes=0).removed == 3
+    assert not failing.times
+    assert not list((tmp_path / OBJECTS).glob("*/*/*"))
+
+
+def test_an_index_of_another_version_is_not_passed_over(tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / INDEX)
+    database.execute("pragma user_version = 99")
+    database.close()
+    with pytest.raises(StoreIndexError, match="of version 99"):
+        Store.open(tmp_path)
+
+
+def test_who_stands_still_in_a_change_stops_nobody(tmp_path: Path) -> None:
+    """Another process has SQLite's lock: what is saved is there, though the index lacks it."""
+    with Store.open(tmp_path) as store:
+        other = sqlite3.connect(tmp_path / INDEX, isolation_level=None)
+        other.execute("begin immediate")
+        assert save(store, full(HEADS, "tp=2", 3), KEYS) == 3
+        assert load_into(store, empty(HEADS, "tp=4", (0, 48)), KEYS) == 3
+        # Room is not made of what the index lacks: that is said, and no count of nothing.
+        with pytest.raises(StoreIndexError, match="Another process"):
+            store.collect(most_bytes=0)
+        other.close()
+        assert store.collect(most_bytes=0).removed == 3

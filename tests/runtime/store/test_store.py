@@ -34,6 +34,7 @@ from kvplan.runtime.errors import (
 from kvplan.runtime.store import engine as engines
 from kvplan.runtime.store import layout as layouts
 from kvplan.runtime.store.engine import Loader, Saver
+from kvplan.runtime.store.header import ObjectHeader, encoded
 from kvplan.runtime.store.keys import block_keys
 from kvplan.runtime.store.layout import Wanted, covers, joined, stored_layout, wanted
 from kvplan.runtime.store.objects import OPEN, Folder
@@ -197,6 +198,10 @@ def test_sides_that_no_store_has(model: str, side: str, why: str, role: str) -> 
 
 
 def spoil(path: Path, how: str) -> None:
+    if how == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+        return
     data = bytearray(path.read_bytes())
     if how == "page":
         data[-3] ^= 1
@@ -223,6 +228,7 @@ def spoil(path: Path, how: str) -> None:
         ("long", DamagedObjectError),
         ("empty", DamagedObjectError),
         ("foreign", ForeignObjectError),
+        ("pipe", ForeignObjectError),
     ],
 )
 def test_what_is_damaged_is_refused_once_and_can_be_saved_again(
@@ -484,3 +490,16 @@ def test_closed_pools_are_needed_no_more() -> None:
     saver = Saver(Store(), engine.made.plan, engine.pools, revision=REVISION)
     saver.close()
     saver.close()
+
+
+def test_a_page_of_less_than_nothing_is_foreign(tmp_path: Path) -> None:
+    """What nobody of ours wrote, and its checksum is right: others are looked at all the same."""
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 2), KEYS[:2])
+        crafted = ObjectHeader("s" * 32, "a" * 64, "p", 16, ((0, 16),), ((-4096, 0), (8192, 0)))
+        path = tmp_path / OBJECTS / crafted.name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(encoded(crafted) + bytes(4096))
+        found = dict(store.verify())
+    assert len(found) == 3
+    assert isinstance(found[crafted.name], ForeignObjectError)
