@@ -73,7 +73,7 @@ def _arrival(line: str, path: str, number: int) -> Arrival:
     """One line: timestamp in milliseconds, lengths in tokens, hash_ids where there are some; other keys are let be."""
     try:
         said = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _bad(f"not JSON: {error}", line, path, number) from None
     if not isinstance(said, dict):
         raise _bad("not a JSON object", line, path, number)
@@ -85,6 +85,8 @@ def _arrival(line: str, path: str, number: int) -> Arrival:
             raise _bad(f"{name} must be a whole number from {least}, not {said.get(name)!r}", line, path, number)
     if not isinstance(hashes, list) or any(type(each) not in (int, str) for each in hashes):
         raise _bad("hash_ids must be a list of whole numbers or texts", line, path, number)
+    if len(set(hashes)) < len(hashes):
+        raise _bad("hash_ids has an id twice, which stands for a block and all before it", line, path, number)
     whole = said["input_length"] // HASHED
     return Arrival(at * 1000.0, said["input_length"], said["output_length"], tuple(hashes[:whole]))
 

@@ -65,6 +65,8 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         check_options(sink, form, given, options)
     mesh = read_mesh(sink, keys.mesh)
     axes = {*mesh.workers, *mesh.derived}
+    for each in (each for each in (*keys.options, *keys.derive) if each.text in axes):
+        sink.add("K007", f"'{each.text}' is an axis of the mesh", each.span, help="choose another name")
     check_defaults(sink, options, {*axes, *around.words})
     known = {*options, *derive, *axes, *around.words, *MEASURED}
     for value in derive.values():

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lark import Token, Tree
 
 FILLERS = ("pad", "align")
+# Loops and tensors that a fragment stands for: one that uses another twice, and so on, doubles them.
+MOST_ITEMS = 1000
 # Loops that every storage expression has.
 PLACES = ("layer", "block")
 
@@ -171,7 +173,16 @@ def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
         loops=loops if wanted else (),
         busy=(*of.busy, name),
     )
-    return _whole(inner) if wanted else _nest(loops, _whole(inner))
+    items = _whole(inner)
+    if _count(items) > MOST_ITEMS:
+        message = f"fragment '{name}' stands for more than {MOST_ITEMS:,} loops and tensors"
+        raise DslError(Diagnostic("E006", message, of.place(tree)))
+    return items if wanted else _nest(loops, items)
+
+
+def _count(items: tuple[Item, ...]) -> int:
+    """Loops, tensors and fillers, those inside loops, too."""
+    return sum(1 + (_count(item.body) if isinstance(item, Repeat) else 0) for item in items)
 
 
 def _circle(of: StorageText, name: str) -> DslError:

@@ -19,6 +19,8 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan, SourceText, shown, source
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Levels of mappings and lists: the reader calls itself for each.
+DEEPEST = 32
 FORBIDDEN_HELP = "write the value out where it is used"
 UNSEEN = "take it out: it may make a text look like another one"
 # Control and format characters, those that turn the direction of a line among them; tabs and ends of lines are none.
@@ -197,7 +199,7 @@ class _Reader:
     """One pass over the events of one file."""
 
     def __init__(self, where: SourceText, sink: Sink) -> None:
-        self.where, self.sink = where, sink
+        self.where, self.sink, self.depth = where, sink, 0
         self.events: Iterator[Any] = yaml.parse(where.text, Loader=Loader)
 
     def document(self) -> Tree | None:
@@ -222,7 +224,13 @@ class _Reader:
             self._add("Y005", f"tag '{tag}'", event, "leave the tag out; types follow from the keys")
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
-        return self._table(event) if isinstance(event, yaml.MappingStartEvent) else self._list(event)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            help = f"no file needs more than {DEEPEST} levels"
+            raise DslError(Diagnostic("Y015", "this is nested too deeply", self._span(event), (), help))
+        found = self._table(event) if isinstance(event, yaml.MappingStartEvent) else self._list(event)
+        self.depth -= 1
+        return found
 
     def _scalar(self, event: Any) -> YamlScalar:
         start, end = event.start_mark, event.end_mark

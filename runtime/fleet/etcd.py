@@ -23,8 +23,12 @@ from kvplan.runtime.fleet.records import EngineRecord, decoded, encoded
 from kvplan.runtime.ops import logs
 
 PREFIX = "/kvplan/engines/"
+# The gateway's, from etcd 3.4 on.
+API = "/v3/"
 # Seconds: after which an engine that is not heard is gone, and for which one answer is waited.
 LEASE = 15
+# Bytes of an answer: the records of all engines.
+LARGEST = 64 << 20
 PATIENCE = 5.0
 # Seconds between two watches.
 PAUSE = 0.2
@@ -244,7 +248,9 @@ class Cluster:
             raise FleetError(f"a fleet in etcd needs etcd3gw ({error}): pip install 'kvplan[etcd]'") from error
         self._seconds, self._turn, self._ended = seconds, 0, False
         files = {"ca_cert": certificates.authority, "cert_cert": certificates.certificate, "cert_key": certificates.key}
-        self._clients: list[Any] = [Etcd3Client(*place, timeout=seconds, **files) for place in places]
+        # Where the path is not given the client asks for it first, and waits however long the answer takes.
+        common = {"timeout": seconds, "api_path": API, **files}
+        self._clients: list[Any] = [Etcd3Client(*place, **common) for place in places]
 
     def asked(self, path: str, words: Mapping[str, object]) -> dict[str, Any]:
         """The answer of the first member that gives one. Raises FleetError."""
@@ -296,7 +302,10 @@ class Cluster:
 
     def _posted(self, client: Any, path: str, words: Mapping[str, object]) -> dict[str, Any]:
         try:
-            answer = client.post(client.get_url(path), json=words)
+            asked = {"json": words, "stream": True, "timeout": self._seconds}
+            with client.session.post(client.get_url(path), **asked) as response:
+                response.raise_for_status()
+                answer = json.loads(_within(self._seconds, response.raw))
         except Exception as error:  # the client's, those of requests, and what json raises
             told = f"{type(error).__name__}: {str(error)[:200]}"
             raise FleetError(f"{client.base_url} does not answer: {told}") from error
@@ -308,6 +317,18 @@ class Cluster:
         """Two threads to which one member did not answer go on by one."""
         if self._turn == failed:
             self._turn = (failed + 1) % len(self._clients)
+
+
+def _within(seconds: float, response: Any) -> bytes:
+    """An answer that is whole in time, however it dribbles in. Raises TimeoutError, ValueError."""
+    whole, end = bytearray(), time.monotonic() + seconds
+    while piece := response.read1(1 << 16, decode_content=True):
+        whole += piece
+        if time.monotonic() > end:
+            raise TimeoutError(f"its answer is not whole after {seconds:g} s")
+        if len(whole) > LARGEST:
+            raise ValueError(f"its answer has more than {LARGEST} bytes")
+    return bytes(whole)
 
 
 def _place(url: str) -> tuple[str, int, str]:

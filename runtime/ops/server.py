@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from kvplan.runtime.errors import MetricsAddressError
+from kvplan.runtime.ops import logs
 from kvplan.runtime.ops.health import ProbedWorker
 from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.ops.prometheus import metrics_page
@@ -88,6 +90,10 @@ def _text(begin: Callable[..., Any], status: str, lines: Iterable[str]) -> Itera
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that says nothing, or goes: one line, and no traceback."""
+        logs.event(logs.WARNING, "ops connection ended", client=client_address, error=sys.exc_info()[1])
 
 
 class _Server6(_Server):

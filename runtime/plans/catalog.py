@@ -158,14 +158,15 @@ class Catalog:
 
     def _first(self, wanted: Callable[[IndexEntry], bool]) -> Plan | None:
         """The plan of the lowest digest whose entry is wanted and whose file is there."""
-        entries = self.entries()
+        entries, found = self.entries(), None
         try:
-            return self._searched(entries, wanted)
+            found = self._searched(entries, wanted)
         except PlanIndexError:
-            # A compile may have replaced plan and index since the index was read.
             if self.entries() is entries:
                 raise
-            return self._searched(self.entries(), wanted)
+        # A compile may have replaced plan and index since the index was read, or given the plan another path.
+        again = found is None and self.entries() is not entries
+        return self._searched(self.entries(), wanted) if again else found
 
     def _searched(self, entries: Iterable[IndexEntry], wanted: Callable[[IndexEntry], bool]) -> Plan | None:
         found = sorted(filter(wanted, entries), key=lambda one: (one.plan, one.path))

@@ -55,6 +55,8 @@ def test_some_of_a_trace_at_another_pace(tmp_path: Path) -> None:
         (GOOD.replace('"output_length": 1', '"output_length": 1.5'), "output_length must be a whole number"),
         (GOOD.replace("}", ', "hash_ids": 7}'), "hash_ids must be a list"),
         (GOOD.replace("}", ', "hash_ids": [[1]]}'), "hash_ids must be a list"),
+        (GOOD.replace("}", ', "hash_ids": [1, 2, 1]}'), "hash_ids has an id twice"),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_a_bad_line_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:

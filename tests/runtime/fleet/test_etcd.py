@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +20,7 @@ from tests.slowness import slowness
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.runtime.errors import FleetError
+from kvplan.runtime.fleet import etcd
 from kvplan.runtime.fleet.etcd import PREFIX, Certificates, Cluster, EtcdFleet
 
 pytestmark = pytest.mark.skipif(ETCD is None, reason="no etcd (Debian: etcd-server)")
@@ -278,12 +283,17 @@ def test_credentials_are_neither_used_nor_shown(url: str) -> None:
 
 @pytest.mark.parametrize("answer", [[], {}, {"header": {}}, {"header": {"revision": "x"}}, {"ID": None}])
 def test_answers_that_are_not_etcds_end_no_thread(server: EtcdServer, answer: Any, monkeypatch: Any) -> None:
-    one = EtcdFleet([server.url], f"{PREFIX}answers/", LEASE)
-    posted = [type(client).post for client in one._cluster._clients]
-    monkeypatch.setattr(one._cluster._clients[0], "post", lambda *_, **__: answer)
+    one, asked = EtcdFleet([server.url], f"{PREFIX}answers/", LEASE), threading.Event()
+    real = etcd._within
+
+    def said(*_: Any) -> bytes:
+        asked.set()
+        return json.dumps(answer).encode()
+
+    monkeypatch.setattr(etcd, "_within", said)
     one.announce(record("p0"))
-    time.sleep(0.3)
-    monkeypatch.setattr(one._cluster._clients[0], "post", posted[0].__get__(one._cluster._clients[0]))
+    assert asked.wait(20 * slowness())
+    monkeypatch.setattr(etcd, "_within", real)
     until(lambda: set(one.engines()) == {"p0"})
     one.close()
 
@@ -342,6 +352,36 @@ def test_a_watch_that_ends_at_once_is_not_asked_for_without_a_pause(
         server.shutdown()
     assert caplog.text.count("fleet not heard") == bool(problem)
     assert answers.watched < 30  # type: ignore[attr-defined]
+
+
+def dribbling(server: socket.socket, ended: threading.Event) -> None:
+    """Begin an answer to each who asks, and say one byte of it after the other until the end."""
+    while not ended.is_set():
+        connection, _ = server.accept()
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        with suppress(OSError):
+            while not ended.wait(0.05):
+                connection.sendall(b" ")
+        connection.close()
+
+
+def test_a_member_whose_answer_dribbles_in_is_not_waited_for(server: EtcdServer) -> None:
+    """Each byte is in time, the whole never: the next member is asked."""
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as bad:
+        threading.Thread(target=dribbling, args=(bad, ended), daemon=True).start()
+        slow = f"http://127.0.0.1:{bad.getsockname()[1]}"
+        asked = Cluster([slow, server.url], Certificates(), 0.5).asked("/kv/range", {"key": "AA=="})
+        ended.set()
+    assert asked["header"]["cluster_id"]
+
+
+def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(etcd, "LARGEST", 1 << 10)
+    response = SimpleNamespace(read1=lambda *_, **__: b" " * 600)
+    with pytest.raises(ValueError, match="more than 1024 bytes"):
+        etcd._within(60, response)
 
 
 def test_two_threads_that_one_member_fails_go_on_to_the_next() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from tests.runtime.helpers.worlds import PREFILL, World, memory, world
 
 from kvplan.runtime import Counters, InMemory, Plain, PrefillWorker, polling, views
 from kvplan.runtime.errors import MetricsAddressError
+from kvplan.runtime.ops import logs, server
 from kvplan.runtime.ops.server import OpsServer, serve
 from kvplan.runtime.transport.inmemory import Hub
 
@@ -143,3 +145,15 @@ def test_a_polling_thread_that_is_stuck_is_unhealthy_and_probes_do_not_wait_for_
         assert (status, "decode worker 0 is polled by a thread that has been stuck for " in text) == (503, True)
     finally:
         go_on.set()
+
+
+def test_a_client_that_says_nothing_is_a_line_in_the_log(
+    served: OpsServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And no traceback on the engine's stderr."""
+    told = threading.Event()
+    monkeypatch.setattr(logs, "event", lambda level, what, **_: told.set() if "ended" in what else None)
+    monkeypatch.setattr(server._Handler, "timeout", 0.05)
+    with socket.create_connection(("127.0.0.1", served.port)):
+        assert told.wait(20)
+    assert "Traceback" not in capfd.readouterr().err

@@ -194,6 +194,23 @@ def test_plan_and_index_replaced_while_one_looks(tmp_path: Path, monkeypatch: py
     assert seen[0].sha256 != one.sha256
 
 
+def test_a_plan_that_gets_another_path_while_one_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = stored(tmp_path, text())
+    catalog = Catalog(tmp_path)
+    catalog.entries()
+    real, moved = index.contents, list[index.IndexEntry]()
+
+    def late(folder: Path, path: str) -> object:
+        if path == one.path and not moved:
+            moved.append(replace(one, path="other.py"))
+            (folder / path).rename(folder / "other.py")
+            (folder / index.NAME).write_text(index.render(moved))
+        return real(folder, path)
+
+    monkeypatch.setattr(index, "contents", late)
+    assert find(catalog, one).digest == one.plan
+
+
 def damaged(name: str) -> Callable[[dict], object]:
     return {
         "format": lambda all: {**all, "format": 0},
