@@ -47,6 +47,8 @@ ODD = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x85\u2028\u2029]")
 MOST_LAYERS = 1 << 16
 # Bounds that no plan comes near: without them a text of a kilobyte could stand for more than there is memory.
 MOST_VALUES, LARGEST = 1 << 22, 1 << 64
+# Characters of a text: to parse one takes a thousand times as many bytes. A plan of 700 workers has 150,000.
+MOST_TEXT = 1 << 21
 TRIES = 4
 _PARSING = Lock()
 
@@ -79,6 +81,8 @@ def _tree(text: str, name: str) -> ast.Module:
 
 
 def _read(text: str, name: str) -> Plan:
+    if len(text) > MOST_TEXT:
+        raise PlanFormatError(f"{name} has {len(text)} characters, a plan at most {MOST_TEXT}; compile the plan again")
     reader, statements = _Reader(name), _tree(text, name).body
     _check_format(statements, name)
     for number, statement in enumerate(statements):

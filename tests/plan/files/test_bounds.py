@@ -21,11 +21,12 @@ def doubled(times: int) -> str:
     ("text", "why"),
     [
         (doubled(40), "there are more than"),
+        (f"{HEAD}\n# {'x' * module.MOST_TEXT}\n", "characters, a plan at most"),
         ("\n".join([HEAD, *(f"A{n} = tuple(range(1, 65537))" for n in range(100)), ""]), "there are more than"),
         (f"{HEAD}\nA = 0x{'f' * 20_000}\n", "more than 64 bits"),
         (f"{HEAD}\nA = -0x{'f' * 17}\n", "more than 64 bits"),
     ],
-    ids=["doubled", "ranges", "a long number", "a long number below zero"],
+    ids=["doubled", "a long text", "ranges", "a long number", "a long number below zero"],
 )
 def test_what_stands_for_too_much_is_refused(text: str, why: str) -> None:
     with pytest.raises(PlanFormatError, match=why):
