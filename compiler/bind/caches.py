@@ -22,6 +22,9 @@ from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import ALL
 from kvplan.plan.types import Needs as Needed
 
+# Of one axis: the proof has a bit for each, and no cache is near.
+MOST_ITEMS = 1 << 22
+
 
 @dataclass(frozen=True, slots=True)
 class UnboundCache:
@@ -128,9 +131,9 @@ def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:
 
 
 def _extent(tensor: str, axis: str, value: Value | SizeSet) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MOST_ITEMS:
         message = f"tensor {tensor!r}: axis {axis!r} has {value!r} items"
-        raise BadInput("S012", message, "sizes are whole numbers from 1")
+        raise BadInput("S012", message, f"sizes are whole numbers from 1 to {MOST_ITEMS:,}")
     return value
 
 

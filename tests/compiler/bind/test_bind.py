@@ -156,3 +156,10 @@ def test_tensors_of_a_cache_share_an_axis_out_alike(heads: str, split: str, said
     with pytest.raises(BadInput, match=said) as error:
         bind(library, library.model("both"), "engine=custom,tp=2")
     assert error.value.code == "S013"
+
+
+def test_an_axis_of_more_items_than_any_cache_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "both.yaml").write_text(HALVES.replace("halves", "gqa").replace("dim: 4", "dim: 5000000"))
+    library = load((), (tmp_path,))
+    with pytest.raises(BadInput, match=r"S012.*5000000 items"):
+        bind(library, library.model("both"), "engine=custom,tp=2")
