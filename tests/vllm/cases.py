@@ -134,6 +134,7 @@ class Mistake(Enum):
     UNKNOWN_KEY = "decode's key is not known to prefill"
     PLAN_MISSING = "there is no plan, and none is compiled"
     LAYOUT_DIFFERS = "the layout file has one KV head more than the model"
+    WEIGHTS_DIFFER = "prefill serves a fine-tune of the model"
     SLEEP = "the engine is to be put to sleep, which before vLLM 0.33 gives memory away that others read"
     NOT_PROBED = "caches of fp8: how kernels for cores fill their pages was not probed"
 
@@ -304,6 +305,7 @@ CASES: tuple[Case, ...] = (
     Case("a key that is not known", UNLIKE, Mistake.UNKNOWN_KEY, KVPLAN),
     Case("a plan that is missing", UNLIKE, Mistake.PLAN_MISSING, KVPLAN),
     Case("a layout that differs by one number", UNLIKE, Mistake.LAYOUT_DIFFERS, KVPLAN),
+    Case("weights that differ", UNLIKE, Mistake.WEIGHTS_DIFFER, KVPLAN),
     Case("fp8 caches, whose pages were not probed", replace(UNLIKE, llm=(("kv_cache_dtype", "fp8"),)),
          Mistake.NOT_PROBED, KVPLAN),
     Case("vllm serve, toy proxy", UNLIKE, Served(Router.TOY, (Call.COMPLETION, Call.CHAT)), KVPLAN),

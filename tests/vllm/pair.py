@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,13 @@ PIPELINE = {"enforce_eager": False, "compilation_config": 1}
 
 @dataclass(frozen=True)
 class Settings:
-    """What kvplan's connector is told beside what it is always told, by side."""
+    """What kvplan's connector is told beside what it is always told, by side; and a side's checkpoint, where it is not
+    the setup's.
+    """
 
     prefill: Mapping[str, Any]
     decode: Mapping[str, Any]
+    checkpoints: Mapping[str, Path] = field(default_factory=dict)
 
 
 class Pair:
@@ -75,7 +78,7 @@ class Pair:
     def _start(self, side: str) -> None:
         about: Side = getattr(self.setup, side)
         llm = {
-            "model": str(self.launcher.model(self.setup.model)),
+            "model": str(self.more.checkpoints.get(side) or self.launcher.model(self.setup.model)),
             "dtype": self.setup.dtype,
             "tensor_parallel_size": about.tp,
             **(PIPELINE if about.pp > 1 and self.setup.device == "cpu" else {}),
