@@ -23,7 +23,7 @@ from kvplan.integrations.vllm.facts import engine_facts
 from kvplan.integrations.vllm.layout import worker_layout
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
-from kvplan.integrations.vllm.setup import EngineRoles, connector_worker
+from kvplan.integrations.vllm.setup import EngineRoles, connector_worker, served_revision
 from kvplan.integrations.vllm.stats import KvplanPromMetrics, KvplanStats
 from kvplan.integrations.vllm.worker import ConnectorWorker
 
@@ -85,7 +85,7 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
         kinds = transfer.is_kv_producer, transfer.is_kv_consumer
-        revision = self._config.revision or facts.revision
+        revision = self._config.revision or served_revision(self._vllm_config.model_config, facts.config)
         roles = EngineRoles(transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer(), revision)
         self._worker, self._facts = connector_worker(self._config, layout, roles)
 

@@ -23,7 +23,6 @@ class EngineFacts:
     """What an engine says of itself beside its caches: `options` by the names that its layout file has for them.
 
     `mesh` and `rank` are sizes and this worker's place by axis; `state_dtype` is what recurrent states are kept in.
-    `revision` says which weights are served.
     """
 
     name: str
@@ -35,7 +34,6 @@ class EngineFacts:
     rank: Mapping[str, int]
     options: Mapping[str, str]
     state_dtype: str = ""
-    revision: str = ""
 
 
 def dumped(

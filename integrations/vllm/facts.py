@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import vllm
@@ -14,7 +12,6 @@ from vllm.distributed.kv_transfer.kv_connector.utils import get_current_attn_bac
 from vllm.platforms import current_platform
 
 from kvplan.integrations.vllm.dump import EngineFacts, first_spec, is_state, moved_groups, plain_word
-from kvplan.runtime.control.identity import revision_of
 
 NAME = "vllm"
 AUTO = "auto"
@@ -48,16 +45,7 @@ def engine_facts(config: Any, caches: Any) -> EngineFacts:
         rank={axis: group.rank_in_group for axis, group in places.items()},
         options=_options(config, caches),
         state_dtype=_state_dtype(caches),
-        revision=_revision(model),
     )
-
-
-def _revision(model: Any) -> str:
-    """Which weights: the commit that was downloaded, else the digest of the files, else that of the name."""
-    commit = getattr(model.hf_config, "_commit_hash", None)
-    # What is streamed from elsewhere has another name than the folder of its configuration.
-    name = model.model_weights or model.model
-    return str(commit or revision_of(Path(model.model)) or sha256(name.encode()).hexdigest())
 
 
 def _options(config: Any, caches: Any) -> dict[str, str]:

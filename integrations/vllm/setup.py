@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kvplan.integrations.vllm.config import ConnectorConfig
@@ -12,7 +15,7 @@ from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.integrations.vllm.offers import PromptOffers
 from kvplan.integrations.vllm.tables import BlockTables, spans
 from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide
-from kvplan.runtime.control.identity import Identity
+from kvplan.runtime.control.identity import Identity, revision_of
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.memory.register import views
@@ -24,6 +27,8 @@ from kvplan.runtime.prefill.worker import PrefillWorker
 from kvplan.runtime.transport.nixl import Nixl
 
 JIT_TIMEOUT = 300.0
+# Where the hub's client keeps what it has downloaded.
+SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})$")
 W = TypeVar("W", PrefillWorker, DecodeWorker)
 
 
@@ -71,6 +76,23 @@ def connector_worker(
     known = _identity(catalog, layout, roles, "prefill" if roles.prefills else "decode")
     stored = (known.model, known.model_digest, layout.side.digest, layout.side.key)
     return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key, *stored)
+
+
+def served_revision(model: Any, config: str) -> str:
+    """Which weights an engine serves, by its model configuration and the path of the checkpoint's own `config.json`.
+
+    The commit that was downloaded, else a digest of the checkpoint's files, else of how the weights are named. Raises
+    OSError.
+    """
+    folder = Path(config).parent
+    # What is streamed from elsewhere is in no folder of this machine.
+    if not model.model_weights and Path(config).is_file():
+        commit = SNAPSHOT.search(folder.as_posix())
+        found = commit[1] if commit else revision_of(folder)
+        if found:
+            return found
+    name = f"{model.model_weights or model.model} {model.revision or ''}"
+    return sha256(name.encode()).hexdigest()
 
 
 def plans(config: ConnectorConfig) -> Catalog:

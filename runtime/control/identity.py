@@ -17,7 +17,8 @@ from kvplan.runtime.plans.catalog import PlanSource, Role
 LONGEST = 256
 # Of each file of a checkpoint so many pieces of so many bytes are read: every tensor of some megabytes has one.
 PIECES, PIECE = 1024, 512
-FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+FORMATS = ((".safetensors",), (".gguf",), (".bin", ".pt", ".pth"))
+OF_TRAINERS = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,15 @@ def scales(values: Mapping[str, float]) -> str:
 def revision_of(checkpoint: Path) -> str:
     """A `revision` where no commit of the weights is known: the digest of a checkpoint, a folder or one file.
 
-    It is of the names and sizes of its files and of pieces of each, evenly apart: enough to tell a fine-tune from its
-    base, and read in a moment. Empty where there are no weights. Raises OSError.
+    It is of the names and sizes of its files, of one file's size alone, and of pieces of each, evenly apart: enough to
+    tell a fine-tune from its base. Empty where there are no weights. Raises OSError.
     """
     files, found = _weights(checkpoint), sha256()
     for file in files:
         size = file.stat().st_size
-        found.update(f"{file.name} {size}\n".encode())
-        with file.open("rb") as opened:
+        found.update(f"{'' if checkpoint.is_file() else file.name} {size}\n".encode())
+        # A buffer would read many times as much.
+        with file.open("rb", buffering=0) as opened:
             for number in range(PIECES):
                 opened.seek(size * number // PIECES)
                 found.update(opened.read(PIECE))
@@ -73,10 +75,11 @@ def revision_of(checkpoint: Path) -> str:
 
 
 def _weights(checkpoint: Path) -> list[Path]:
-    """Files of the first format that there are any of, by name."""
+    """Files of the first format that there are any of, by name, without what trainers leave beside them."""
     if checkpoint.is_file():
         return [checkpoint]
-    every = (sorted(checkpoint.glob(f"*{suffix}")) for suffix in FORMATS)
+    there = [path for path in sorted(checkpoint.glob("*")) if path.name not in OF_TRAINERS]
+    every = ([path for path in there if path.suffix in suffixes] for suffixes in FORMATS)
     return next((files for files in every if files), [])
 
 

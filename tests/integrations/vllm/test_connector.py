@@ -15,6 +15,7 @@ from tests.integrations.vllm.requests import facts
 from kvplan.integrations.vllm import announcing
 from kvplan.integrations.vllm.errors import ConnectorError
 from kvplan.integrations.vllm.metadata import PromptChunk, StepOrders
+from kvplan.integrations.vllm.setup import EngineRoles
 from kvplan.integrations.vllm.worker import StepResults
 from kvplan.runtime.fleet.records import EngineRecord
 
@@ -96,11 +97,13 @@ class FakeWorkers:
     """Workers that say when they were made and closed, or that cannot be made."""
 
     said: list[str] = field(default_factory=list)
+    revisions: list[str] = field(default_factory=list)
     broken: bool = False
 
-    def make(self, *_: Any) -> tuple[Any, Any]:
+    def make(self, config: Any, layout: Any, roles: EngineRoles) -> tuple[Any, Any]:
         if self.broken:
             raise ValueError("no memory")
+        self.revisions.append(roles.revision)
         number = sum(word.startswith("made") for word in self.said)
         self.said.append(f"made {number}")
         return FakeWorker(self.said, number), facts(number)
@@ -113,10 +116,10 @@ def workers() -> FakeWorkers:
 
 @pytest.fixture
 def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator[ModuleType]:
-    taken = {name: type(name, (), {}) for name in TAKEN}
+    taken, said = {name: type(name, (), {}) for name in TAKEN}, SimpleNamespace(config="config.json")
     stubs = {
         BASE: module(BASE, KVConnectorBase_V1=FakeBase, KVConnectorTransferResults=FakeResults, **taken),
-        "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: SimpleNamespace(revision="")),
+        "kvplan.integrations.vllm.facts": module("facts", engine_facts=lambda *_: said),
         "kvplan.integrations.vllm.stats": module("stats", KvplanPromMetrics=object, KvplanStats=str),
     }
     for name, stub in stubs.items():
@@ -124,6 +127,7 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     made = importlib.import_module(NAME)
     monkeypatch.setattr(made, "worker_layout", lambda *_: None)
     monkeypatch.setattr(made, "connector_worker", workers.make)
+    monkeypatch.setattr(made, "served_revision", lambda _, config: f"of {config}")
     yield made
     del sys.modules[NAME]
 
@@ -163,6 +167,13 @@ def test_memory_that_is_registered_anew_has_workers_of_its_own(connector: Module
     assert made.get_handshake_metadata().facts == facts(1)
     made.shutdown()
     assert workers.said[3:] == ["closed 1"]
+
+
+def test_engines_say_which_weights_they_serve(connector: ModuleType, workers: FakeWorkers) -> None:
+    """As they are told, and what is found where they are not."""
+    engine(connector).register_kv_caches({})
+    engine(connector, revision="9f2e1c7").register_kv_caches({})
+    assert workers.revisions == ["of config.json", "9f2e1c7"]
 
 
 def test_workers_are_closed_once(connector: ModuleType, workers: FakeWorkers) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -54,6 +55,32 @@ def test_an_engine_says_which_weights_it_has(plans: Path) -> None:
     served = replace(ROLES, revision="9f2e1c7")
     known = setup._identity(Catalog(plans), layout("tp=1"), served, "prefill")
     assert (known.name, known.revision, known.model) == ("e", "9f2e1c7", MODEL)
+
+
+def checkpoint(folder: Path, weights: bytes = b"weights") -> str:
+    """The path of a checkpoint's configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}")
+    return str(folder / "config.json")
+
+
+def served(model: str, config: str, **more: object) -> str:
+    about = SimpleNamespace(**{"model": model, "model_weights": "", "revision": None, **more})
+    return setup.served_revision(about, config)
+
+
+def test_weights_are_known_by_what_is_served(tmp_path: Path) -> None:
+    """By a commit, by files wherever they lie, else by name and revision; never by whose configuration was read."""
+    commit = "a1" * 20
+    hub = checkpoint(tmp_path / "hub/models--org--base/snapshots" / commit)
+    assert served("org/base", hub) == served(str(Path(hub).parent), hub) == commit
+    base, copy = checkpoint(tmp_path / "base"), checkpoint(tmp_path / "copy")
+    tuned = checkpoint(tmp_path / "tuned", b"others!")
+    assert served("base", base) == served("copy", copy) != served("tuned", tuned)
+    streamed = [served("/tmp/of-config", base, model_weights=f"s3://bucket/{name}") for name in ("base", "tuned")]
+    named = [served("org/base", "None", revision=revision) for revision in (None, "v1", "v2")]
+    assert len({*streamed, *named, served("base", base)}) == 6
 
 
 def test_plans_come_from_a_url(plans: Path, tmp_path: Path) -> None:

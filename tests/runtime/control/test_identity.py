@@ -55,5 +55,17 @@ def test_other_weights_are_another_revision(change: Callable[[Path], object], ch
 
 
 def test_one_file_and_none(checkpoint: Path, tmp_path: Path) -> None:
-    assert revision_of(checkpoint / "model-1.safetensors") != revision_of(checkpoint)
+    one = revision_of(checkpoint / "model-1.safetensors")
+    assert one != revision_of(checkpoint)
+    (checkpoint / "model-1.safetensors").rename(tmp_path / "renamed.gguf")
+    assert revision_of(tmp_path / "renamed.gguf") == one
     assert revision_of(tmp_path / "nowhere") == ""
+
+
+def test_what_a_trainer_leaves_is_no_format_of_weights(tmp_path: Path) -> None:
+    (tmp_path / "training_args.bin").write_bytes(b"the same")
+    found = set()
+    for weights in (b"base", b"tuned"):
+        (tmp_path / "consolidated.00.pth").write_bytes(weights)
+        found.add(revision_of(tmp_path))
+    assert len(found) == 2
