@@ -17,4 +17,6 @@ def model(bound: BoundSide) -> str:
 def _stored(cache: BoundCache) -> dict[str, object]:
     tensors = [(tensor.name, tensor.axes, tensor.dtype, tensor.tokens_per_row) for tensor in cache.tensors]
     length = {} if cache.length == CONTEXT else {"length": cache.length}
-    return {"store": cache.store, "layers": cache.layers, "tensors": tensors, **length}
+    # A plan may skip such a cache, and no other: it is none for a model that must have it.
+    optional = {"optional": True} if cache.optional else {}
+    return {"store": cache.store, "layers": cache.layers, "tensors": tensors, **length, **optional}

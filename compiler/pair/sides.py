@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
-from kvplan.compiler.errors import BadInput
+from kvplan.compiler.errors import Refused
 from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.placement.shards import Interval, shard_intervals
 from kvplan.compiler.placement.tree import Element, PagedRegion, PlacedCache, Tree
@@ -45,11 +45,11 @@ def _worker(side: PlacedSide, worker: BoundWorker, planes: dict[object, tuple[Pl
 
 
 def _check_names(entries: tuple[Planes, ...]) -> None:
-    """Memory is registered by the names of planes. Raises BadInput (S036) where two have one."""
+    """Memory is registered by the names of planes. Raises Refused (C140) where two have one."""
     names = Counter(plane.name for plane in planes_of(Worker(entries)))
     if twice := [name for name, count in names.items() if count > 1]:
         help = "name caches, and parts of a storage, without dots and numbers"
-        raise BadInput("S036", f"two planes would be called {twice[0]!r}", help)
+        raise Refused("C140", f"two planes would be called {twice[0]!r}", help)
 
 
 def _planes(side: BoundSide, worker: BoundWorker, unit: PlacedCache) -> list[Planes]:

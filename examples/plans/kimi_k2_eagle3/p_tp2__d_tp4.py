@@ -115,6 +115,6 @@ DECODE_PLANES = (
 )
 
 PLAN = Plan(format=2, title="Kimi K2 with an EAGLE-3 draft", model="kimi-k2-eagle3",
-            model_digest="4fcf35752c95d41307aac820ea4fb506", digest="97061af9bbd5097220fb77efea9ba882",
+            model_digest="d84dc8c69b2cb12a7e3add3aea47bd51", digest="f1485b239299f9f0eb98eb304737b11f",
             options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
             reads=reads())

@@ -37,3 +37,11 @@ def test_sides_that_need_other_tokens_are_other_sides(side: str, other: str, tmp
     assert first.prefill.digest != second.prefill.digest
     assert first.decode.digest != second.decode.digest
     assert first.decode.needs == (("a", Needs(keep=15)),)
+
+
+def test_a_cache_that_may_be_skipped_makes_another_model(tmp_path: Path) -> None:
+    """Its plan may leave the cache out, which the other model's must not."""
+    optional = compiled(tmp_path, "first", ", optional: true", "tp=2")
+    needed = compiled(tmp_path, "second", "", "tp=2")
+    assert optional.prefill.digest == needed.prefill.digest
+    assert optional.model_digest != needed.model_digest

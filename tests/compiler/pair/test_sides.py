@@ -51,7 +51,7 @@ def test_two_planes_of_one_name_are_refused(tmp_path: Path) -> None:
     )
     other = CACHE.format(name="a.0", more="").replace("rare", "other")
     error = refused(library(tmp_path, CACHE.format(name="a", more=""), other), "apart")
-    assert (error.code, "'a.0'" in error.message) == ("S036", True)
+    assert (error.code, "'a.0'" in error.message) == ("C140", True)
 
 
 def test_a_cache_without_tensors_is_refused(tmp_path: Path) -> None:
