@@ -121,15 +121,19 @@ def _opened(place: str, index: Path | None) -> Store:
     from kvplan.runtime.store.store import OBJECTS, Store
 
     if "://" in place:
-        store = Store.at(place, index or ":memory:")
-        if index is None:
-            store.take_stock()
-        return store
+        return _known(Store.at(place, index or ":memory:"))
     if index is not None:
         raise click.UsageError("a folder has its index: --index is for URLs")
     if not (Path(place) / OBJECTS).is_dir():
         raise click.UsageError(f"{place} is no store: it has no folder {OBJECTS!r}")
-    return Store.open(place)
+    return _known(Store.open(place))
+
+
+def _known(store: Store) -> Store:
+    """A store whose index knows what is there, where it began empty."""
+    if store.forgets:
+        store.take_stock()
+    return store
 
 
 def _amount(sizes: Iterable[int]) -> str:

@@ -304,8 +304,10 @@ class Cluster:
         try:
             asked = {"json": words, "stream": True, "timeout": self._seconds}
             with client.session.post(client.get_url(path), **asked) as response:
-                response.raise_for_status()
-                answer = json.loads(_within(self._seconds, response.raw))
+                said = _within(self._seconds, response.raw)
+                if not response.ok:
+                    raise ValueError(f"{response.status_code} {said[:100].decode(errors='replace')}")
+                answer = json.loads(said)
         except Exception as error:  # the client's, those of requests, and what json raises
             told = f"{type(error).__name__}: {str(error)[:200]}"
             raise FleetError(f"{client.base_url} does not answer: {told}") from error

@@ -53,13 +53,20 @@ class StoreIndex:
     def __init__(self, path: Path | str = ":memory:") -> None:
         self._path, self._lock = path, Lock()
         with self._errors():
-            self._database = sqlite3.connect(
-                path, timeout=PATIENCE_OF_CHANGES, check_same_thread=False, isolation_level=None
-            )
-            self._set_mode()
-            # What a crash of the machine takes back is found again among the files.
-            self._database.execute("pragma synchronous = normal")
-            self._check_version()
+            self._database = sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False, isolation_level=None)
+        try:
+            with self._errors():
+                version = self._version()
+                self._set_mode()
+                # What a crash of the machine takes back is found again among the files.
+                self._database.execute("pragma synchronous = normal")
+                if not version:
+                    self._database.execute(_TABLE)
+                    self._database.execute(f"pragma user_version = {VERSION}")
+                self._database.execute(f"pragma busy_timeout = {PATIENCE_OF_CHANGES * 1000:.0f}")
+        except StoreIndexError:
+            self._database.close()
+            raise
 
     @classmethod
     def opened(cls, path: Path) -> StoreIndex:
@@ -76,6 +83,11 @@ class StoreIndex:
             logs.event(logs.WARNING, "index in memory", error=error)
             return cls()
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is gone with this process, and began empty."""
+        return self._path == ":memory:"
+
     def _set_mode(self) -> None:
         """Two processes that do so at once do not wait for each other: SQLite refuses one of them."""
         end = now() + PATIENCE
@@ -88,14 +100,13 @@ class StoreIndex:
                     raise
                 time.sleep(PAUSE)
 
-    def _check_version(self) -> None:
-        version = self._database.execute("pragma user_version").fetchone()[0]
+    def _version(self) -> int:
+        """The version of the index, 0 of a new one. Raises StoreIndexError."""
+        version: int = self._database.execute("pragma user_version").fetchone()[0]
         if version not in (0, VERSION):
             text = f"the index {self._path} is of version {version}, this release writes {VERSION}"
             raise StoreIndexError(f"{text}: remove it, it is made again")
-        if not version:
-            self._database.execute(_TABLE)
-            self._database.execute(f"pragma user_version = {VERSION}")
+        return version
 
     def put(self, headers: Iterable[ObjectHeader], created: float | None = None) -> None:
         """Objects are there, and were used now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from kvplan.plan import planes as names
 from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
@@ -104,6 +105,10 @@ def _block(side: Side) -> int:
     for group in side.groups:
         _check_group(side, group)
         _check_caches(side, group)
+    for one, other in combinations(side.groups, 2):
+        if one.overlays(other):
+            text = f"groups {one.name!r} and {other.name!r} of {side.key} share memory, where one block is one group's"
+            raise StoreSideError(f"{text}: compile a side with engine=store")
     blocks = {group.tokens for group in side.groups if group.store != "state"}
     if len(blocks) != 1:
         raise StoreSideError(f"{side.key} has blocks of {sorted(blocks)} tokens: what is stored has one size of blocks")
@@ -121,7 +126,7 @@ def _check_caches(side: Side, group: Group) -> None:
     caches = sorted({planes.cache for planes in side.workers[0].planes if planes.group == group.name})
     if len(caches) > 1:
         text = f"has blocks of {' and '.join(caches)}: a store keeps each cache by itself"
-        raise StoreSideError(f"group {group.name!r} of {side.key} {text}, compile a side with groups=by_cache")
+        raise StoreSideError(f"group {group.name!r} of {side.key} {text}, compile a side with engine=store")
 
 
 def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:

@@ -92,6 +92,11 @@ class Store:
     def close(self) -> None:
         self._index.close()
 
+    @property
+    def forgets(self) -> bool:
+        """Whether its index is in memory, and knows what this process did, or took stock of."""
+        return self._index.in_memory
+
     def has(self, layout: StoredLayout, group: str, key: bytes, ranges: Ranges) -> bool:
         """Whether a block of a group is there with these tokens."""
         found = [self._ranges(_name(layout, part, key)) for part in layout.parts[group]]
@@ -130,28 +135,33 @@ class Store:
         """All objects that are known, the first to be evicted first."""
         return self._index.entries()
 
-    def take_stock(self) -> None:
-        """Take in what is there and the index lacks, and forget what is not there.
+    def take_stock(self) -> list[StoredObject]:
+        """Take in what is there and the index lacks, and forget what is not there. Returns all, the first to be evicted
+        first, those too that the index cannot take, as the disk is full.
 
-        Raises StoreFileError, StoreIndexError.
+        Raises StoreFileError, and StoreIndexError where the index cannot be read.
         """
-        known, there = {entry.name for entry in self._index.entries()}, set(self._objects.names())
-        self._index.forget(sorted(known - there))
-        for name in sorted(there - known):
+        known, there = {entry.name: entry for entry in self._index.entries()}, set(self._objects.names())
+        self._try(self._index.forget, sorted(known.keys() - there))
+        found, writable = [entry for name, entry in known.items() if name in there], True
+        for name in sorted(there - known.keys()):
             # What is foreign here may be another release's own.
             with suppress(ForeignObjectError):
                 if (header := self._header(name)) is not None:
-                    self._index.put([header], self._objects.written(name))
+                    written = self._objects.written(name)
+                    writable = writable and self._try(partial(self._index.put, created=written), [header])
+                    found.append(StoredObject(name, header.ranges, header.size, header.end, written, written))
+        return sorted(found, key=lambda entry: (entry.used, -entry.end, entry.name))
 
     def collect(
         self, most_bytes: int | None = None, age: float | None = None, abandoned: float = ABANDONED
     ) -> Collected:
         """Remove what was not used for `age` seconds, and what was not used longest above `most_bytes` in all.
 
-        What the index lacks is taken in before, what is not there forgotten, what nobody finished removed.
+        What the index lacks counts by when it was written; what is not there is forgotten, and what nobody finished is
+        removed.
         """
-        self.take_stock()
-        entries = self._index.entries()
+        entries = self.take_stock()
         total, now = sum(entry.size for entry in entries), time.time()
         removed, left = list[StoredObject](), total
         for entry in entries:
@@ -180,7 +190,8 @@ class Store:
         self._note(self._index.forget, names)
         for name in names:
             self._objects.remove(name)
-        self._index.forget(names)
+        # Where the disk was full there is room now.
+        self._try(self._index.forget, names)
 
     def _has_more(self, name: str, ranges: Ranges) -> bool:
         """Whether another process has written more meanwhile."""
@@ -229,14 +240,18 @@ class Store:
 
     def _note(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> None:
         """Change the index if that can be: what it lacks costs time later, and what is right is loaded all the same."""
-        if now() < self._rests:
-            return
+        # Whoever waits for a lock does so once, and not for every block.
+        if now() >= self._rests and not self._try(change, what):
+            self._rests = now() + REST
+
+    def _try(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> bool:
+        """Change the index; whether it could be changed."""
         try:
             change(what)
         except StoreIndexError as error:
-            # Whoever waits for a lock does so once, and not for every block.
-            self._rests = now() + REST
             logs.event(logs.WARNING, "index not written", error=error)
+            return False
+        return True
 
 
 def _name(layout: StoredLayout, part: StoredPart, key: bytes) -> str:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from tests.runtime.store.engines import full, keys_of, save
 
 from kvplan.cli.main import main
-from kvplan.runtime.store.store import OBJECTS, Store
+from kvplan.runtime.store.store import INDEX, OBJECTS, Store
 
 
 @pytest.fixture
@@ -30,6 +30,14 @@ def test_ls(folder: Path) -> None:
     assert [line.split()[:2] for line in said.stdout.splitlines()[1:]] == [["attention", "3"], ["mamba", "1"]]
     every = json.loads(run("ls", folder, "--format", "json").stdout)
     assert sorted(row["tokens"] for row in every) == [16, 32, 48, 48]
+
+
+def test_a_store_that_may_only_be_read_is_not_empty(folder: Path) -> None:
+    """Its index cannot be opened, and what is there is counted all the same."""
+    for path in folder.glob(f"{INDEX}*"):
+        path.unlink()
+    (folder / INDEX).mkdir()
+    assert run("ls", folder).stdout.startswith("4 objects, ")
 
 
 def test_verify_finds_what_is_wrong_and_removes_it(folder: Path) -> None:

@@ -377,6 +377,11 @@ def test_a_member_whose_answer_dribbles_in_is_not_waited_for(server: EtcdServer)
     assert asked["header"]["cluster_id"]
 
 
+def test_what_etcd_says_of_a_question_is_told(server: EtcdServer) -> None:
+    with pytest.raises(FleetError, match=r"400 .*key is not provided"):
+        Cluster([server.url], Certificates(), 5).asked("/kv/range", {})
+
+
 def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd, "LARGEST", 1 << 10)
     response = SimpleNamespace(read1=lambda *_, **__: b" " * 600)

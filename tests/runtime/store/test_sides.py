@@ -35,11 +35,13 @@ def loading(model: str, stored: str) -> Engine:
     return Engine(made, request, memory)
 
 
-@pytest.mark.parametrize("side", ["engine=custom,form=by_tokens,block=16", "engine=gaudi,tp=1,block=16"])
+@pytest.mark.parametrize(
+    "side", ["engine=custom,form=by_tokens,block=16", "engine=gaudi,tp=1,block=16", "tp=1,groups=by_cache"]
+)
 def test_a_side_whose_caches_share_blocks_is_not_stored(side: str) -> None:
     """A window's objects would be there for who needs all tokens of another cache of its blocks."""
     plan = compiled("toy-windows", "tp=2", side).plan
-    with pytest.raises(StoreSideError, match="compile a side with groups=by_cache"):
+    with pytest.raises(StoreSideError, match="compile a side with engine=store"):
         stored_layout(plan, "decode", REVISION)
 
 
