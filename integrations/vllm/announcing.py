@@ -70,6 +70,7 @@ def engine_record(
         side_key=first.side_key,
         addresses=tuple(worker.address for worker in ordered if worker.address),
         key=first.key,
+        revision=first.revision,
         protocol=PROTOCOL,
         free_blocks=free_blocks,
     )

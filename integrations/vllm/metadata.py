@@ -124,7 +124,7 @@ class WorkerFacts:
 
     `worker` is its number in the plan's order, `address` where its prefill side answers, empty where it has none;
     `groups` are the plan's names of the engine's groups, empty for those of which this worker has no layer. The model
-    and the side, by digest and readable key, are the engine's.
+    and the side, by digest and readable key, and the revision of the weights are the engine's.
     """
 
     worker: int
@@ -135,6 +135,7 @@ class WorkerFacts:
     model_digest: str = ""
     side: str = ""
     side_key: str = ""
+    revision: str = ""
 
 
 def held_name(request: str, prompt: str) -> str:

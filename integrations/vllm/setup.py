@@ -74,7 +74,7 @@ def connector_worker(
         decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing)
     key = secrets.public.decode() if isinstance(secrets, Keys) else ""
     known = _identity(catalog, layout, roles, "prefill" if roles.prefills else "decode")
-    stored = (known.model, known.model_digest, layout.side.digest, layout.side.key)
+    stored = (known.model, known.model_digest, layout.side.digest, layout.side.key, known.revision)
     return ConnectorWorker(prefill, decode, pool), WorkerFacts(layout.worker, address, layout.groups, key, *stored)
 
 

@@ -41,6 +41,8 @@ def _pair(prefill: EngineRecord, decode: EngineRecord, plans: Mapping[tuple[str,
 def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str) -> str:
     if prefill.model_digest != decode.model_digest:
         return f"unlike layouts of the model, {prefill.model_digest} and {decode.model_digest}"
+    if prefill.revision and decode.revision and prefill.revision != decode.revision:
+        return f"unlike revisions of the weights, {prefill.revision} and {decode.revision}"
     if prefill.protocol != decode.protocol:
         return f"unlike protocols, {prefill.protocol} and {decode.protocol}"
     return "" if plan else f"no plan from {prefill.side_key} to {decode.side_key}"

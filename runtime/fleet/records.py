@@ -38,8 +38,9 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An engine: name, this run of it, and all that whoever wants to deal with it has to know before they meet.
 
     `side` and `side_key` are the digest and the readable key of its side, `addresses` one of each worker (prefill's
-    only), `key` its public key, empty without keys, `free_blocks` how many blocks nobody has, as it said last.
-    `started` is when this run began, seconds since 1970: of two runs of a name the one that began later counts.
+    only), `key` its public key, empty without keys, `revision` that of its weights as in its Identity, `free_blocks`
+    how many blocks nobody has, as it said last. `started` is when this run began, seconds since 1970: of two runs of a
+    name the one that began later counts.
     """
 
     name: Text
@@ -51,6 +52,7 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     side_key: Words
     addresses: tuple[Text, ...] = ()
     key: Words = ""
+    revision: Words = ""
     protocol: int = 0
     free_blocks: Annotated[int, msgspec.Meta(ge=0)] = 0
     state: EngineState = EngineState.READY

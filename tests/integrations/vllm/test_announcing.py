@@ -26,7 +26,15 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 def worker(number: int, **more: Any) -> WorkerFacts:
-    return replace(facts(number, key="public"), model="m", model_digest="0" * 32, side="side", side_key="tp=2", **more)
+    return replace(
+        facts(number, key="public"),
+        model="m",
+        model_digest="0" * 32,
+        side="side",
+        side_key="tp=2",
+        revision="9f2e",
+        **more,
+    )
 
 
 def config(url: str = "") -> ConnectorConfig:
@@ -57,7 +65,8 @@ def test_one_record_has_the_addresses_of_all_workers_in_order() -> None:
     record = engine_record("e", "e.1", EngineRole.PREFILL, [worker(1), worker(0)], 512)
     assert record == EngineRecord(
         name="e", run="e.1", role=EngineRole.PREFILL, model="m", model_digest="0" * 32, side="side", side_key="tp=2",
-        addresses=("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601"), key="public", protocol=PROTOCOL, free_blocks=512,
+        addresses=("tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601"), key="public", revision="9f2e", protocol=PROTOCOL,
+        free_blocks=512,
         started=record.started,
     )  # fmt: skip
     assert decoded(encoded(record), "it") == record

@@ -95,6 +95,9 @@ def test_pairs_are_answered_by_the_index() -> None:
             record("d2", model="other"),
             record("d3", side="new", side_key="tp=2"),
             record("d4", protocol=1),
+            record("p2", model="m2", revision="a1"),
+            record("d5", model="m2", revision="b2"),
+            record("d6", model="m2"),
         )
     }
     found = fleet_pairs(engines, [entry(), entry(model="1" * 32)])
@@ -108,6 +111,9 @@ def test_pairs_are_answered_by_the_index() -> None:
         ("p1", "d1"): "plan1",
         ("p1", "d3"): "unlike layouts of the model",
         ("p1", "d4"): "unlike layouts of the model",
+        ("p2", "d5"): "unlike revisions of the weights",
+        # It does not say which it has.
+        ("p2", "d6"): "plan1",
     }
 
 
