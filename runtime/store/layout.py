@@ -108,7 +108,7 @@ def _block(side: Side) -> int:
     for one, other in combinations(side.groups, 2):
         if one.overlays(other):
             text = f"groups {one.name!r} and {other.name!r} of {side.key} share memory, where one block is one group's"
-            raise StoreSideError(f"{text}: compile a side with engine=store")
+            raise StoreSideError(f"{text}: compile a side that is made to be stored")
     blocks = {group.tokens for group in side.groups if group.store != "state"}
     if len(blocks) != 1:
         raise StoreSideError(f"{side.key} has blocks of {sorted(blocks)} tokens: what is stored has one size of blocks")
@@ -126,7 +126,7 @@ def _check_caches(side: Side, group: Group) -> None:
     caches = sorted({planes.cache for planes in side.workers[0].planes if planes.group == group.name})
     if len(caches) > 1:
         text = f"has blocks of {' and '.join(caches)}: a store keeps each cache by itself"
-        raise StoreSideError(f"group {group.name!r} of {side.key} {text}, compile a side with engine=store")
+        raise StoreSideError(f"group {group.name!r} of {side.key} {text}, compile a side that is made to be stored")
 
 
 def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:

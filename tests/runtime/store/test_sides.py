@@ -41,7 +41,7 @@ def loading(model: str, stored: str) -> Engine:
 def test_a_side_whose_caches_share_blocks_is_not_stored(side: str) -> None:
     """A window's objects would be there for who needs all tokens of another cache of its blocks."""
     plan = compiled("toy-windows", "tp=2", side).plan
-    with pytest.raises(StoreSideError, match="compile a side with engine=store"):
+    with pytest.raises(StoreSideError, match="compile a side that is made to be stored"):
         stored_layout(plan, "decode", REVISION)
 
 
