@@ -85,9 +85,9 @@ def exit_code(error: Exception) -> int:
     return WRONG if isinstance(error, ProofFailed) else BAD_INPUT
 
 
-def without_plan(errors: Iterable[Exception]) -> int:
-    """The exit code where pairs have no plan: that of a fault where one is, 0 where there are no errors."""
-    return min(map(exit_code, errors), default=0)
+def without_plan(refused: Iterable[tuple[object, Exception]]) -> int:
+    """The exit code where pairs have no plan, with an error each: that of a fault where one is, 0 for no pairs."""
+    return min((exit_code(error) for _, error in refused), default=0)
 
 
 def as_dict(error: Exception) -> dict[str, object]:

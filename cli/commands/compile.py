@@ -58,7 +58,7 @@ def command(
         plan_index.prune(out, removed)
     _say(form, CompileReport(out, check, states, every, changed, left, removed, outcome))
     if outcome.refused:
-        sys.exit(failure.without_plan(error for _, error in outcome.refused))
+        sys.exit(failure.without_plan(outcome.refused))
     sys.exit(failure.WRONG if check and (changed or left) else 0)
 
 

@@ -59,5 +59,4 @@ def command(
     click.echo(reports.report(form, found.review, judgement, new, verbose, rollout).rstrip("\n"))
     for job, error in found.refused:
         click.echo(failure.refusal(job, error, next(iter(job.places), None)), err=True)
-    lacking = failure.without_plan(error for _, error in found.refused)
-    sys.exit(lacking or (failure.WRONG if judgement.rules else 0))
+    sys.exit(failure.without_plan(found.refused) or (failure.WRONG if judgement.rules else 0))

@@ -70,7 +70,7 @@ def command(
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
         click.echo("".join(f"{failure.refusal(*pair)}\n" for pair in refused), nl=False, err=True)
     right = all(verdict.right for _, (_, verdict) in done)
-    sys.exit(failure.WRONG if not right else failure.without_plan(error for _, error in refused))
+    sys.exit(failure.WRONG if not right else failure.without_plan(refused))
 
 
 def _answer(
