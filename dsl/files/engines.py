@@ -37,8 +37,6 @@ from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 ALONE = "an engine that extends another replaces it by an expression alone"
-
-
 # Without these every name in an engine's file would be unknown.
 NAMING = ("mesh", "options", "derive")
 

@@ -77,13 +77,14 @@ def close(word: str, known: Iterable[str]) -> list[str]:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The nearest known name, else all of them where they are few, else nothing."""
     choices = sorted(set(known))
-    return nearest_or_all(word, choices) if close(word, choices) or 0 < len(choices) <= SHORT_LIST else ""
+    if near := close(word, choices):
+        return f"did you mean '{near[0]}'?"
+    return f"expected {listed(choices)}" if 0 < len(choices) <= SHORT_LIST else ""
 
 
 def nearest_or_all(word: str, values: Sequence[str]) -> str:
-    """The nearest of the values that there can be, else all of them."""
-    near = close(word, values)
-    return f"did you mean '{near[0]}'?" if near else f"expected {listed(values)}"
+    """The nearest of the values that there can be, else all of them, however many."""
+    return nearest(word, values) or f"expected {listed(values)}"
 
 
 def listed(words: Sequence[str], last: str = "or") -> str:
