@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from kvplan.compiler.bound import BoundGroup, BoundSide, BoundTensor, BoundWorker
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.pair.reads import PlacedSide
-from kvplan.compiler.placement.shards import Interval, shard_intervals
+from kvplan.compiler.placement.shards import Interval
 from kvplan.compiler.placement.tree import Element, PagedRegion, PlacedCache, Tree
 from kvplan.plan.needs import ALL
 from kvplan.plan.planes import planes as planes_of
@@ -38,7 +39,7 @@ def _worker(side: PlacedSide, worker: BoundWorker, planes: dict[object, tuple[Pl
     named = any(digit.axis != "layer" for unit in units for part in unit.parts for digit in part.outer)
     key = (id(units), worker.number if named else 0)
     if key not in planes:
-        planes[key] = tuple(p for unit in units for p in _planes(side.side, worker, unit))
+        planes[key] = tuple(p for unit in units for p in _planes(side, worker, unit))
         _check_names(planes[key])
     turn = worker.token_shard if any(cache.store == "tokens" for cache in side.side.caches) else 0
     return Worker(planes[key], turn, tuple((*names, part) for names, part in sorted(holds.items())))
@@ -52,20 +53,20 @@ def _check_names(entries: tuple[Planes, ...]) -> None:
         raise Refused("C140", f"two planes would be called {twice[0]!r}", help)
 
 
-def _planes(side: BoundSide, worker: BoundWorker, unit: PlacedCache) -> list[Planes]:
-    cache = next(cache for cache in side.caches if cache.name == unit.cache)
+def _planes(side: PlacedSide, worker: BoundWorker, unit: PlacedCache) -> list[Planes]:
+    cache = next(cache for cache in side.side.caches if cache.name == unit.cache)
     tensors = {tensor.name: tensor for tensor in cache.tensors}
-    return [_part(side, worker, unit, part, tensors) for part in unit.parts]
+    held: dict[str, Interval] = {}
+    # Of all tensors, which share an axis out alike: a page may hold padding alone.
+    for name in tensors:
+        held |= side.holds[worker.number][cache.name, name]
+    return [_part(unit, part, tensors, held) for part in unit.parts]
 
 
 def _part(
-    side: BoundSide, worker: BoundWorker, unit: PlacedCache, part: PagedRegion, tensors: dict[str, BoundTensor]
+    unit: PlacedCache, part: PagedRegion, tensors: dict[str, BoundTensor], held: Mapping[str, Interval]
 ) -> Planes:
     views = tuple(_views(part.body, 0, (), tensors))
-    held: dict[str, Interval] = {}
-    # Of all tensors: a page may hold padding alone.
-    for tensor in tensors.values():
-        held |= shard_intervals(side, tensor, worker)
     loops = tuple(
         (d.axis, unit.layers if d.axis == "layer" else _numbers(held[d.axis], d.weight, d.count), d.step)
         for d in part.outer
