@@ -77,8 +77,7 @@ class StoreIndex:
         try:
             return cls(path)
         except StoreIndexError as error:
-            cause = error.__cause__
-            if not isinstance(cause, sqlite3.OperationalError) or cause.sqlite_errorcode & 0xFF not in UNWRITABLE:
+            if _code(error.__cause__) not in UNWRITABLE:
                 raise
             logs.event(logs.WARNING, "index in memory", error=error)
             return cls()
@@ -96,7 +95,7 @@ class StoreIndex:
                 self._database.execute("pragma journal_mode = wal")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or now() > end:
+                if _code(error) != sqlite3.SQLITE_BUSY or now() > end:
                     raise
                 time.sleep(PAUSE)
 
@@ -128,9 +127,9 @@ class StoreIndex:
         self._many("delete from object where name = ?", [(name,) for name in names])
 
     def entries(self) -> list[StoredObject]:
-        """All objects as they are evicted: the longest unused first, of those used together the last block."""
+        """All objects, `in_order`."""
         with self._errors(), self._lock:
-            return [_entry(row) for row in self._database.execute("select * from object order by used, end desc, name")]
+            return in_order(_entry(row) for row in self._database.execute("select * from object"))
 
     def close(self) -> None:
         with self._lock:
@@ -158,9 +157,19 @@ class StoreIndex:
         except (sqlite3.Error, ValueError, TypeError) as error:
             text = f"the index {self._path}: {error}"
             help = "Where it is damaged remove it: it is made again from the objects"
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            if _code(error) == sqlite3.SQLITE_BUSY:
                 help = "Another process stands in a change of it: look for that"
             raise StoreIndexError(f"{text}. {help}") from error
+
+
+def in_order(entries: Iterable[StoredObject]) -> list[StoredObject]:
+    """Objects as they are evicted: the longest unused first, of those used together the last block."""
+    return sorted(entries, key=lambda entry: (entry.used, -entry.end, entry.name))
+
+
+def _code(error: BaseException | None) -> int:
+    """SQLite's primary code of an error that it meets while it works; 0 of any other."""
+    return error.sqlite_errorcode & 0xFF if isinstance(error, sqlite3.OperationalError) else 0
 
 
 def _entry(row: Sequence[object]) -> StoredObject:

@@ -107,8 +107,7 @@ def _block(side: Side) -> int:
         _check_caches(side, group)
     for one, other in combinations(side.groups, 2):
         if one.overlays(other):
-            text = f"groups {one.name!r} and {other.name!r} of {side.key} share memory, where one block is one group's"
-            raise StoreSideError(f"{text}: compile a side that is made to be stored")
+            raise _unfit(f"groups {one.name!r} and {other.name!r} of {side.key} share memory, and each block is of one")
     blocks = {group.tokens for group in side.groups if group.store != "state"}
     if len(blocks) != 1:
         raise StoreSideError(f"{side.key} has blocks of {sorted(blocks)} tokens: what is stored has one size of blocks")
@@ -118,15 +117,19 @@ def _block(side: Side) -> int:
 def _check_group(side: Side, group: Group) -> None:
     if group.ring or group.shards > 1 or group.ratio > 1 or group.length != CONTEXT:
         text = "has a ring, blocks that are shared out or split, or tokens of another length"
-        raise StoreSideError(f"group {group.name!r} of {side.key} {text}: compile a side that is made to be stored")
+        raise _unfit(f"group {group.name!r} of {side.key} {text}")
 
 
 def _check_caches(side: Side, group: Group) -> None:
     """Raises StoreSideError where an object would be of several caches: it does not say of which it has its tokens."""
     caches = sorted({planes.cache for planes in side.workers[0].planes if planes.group == group.name})
     if len(caches) > 1:
-        text = f"has blocks of {' and '.join(caches)}: a store keeps each cache by itself"
-        raise StoreSideError(f"group {group.name!r} of {side.key} {text}, compile a side that is made to be stored")
+        text = f"has blocks of {' and '.join(caches)}, and a store keeps each cache by itself"
+        raise _unfit(f"group {group.name!r} of {side.key} {text}")
+
+
+def _unfit(why: str) -> StoreSideError:
+    return StoreSideError(f"{why}: compile a side that is made to be stored")
 
 
 def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:

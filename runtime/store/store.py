@@ -24,7 +24,7 @@ from kvplan.runtime.errors import (
 from kvplan.runtime.ops import logs
 from kvplan.runtime.remote_folder import RemoteFolder
 from kvplan.runtime.store.header import Bytes, ObjectHeader, object_name
-from kvplan.runtime.store.index import StoredObject, StoreIndex
+from kvplan.runtime.store.index import StoredObject, StoreIndex, in_order
 from kvplan.runtime.store.layout import Ranges, StoredLayout, StoredPart, covers
 from kvplan.runtime.store.objects import ABANDONED, Folder, InMemoryObjects, ObjectPages, Objects
 from kvplan.runtime.store.pages import Pages, Place, checksum
@@ -151,7 +151,7 @@ class Store:
                     written = self._objects.written(name)
                     writable = writable and self._try(partial(self._index.put, created=written), [header])
                     found.append(StoredObject(name, header.ranges, header.size, header.end, written, written))
-        return sorted(found, key=lambda entry: (entry.used, -entry.end, entry.name))
+        return in_order(found)
 
     def collect(
         self, most_bytes: int | None = None, age: float | None = None, abandoned: float = ABANDONED
