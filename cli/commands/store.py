@@ -61,7 +61,8 @@ def command() -> None:
 def ls(place: str, index: Path | None, form: str) -> None:
     """List how much of each cache a store has; --format json lists every object."""
     with _opened(place, index) as store:
-        entries = store.entries()
+        # An index in memory began empty: what is there is looked for.
+        entries = store.take_stock() if store.forgets else store.entries()
     if form == "json":
         click.echo(json.dumps([_row(entry) for entry in entries], indent=2))
         return
@@ -121,19 +122,12 @@ def _opened(place: str, index: Path | None) -> Store:
     from kvplan.runtime.store.store import OBJECTS, Store
 
     if "://" in place:
-        return _known(Store.at(place, index or ":memory:"))
+        return Store.at(place, index or ":memory:")
     if index is not None:
         raise click.UsageError("a folder has its index: --index is for URLs")
     if not (Path(place) / OBJECTS).is_dir():
         raise click.UsageError(f"{place} is no store: it has no folder {OBJECTS!r}")
-    return _known(Store.open(place))
-
-
-def _known(store: Store) -> Store:
-    """A store whose index knows what is there, where it began empty."""
-    if store.forgets:
-        store.take_stock()
-    return store
+    return Store.open(place)
 
 
 def _amount(sizes: Iterable[int]) -> str:
