@@ -199,9 +199,9 @@ class PlanRouter:
 
 
 def upgraded(
-    house: House, old: Release, new: Release, order: Sequence[str], requests: int, lag: int
+    house: House, old: Release, new: Release, order: Sequence[str], after: int, lag: int
 ) -> tuple[list[RoutedRequest], PlanRouter]:
-    """Roll four engines in an order while requests come; the router hears `lag` steps late.
+    """Roll four engines in an order while requests come, and `after` more; the router hears `lag` steps late.
 
     Returns what became of the requests.
     """
@@ -222,9 +222,12 @@ def upgraded(
             seen = [*seen[1:], house.ready()]
             router.heard = seen[0]
             under_way = [request for request in made if not request.done]
+            if ended and not after and not under_way:
+                return made, router
             free = sorted(set(range(SLOTS)) - {request.slot for request in under_way})
-            if free and len(made) < requests:
+            if free and (after or not ended):
                 made.append(RoutedRequest(len(made), free[0]))
+                after -= ended
             for request in under_way:
                 router.advance(request)
             if not ended and len(made) > SLOTS:
@@ -234,8 +237,6 @@ def upgraded(
                     engine.worker.poll()
                 elif isinstance(engine.worker, PrefillWorker) and engine.record.name in house.records:
                     engine.worker.released()
-            if ended and len(made) == requests and not under_way:
-                return made, router
         raise AssertionError(f"{sum(not request.done for request in made)} requests never end")
     finally:
         for engine in engines.values():
