@@ -70,6 +70,9 @@ class NixlFiles(NixlStorage):
         super().__init__(name, "POSIX", "FILE", {})
 
     def write(self, files: Sequence[FilePages]) -> None:
+        # NIXL moves nothing more once a transfer has failed: a disk that is full must say so before one begins.
+        for each in files:
+            os.posix_fallocate(each.fd, 0, each.offset + each.bytes)
         self._files("WRITE", files)
 
     def read(self, files: Sequence[FilePages]) -> None:

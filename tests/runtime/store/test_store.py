@@ -341,17 +341,21 @@ def test_who_is_killed_while_it_removes_leaves_no_name_of_nothing(
         assert load_into(store, empty(HEADS, "tp=4", (0, 64)), KEYS[:4]) == 4
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", MOVERS)
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: type[Files]) -> None:
     def full_disk(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with Store.open(tmp_path) as store:
+    with Store.open(tmp_path, make()) as store:
+        save(store, full(HEADS, "tp=2", 3), KEYS[:1])
+        before = files(tmp_path)
         with monkeypatch.context() as patched:
-            patched.setattr(os, "pwritev", full_disk)
+            patched.setattr(os, "pwritev" if make is PlainFiles else "posix_fallocate", full_disk)
             with pytest.raises(StoreFileError, match="No space"):
                 save(store, full(HEADS, "tp=2", 3), KEYS[:3])
-        assert (files(tmp_path), store.entries()) == ([], [])
-        assert save(store, full(HEADS, "tp=2", 3), KEYS[:3]) == 3
+            assert load_into(store, empty(HEADS, "tp=4", (0, 16)), KEYS[:1]) == 1
+        assert (files(tmp_path), len(store.entries())) == (before, 1)
+        assert save(store, full(HEADS, "tp=2", 3), KEYS[:3]) == 2
 
 
 def failing_on(call: Any, path: Path) -> Any:
