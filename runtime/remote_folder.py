@@ -73,6 +73,8 @@ class RemoteFolder:
         try:
             self._system.invalidate_cache()
             paths = self._system.find(self._root)
+            if not paths:
+                self._system.ls(self._root)  # raises where it cannot be listed, which `find` passes over
         except FileNotFoundError as error:
             self._check_absent("", error)
             return

@@ -279,3 +279,5 @@ def test_places_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with Store.at((tmp_path / "file").as_uri()) as store, pytest.raises(StoreFileError, match="cannot be written"):
         save(store, full(HEADS, "tp=2", 1), KEYS[:1])
+    with Store.at("http://127.0.0.1:9/store") as store, pytest.raises(StoreFileError, match="cannot be listed"):
+        store.take_stock()
