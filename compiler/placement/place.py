@@ -42,11 +42,12 @@ class LocalSizes:
     extents: Mapping[str, Mapping[str, int]]
     spare: int = 0
 
-    def number(self, expr: Expr) -> int:
+    def number(self, expr: Expr, least: int = 0) -> int:
         value = evaluate(expr, self.cache.env)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
             said = f"storage of {self.cache.name!r}: {expr.text!r} gives {value!r}, not a size"
-            raise Refused("C101", said, "sizes are whole numbers from 0 up: mend the expression or what it uses")
+            allowed = f"sizes here are whole numbers from {least} up"
+            raise Refused("C101", said, f"{allowed}: mend the expression or what it uses")
         return value
 
 
@@ -209,7 +210,7 @@ def _resolve(sizes: LocalSizes, items: tuple[Item, ...]) -> tuple[tuple[Tree, ..
         if isinstance(item, Pad):
             offset += sizes.number(item.size)
         elif isinstance(item, Align):
-            offset += -offset % max(1, sizes.number(item.size))
+            offset += -offset % sizes.number(item.size, 1)
         elif isinstance(item, Leaf):
             for tensor in (t for t in sizes.cache.tensors if t.name == item.tensor):
                 nodes.append(Element(offset, tensor.name, tensor.size))

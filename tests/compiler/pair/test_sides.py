@@ -27,6 +27,7 @@ storage:
   inside: block { layer { head { token { k[dim] } } } }
   outside: layer { block { head { token { k[dim] } } } }
   padded: layer { dim { block { head { token { k } } pad(8) } } }
+  aligned: layer { block { head { token { k[dim] } align(dim - 4) } } }
 """
 CACHE = "  {name}: {{kind: rare, layers: all{more}}}\n"
 MODEL = "kvplan: 1\nmodel: m\ntitle: M\ndtype: bf16\nquery_heads: 8\nlayers: 2\ncaches:\n"
@@ -74,3 +75,9 @@ def test_layers_inside_blocks_of_several_planes_are_not_padded(tmp_path: Path) -
     whole = compile_pair(known, "m", "engine=padding,order=inside", "engine=custom,order=outside").plan
     assert [plane.page for plane in planes(whole.prefill.workers[0])] == [2000]
     assert refused(known, "apart", "engine=padding").code == "C107"
+
+
+def test_an_alignment_of_nothing_is_refused(tmp_path: Path) -> None:
+    assert refused(library(tmp_path, CACHE.format(name="a", more="")), "aligned").code == "C101"
+    known = library(tmp_path, CACHE.format(name="a", more=", dim: 8"))
+    assert compile_pair(known, "m", "engine=custom,order=aligned", "engine=custom,order=outside").plan.reads
