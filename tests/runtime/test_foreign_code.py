@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Slot, Transfer, errors
@@ -106,9 +106,7 @@ def test_a_callback_ends_no_thread_of_the_runtime(made: World, error: BaseExcept
     for callback in (leave(error), lambda transfer: ends.append(transfer.state)):
         one.on_end(callback)
     other.on_end(lambda transfer: ends.append(transfer.state))
-    until = time.monotonic() + 10
-    while len(ends) < 2 and time.monotonic() < until:
-        time.sleep(0.005)
+    until(lambda: len(ends) == 2)
     assert ends == ["expired", "expired"]
     assert worker._thread is not None
     assert not worker._thread.dead

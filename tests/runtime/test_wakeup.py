@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import select
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import World, world
 from tests.runtime.prefill.test_worker import Flag
+from tests.slowness import Patience
 
 from kvplan.runtime import DecodeWorker, PrefillWorker, Transfer, errors
 
@@ -47,8 +47,8 @@ def test_a_loop_of_ones_own_waits_on_descriptors_and_nothing_else(pair: World) -
         transfer = pair.decode[0].submit(request, SECONDS)
         transfer.on_end(ended.append)
         pair.hold("r")
-        until = time.monotonic() + SECONDS
-        while not ended and time.monotonic() < until:
+        patience = Patience(SECONDS)
+        while not ended and patience.lasts():
             for descriptor, _ in loop.poll(SECONDS):
                 workers[descriptor].poll()
     assert transfer.state == "done"
@@ -100,9 +100,9 @@ def test_an_attached_worker_claims_while_nothing_is_awaited(pair: World) -> None
 
     async def serve() -> None:
         pair.decode[0].attach()
-        before, until = engine._heartbeats, time.monotonic() + SECONDS
+        before, patience = engine._heartbeats, Patience(SECONDS)
         engine._next = 0.0
-        while engine._heartbeats == before and time.monotonic() < until:
+        while engine._heartbeats == before and patience.lasts():
             await asyncio.sleep(0.01)
         assert engine._heartbeats > before
         pair.decode[0].detach()

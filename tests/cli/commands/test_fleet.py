@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from tests.runtime.fleet.test_records import record
-from tests.slowness import slowness
+from tests.runtime.helpers.waiting import until
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.cli.main import main
@@ -45,9 +44,7 @@ def url(tmp_path_factory: pytest.TempPathFactory, plans: Path) -> Iterator[str]:
         members.append(EtcdFleet([server.url]))
         about = {"model": one.model, "model_digest": one.model_digest, "side": digest, "side_key": key}
         members[-1].announce(record(name, free_blocks=1000, **about))
-    end = time.monotonic() + 30 * slowness()
-    while len(members[0].engines()) < len(members) and time.monotonic() < end:
-        time.sleep(0.02)
+    until(lambda: len(members[0].engines()) == len(members))
     yield server.url
     for member in members:
         member.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.integrations.vllm.requests import facts
-from tests.runtime.fleet.test_etcd import until
+from tests.runtime.helpers.waiting import until
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
 from kvplan.integrations.vllm import announcing

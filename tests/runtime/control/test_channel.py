@@ -15,9 +15,9 @@ import pytest
 import zmq
 from tests.runtime.control.test_card import FIRST, TWO
 from tests.runtime.helpers.control import BIND, LONG, pair, unsealed
+from tests.slowness import Patience
 
 from kvplan.runtime import errors
-from kvplan.runtime.clock import now
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, seal
 from kvplan.runtime.control.channel import FAILURES, ControlClient, ControlServer
 from kvplan.runtime.control.keys import Plain
@@ -31,8 +31,8 @@ HELD = ClaimAnswers(1, 30.0, (Claimed("a", 7), Lost("b", LossReason.UNKNOWN, "wh
 
 def until(wait: Callable[[float], None], found: Callable[[], Any]) -> Any:
     """What `found` gives, as soon as it is anything."""
-    end = now() + LONG
-    while now() < end:
+    patience = Patience(LONG)
+    while patience.lasts():
         if value := found():
             return value
         wait(0.05)

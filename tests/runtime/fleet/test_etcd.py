@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.fleet.test_records import record
+from tests.runtime.helpers.waiting import until
 from tests.slowness import slowness
 
 from kvplan.bench.etcd_server import ETCD, EtcdServer
@@ -46,13 +47,6 @@ def fleet(server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[Callab
     yield make
     for each in made:
         each.close()
-
-
-def until(true: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds * slowness()
-    while not true():
-        assert time.monotonic() < end, "never"
-        time.sleep(0.02)
 
 
 def test_who_announces_itself_is_seen_and_gone_when_it_says_so(fleet: Callable[[], EtcdFleet]) -> None:
@@ -292,7 +286,7 @@ def test_answers_that_are_not_etcds_end_no_thread(server: EtcdServer, answer: An
 
     monkeypatch.setattr(etcd, "_within", said)
     one.announce(record("p0"))
-    assert asked.wait(20 * slowness())
+    assert asked.wait(60 * slowness())
     monkeypatch.setattr(etcd, "_within", real)
     until(lambda: set(one.engines()) == {"p0"})
     one.close()
@@ -303,7 +297,7 @@ def test_a_long_record_is_read_in_time_that_grows_with_its_length(fleet: Callabl
     one, other = fleet(), fleet()
     until(lambda: other.age() < 60)
     one.announce(record("p0", addresses=("tcp://10.0.0.1:" + "1" * 180,) * 1000))
-    until(lambda: other.engines(), 10)
+    until(lambda: other.engines(), seconds=10)
 
 
 class Gateway(BaseHTTPRequestHandler):

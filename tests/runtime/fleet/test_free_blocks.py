@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.fleet.test_etcd import until
 from tests.runtime.fleet.test_records import record
+from tests.runtime.helpers.waiting import until
 
 from kvplan.runtime.errors import FleetError
 from kvplan.runtime.fleet.etcd import EtcdFleet

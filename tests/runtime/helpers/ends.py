@@ -3,13 +3,13 @@ them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.end_to_end.memory import EMPTY, PADDED, Memory, allocate, ids_of
 from tests.runtime.helpers.agents import progressed
+from tests.slowness import Patience
 
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.check.labels import Atlas, atlas
@@ -97,13 +97,13 @@ class Ends:
         if foreseen:
             executor.foresee(link, runs)
         executor.add(link, runs)
-        executor.complete, until = True, time.monotonic() + SECONDS
+        executor.complete, patience = True, Patience(SECONDS)
         while not executor.done:
             context.begin()
             executor.step()
             also()
             assert not failures, failures
-            assert time.monotonic() < until, "the transfer does not end"
+            assert patience.lasts(), "the transfer does not end"
         assert executor.requests == executor.posted == predict(link, runs, context)
         return executor
 

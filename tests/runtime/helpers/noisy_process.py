@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.slowness import Patience
 
 from kvplan.runtime import Nixl, errors
 from kvplan.runtime.ops.logs import event, json_lines
@@ -44,11 +44,11 @@ def main() -> None:
 
 
 def finish(handle: Any, agents: tuple[Nixl, Nixl]) -> None:
-    until = time.monotonic() + 30
+    patience = Patience(30)
     while not handle.poll():
         for agent in agents:
             agent.progress()
-        if time.monotonic() > until:
+        if not patience.lasts():
             raise TimeoutError("a read of this process from itself")
     handle.release()
 

@@ -143,8 +143,13 @@ def exhausted(made: World) -> bool:
 def unused(made: World) -> bool:
     packs = sum(len(worker._inbox.packs) for worker in made.prefill)
     asked = sum(len(peer._asked) + len(peer._queue) + peer._kept for peer in peers(made))
-    free = all(len(stage._free) == BUFFERS and not stage._queue and not stage._kept.total() for stage in stages(made))
-    return free and not packs and not asked
+    return all(map(idle, stages(made))) and not packs and not asked
+
+
+def idle(stage: Stage) -> bool:
+    """Whether all its buffers are there, unless nobody has asked for the first one yet, and nobody waits."""
+    there = stage._maker is None or len(stage._free) == BUFFERS
+    return there and not stage._queue and not stage._kept.total()
 
 
 def whole(made: World) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tests.runtime.helpers.plans import ROW, STATE, Bytes, Model, Shape, held, plan, with_ranges
+from tests.slowness import Patience
 
 from kvplan.plan.request import Tables, blocks
 from kvplan.plan.types import Blocks, Plan
@@ -112,8 +112,8 @@ class World:
 
     def released(self) -> set[tuple[str, str]]:
         """(request, why) that all prefill workers have released, within some seconds."""
-        until, found = time.monotonic() + 10, [set[tuple[str, str]]() for _ in self.prefill]
-        while not all(found) and time.monotonic() < until:
+        patience, found = Patience(30), [set[tuple[str, str]]() for _ in self.prefill]
+        while not all(found) and patience.lasts():
             for worker, mine in zip(self.prefill, found, strict=True):
                 mine |= {(one.request, one.why) for one in worker.released()}
             for target in self.decode:

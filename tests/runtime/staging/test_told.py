@@ -85,7 +85,9 @@ def test_a_copy_that_fails_after_that_fails_the_request(
 def test_its_deadline_says_that_it_is_being_copied(made: World, gate: Gate) -> None:
     asked = ask(made, (0, TOKENS))
     made.hold("r")
-    transfer = made.decode[0].submit(asked, 0.3)
+    transfer = made.decode[0].submit(asked, 20)
+    run(made, lambda: confirmed(transfer))
+    transfer.deadline = transfer.began
     run(made, lambda: transfer.ended)
     assert isinstance(transfer.error, DeadlineError)
     assert "prefill worker 0 is confirmed, its bytes are being copied from the stage" in str(transfer.error)
