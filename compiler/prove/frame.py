@@ -24,7 +24,7 @@ def check_frame(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> None:
         raise ProofFailed("P003", f"reads for {len(plan.reads)} decode workers, there are {len(decode.side.workers)}")
     if plan.skipped != check_pair(prefill.side, decode.side):
         raise ProofFailed("P019", f"the plan skips {plan.skipped}")
-    if plan.model_digest != digest.model(decode.side) or plan.model != decode.side.model:
+    if {plan.model_digest} != {digest.model(one.side) for one in (prefill, decode)} or plan.model != decode.side.model:
         raise ProofFailed("P019", "the plan is of another model")
     found = [(pair.prefill, pair.decode, pair.page, pair.needs, pair.rows) for pair in plan.pairs]
     named = {pair.name for pair in plan.pairs}

@@ -115,6 +115,6 @@ DECODE_PLANES = (
 )
 
 PLAN = Plan(format=2, title="Kimi K2 with an EAGLE-3 draft", model="kimi-k2-eagle3",
-            model_digest="d84dc8c69b2cb12a7e3add3aea47bd51", digest="f1485b239299f9f0eb98eb304737b11f",
+            model_digest="274f4f09cbd5aa1458294b67f412a7fc", digest="dd6651f6e383873dcc8fed759cab0a4e",
             options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
             reads=reads())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from kvplan.compiler.api import compile_pair
+from kvplan.compiler.api import compile_pair, side_of
+from kvplan.compiler.bind.bind import bind
 from kvplan.dsl.library import load
 from kvplan.plan.needs import Needs
 from kvplan.plan.types import Plan
@@ -45,3 +47,17 @@ def test_a_cache_that_may_be_skipped_makes_another_model(tmp_path: Path) -> None
     needed = compiled(tmp_path, "second", "", "tp=2")
     assert optional.prefill.digest == needed.prefill.digest
     assert optional.model_digest != needed.model_digest
+
+
+def test_engines_with_and_without_an_optional_cache_are_of_one_model(tmp_path: Path) -> None:
+    """Each says which model it is before it knows the other: drafts may run on one of them, or on both."""
+    draft = "  b: {kind: gqa, layers: all, heads: 4, dim: 8, optional: true, when: draft_tokens > 0}\n"
+    (tmp_path / "drafted.yaml").write_text(MODEL.format(name="drafted", more="") + draft)
+    library = load((), (tmp_path,))
+    sides = "tp=2", "tp=1,draft_tokens=2"
+    found = {one: side_of(bind(library, library.model("drafted"), one)) for one in sides}
+    [digest] = {digest for _, digest in found.values()}
+    for prefill, decode in product(sides, sides):
+        plan = compile_pair(library, "drafted", prefill, decode).plan
+        assert (plan.model_digest, plan.skipped) == (digest, ("b",) if prefill != decode else ())
+        assert (plan.prefill.digest, plan.decode.digest) == (found[prefill][0].digest, found[decode][0].digest)
