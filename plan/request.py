@@ -147,8 +147,10 @@ def runs(rule: MatchRule, request: Request, shards: tuple[int, int], tokens: Int
     first, end = tokens or request.range_of(ours)
     if first >= end:
         return NO_RUNS
-    tables = _table(request.prefill, "prefill", theirs.name), _table(request.decode, "decode", ours.name)
     needed = () if ours.store == "state" else rule.needs.ranges(first, end, rule.rows)
+    if ours.store != "state" and not needed:
+        return NO_RUNS
+    tables = _table(request.prefill, "prefill", theirs.name), _table(request.decode, "decode", ours.name)
     try:
         for asked in needed:
             _check_covers(rule, tables, asked, shards)

@@ -75,7 +75,7 @@ def of_read(
         _check_said(plan, read, decode_worker)
         asked = _asked(plan, decode_worker, read, pair, request, sample)
         for share in _covered(both, read, pair, role):
-            _add(sums, pool, share, asked, _table(tables, share.field.group))
+            _add(sums, pool, share, asked, tables)
     return sums
 
 
@@ -100,7 +100,7 @@ def of_side(
         if group.name in tables:
             need = (needs or {}).get(share.field.cache, ALL)
             asked = SampledTokens(_range(ranges, group), need, ((group, shard),), sample)
-            _add(sums, pool, share, asked, tables[group.name])
+            _add(sums, pool, share, asked, tables)
     return sums
 
 
@@ -216,12 +216,12 @@ def _asked(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Requ
     return SampledTokens(tokens, pair.needs, ((prefill, shards[0]), (decode, shards[1])), sample)
 
 
-def _add(sums: Sums, pool: Pool, share: TensorShare, asked: SampledTokens, table: Table) -> None:
+def _add(sums: Sums, pool: Pool, share: TensorShare, asked: SampledTokens, tables: Tables) -> None:
     """Add the digests of a share of one tensor to those of its layers."""
     field = share.field
     for layer in share.layers:
         sums.setdefault((field.cache, layer), 0)
-    places = _places(field, asked, table)
+    places = _places(field, asked, tables)
     for moved in dict.fromkeys(sheet.moved for sheet in field.sheets):
         sheets = [sheet for sheet in field.sheets if sheet.moved == moved and sheet.layer in share.layers]
         for sheet, value in _values(pool, field, sheets, share.want, places):
@@ -229,13 +229,17 @@ def _add(sums: Sums, pool: Pool, share: TensorShare, asked: SampledTokens, table
             sums[key] = (sums[key] + value * layer_key(sheet.layer)) & MASK
 
 
-def _places(field: TensorField, asked: SampledTokens, table: Table) -> Places:
+def _places(field: TensorField, asked: SampledTokens, tables: Tables) -> Places:
     """Kernel blocks, rows in them, and the keys of the rows that are asked for."""
     if field.tokens_per_row:
         row = asked.rows(field.tokens_per_row)
-        return *rows.place(row, field.tokens_per_row, field.group, table), odd_keys(row, name_hash("token"))
+        # Of a group of which nothing is needed nobody has to name a block.
+        where = (
+            rows.place(row, field.tokens_per_row, field.group, _table(tables, field.group)) if row.size else (row, row)
+        )
+        return *where, odd_keys(row, name_hash("token"))
     ones = np.ones(1 if asked.tokens[0] < asked.tokens[1] else 0, np.int64)
-    return ones * rows.slot(field.group, table), ones * 0, ones
+    return ones * rows.slot(field.group, _table(tables, field.group)), ones * 0, ones
 
 
 def _values(

@@ -70,15 +70,21 @@ class LossReason(TextEnum):
     CROWDED = "crowded"
     # Its blocks are others than decode was told of.
     UNLIKE = "unlike"
+    # The chunks that it was fed in leave gaps, or overlap.
+    UNTILED = "untiled"
     # The connection claims as many requests as it may.
     TOO_MANY = "too many"
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
-    """A request is kept for a lease from now, by the pin of this number."""
+    """A request is kept for a lease from now, by the pin of this number.
+
+    `tokens` are those that it was opened for, None where it is held as a whole.
+    """
 
     request: str
     pin: int
+    tokens: tuple[int, int] | None = None
 
 
 class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvplan.plan.errors import KvplanError
+from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.decode.engines import PrefillConnection, PrefillEngine
 from kvplan.runtime.decode.phases import TRANSFER, Event, Phase, refused
@@ -23,7 +23,14 @@ from kvplan.runtime.errors import (
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 
 # What a prefill worker may end a request with, beside TransferError.
-ENDS: dict[str, type[RequestError]] = {error.code: error for error in (LeaseError, ChecksumError, WithdrawnError)}
+ENDS: dict[str, type[RequestError]] = {
+    error.code: error for error in (BadRequestError, LeaseError, ChecksumError, WithdrawnError)
+}
+# What a request ends with that prefill does not keep, where that is no LeaseError.
+LOST: dict[wire.LossReason, type[RequestError]] = {
+    wire.LossReason.WITHDRAWN: WithdrawnError,
+    wire.LossReason.UNTILED: BadRequestError,
+}
 
 
 class DecodeInbox:
@@ -83,11 +90,11 @@ class DecodeInbox:
 
     def _answer(self, transfer: Transfer, part: PeerProgress, answer: wire.ClaimAnswer) -> None:
         if isinstance(answer, wire.Claimed):
-            self._transfers.claimed(transfer, part, answer.pin)
+            self._transfers.claimed(transfer, part, answer.pin, answer.tokens)
         elif isinstance(answer, wire.NotYet):
             self._transfers.not_yet(transfer, part, answer.held)
         elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:
-            kind = WithdrawnError if answer.reason is wire.LossReason.WITHDRAWN else LeaseError
+            kind = LOST.get(answer.reason, LeaseError)
             self._transfers.fail(transfer, kind(_said(transfer, part, "does not keep it", answer.text)))
 
     def _permit(self, engine: PrefillEngine, connection: PrefillConnection, permit: wire.Permit) -> MessageKind:

@@ -34,14 +34,16 @@ class ClientClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
     `announced` chunks were told, None before it was told that the request is kept. `told` are the blocks that it was
-    told of, until they are compared: `checked` is the pin that has them. One that is `early` was claimed before the
-    request was held: nobody else bounds such names, so that of each no more than the name is kept.
+    told of, until they are compared: `checked` is the pin that has them, `tiled` the one whose chunks are all of it.
+    One that is `early` was claimed before the request was held: nobody else bounds such names, so that of each no more
+    than the name is kept.
     """
 
     streamed: bool
     early: bool = False
     announced: int | None = None
     checked: int | None = None
+    tiled: int | None = None
     told: WireTables | None = None
 
     def wait(self) -> None:
@@ -59,6 +61,13 @@ class ClientClaim:
             why = str(error)
         if not why:
             self.checked, self.told = source.pin, None
+        return why
+
+    def untiled(self, source: SourceRequest, plan: Plan, worker: int) -> str:
+        """Why the chunks of a source that is whole are not all of it; empty where they are."""
+        why = "" if self.tiled == source.pin else source.untiled(plan, worker)
+        if not why:
+            self.tiled = source.pin
         return why
 
 

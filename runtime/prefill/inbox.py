@@ -267,12 +267,12 @@ class PrefillInbox:
         self._changed.add(request)
         if claim.early:
             return wire.NotYet(request)
-        if (unlike := _unlike(client, claim, source)) is not None:
-            return unlike
+        if (unfit := self._unfit(client, claim, source)) is not None:
+            return unfit
         if not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
-        return answer
+        return wire.Claimed(request, source.pin, source.tokens)
 
     def _ask_permit(self, client: DecodeClient, asked: wire.AskPermit, now: float) -> MessageKind:
         return MessageKind.PERMIT_ASKED if self.permits.ask(client, asked) else MessageKind.UNEXPECTED
@@ -409,16 +409,31 @@ class PrefillInbox:
         if claim.early:
             self._say_answers(client, wire.NotYet(request))
             return
-        if (unlike := _unlike(client, claim, source)) is not None:
-            self._say_answers(client, unlike)
+        if (unfit := self._unfit(client, claim, source)) is not None:
+            self._say_answers(client, unfit)
             return
         if claim.announced is None and (claim.streamed or source.whole):
             # What was claimed before it was held is claimed now.
             self._leases.claim(request, client.claimant, client.contract, now)
             claim.announced = 0
-            self._say_answers(client, wire.Claimed(request, source.pin))
+            self._say_answers(client, wire.Claimed(request, source.pin, source.tokens))
         if claim.streamed and client.push is None:
             self._say_offers(client, claim, source)
+
+    def _unfit(self, client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> wire.Lost | None:
+        """The refusal of a claim to read a request whole that has other blocks than decode was told of, or gaps."""
+        # Blocks of a fed request are known when it is whole; one that is read in chunks is looked at chunk by chunk.
+        if claim.streamed or not (source.tokens is None or source.whole):
+            return None
+        reasons = {
+            wire.LossReason.UNLIKE: claim.unlike(source),
+            wire.LossReason.UNTILED: claim.untiled(source, client.plan, self._pool.worker),
+        }
+        for reason, why in reasons.items():
+            if why:
+                client.forget(source.request)
+                return wire.Lost(source.request, reason, why)
+        return None
 
     def _say_answers(self, client: DecodeClient, *answers: wire.ClaimAnswer) -> None:
         self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, answers, not self.packs.stuck))
@@ -455,18 +470,6 @@ def _asked(source: SourceRequest) -> int | Exception:
         return source.completed()
     except Exception as error:
         return error
-
-
-def _unlike(client: DecodeClient, claim: ClientClaim, source: SourceRequest) -> wire.Lost | None:
-    """The refusal of a claim to read a request whole whose blocks are others than those that decode was told of."""
-    # Blocks of a fed request are known when it is whole; one that is read in chunks is compared chunk by chunk.
-    if claim.streamed or not (source.tokens is None or source.whole):
-        return None
-    why = claim.unlike(source)
-    if not why:
-        return None
-    client.forget(source.request)
-    return wire.Lost(source.request, wire.LossReason.UNLIKE, why)
 
 
 def _offers(source: SourceRequest, announced: int) -> Iterator[wire.Offer]:

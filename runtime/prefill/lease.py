@@ -211,7 +211,7 @@ class Leases:
         """Release a request at once, finished, that nobody will ever read. Raises as `pin` does."""
         self.expire(now)
         self._check_free(request)
-        self._report(Released(request, LossReason.FINISHED))
+        self._remember(request, _PastPin(next(_NUMBERS), LossReason.FINISHED, frozenset()))
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], now: float) -> Claimed | Lost:
         """Promise a claimant the blocks for a lease from now, or say why not."""
@@ -351,16 +351,18 @@ class Leases:
     def _release(self, pin: Pin) -> None:
         pin.on(PinEvent.FREED)
         del self._pins[pin.request]
-        self._past[pin.request] = _PastPin(pin.number, pin.reason, frozenset(pin.finished))
-        if len(self._past) > REMEMBERED:
-            self._past.popitem(last=False)
-        self._report(Released(pin.request, pin.reason))
+        self._remember(pin.request, _PastPin(pin.number, pin.reason, frozenset(pin.finished)))
         if len(self._alarms) > 1024 + 4 * len(self._pins):
             self._alarms = [(pin.alarm, name) for name, pin in self._pins.items() if pin.alarm < math.inf]
             heapq.heapify(self._alarms)
 
-    def _report(self, released: Released) -> None:
-        self._released[released.request] = released
+    def _remember(self, request: str, past: _PastPin) -> None:
+        """A pin is over, which `released` says."""
+        self._past[request] = past
+        if len(self._past) > REMEMBERED:
+            self._past.popitem(last=False)
+        released = Released(request, past.reason)
+        self._released[request] = released
         self._just_released.append(released)
         self.numbers[released.why] += 1
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from kvplan.plan.block_tables import Table, Tables, whole
 from kvplan.plan.errors import BadRequestError
-from kvplan.plan.request import checked_range
-from kvplan.plan.types import Blocks
+from kvplan.plan.request import Request, checked_range
+from kvplan.plan.types import Blocks, Plan
+from kvplan.runtime.transfer.chunks import Chunk, check_tiled
 from kvplan.runtime.transfer.told import contradicts, covers
 
 
@@ -30,6 +31,11 @@ class OfferedChunk:
     tables: Tables
     last: bool
     after: ComputeEvent | None
+
+    def chunk(self, only: bool) -> Chunk:
+        """The chunk without its event; `only` its tables count."""
+        layers = None if self.layers is None else frozenset(self.layers)
+        return Chunk(self.tokens, self.last, layers, self.tables, only)
 
 
 @dataclass(slots=True)
@@ -76,6 +82,18 @@ class SourceRequest:
         if self.names_all:
             return held is not None and covers(held, told)
         return held is None or not contradicts(told, held)
+
+    def untiled(self, plan: Plan, worker: int) -> str:
+        """Why the chunks of one that is whole are not all of it; empty where they are."""
+        if self.tokens is None:
+            return ""
+        try:
+            check_tiled(
+                plan, Request(self.request, self.tokens, {}, {}), [one.chunk(False) for one in self.chunks], worker
+            )
+        except BadRequestError as error:
+            return str(error)
+        return ""
 
     def named_tables(self) -> Tables:
         """Its own tables, those that its chunks named put together."""

@@ -42,6 +42,7 @@ def _check(pool: Pool, client: DecodeClient, done: Done, named: Tables) -> None:
     plan, asked = client.plan, done.asked
     tables = {**unpack(asked.prefill), **named}
     request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
-    request = requests.check(plan, request, pool.blocks, {})
+    # It may have been fed in chunks, which name no block of a group of which nothing is needed.
+    request = requests.check(plan, request, pool.blocks, {}, fed=True)
     local = of_read(plan, pool.worker, client.claimant.worker, "prefill", pool, request, Sample(*done.sample))
     check({(cache, layer): value for cache, layer, value in done.sums}, local)

@@ -137,13 +137,16 @@ class PrefillWorker(PolledWorker):
     ) -> None:
         """Tokens [first, end) of an opened request are computed, once `after` has completed, in all layers or some.
 
-        `tables` name this side's blocks by group. With the `last` chunk states and rings move, too. Raises
+        `tables` name this side's blocks by group. States, rings and caches of another length move with the chunk of
+        their layers that ends where the request does, `last` or not: they have to be there after its event, too. Raises
         BadRequestError, HandleError for a request that is not open.
         """
         what = f"request {request}"
         check_event(request, after)
         with self._lock:
             self._check_open()
+            if self._unread:
+                return
             named = self._named(tables) or {}
             chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
             self._inbox.offer(request, chunk)

@@ -19,7 +19,7 @@ from kvplan.runtime.prefill.clients import DecodeClient, PushTarget, Send
 from kvplan.runtime.prefill.lease import Leases
 from kvplan.runtime.prefill.source import OfferedChunk, SourceRequest
 from kvplan.runtime.transfer import chunks
-from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
+from kvplan.runtime.transfer.chunks import ChunkCover
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor
 from kvplan.runtime.transfer.posts import over
 from kvplan.runtime.transport.base import TransferHandle
@@ -192,8 +192,7 @@ class RequestWrites:
         write.taken, write.executor.complete = 1, True
 
     def _take_chunk(self, write: RequestWrite, offered: OfferedChunk) -> None:
-        plan, layers = write.client.plan, None if offered.layers is None else frozenset(offered.layers)
-        whole = Chunk(offered.tokens, offered.last, layers, offered.tables, write.source.names_all)
+        plan, whole = write.client.plan, offered.chunk(write.source.names_all)
         chunk = chunks.received(plan, write.request, whole, self._pool.blocks, write.cover)
         write.taken += 1
         if chunk is None:
@@ -270,8 +269,7 @@ class RequestWrites:
             raise LeaseError(f"request {asked.request}: {why}")
         tables = told if source.tables is None else source.tables
         request = Request(asked.request, asked.tokens, tables, unpack(asked.decode), asked.lengths)
-        if opened is not None and not (opened[0] <= asked.tokens[0] and opened[1] == asked.tokens[1]):
-            raise BadRequestError(f"request {asked.request} was opened for {opened}, wanted are {asked.tokens}")
+        chunks.check_opened(request, opened)
         return target.rules.check(request, self._pool.blocks, target.blocks, fed=opened is not None)
 
 

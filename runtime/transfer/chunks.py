@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,12 +65,30 @@ def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, i
     of other blocks.
     """
     tokens = clipped(offered.tokens, request.tokens)
-    if tokens[0] == tokens[1] and not offered.last:
+    # Of a context that decode has already, what reaches its end brings what has no tokens to cut.
+    wanted = tokens[0] < tokens[1] or offered.last or request.tokens[0] == request.tokens[1] == offered.tokens[1]
+    if not wanted:
         return None
     chunk = check(plan, request, replace(offered, tokens=tokens), pools)
     check_told(request.id, request.prefill, chunk.tables)
     cover.add(chunk)
     return chunk
+
+
+def check_opened(request: Request, opened: Interval | None) -> None:
+    """Raises BadRequestError where a request asks for other tokens than prefill was opened for: None for all of it.
+
+    It may begin later, behind a prefix that decode has.
+    """
+    if opened is not None and not (opened[0] <= request.tokens[0] and opened[1] == request.tokens[1]):
+        raise BadRequestError(f"request {request.id} was opened for {opened}, wanted are {request.tokens}")
+
+
+def check_tiled(plan: Plan, request: Request, fed: Iterable[Chunk], worker: int) -> None:
+    """Raises BadRequestError where chunks of prefill worker `worker` are not all of a request, each part once."""
+    cover = ChunkCover(plan, request, worker)
+    for chunk in fed:
+        cover.add(chunk)
 
 
 def part(plan: Plan, decode_worker: int, request: Request, chunk: Chunk, prefill_worker: int | None = None) -> Demand:
@@ -178,7 +196,9 @@ class ChunkCover:
             if not chunk.last:
                 raise BadRequestError(f"{_said(chunk.tokens)} are none: only the last chunk may be empty")
             return {}
-        return {layer: self._joined(layer, chunk.tokens) for layer in layers}
+        # All chunks of a request without tokens are alike: the last one may follow those of its layers.
+        known = self._came.keys() if first == end and chunk.last else frozenset[int]()
+        return {layer: self._joined(layer, chunk.tokens) for layer in layers - known}
 
     def _joined(self, layer: int, new: Interval) -> tuple[Interval, ...]:
         before = self._came.get(layer, ())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import PREFILL, memory
 from tests.slowness import Patience
 
+from kvplan.compiler.api import compile_pair
+from kvplan.dsl.library import load
 from kvplan.runtime import Blocks, Identity, InMemory, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.clock import ListeningClock
 from kvplan.runtime.control.card import MAGIC, PROTOCOL, Hello, Refusal, checksum, seal
@@ -330,6 +333,31 @@ def test_a_silent_decode_worker_is_forgotten(worker: PrefillWorker, caller: Call
     worker.poll()
     assert len(worker._inbox.clients) == 0
     assert isinstance(caller.ask(Claim(1, ())), Refusal)
+
+
+UPPER = """kvplan: 1
+model: upper
+title: Two layers of four have a cache
+dtype: bf16
+query_heads: 4
+layers: 4
+caches:
+  full: {kind: gqa, layers: [0, 1], heads: 1, dim: 2}
+"""
+
+
+def test_a_worker_that_nobody_reads_takes_the_calls_that_others_take(tmp_path: Path) -> None:
+    """Whoever calls all workers of an engine does not ask which of them is read."""
+    (tmp_path / "upper.yaml").write_text(UPPER)
+    half = compile_pair(load((), (tmp_path,)), "upper", "tp=1,pp=2", "tp=1").plan
+    pool = views(half.prefill, 1, {})
+    with closing(PrefillWorker(half, 1, pool, InMemory(Hub()), identity=PREFILL, keys=Plain())) as worker:
+        worker.hold("whole")
+        worker.withdraw("whole")
+        worker.open("fed", (0, 4))
+        worker.offer("fed", (0, 4), last=True)
+        worker.withdraw("fed")
+        assert [(one.request, one.why) for one in worker.released()] == [("whole", "finished"), ("fed", "finished")]
 
 
 def test_a_failing_round_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.plan.block_tables import Slot, Table
 from kvplan.plan.request import Request
 from kvplan.plan.types import Needs, Plan
-from kvplan.runtime import errors
+from kvplan.runtime import Sample, errors
 
 TEXT = "layer { block { token { head { k[dim] } } } }"
 NEEDS = {
@@ -76,6 +76,40 @@ def test_ranges_count_by_themselves(every: World, tokens: tuple[int, int], frame
     request = replace(REQUEST, tokens=tokens, lengths={"frames": frames})
     move(every, request, "r")
     assert every.finished() == {("r",)}
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["", "with an empty last chunk"])
+def test_another_length_comes_layer_by_layer_where_decode_has_the_context(every: World, ends: bool) -> None:
+    hit = replace(REQUEST, tokens=(21, 21))
+    for worker, memory in every.prefill:
+        stamp(memory, every.regions, hit.prefill)
+        worker.open("r", (0, 21))
+        worker.offer("r", (0, 8), hit.prefill)
+        worker.offer("r", (8, 21), hit.prefill, layers=[0])
+        worker.offer("r", (8, 21), hit.prefill, layers=[1], last=not ends)
+        if ends:
+            worker.offer("r", (21, 21), last=True)
+    for reader, memory in every.decode:
+        refill(memory, EMPTY)
+        reader.open(runtime_request(hit, "r"), 20).wait()
+        assert wrong(memory, every.regions, hit) == []
+
+
+@pytest.mark.parametrize("sample", [None, Sample()])
+def test_a_group_of_which_nothing_is_needed_need_not_be_named(sample: Sample | None) -> None:
+    """Of chunks of 7 tokens nothing is needed behind 21."""
+    theirs = {name: table for name, table in REQUEST.prefill.items() if name != "a"}
+    with made(Needs(chunk=7)) as one:
+        for worker, memory in one.prefill:
+            stamp(memory, one.regions, theirs)
+            worker.open("r", (0, 21))
+            worker.offer("r", (0, 21), theirs, last=True)
+        for reader, memory in one.decode:
+            refill(memory, EMPTY)
+            asked = replace(runtime_request(REQUEST, "r"), prefill={})
+            reader.open(asked, 20, checksum=sample).wait()
+            assert not any((memory.planes[name] < EMPTY).any() for name in ("a.0", "a.1"))
+            assert (memory.planes["x.1"] < EMPTY).any()
 
 
 def test_a_longer_range_than_the_context(every: World) -> None:

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from tests.runtime.helpers.plans import Model, Shape
 from tests.runtime.helpers.requests import ask, check, clear, fed, filled
+from tests.runtime.helpers.staging import untouched
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 
@@ -76,12 +77,14 @@ def test_every_byte_in_chunks(shapes: tuple[Shape, Shape], mode: str, seed: int)
     made.close()
 
 
-def started(made: World, request: Request) -> Transfer:
-    """An opened request whose prefill workers have all said that they hold it."""
+def started(made: World, request: Request, call: str = "open", opened: tuple[int, int] | None = None) -> Transfer:
+    """A request that decode asks for by `call`; one that it opens prefill has said by now to hold, or has failed."""
     for worker in made.prefill:
-        worker.open(request.id, request.tokens)
+        worker.open(request.id, opened or request.tokens)
+    if call == "submit":
+        return made.decode[0].submit(request, 20)
     transfer = made.decode[0].open(fed(request), 20)
-    polled(made, lambda: all(part.phase is not Phase.CLAIMING for part in transfer.parts))
+    polled(made, lambda: transfer.ended or all(part.phase is not Phase.CLAIMING for part in transfer.parts))
     return transfer
 
 
@@ -183,20 +186,39 @@ WRONG: dict[str, tuple[Chunks, str]] = {
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("call", ["open", "submit"])
 @pytest.mark.parametrize("name", WRONG)
-def test_chunks_that_do_not_make_the_request_fail_it(mode: str, name: str) -> None:
+def test_chunks_that_do_not_make_the_request_fail_it(mode: str, call: str, name: str) -> None:
+    """However decode asks for it: what is asked for as a whole may be fed."""
     chunks, text = WRONG[name]
     made = world(Shape(1), Shape(1), mode=mode)
     request = ask(made, (0, 12))
-    transfer = started(made, request)
+    transfer = started(made, request, call)
     offer(made, request, chunks)
     polled(made, transfer.poll)
-    assert transfer.state == "failed"
+    assert isinstance(transfer.error, errors.BadRequestError)
     assert text in str(transfer.error)
+    if (call, mode) == ("submit", "pull"):
+        assert untouched(made)
     clear(made)
     for worker in made.prefill:
         worker.withdraw("r")
     assert made.released() == {("r", "withdrawn")}
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("call", ["open", "submit"])
+@pytest.mark.parametrize("opened", [(4, 12), (0, 11), (0, 13)])
+def test_other_tokens_than_were_opened_fail_the_request(mode: str, call: str, opened: tuple[int, int]) -> None:
+    made = world(Shape(1), Shape(1), mode=mode)
+    request = ask(made, (0, 12))
+    transfer = started(made, request, call, opened)
+    offer(made, replace(request, tokens=opened), [(opened, None)])
+    polled(made, transfer.poll)
+    assert isinstance(transfer.error, errors.BadRequestError)
+    assert f"was opened for {opened}, wanted are (0, 12)" in str(transfer.error)
+    assert untouched(made)
     made.close()
 
 
