@@ -15,6 +15,8 @@ from typing import Any
 from kvplan.compiler.dumps.dump import Dump, number_in, read_dump
 
 AXES = ("block", "head", "token", "content")
+# How vLLM names draft layers that it counts from 0 by themselves; others it counts on behind the model's own.
+DRAFTS = ("mtp.", "draft_model.")
 LIMITS = {"window": "sliding_window", "chunk": "attention_chunk_size"}
 
 
@@ -37,11 +39,11 @@ class EngineFacts:
 
 
 def dumped(
-    facts: EngineFacts, options: Mapping[str, str], caches: Any, tensors: Mapping[str, Any], layers_of_model: int
+    facts: EngineFacts, options: Mapping[str, str], caches: Any, tensors: Mapping[str, Any], own: int, drafts: int
 ) -> Dump:
     """The dump of a worker. `caches` is vLLM's KVCacheConfig, `tensors` are those registered, by layer.
 
-    Raises BadInput (D00x) where it is none.
+    The model has `own` layers, which those of its drafts follow. Raises BadInput (D00x) where it is none.
     """
     here = [(group, [name for name in group.layer_names if name in tensors]) for group in moved_groups(caches)]
     kept = [(group, names) for group, names in here if names]
@@ -49,7 +51,7 @@ def dumped(
     layers = [
         {
             **_layer(name, number, tensors[name], allocations, _described(_spec(group, name))),
-            **_number(name, layers_of_model),
+            **_number(name, own, drafts),
         }
         for number, (group, names) in enumerate(kept)
         for name in names
@@ -110,13 +112,17 @@ def _allocations(tensors: Mapping[str, Any]) -> dict[int, int]:
     return {store.data_ptr(): store.nbytes() for store in stores}
 
 
-def _number(name: str, count: int) -> dict[str, int]:
-    """The layer's number of a model of `count` layers, drafts among them.
+def _number(name: str, own: int, drafts: int) -> dict[str, int]:
+    """The layer's number of a model of `own` layers and those of its drafts, which follow them.
 
     Where a layer has two caches and names are numbers, some classes number the second ones on behind the last layer.
     """
     number = number_in(name)
-    return {} if number is None else {"layer": number if number < count else number % count}
+    if number is None:
+        return {}
+    if name.startswith(DRAFTS) and number < own:
+        return {"layer": own + number}
+    return {"layer": number if number < own + drafts else number % (own + drafts)}
 
 
 def _layer(

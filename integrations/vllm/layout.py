@@ -70,7 +70,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     known = {*engine.options, *engine.derive}
     options = {word: value for word, value in facts.options.items() if word in known} | dict(config.options)
     model = layouts.model(name)
-    dump = dumped(facts, options, caches, tensors, model.layers + model.drafts)
+    dump = dumped(facts, options, caches, tensors, model.layers, model.drafts)
     bound = bind(layouts, model, side_text(dump, engine, ""))
     if differences := compare(dump, bound):
         raise _differing(bound, differences)

@@ -119,6 +119,7 @@ def _identity(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles, role: 
     """The engine with its model as plans with this side have it, or as the layout has where there are none yet."""
     identity = Identity(roles.name, roles.run, roles.revision)
     known = sorted(catalog.models(role, layout.side.digest))
-    model = next((pair for pair in known if pair[0] == layout.model), known[0] if known else None)
-    name, digest = model or (layout.model, layout.model_digest)
+    own = layout.model, layout.model_digest
+    alike = any(digest == layout.model_digest for _, digest in known)
+    name, digest = next((pair for pair in known if pair[0] == layout.model), own if alike or not known else known[0])
     return replace(identity, model=name, model_digest=digest)

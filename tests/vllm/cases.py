@@ -26,6 +26,7 @@ class Side:
     blocks: int = 512
     max_model_len: int = 1024
     environment: tuple[tuple[str, str], ...] = ()
+    drafts: tuple[tuple[str, Any], ...] = ()  # speculative_config, its `model` by the name of one of models.py
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Setup:
     tokens_decide: bool = True
     logprob_gap: float = 1e-3
     pages_known: bool = True
+    layout: str = ""  # the model's file in `layouts`, where its configuration does not tell all; else found
+    unsent: str = ""  # how names of layers begin that decode has alone
     device: str = "cpu"
     environment: tuple[tuple[str, str], ...] = ()
     llm: tuple[tuple[str, Any], ...] = ()
@@ -196,6 +199,9 @@ LATENT = Setup(
     "deepseek", Side(None, blocks=160), Side(None, blocks=160),
     tokens_decide=False, llm=(("attention_backend", "CPU_MLA"),),
 )  # fmt: skip
+NGRAMS = (("method", "ngram"), ("num_speculative_tokens", 3), ("prompt_lookup_max", 4))
+SMALL = (("method", "draft_model"), ("num_speculative_tokens", 3), ("model", "qwen3_small"))
+DRAFTED = Setup("qwen3", Side(drafts=SMALL), Side(64, drafts=SMALL), layout="qwen3-drafts")
 TOGETHER = Together((200, 37, 128, 300))
 QUICK = replace(UNLIKE, lease_s=8)
 QUICK_LIKE = replace(QWEN, lease_s=8)
@@ -269,6 +275,14 @@ CASES: tuple[Case, ...] = (
     Case("Mamba-2 beside attention in each layer", FALCON, PLAIN),
     Case("gated delta net, bf16, by bytes", DELTA, Prompts((385, 200, 37))),
     Case("MLA, by bytes", LATENT, Prompts((200, 37, 128, 300))),
+    Case("drafts of n-grams, 32 → 64", Setup("qwen3", Side(drafts=NGRAMS), Side(64, drafts=NGRAMS)), PLAIN),
+    Case("drafts of n-grams on decode alone, 32 → 64", Setup("qwen3", Side(), Side(64, drafts=NGRAMS)), PLAIN),
+    Case("drafts of a small model, 32 → 32", replace(DRAFTED, decode=Side(drafts=SMALL)), PLAIN),
+    Case("drafts of a small model, 32 → 64", DRAFTED, PLAIN),
+    Case("drafts of a small model, 32 → 64, 16 at once", DRAFTED, Prompts((200,) * 16, at_once=True)),
+    Case("drafts of a small model, 32 → 64, hits on decode", DRAFTED, Prompts((200, 300, 90), known_to_decode=80)),
+    Case("drafts of a small model on decode alone, 32 → 64", replace(DRAFTED, prefill=Side(), unsent="draft_model."),
+         PLAIN, KVPLAN),
     Case("tp 2 → 1, 32 → 64", replace(UNLIKE, prefill=Side(tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 32", replace(QWEN, decode=Side(tp=2)), PLAIN),

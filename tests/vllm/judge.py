@@ -77,11 +77,14 @@ def judge(loaded: Word, alone: Word, tokens_decide: bool = True, logprob_gap: fl
     return Answer(Verdict.RIGHT if gap <= logprob_gap else Verdict.WRONG, note=f"logprobs differ by {gap:.1e}")
 
 
-def compare(answer: Answer, sent: Word | None, loaded: Word | None, decides: bool) -> Answer:
-    """`answer`, unless decode's pages are not those of prefill. Where bytes decide, they have to be there."""
+def compare(answer: Answer, sent: Word | None, loaded: Word | None, decides: bool, unsent: str = "") -> Answer:
+    """`answer`, unless decode's pages are not those of prefill. Where bytes decide, they have to be there.
+
+    Layers whose names begin with `unsent` decode has alone.
+    """
     if answer.verdict is not Verdict.RIGHT:
         return answer
     if sent is None or loaded is None:
         return Answer(Verdict.WRONG, note="no pages to compare") if decides else answer
-    layers = pages.unequal(sent, loaded)
+    layers = [name for name in pages.unequal(sent, loaded) if not (unsent and name.startswith(unsent))]
     return Answer(Verdict.WRONG, note=f"other bytes in {', '.join(layers)}") if layers else answer

@@ -19,6 +19,10 @@ BASE: Mapping[str, Any] = {
 SILU = {"hidden_act": "silu"}
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "qwen3": {**BASE, **SILU, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "rope_theta": 10000.0},
+    "qwen3_small": {
+        **BASE, **SILU, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "rope_theta": 10000.0,
+        "num_hidden_layers": 2,
+    },
     "gemma3": {
         **BASE, "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"],
         "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 64, "sliding_window_pattern": 2,

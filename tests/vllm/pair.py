@@ -12,6 +12,7 @@ from tests.vllm.cases import Connector, Setup, Side
 from tests.vllm.process import Engine, Launcher, wait_until
 
 TIMEOUT_S = 30
+LAYOUTS = Path(__file__).parent / "layouts"
 ROLES = {"prefill": "kv_producer", "decode": "kv_consumer"}
 PORTS = itertools.count(18000, 40)
 # On cores a later stage has no place for what comes to it (`assert self.intermediate_tensors is not None`) unless the
@@ -90,12 +91,18 @@ class Pair:
             "max_num_batched_tokens": about.chunk,
             "max_num_seqs": min(64, about.chunk),
             "enable_prefix_caching": self.setup.prefix_caching,
+            "speculative_config": self._drafts(about),
             **dict(self.setup.llm),
         }
         settings = dict(self.setup.environment + about.environment)
         environment = {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(self.ports[side]), **settings}
         config = {"llm": {key: value for key, value in llm.items() if value is not None}, "kv": self._transfer(side)}
         self.engines[side] = self.launcher.engine(f"{self.connector.value}-{side}", config, environment)
+
+    def _drafts(self, about: Side) -> dict[str, Any] | None:
+        drafts = dict(about.drafts)
+        model = {"model": str(self.launcher.model(drafts["model"]))} if "model" in drafts else {}
+        return {**drafts, **model} or None
 
     def _transfer(self, side: str) -> dict[str, Any]:
         """The engine's --kv-transfer-config."""
@@ -127,6 +134,8 @@ class Pair:
             "timeout_s": TIMEOUT_S,
             **more,
         }
+        if self.setup.layout:
+            settings["layout"] = str(LAYOUTS / f"{self.setup.layout}.yaml")
         if self.setup.strategy:
             settings["plan_options"] = {"strategy": self.setup.strategy}
         return settings if "keys" in settings else {**settings, "insecure": True}

@@ -82,7 +82,7 @@ class Asker:
             return answer
         sent = self.pair.prefill.call("contents", id=request)["contents"]
         there = self.pair.decode.call("contents", id=request)["contents"]
-        return compare(answer, sent, there, decides=not decide and len(text) > 1)
+        return compare(answer, sent, there, decides=not decide and len(text) > 1, unsent=self.pair.setup.unsent)
 
     def transfer_all(self, texts: Sequence[Prompt], tokens: int) -> Iterator[Answer]:
         """All at once: decode is asked as soon as prefill has answered."""

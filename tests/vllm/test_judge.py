@@ -49,6 +49,7 @@ def test_pages_are_compared_by_position(sent: dict, loaded: dict, layers: list[s
 
 def test_other_bytes_are_wrong_though_the_tokens_are_right() -> None:
     assert compare(Answer(Verdict.RIGHT), {}, ATTENTION, decides=False).verdict is Verdict.WRONG
+    assert compare(Answer(Verdict.RIGHT), {}, ATTENTION, decides=False, unsent="other.").verdict is Verdict.WRONG
     assert compare(Answer(Verdict.RIGHT), None, None, decides=True).verdict is Verdict.WRONG
 
 

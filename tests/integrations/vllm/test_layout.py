@@ -105,6 +105,7 @@ class FakeEngine:
     tokens: int = 32
     folder: Path = Path()
     options: dict[str, str] = field(default_factory=lambda: {"order": "LBHNC", "block": "32", "kv_dtype": "float32"})
+    names: list[str] = field(default_factory=lambda: [f"model.layers.{n}.self_attn.attn" for n in range(4)])
 
     @property
     def facts(self) -> EngineFacts:
@@ -116,9 +117,8 @@ class FakeEngine:
         torch = pytest.importorskip("torch")
         shape = self.blocks, self.heads, self.tokens, 64
         whole = torch.zeros(4, *shape, dtype=torch.float32)
-        names = [f"model.layers.{layer}.self_attn.attn" for layer in range(4)]
-        group = FakeGroup(names, FakeSpec(self.tokens, self.heads, 32))
-        return FakeCaches(self.blocks, [group]), dict(zip(names, whole, strict=True))
+        group = FakeGroup(self.names, FakeSpec(self.tokens, self.heads, 32))
+        return FakeCaches(self.blocks, [group]), dict(zip(self.names, whole, strict=True))
 
 
 @pytest.fixture
@@ -150,6 +150,31 @@ def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
     addresses = [tensor.data_ptr() for tensor in registered.values()]
     assert [layout.memory[f"attention.{layer}"].base for layer in range(4)] == addresses
     assert views(layout.side, 0, layout.memory).blocks == {"attention": 6}
+
+
+DRAFTED = """kvplan: 1
+model: drafted
+title: Three layers and a draft of one
+dtype: f32
+query_heads: 8
+layers: 3
+drafts: 1
+caches:
+  attention: {kind: gqa, layers: all, heads: 4, dim: 32}
+  draft: {kind: gqa, layers: drafts, heads: 4, dim: 32, when: draft_tokens > 0, optional: true}
+"""
+
+
+@pytest.mark.parametrize("draft", ["model.layers.3", "mtp.layers.0", "draft_model.model.layers.0"])
+def test_layers_of_drafts_follow_the_model_s_however_they_are_named(engine: FakeEngine, draft: str) -> None:
+    engine.names[3] = f"{draft}.self_attn.attn"
+    engine.options["draft_tokens"] = "2"
+    (engine.folder / "drafted.yaml").write_text(DRAFTED)
+    caches, registered = engine.registered()
+    given = config(engine, layout=str(engine.folder / "drafted.yaml"))
+    layout = worker_layout(given, engine.facts, caches, registered)
+    planes = ["attention.0", "attention.1", "attention.2", "draft.3"]
+    assert [layout.memory[name].base for name in planes] == [tensor.data_ptr() for tensor in registered.values()]
 
 
 def test_what_a_load_leaves_of_its_last_block_is_zeroed_where_the_engine_relies_on_it(engine: FakeEngine) -> None:

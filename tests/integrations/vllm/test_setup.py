@@ -57,6 +57,13 @@ def test_an_engine_says_which_weights_it_has(plans: Path) -> None:
     assert (known.name, known.revision, known.model) == ("e", "9f2e1c7", MODEL)
 
 
+def test_an_engine_whose_plans_are_another_name_s_keeps_its_own(plans: Path) -> None:
+    """By its own name the other engine's plans are made from the file that this one has."""
+    renamed = replace(layout("tp=1"), model="mine")
+    known = setup._identity(Catalog(plans), renamed, ROLES, "prefill")
+    assert (known.model, known.model_digest) == ("mine", renamed.model_digest)
+
+
 def checkpoint(folder: Path, weights: bytes = b"weights") -> str:
     """The path of a checkpoint's configuration."""
     folder.mkdir(parents=True, exist_ok=True)
