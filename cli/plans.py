@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.types import Plan
 
 GIT = "git:"
+HELP = "give a plan, a directory of plans, git:REVISION:PATH of one, or git:REVISION of the other one's path"
 # A sentence of a plan's header about one side, both, or what is in doubt, which may take several lines.
 NOTE = re.compile(
     r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Proved))",
@@ -26,7 +28,7 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
     """Texts of plans by path relative to what was named; a single file has the path ''.
 
     `text` is a path, or `git:REVISION:PATH`, or `git:REVISION`, which stands for `like` at that revision; `git:` may
-    be left out where no path is meant. Raises BadInput.
+    be left out where no path is meant. Raises BadInput, also where there are no plans, and OSError.
     """
     if text.startswith(GIT):
         return _revision(text.removeprefix(GIT), like)
@@ -35,6 +37,8 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
         return {"": path.read_text(encoding="utf-8", errors="replace")}
     if path.is_dir():
         files = {file.relative_to(path).as_posix(): file for file in plan_files(path)}
+        if not files:
+            raise BadInput("S021", f"the directory {text!r} has no plans", HELP)
         return {name: file.read_text(encoding="utf-8", errors="replace") for name, file in files.items()}
     return _revision(text, like)
 
@@ -47,22 +51,26 @@ def revision(text: str) -> str:
 
 
 def plan_files(folder: Path) -> list[Path]:
-    """The plans under a directory, sorted."""
-    return sorted(file for file in folder.rglob("*.py") if file.name != "__init__.py")
+    """The plans under a directory, sorted. Raises OSError where any of its directories cannot be read."""
+
+    def unreadable(error: OSError) -> None:
+        raise error
+
+    every = (Path(at, name) for at, _, names in os.walk(folder, onerror=unreadable) for name in names)
+    return sorted(file for file in every if file.suffix == ".py" and file.name != "__init__.py")
 
 
 def _revision(text: str, like: str | None) -> Mapping[str, str]:
     revision, colon, path = text.partition(":")
     path = path if colon else like or ""
-    help = "give a plan, a directory of plans, git:REVISION:PATH of one, or git:REVISION of the other one's path"
     if not path or not revision or revision.startswith("-"):
-        raise BadInput("S021", f"there is no plan or directory {text!r}", help)
+        raise BadInput("S021", f"there is no plan or directory {text!r}", HELP)
     try:
         if texts := listed(revision, path.removeprefix(GIT), (".py",)):
             return texts
-        raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", help)
+        raise BadInput("S021", f"revision {revision!r} has no plans at {path!r}", HELP)
     except (subprocess.CalledProcessError, FileNotFoundError):
-        raise BadInput("S021", f"there is no plan, directory or git revision {text!r}", help) from None
+        raise BadInput("S021", f"there is no plan, directory or git revision {text!r}", HELP) from None
 
 
 def parsed(text: str, name: str) -> Plan:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -113,6 +116,26 @@ def test_nothing_changes(repository: Path) -> None:
 def test_what_is_not_there(repository: Path, word: str) -> None:
     said = run("diff", word, "plans")
     assert (said.exit_code, "error[S021]" in said.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["empty", "plans"], ["plans", "empty"], ["empty", "empty"]])
+def test_a_directory_without_plans_is_none(repository: Path, words: list[str]) -> None:
+    """A path that is wrong must not pass a pipeline, as if all plans were new."""
+    Path("empty/below").mkdir(parents=True)
+    said = run("diff", *words, "--fail-on", "BYTES")
+    assert (said.exit_code, "error[S021]: the directory 'empty' has no plans" in said.stderr) == (2, True)
+
+
+def test_a_directory_that_cannot_be_read_is_an_error(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(path: str) -> Any:
+        if Path(path).name == "mini":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return usual(path)
+
+    usual = os.scandir
+    monkeypatch.setattr(os, "scandir", locked)
+    said = run("diff", "git:HEAD", "plans")
+    assert (said.exit_code, "error[S035]" in said.stderr, "Permission denied" in said.stderr) == (2, True, True)
 
 
 def test_a_named_pair_stays_one_whatever_changes(repository: Path) -> None:
