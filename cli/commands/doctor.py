@@ -135,7 +135,8 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
     known = load((), own)
     new = made(known, config)
     if new.same:
-        return FoundLayout(known, known.model(new.same[0]), _file(known, new.same[0]), new.same[0], new.same[1:])
+        name, *others = new.same
+        return FoundLayout(known, known.model(name), _file(known, name), name, tuple(others), new.notes)
     model = parsed(known, new.text, new.name, SourceSpan(shown(config), 1, 1, 1))
     return FoundLayout(known, model, "", f"{new.name}.yaml", notes=new.notes)
 
@@ -205,12 +206,11 @@ def _lines(answer: Plain) -> list[str]:
 
 
 def _model(model: Plain) -> list[str]:
-    if model["file"]:
-        also = f"; {listed(model['same_as'], 'and')} store the same" if model["same_as"] else ""
-        return [f"{model['name']}: {model['title']}", f"  layout: {model['file']}{also}"]
+    also = f"; {listed(model['same_as'], 'and')} store the same" if model["same_as"] else ""
+    none = f"no file stores the same; `kvplan new CONFIG.JSON -o {model['name']}.yaml` writes what is used here"
     return [
         f"{model['name']}: {model['title']}",
-        f"  layout: no file stores the same; `kvplan new CONFIG.JSON -o {model['name']}.yaml` writes what is used here",
+        f"  layout: {model['file']}{also}" if model["file"] else f"  layout: {none}",
         *(f"  not sure: {note}" for note in model["notes"]),
     ]
 

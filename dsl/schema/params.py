@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kvplan.dsl.lang import dtypes
@@ -69,8 +69,13 @@ def _check_word(sink: Sink, param: Param, tree: Text) -> None:
     elif param.type == "dtype" and tree.value not in dtypes.SIZES:
         sink.add("T002", f"'{tree.value}' is not an element type", tree.span, help=nearest(tree.value, dtypes.NAMES))
     elif param.values and tree.value not in param.values:
-        help = nearest_or_all(tree.value, param.values)
-        sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=help)
+        sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=_value(tree.value, param.values))
+
+
+def _value(word: str, values: Sequence[str]) -> str:
+    """What to write for a word: the short name of the type that it is, rather than one that looks alike."""
+    short = dtypes.canonical(word)
+    return f"write {short}" if short in values else nearest_or_all(word, values)
 
 
 def check_defaults(sink: Sink, params: Mapping[str, Param], outer: Iterable[str]) -> None:
@@ -86,7 +91,7 @@ def check_value(sink: Sink, param: Param, expr: Expr | None, known: set[str]) ->
     if param.type == "dtype":
         check_dtype(sink, expr, known)
     elif expr and param.values and isinstance(expr.tree, Name) and expr.tree.id not in known:
-        help = nearest_or_all(expr.text, param.values)
+        help = _value(expr.text, param.values)
         sink.add("K010", f"'{param.name}' cannot be '{expr.text}'", expr.tree.span, help=help)
     else:
         check_names(sink, expr, known, WANTED.get(param.type, ""))

@@ -189,6 +189,27 @@ def test_a_model_that_no_file_has_is_described_and_named(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("changes", "doubt"),
+    [
+        (
+            {"quantization_config": {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}},
+            "give both sides kv_dtype=fp8",
+        ),
+        ({"torch_dtype": None}, "bfloat16 is assumed"),
+        ({"architectures": ["NobodyKnowsForCausalLM"]}, "no model is known that matches it"),
+    ],
+)
+def test_what_is_not_sure_is_said_of_a_model_with_a_file_too(
+    changes: dict[str, Any], doubt: str, tmp_path: Path
+) -> None:
+    config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, **changes}))
+    [note] = [note for note in answer(path)["model"]["notes"] if doubt in note]
+    assert f"  not sure: {note}\n" in run(path).stdout
+
+
+@pytest.mark.parametrize(
     ("words", "code"),
     [
         (("--tp", "0"), "S004"),
