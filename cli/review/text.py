@@ -11,11 +11,16 @@ from kvplan.cli.review.judge import Judgement
 from kvplan.cli.review.rollout import FleetRollout
 from kvplan.cli.review.summary import headline, in_full, listed_plans, outcome, sections, verdict
 from kvplan.compiler.explain.diff.fold import FoldedChange, places
-from kvplan.compiler.explain.diff.review import PairReview, Review
+from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
 from kvplan.compiler.explain.diff.rules import RULES
 from kvplan.dsl.text.diagnostics import listed
 
 WIDTH = 100
+# A cause that no rule tells, by whether only texts change.
+UNTOLD = {
+    False: "no option and no number of a layout: an engine's file, or kvplan itself",
+    True: "titles or comments: of a layout, of kvplan itself, or of a plan edited by hand, which compile --check tells",
+}
 COLUMN = max(map(len, RULES))
 
 
@@ -35,7 +40,7 @@ def _folded(review: Review) -> list[list[str]]:
     causes = [line for one in review.layouts for line in _layout(one.path, one.key, one.before, one.after)]
     causes += _rows(found.causes, count)
     if review.changed and not causes:
-        causes = _wrapped("no option and no number of a layout: an engine's file, or kvplan itself", "  ")
+        causes = _wrapped(UNTOLD[review.verdict is RolloutVerdict.TEXT], "  ")
     effects = _rows(found.effects, count)
     if found.left_out:
         effects += _wrapped(f"and with that {listed(found.left_out, 'and')}: --verbose tells them", "  ")

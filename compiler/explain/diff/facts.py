@@ -67,8 +67,7 @@ def _plan(plan: Plan) -> Iterator[Fact]:
 
 
 def _side(name: str, side: Side) -> Iterator[Fact]:
-    for item in side.key.split(","):
-        key, _, value = item.partition("=")
+    for key, value in options(side):
         yield Fact(Subject("OPTION", name, key), value)
     yield Fact(Subject("WORKERS", name, unit="workers"), len(side.workers))
     yield from _stored(name, side)
@@ -76,6 +75,13 @@ def _side(name: str, side: Side) -> Iterator[Fact]:
         yield from _group(name, side, group)
     for number, worker in enumerate(side.workers):
         yield from (Fact(fact.subject, fact.value, number) for fact in _worker(name, worker))
+
+
+def options(side: Side) -> Iterator[tuple[str, str]]:
+    """The options of a side's key, with their values."""
+    for item in side.key.split(","):
+        key, _, value = item.partition("=")
+        yield key, value
 
 
 def _stored(name: str, side: Side) -> Iterator[Fact]:

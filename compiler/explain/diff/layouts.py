@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,28 +11,60 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, r
 
 # Keys that are for people, or about how a configuration is read.
 SAID = {"title", "doc", "doc-ref", "match", "config", "legend", "probed"}
-FAMILY = "variants"
+FAMILY, ENGINE, BASE, CONFIGURATIONS = "variants", "engine", "extends", "config"
+# How the engine is called that a side has which names none.
+DEFAULT = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutChange:
-    """One key of one file. `models` are those that the file describes, none for a kind or an engine."""
+    """One key of one file.
+
+    `models` are those that it describes, `engines` the one that it describes and those that extend it; a kind has none.
+    """
 
     path: str
     key: str
     before: str | None
     after: str | None
     models: frozenset[str] = frozenset()
+    engines: frozenset[str] = frozenset()
 
 
 def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[LayoutChange]:
-    """The keys that differ between texts of layout files by path; files that are no layouts have none."""
-    found: list[LayoutChange] = []
+    """The keys that differ between texts of layout files by path; files that no plan is made of have none."""
+    trees = [{path: _tree(text, path) for path, text in texts.items()} for texts in (before, after)]
+    bases, found = dict(pair for some in trees for pair in _bases(some.values())), list[LayoutChange]()
     for path in sorted({*before, *after}):
-        old, new = (_tree(texts.get(path, ""), path) for texts in (before, after))
-        models = _models(new or old)
-        found += [LayoutChange(path, *change, models) for change in _differences("", old, new)]
+        old, new = (some.get(path) for some in trees)
+        about = new or old
+        if not _word(about, CONFIGURATIONS):
+            sort = _models(about), _engines(about, bases)
+            found += [LayoutChange(path, *change, *sort) for change in _differences("", old, new)]
     return found
+
+
+def _bases(trees: Iterable[Tree | None]) -> Iterator[tuple[str, str]]:
+    """Engines, and which other one each is made of; the default one under its other name, too."""
+    for tree in trees:
+        if name := _word(tree, ENGINE):
+            yield name, _word(tree, BASE)
+            if _word(tree, "default") == "true":
+                yield DEFAULT, name
+
+
+def _engines(tree: Tree | None, bases: Mapping[str, str]) -> frozenset[str]:
+    """The engines that a file is for."""
+    found = {name} if (name := _word(tree, ENGINE)) else set[str]()
+    while found and (more := {one for one, base in bases.items() if base in found} - found):
+        found |= more
+    return frozenset(found)
+
+
+def _word(tree: Tree | None, key: str) -> str:
+    """The text of a key, empty where it has none."""
+    value = tree.get(key) if isinstance(tree, YamlTable) else None
+    return value.text if isinstance(value, YamlScalar) else ""
 
 
 def _tree(text: str, path: str) -> Tree | None:
@@ -47,10 +79,10 @@ def _tree(text: str, path: str) -> Tree | None:
 def _models(tree: Tree | None) -> frozenset[str]:
     if not isinstance(tree, YamlTable):
         return frozenset()
-    family, own = tree.get(FAMILY), tree.get("model")
+    family, own = tree.get(FAMILY), _word(tree, "model")
     if isinstance(family, YamlTable):
         return frozenset(entry.key.text for entry in family.entries)
-    return frozenset({own.text} if isinstance(own, YamlScalar) else ())
+    return frozenset({own} if own else ())
 
 
 def _differences(key: str, old: Tree | None, new: Tree | None) -> Iterator[tuple[str, str | None, str | None]]:

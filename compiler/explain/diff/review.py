@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kvplan.compiler.explain.diff.changes import Change, changes, same_pages
-from kvplan.compiler.explain.diff.facts import Subject
-from kvplan.compiler.explain.diff.layouts import LayoutChange
+from kvplan.compiler.explain.diff.facts import Subject, options
+from kvplan.compiler.explain.diff.layouts import DEFAULT, LayoutChange
 from kvplan.compiler.explain.diff.pairing import FilePair, PlanFile, paired
 
 
@@ -106,6 +106,12 @@ def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:
 
 
 def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> tuple[LayoutChange, ...]:
-    """Changes of kinds and engines, and of those models that plans which change are of."""
-    models = {file.plan.model for one in changed for file in (one.pair.before, one.pair.after) if file and file.plan}
-    return tuple(layout for layout in layouts if not layout.models or layout.models & models)
+    """Changes of kinds, and of those models and engines that plans which change are of."""
+    plans = [file.plan for one in changed for file in (one.pair.before, one.pair.after) if file and file.plan]
+    models = {plan.model for plan in plans}
+    engines = {dict(options(side)).get("engine", DEFAULT) for plan in plans for side in (plan.prefill, plan.decode)}
+    return tuple(
+        layout
+        for layout in layouts
+        if (not layout.models or layout.models & models) and (not layout.engines or layout.engines & engines)
+    )

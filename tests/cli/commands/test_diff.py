@@ -160,6 +160,24 @@ def test_text_alone(repository: Path) -> None:
     edit("title: Mini", "title: Maxi")
     said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
     assert (said.exit_code, "Only the text changes: engines of before and after can talk." in said.stdout) == (0, True)
+    assert "CAUSE\n  titles or comments" in said.stdout
+
+
+def test_engines_of_other_plans_are_no_cause(repository: Path) -> None:
+    """What a layout of an engine says that no plan here is of changes none of them."""
+    engines = Path("layouts")
+    engines.mkdir()
+    for name in ("mine", "others"):
+        text = f"kvplan: 1\nengine: {name}\nextends: vllm\ntitle: T\noptions: {{block: {{default: 16}}}}\n"
+        (engines / f"{name}.yaml").write_text(text)
+    edit("decode: [tp=2]", 'decode: ["engine=mine,tp=2"]', "deploy.yaml")
+    assert run("compile", "deploy.yaml", "-o", "plans", "--layouts", "layouts").exit_code == 0
+    git("add", ".")
+    git("commit", "-qm", "engines")
+    for name in ("mine", "others"):
+        edit("default: 16", "default: 32", f"layouts/{name}.yaml")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml", "--layouts", "layouts")
+    assert ("layouts/mine.yaml: options.block.default" in said.stdout, "others" in said.stdout) == (True, False)
 
 
 def test_what_fails(repository: Path) -> None:

@@ -43,6 +43,22 @@ def test_a_change_knows_its_models() -> None:
     assert change == LayoutChange("a.yaml", "states.state", "128", "64", frozenset({"small", "large"}))
 
 
+ENGINES = {"one.yaml": "engine: one\ndefault: true\nn: 1\n", "two.yaml": "engine: two\nextends: one\nn: 1\n"}
+
+
+@pytest.mark.parametrize(("name", "engines"), [("one.yaml", {"one", "two", ""}), ("two.yaml", {"two"})])
+def test_a_change_knows_the_engines_that_it_is_for(name: str, engines: set[str]) -> None:
+    """The file of an engine is for those that extend it, that of the default one for sides that name none."""
+    (change,) = layout_changes(ENGINES, {**ENGINES, name: ENGINES[name].replace("n: 1", "n: 2")})
+    assert change == LayoutChange(name, "n", "1", "2", engines=frozenset(engines))
+
+
+def test_how_configurations_are_read_changes_no_plan() -> None:
+    text = "config: one\nremarks: [{when: true, say: much}]\n"
+    assert found(text, text.replace("much", "little")) == []
+    assert found(MODEL + "config: {words: {a: b}}\n", MODEL.replace("128", "64")) == [("states.state", "128", "64")]
+
+
 @pytest.mark.parametrize("text", ["", "{", "- a"])
 def test_what_is_no_layout_is_new_or_gone(text: str) -> None:
     assert ("states.state", "128", None) in found(MODEL, text)
