@@ -30,6 +30,7 @@ def text(said: Plain) -> str:
 def _model(said: Plain) -> str:
     values = ", ".join(f"{name} {value}" for name, value in said["values"].items())
     lines = [f"{said['model']}: {said['title']}", f"  {_count(said['layers'], 'layer')}, {values}".rstrip(", ")]
+    lines += [f"  {_count(len(said['bare']), 'layer')} without a cache: {spans(said['bare'])}"] if said["bare"] else []
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
     lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
     told = [f"  {planes_line(page['planes'])}" for page in said["planes"]]

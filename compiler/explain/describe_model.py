@@ -17,14 +17,15 @@ Env = Mapping[str, Value | SizeSet]
 def describe_model(model: Model, kinds: Mapping[str, Kind], outer: Env) -> Plain:
     """A model's caches and the kinds they are of. What `outer` gives no number for is said as it is written.
 
-    `stores` has every tensor with its condition, `default` those that exist where names are worth what `outer` says;
-    `records` are those that are stored where something else is asked for.
+    Of `bare` layers the model has no cache. `stores` has every tensor with its condition, `default` those that exist
+    where names are worth what `outer` says; `records` are those that are stored where something else is asked for.
     """
     return {
         "model": model.name,
         "title": model.title,
         "doc-ref": model.doc_ref,
         "layers": model.layers,
+        "bare": sorted(set(range(model.layers)).difference(*(cache.layers for cache in model.caches.values()))),
         "values": dict(model.values),
         "caches": [_cache(cache, kinds[cache.kind], outer) for cache in model.caches.values()],
     }
