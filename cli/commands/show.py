@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What a model is shown on where no sides are asked for.
 SIDES = "tp=1/2/4/8"
 FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
-PAGE, STDOUT = Path("page.html"), Path("-")
+PAGE, STDOUT, SVG = Path("page.html"), Path("-"), ".svg"
 Plain = dict[str, Any]
 
 
@@ -45,7 +45,9 @@ def command(
     whom. A MODEL with several pairs, or without sides: what each pair costs. The page is one file that loads nothing;
     `-o -` writes it to stdout.
     """
-    if svg or out.suffix == ".svg":
+    svg = svg or out.suffix == SVG
+    _check_name(out, SVG if svg else PAGE.suffix)
+    if svg:
         from kvplan.compiler.explain.picture.figure import figure
 
         leave_out("a figure shows no change", {"--before": before})
@@ -56,8 +58,14 @@ def command(
     _write(page(title, data), out, form)
 
 
+def _check_name(out: Path, ends: str) -> None:
+    """Raises UsageError where a file is named as another sort than it will be."""
+    if out not in (PAGE, STDOUT) and out.suffix not in ("", ends):
+        raise click.UsageError(f"{out} would be a {ends.removeprefix('.')} file: end its name with {ends}")
+
+
 def _named(out: Path) -> Path:
-    return out.with_suffix(".svg") if out == PAGE else out
+    return out.with_suffix(SVG) if out == PAGE else out
 
 
 def _write(text: str, out: Path, form: str) -> None:

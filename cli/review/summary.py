@@ -66,10 +66,9 @@ def verdict(review: Review) -> str:
             f"Load the new plans of {many(reload, 'pair')} on both sides at once: no engine's memory changes, "
             "but by unlike plans they refuse each other."
         )
-    if not said and review.changed:
-        said.append("Only the text changes: engines of before and after can talk.")
-    if said and (still := len(review.changed) - together - reload):
-        said.append(f"In {many(still, 'pair')} only the text changes: those can talk.")
+    if still := len(review.changed) - together - reload:
+        alone = "Only the text changes: engines of before and after can talk."
+        said.append(f"In {many(still, 'pair')} only the text changes: those can talk." if said else alone)
     if gone:
         have = "has" if gone == 1 else "have"
         said.append(f"{many(gone, 'pair')} {have} no plan any more: such engines cannot talk.")

@@ -161,6 +161,7 @@ def test_text_alone(repository: Path) -> None:
     said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
     assert (said.exit_code, "Only the text changes: engines of before and after can talk." in said.stdout) == (0, True)
     assert "CAUSE\n  titles or comments" in said.stdout
+    assert "those can talk" not in said.stdout, "it is said once"
 
 
 def test_engines_of_other_plans_are_no_cause(repository: Path) -> None:

@@ -99,11 +99,17 @@ def test_a_figure(words: list[str], tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_shown(words: list[str], code: int, said: str, tmp_path: Path) -> None:
-    out = tmp_path / "page.html"
+    out = tmp_path / "page"
     done = run(*words, "-o", str(out))
     assert done.exit_code == code
     assert said in done.output
     assert not out.exists()
+
+
+@pytest.mark.parametrize(("words", "name", "ends"), [([], "a.png", ".html"), (["--svg"], "a.html", ".svg")])
+def test_a_file_is_named_as_what_it_is(words: list[str], name: str, ends: str, tmp_path: Path) -> None:
+    done = run(*PAIR, *words, "-o", str(tmp_path / name))
+    assert (done.exit_code, f"end its name with {ends}" in done.output, list(tmp_path.iterdir())) == (2, True, [])
 
 
 def test_a_page_loads_nothing(tmp_path: Path) -> None:
