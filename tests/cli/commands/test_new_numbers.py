@@ -235,6 +235,9 @@ MODEL = (
         ("heads: 5", ["32 query heads are no multiple of 5 KV heads"]),
         ("heads: 64", ["64 KV heads are more than the 32 query heads that they are for"]),
         ("heads: 8, window: 0", ["a window of 0 tokens is none: all tokens are kept"]),
+        ("heads: 8, sink: 4", ["without a window or chunk all tokens are kept, not the first 4 alone"]),
+        ("heads: 8, window: 64, sink: 64", ["as many first tokens as the window has: 64, 64"]),
+        ("heads: 8, window: 64, sink: 4", []),
         ("heads: 8", []),
         ("heads: 8, window: 128", []),
     ],
@@ -244,3 +247,19 @@ def test_check_doubts_what_new_doubts(tmp_path: Path, numbers: str, said: list[s
     assert [d.message for d in doubts([tmp_path / "w.yaml"])] == said
     done = run("check", tmp_path / "w.yaml", "--format", "json")
     assert (done.exit_code, [d["code"] for d in json.loads(done.stdout)]) == (0, ["W002"] * len(said))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ("latent: 512, rope: 64, record: fp8_ds_mla", []),
+        ("latent: 512, rope: 64", []),
+        ("latent: 500, rope: 64, record: fp8_ds_mla", ["fp8_ds_mla is for 512 + 64 elements, not 500 + 64"]),
+        ("latent: 512, rope: 32, record: nvfp4_ds_mla", ["nvfp4_ds_mla is for 512 + 64 elements, not 512 + 32"]),
+        ("latent: 448, rope: 64, record: fp8_ds_mla_584", []),
+        ("latent: 512, rope: 64, record: fp8_ds_mla_528", ["fp8_ds_mla_528 is for 448 + 64 elements, not 512 + 64"]),
+    ],
+)
+def test_records_of_a_fixed_shape_are_doubted_for_another(tmp_path: Path, numbers: str, said: list[str]) -> None:
+    (tmp_path / "w.yaml").write_text(MODEL.replace("gqa", "mla").replace("dim: 128, ", "") % numbers)
+    assert [d.message for d in doubts([tmp_path / "w.yaml"])] == said
