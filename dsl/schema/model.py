@@ -92,8 +92,8 @@ OWN = Form("config", OwnKeys)
 @dataclass(frozen=True, slots=True)
 class VariantKeys(DocumentKeys):
     title: str = key(TEXT, "what it is called, for people")
-    match: dict[YamlScalar, Tree] = key(
-        MapShape(EitherShape((TEXT, ListShape(TEXT))), keys=NameShape("key")),
+    match: dict[YamlScalar, tuple[str, ...]] = key(
+        MapShape(ListShape(TEXT, bare=True), keys=NameShape("key")),
         "keys of a checkpoint's configuration by which the model is known, each with its value or a list of values",
     )
     dtype: str | None = key(DTYPE, "element type of the model; an engine's cache type defaults to it", required=True)
