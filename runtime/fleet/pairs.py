@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
 from kvplan.plan.files.index import IndexEntry
 from kvplan.runtime.fleet.records import EngineRecord
+
+# A model and two sides, each by its digest or by its name.
+Names = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +30,30 @@ def fleet_pairs(engines: Mapping[str, EngineRecord], index: Iterable[IndexEntry]
     """
     usual = sorted((one for one in index if not one.unusual), key=lambda one: one.plan, reverse=True)
     plans = {(one.model_digest, one.prefill[0], one.decode[0]): one.plan for one in usual}
+    named = {(one.model, one.prefill[1], one.decode[1]) for one in usual}
     ordered = [engines[name] for name in sorted(engines)]
     both = product((each for each in ordered if each.prefills), (each for each in ordered if each.decodes))
-    return tuple(_pair(p, d, plans) for p, d in both if p.name != d.name and p.model == d.model)
+    return tuple(_pair(p, d, plans, named) for p, d in both if p.name != d.name and p.model == d.model)
 
 
-def _pair(prefill: EngineRecord, decode: EngineRecord, plans: Mapping[tuple[str, str, str], str]) -> FleetPair:
+def _pair(
+    prefill: EngineRecord, decode: EngineRecord, plans: Mapping[Names, str], named: Collection[Names]
+) -> FleetPair:
     plan = plans.get((prefill.model_digest, prefill.side, decode.side), "")
-    reason = _reason(prefill, decode, plan)
+    reason = _reason(prefill, decode, plan, (prefill.model, prefill.side_key, decode.side_key) in named)
     return FleetPair(prefill, decode, "" if reason else plan, reason)
 
 
-def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str) -> str:
+def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str, named: bool) -> str:
+    """Why two engines cannot deal with each other; `named`: there is a plan for sides that are called so."""
     if prefill.model_digest != decode.model_digest:
         return f"unlike layouts of the model, {prefill.model_digest} and {decode.model_digest}"
     if prefill.revision and decode.revision and prefill.revision != decode.revision:
         return f"unlike revisions of the weights, {prefill.revision} and {decode.revision}"
     if prefill.protocol != decode.protocol:
         return f"unlike protocols, {prefill.protocol} and {decode.protocol}"
-    return "" if plan else f"no plan from {prefill.side_key} to {decode.side_key}"
+    if plan:
+        return ""
+    # Sides that are called alike differ where a layout has changed.
+    other = ": the one of these names is for other sides, by digest; compile again" if named else ""
+    return f"no plan from {prefill.side_key} to {decode.side_key}{other}"

@@ -128,6 +128,13 @@ def test_a_plan_is_what_a_catalog_finds() -> None:
     assert pair.plan == "plan2"
 
 
+def test_a_plan_for_sides_that_are_called_alike_is_said_to_be_another() -> None:
+    engines = {"p0": record("p0"), "d0": record("d0", side="changed")}
+    [pair] = fleet_pairs(engines, [entry()])
+    told = "no plan from tp=1 to tp=1: the one of these names is for other sides, by digest; compile again"
+    assert (pair.plan, pair.reason) == ("", told)
+
+
 def test_an_engine_is_no_pair_of_its_own() -> None:
     both = {name: record(name, role=EngineRole.BOTH, side="prefill") for name in ("a", "b")}
     found = fleet_pairs(both, [entry(decode="prefill")])
