@@ -10,9 +10,10 @@ LOAD, CORES = os.open("/proc/loadavg", os.O_RDONLY), os.cpu_count() or 1
 
 
 def slowness() -> float:
-    """How many programs want each core, over the last minute or right now: 1 on an idle machine."""
+    """How many programs want each core, over the last minute or right now: 1 on an idle machine, and 10 at most."""
     last_minute, *_, running, _, _ = os.pread(LOAD, 100, 0).replace(b"/", b" ").split()
-    return max(1.0, float(last_minute) / CORES, int(running) / CORES)
+    # What hangs may have threads that spin: it must not be waited for without end.
+    return min(10.0, max(1.0, float(last_minute) / CORES, int(running) / CORES))
 
 
 class Patience:

@@ -120,7 +120,7 @@ def _number(name: str, own: int, drafts: int) -> dict[str, int]:
     number = number_in(name)
     if number is None:
         return {}
-    if name.startswith(DRAFTS) and number < own:
+    if name.startswith(DRAFTS) and number < drafts:
         return {"layer": own + number}
     return {"layer": number if number < own + drafts else number % (own + drafts)}
 

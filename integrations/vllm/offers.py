@@ -125,8 +125,9 @@ class PromptOffers:
         """Nothing more of a prompt comes by this name; decode is told so, whenever it asks."""
         try:
             if self._open.pop(name, None) is None and name not in self.unreleased:
-                self._worker.open(name, (0, 0))
+                self._worker.decline(name)
                 self.unreleased.add(name)
+                return
             self._worker.withdraw(name)
         except Exception as error:  # As in `begin`.
             logs.event(logs.INFO, "decode not told", request=name, error=error)

@@ -120,6 +120,7 @@ def _identity(catalog: Catalog, layout: WorkerLayout, roles: EngineRoles, role: 
     identity = Identity(roles.name, roles.run, roles.revision)
     known = sorted(catalog.models(role, layout.side.digest))
     own = layout.model, layout.model_digest
-    alike = any(digest == layout.model_digest for _, digest in known)
-    name, digest = next((pair for pair in known if pair[0] == layout.model), own if alike or not known else known[0])
+    alike = not known or any(digest == layout.model_digest for _, digest in known)
+    # Plans of before, or of another layout of this memory: what they call it is what their engines have.
+    name, digest = own if alike else next((pair for pair in known if pair[0] == layout.model), known[0])
     return replace(identity, model=name, model_digest=digest)

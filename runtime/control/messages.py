@@ -48,13 +48,14 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
 
     Those of them that are `streamed` are read as chunks of them are offered; the others only when they are whole.
     `tables` are prefill's blocks as decode was told of them, for requests that are read whole and claimed for the first
-    time. `heartbeat` counts the claims of a connection.
+    time; `tokens` are those [first, end) that are read, where any are. `heartbeat` counts the claims of a connection.
     """
 
     heartbeat: int
     requests: Names
     streamed: Names = ()
     tables: dict[str, WireTables] = {}
+    tokens: dict[str, tuple[int, int]] = {}
 
 
 class LossReason(TextEnum):
@@ -70,21 +71,17 @@ class LossReason(TextEnum):
     CROWDED = "crowded"
     # Its blocks are others than decode was told of.
     UNLIKE = "unlike"
-    # The chunks that it was fed in leave gaps, or overlap.
+    # It was opened for other tokens, or the chunks that it was fed in leave gaps or overlap.
     UNTILED = "untiled"
     # The connection claims as many requests as it may.
     TOO_MANY = "too many"
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
-    """A request is kept for a lease from now, by the pin of this number.
-
-    `tokens` are those that it was opened for, None where it is held as a whole.
-    """
+    """A request is kept for a lease from now, by the pin of this number."""
 
     request: str
     pin: int
-    tokens: tuple[int, int] | None = None
 
 
 class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):

@@ -11,7 +11,7 @@ import msgspec
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import RequestRules
-from kvplan.plan.types import Plan
+from kvplan.plan.types import Interval, Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
 from kvplan.runtime.control.handshake import MetEngine
@@ -173,13 +173,16 @@ class PrefillEngine:
         requests: tuple[str, ...],
         streamed: tuple[str, ...],
         tables: dict[str, WireTables] | None = None,
+        tokens: dict[str, Interval] | None = None,
     ) -> int:
         """Say that these requests are needed; the number of this claim. `tables` are prefill's, by request.
+
+        `tokens` are those that are read, by request, of those that are read whole.
 
         Raises PeerLostError where it cannot be said, CardError where it is too large.
         """
         self._heartbeats += 1
-        connection.control.say(Claim(self._heartbeats, requests, streamed, tables or {}))
+        connection.control.say(Claim(self._heartbeats, requests, streamed, tables or {}, tokens or {}))
         return self._heartbeats
 
     def reach(self) -> None:

@@ -90,7 +90,7 @@ class DecodeInbox:
 
     def _answer(self, transfer: Transfer, part: PeerProgress, answer: wire.ClaimAnswer) -> None:
         if isinstance(answer, wire.Claimed):
-            self._transfers.claimed(transfer, part, answer.pin, answer.tokens)
+            self._transfers.claimed(transfer, part, answer.pin)
         elif isinstance(answer, wire.NotYet):
             self._transfers.not_yet(transfer, part, answer.held)
         elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:

@@ -11,7 +11,7 @@ from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
-from kvplan.plan.types import Interval, Plan, Runs
+from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.checksum.background import ChecksumThread
 from kvplan.runtime.checksum.checksum import EVERY, Sample, of_read
 from kvplan.runtime.control import messages as wire
@@ -126,8 +126,8 @@ class TransferTable:
             return None
         return transfer, _part(transfer, connection)
 
-    def claimed(self, transfer: Transfer, part: PeerProgress, pin: int, opened: Interval | None) -> None:
-        """A prefill worker says that it keeps the request, by this pin; `opened` are the tokens of one that is fed."""
+    def claimed(self, transfer: Transfer, part: PeerProgress, pin: int) -> None:
+        """A prefill worker says that it keeps the request, by this pin."""
         if part.phase is not Phase.CLAIMING:
             if part.pin != pin and part.phase is not Phase.CONFIRMED:
                 text = f"prefill worker {part.connection.worker} let pin {part.pin} of it go and keeps it anew as {pin}"
@@ -135,7 +135,7 @@ class TransferTable:
             return
         part.pin = pin
         part.on(Event.CLAIMED)
-        self._or_fail(self._move, transfer, part, opened)
+        self._or_fail(self._move, transfer, part)
 
     def not_yet(self, transfer: Transfer, part: PeerProgress, held: bool) -> None:
         """A prefill worker waits for the request. One that holds it now, and did not before, is told its blocks."""
@@ -270,12 +270,14 @@ class TransferTable:
         if _in_chunks(transfer, part):
             part.heartbeat = engine.claim(part.connection, (name,), (name,))
         else:
-            part.heartbeat = engine.claim(part.connection, (name,), (), {name: wire.pack(transfer.request.prefill)})
+            # Of a request of which nothing is read it does not matter what was fed.
+            tokens = {name: transfer.request.tokens} if _moves(transfer, part) else {}
+            tables = {name: wire.pack(transfer.request.prefill)}
+            part.heartbeat = engine.claim(part.connection, (name,), (), tables, tokens)
 
-    def _move(self, transfer: Transfer, part: PeerProgress, opened: Interval | None) -> None:
+    def _move(self, transfer: Transfer, part: PeerProgress) -> None:
         """Begin to move what comes from one prefill worker, now that it keeps the request."""
         connection, engine = part.connection, transfer.engine
-        chunks.check_opened(transfer.request, opened)
         if not _moves(transfer, part):
             part.on(Event.ARRIVED)
         elif engine.push:

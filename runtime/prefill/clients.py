@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kvplan.plan.request import RequestRules
-from kvplan.plan.types import Plan
+from kvplan.plan.types import Interval, Plan
 from kvplan.runtime.control.card import Hello, WorkerCard, geometry
 from kvplan.runtime.control.handshake_checks import contacts
 from kvplan.runtime.control.messages import WireTables, unpack
@@ -34,9 +34,9 @@ class ClientClaim:
     """A request that a decode worker needs: in chunks where it is `streamed`, otherwise as a whole.
 
     `announced` chunks were told, None before it was told that the request is kept. `told` are the blocks that it was
-    told of, until they are compared: `checked` is the pin that has them, `tiled` the one whose chunks are all of it.
-    One that is `early` was claimed before the request was held: nobody else bounds such names, so that of each no more
-    than the name is kept.
+    told of, until they are compared: `checked` is the pin that has them. `asked` are the tokens that it reads, if any:
+    `tiled` is the pin whose chunks are all of them. One that is `early` was claimed before the request was held: nobody
+    else bounds such names, so that of each no more than the name is kept.
     """
 
     streamed: bool
@@ -45,10 +45,15 @@ class ClientClaim:
     checked: int | None = None
     tiled: int | None = None
     told: WireTables | None = None
+    asked: Interval | None = None
+
+    def name(self, told: WireTables, asked: Interval | None) -> None:
+        """It is claimed with its blocks, maybe anew."""
+        self.told, self.asked, self.tiled, self.early = told, asked, None, False
 
     def wait(self) -> None:
         """The request is not held: its blocks are to be named when it is."""
-        self.told, self.early = None, not self.streamed
+        self.told, self.asked, self.early = None, None, not self.streamed
 
     def unlike(self, source: SourceRequest) -> str:
         """Why the blocks that decode was told of are not those held; empty where they are, or only decode knows."""
@@ -64,8 +69,10 @@ class ClientClaim:
         return why
 
     def untiled(self, source: SourceRequest, plan: Plan, worker: int) -> str:
-        """Why the chunks of a source that is whole are not all of it; empty where they are."""
-        why = "" if self.tiled == source.pin else source.untiled(plan, worker)
+        """Why the chunks of a source that is whole are not all that is asked for; empty where they are."""
+        if self.asked is None or self.tiled == source.pin:
+            return ""
+        why = source.untiled(plan, worker, self.asked)
         if not why:
             self.tiled = source.pin
         return why
@@ -114,14 +121,16 @@ class DecodeClient:
         """A name of this connection."""
         return f"{self.name}/{self.claimant.worker}/{self.identity.hex()}"
 
-    def claim(self, request: str, streamed: bool, told: WireTables | None) -> ClientClaim | None:
-        """Note that a request is needed, and the blocks that it names anew; None where too many are."""
+    def claim(
+        self, request: str, streamed: bool, told: WireTables | None, asked: Interval | None
+    ) -> ClientClaim | None:
+        """Note that a request is needed, and the blocks and tokens that it names anew; None where too many are."""
         if request not in self.claims and len(self.claims) >= self.most_claims:
             return None
         claim = self.claims.setdefault(request, ClientClaim(streamed))
         claim.streamed = streamed
         if told is not None:
-            claim.told, claim.early = told, False
+            claim.name(told, asked)
         return claim
 
     def forget(self, request: str) -> None:

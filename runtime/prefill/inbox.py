@@ -241,22 +241,19 @@ class PrefillInbox:
 
     def _claim(self, client: DecodeClient, claim: wire.Claim, now: float) -> MessageKind:
         client.heartbeat, streamed = claim.heartbeat, set(claim.streamed)
-        answers = (
-            self._answer(client, request, request in streamed, claim.tables.get(request), now)
-            for request in claim.requests
-        )
+        answers = (self._answer(client, request, request in streamed, claim, now) for request in claim.requests)
         self._say_answers(client, *answers)
         return MessageKind.CLAIM
 
     def _answer(
-        self, client: DecodeClient, request: str, streamed: bool, told: wire.WireTables | None, now: float
+        self, client: DecodeClient, request: str, streamed: bool, said: wire.Claim, now: float
     ) -> wire.ClaimAnswer:
         """What becomes of a claim. One of a request that was never held is remembered: it may be held yet."""
         answer = self._leases.claim(request, client.claimant, client.contract, now)
         if isinstance(answer, wire.Lost) and answer.reason is not wire.LossReason.UNKNOWN:
             client.forget(request)
             return answer
-        claim = client.claim(request, streamed, told)
+        claim = client.claim(request, streamed, said.tables.get(request), said.tokens.get(request))
         if claim is None:
             text = f"too many requests are claimed: {request} is one too many"
             return wire.Lost(request, wire.LossReason.TOO_MANY, text)
@@ -272,7 +269,7 @@ class PrefillInbox:
         if not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
-        return wire.Claimed(request, source.pin, source.tokens)
+        return wire.Claimed(request, source.pin)
 
     def _ask_permit(self, client: DecodeClient, asked: wire.AskPermit, now: float) -> MessageKind:
         return MessageKind.PERMIT_ASKED if self.permits.ask(client, asked) else MessageKind.UNEXPECTED
@@ -416,7 +413,7 @@ class PrefillInbox:
             # What was claimed before it was held is claimed now.
             self._leases.claim(request, client.claimant, client.contract, now)
             claim.announced = 0
-            self._say_answers(client, wire.Claimed(request, source.pin, source.tokens))
+            self._say_answers(client, wire.Claimed(request, source.pin))
         if claim.streamed and client.push is None:
             self._say_offers(client, claim, source)
 

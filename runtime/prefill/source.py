@@ -11,8 +11,8 @@ import numpy as np
 from kvplan.plan.block_tables import Table, Tables, whole
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.request import Request, checked_range
-from kvplan.plan.types import Blocks, Plan
-from kvplan.runtime.transfer.chunks import Chunk, check_tiled
+from kvplan.plan.types import Blocks, Interval, Plan
+from kvplan.runtime.transfer.chunks import Chunk, check_opened, check_tiled
 from kvplan.runtime.transfer.told import contradicts, covers
 
 
@@ -83,14 +83,14 @@ class SourceRequest:
             return held is not None and covers(held, told)
         return held is None or not contradicts(told, held)
 
-    def untiled(self, plan: Plan, worker: int) -> str:
-        """Why the chunks of one that is whole are not all of it; empty where they are."""
+    def untiled(self, plan: Plan, worker: int, asked: Interval) -> str:
+        """Why the chunks of one that is whole are not all of the tokens that are asked for; empty where they are."""
         if self.tokens is None:
             return ""
+        request = Request(self.request, asked, {}, {})
         try:
-            check_tiled(
-                plan, Request(self.request, self.tokens, {}, {}), [one.chunk(False) for one in self.chunks], worker
-            )
+            check_opened(request, self.tokens)
+            check_tiled(plan, request, (one.chunk(False) for one in self.chunks), worker)
         except BadRequestError as error:
             return str(error)
         return ""

@@ -160,6 +160,15 @@ class PrefillWorker(PolledWorker):
             self._inbox.say()
         self._stir()
 
+    def decline(self, request: str) -> None:
+        """A request that is not held never will be: who asks for it is told that it was given up. Raises as `hold`."""
+        with self._lock:
+            # No poll lies between, in which a decode worker could be told that it is there.
+            self._hold(request, (0, 0), None)
+            self._give_up(request, self._lease_clock())
+            self._inbox.say()
+        self._stir()
+
     def drain(self, timeout: float) -> None:
         """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
 

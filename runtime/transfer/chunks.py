@@ -64,12 +64,11 @@ def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, i
     Raises BadRequestError where it does not fit the request, or what came before, LeaseError where the request was told
     of other blocks.
     """
-    tokens = clipped(offered.tokens, request.tokens)
-    # Of a context that decode has already, what reaches its end brings what has no tokens to cut.
-    wanted = tokens[0] < tokens[1] or offered.last or request.tokens[0] == request.tokens[1] == offered.tokens[1]
-    if not wanted:
+    taken = _taken(request, offered, cover)
+    if taken is None:
         return None
-    chunk = check(plan, request, replace(offered, tokens=tokens), pools)
+    # What it names has to fit, also where nothing of it moves.
+    chunk = replace(check(plan, request, replace(offered, tokens=taken.tokens), pools), layers=taken.layers)
     check_told(request.id, request.prefill, chunk.tables)
     cover.add(chunk)
     return chunk
@@ -87,8 +86,25 @@ def check_opened(request: Request, opened: Interval | None) -> None:
 def check_tiled(plan: Plan, request: Request, fed: Iterable[Chunk], worker: int) -> None:
     """Raises BadRequestError where chunks of prefill worker `worker` are not all of a request, each part once."""
     cover = ChunkCover(plan, request, worker)
-    for chunk in fed:
-        cover.add(chunk)
+    for offered in fed:
+        if (taken := _taken(request, offered, cover)) is not None:
+            cover.add(taken)
+
+
+def _taken(request: Request, offered: Chunk, cover: ChunkCover) -> Chunk | None:
+    """What lies in a request of a chunk that is offered, None where that is nothing.
+
+    Of a request without tokens, as decode has them all, chunks count that end where it does: they bring what has no
+    tokens to cut. A last one brings what did not come, or only the word that it is the last.
+    """
+    tokens, empty = clipped(offered.tokens, request.tokens), request.tokens[0] == request.tokens[1]
+    ends = not empty or offered.tokens[1] == request.tokens[1]
+    if not (offered.last or (ends and (empty or tokens[0] < tokens[1]))):
+        return None
+    layers = offered.layers
+    if empty and offered.last:
+        layers = cover.missing(offered.layers) if ends else frozenset()
+    return replace(offered, tokens=tokens, layers=layers)
 
 
 def part(plan: Plan, decode_worker: int, request: Request, chunk: Chunk, prefill_worker: int | None = None) -> Demand:
@@ -190,15 +206,17 @@ class ChunkCover:
             self._check_gaps(came)
         self._came, self.ended = came, chunk.last
 
+    def missing(self, layers: Layers | None) -> Layers:
+        """Those of `layers`, None for all, of which nothing has come."""
+        return (self._known if layers is None else layers).difference(self._came)
+
     def _added(self, chunk: Chunk, layers: Layers) -> dict[int, tuple[Interval, ...]]:
         first, end = chunk.tokens
         if first == end and self._request.tokens[0] < self._request.tokens[1]:
             if not chunk.last:
                 raise BadRequestError(f"{_said(chunk.tokens)} are none: only the last chunk may be empty")
             return {}
-        # All chunks of a request without tokens are alike: the last one may follow those of its layers.
-        known = self._came.keys() if first == end and chunk.last else frozenset[int]()
-        return {layer: self._joined(layer, chunk.tokens) for layer in layers - known}
+        return {layer: self._joined(layer, chunk.tokens) for layer in layers}
 
     def _joined(self, layer: int, new: Interval) -> tuple[Interval, ...]:
         before = self._came.get(layer, ())

@@ -78,21 +78,38 @@ def test_ranges_count_by_themselves(every: World, tokens: tuple[int, int], frame
     assert every.finished() == {("r",)}
 
 
-@pytest.mark.parametrize("ends", [False, True], ids=["", "with an empty last chunk"])
-def test_another_length_comes_layer_by_layer_where_decode_has_the_context(every: World, ends: bool) -> None:
-    hit = replace(REQUEST, tokens=(21, 21))
-    for worker, memory in every.prefill:
-        stamp(memory, every.regions, hit.prefill)
+# Chunks of a request of which decode has the context: tokens, groups that are named, layers, whether it is the last.
+FED: dict[str, list[tuple[tuple[int, int], str, list[int] | None, bool]]] = {
+    "layer by layer": [((0, 8), "a", None, False), ((8, 21), "axs", [0], False), ((8, 21), "axs", [1], True)],
+    "an empty last chunk": [((0, 21), "axs", None, False), ((21, 21), "", None, True)],
+    "the end comes first": [((8, 21), "axs", None, False), ((0, 8), "a", None, True)],
+    "a layer, and the others with the last": [((0, 21), "axs", [0], False), ((21, 21), "x", None, True)],
+}
+
+
+def fed(one: World, request: Request, chunks: list[tuple[tuple[int, int], str, list[int] | None, bool]]) -> None:
+    """A request that is opened by prefill, fed, and read by decode, which knows no block of prefill's."""
+    for worker, memory in one.prefill:
+        stamp(memory, one.regions, request.prefill)
         worker.open("r", (0, 21))
-        worker.offer("r", (0, 8), hit.prefill)
-        worker.offer("r", (8, 21), hit.prefill, layers=[0])
-        worker.offer("r", (8, 21), hit.prefill, layers=[1], last=not ends)
-        if ends:
-            worker.offer("r", (21, 21), last=True)
-    for reader, memory in every.decode:
+        for tokens, names, layers, last in chunks:
+            tables = {name: request.prefill[name] for name in names}
+            worker.offer("r", tokens, tables, layers=layers, last=last)
+    for reader, memory in one.decode:
         refill(memory, EMPTY)
-        reader.open(runtime_request(hit, "r"), 20).wait()
-        assert wrong(memory, every.regions, hit) == []
+        reader.open(replace(runtime_request(request, "r"), prefill={}), 20).wait()
+        assert wrong(memory, one.regions, request) == []
+
+
+@pytest.mark.parametrize("chunks", FED.values(), ids=FED)
+def test_another_length_comes_in_chunks_where_decode_has_the_context(every: World, chunks: Any) -> None:
+    fed(every, replace(REQUEST, tokens=(21, 21)), chunks)
+
+
+def test_the_chunk_that_ends_where_the_request_does_has_to_come(every: World) -> None:
+    """It brings what has no tokens to cut, whatever else decode has already."""
+    with pytest.raises(errors.BadRequestError, match="gaps"):
+        fed(every, replace(REQUEST, tokens=(21, 21)), [((0, 8), "axs", None, True)])
 
 
 @pytest.mark.parametrize("sample", [None, Sample()])

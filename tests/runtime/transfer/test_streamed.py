@@ -217,8 +217,60 @@ def test_other_tokens_than_were_opened_fail_the_request(mode: str, call: str, op
     offer(made, replace(request, tokens=opened), [(opened, None)])
     polled(made, transfer.poll)
     assert isinstance(transfer.error, errors.BadRequestError)
-    assert f"was opened for {opened}, wanted are (0, 12)" in str(transfer.error)
+    if (call, mode) != ("open", "pull"):  # there each chunk is looked at as it comes
+        assert f"was opened for {opened}, wanted are (0, 12)" in str(transfer.error)
     assert untouched(made)
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("call", ["open", "submit"])
+def test_prefill_may_feed_what_decode_lacks_alone(mode: str, call: str) -> None:
+    made = world(Shape(2), Shape(1), mode=mode)
+    whole = ask(made, (0, 45))
+    filled(made, whole)
+    hit = replace(whole, tokens=(20, 45))
+    transfer = started(made, hit, call, (0, 45))
+    offer(made, whole, [((20, 32), None), ((32, 45), None)])
+    polled(made, transfer.poll)
+    assert transfer.state == "done", transfer.error
+    check(made, 0, hit)
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("chunks", [[((0, 8), None), ((8, 12), None)], [((8, 12), None)]], ids=["whole", "with a gap"])
+@pytest.mark.parametrize("early", [False, True], ids=["asked late", "asked early"])
+def test_who_needs_nothing_lets_go_of_what_is_fed(mode: str, chunks: Chunks, early: bool) -> None:
+    """A load of no tokens says that the blocks are not needed, whatever was opened and fed."""
+    made = world(Shape(2), Shape(1), mode=mode)
+    request, nothing = ask(made, (0, 12)), Request("r", (0, 0), {}, {})
+    asked = [made.decode[0].submit(nothing, 20)] if early else []
+    for worker in made.prefill:
+        worker.open("r", (0, 12))
+    offer(made, request, chunks)
+    [transfer] = asked or [made.decode[0].submit(nothing, 20)]
+    polled(made, transfer.poll)
+    assert transfer.state == "done", transfer.error
+    assert made.released() == {("r", "finished")}
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+@pytest.mark.parametrize("early", [False, True], ids=["asked late", "asked early"])
+def test_what_is_declined_is_withdrawn(mode: str, early: bool) -> None:
+    """Who asked before hears of it at once, and never that the request is there."""
+    made = world(Shape(2), Shape(1), mode=mode)
+    request = fed(ask(made, (0, 12)))
+    asked = [made.decode[0].open(request, 20)] if early else []
+    polled(made, lambda: not early or all(part.unheld for part in asked[0].parts))
+    for worker in made.prefill:
+        worker.decline("r")
+    [transfer] = asked or [made.decode[0].open(request, 20)]
+    polled(made, transfer.poll)
+    assert isinstance(transfer.error, errors.RequestError)
+    assert "was opened for" not in str(transfer.error)
+    assert made.released() == {("r", "withdrawn")}
     made.close()
 
 
