@@ -48,7 +48,7 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
 
     Those of them that are `streamed` are read as chunks of them are offered; the others only when they are whole.
     `tables` are prefill's blocks as decode was told of them, for requests that are read whole and claimed for the first
-    time; `tokens` are those [first, end) that are read, where any are. `heartbeat` counts the claims of a connection.
+    time, `tokens` the ranges that are read of them, if any. `heartbeat` counts the claims of a connection.
     """
 
     heartbeat: int
