@@ -269,7 +269,7 @@ class PrefillInbox:
         if not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
-        return wire.Claimed(request, source.pin)
+        return answer
 
     def _ask_permit(self, client: DecodeClient, asked: wire.AskPermit, now: float) -> MessageKind:
         return MessageKind.PERMIT_ASKED if self.permits.ask(client, asked) else MessageKind.UNEXPECTED
@@ -422,15 +422,12 @@ class PrefillInbox:
         # Blocks of a fed request are known when it is whole; one that is read in chunks is looked at chunk by chunk.
         if claim.streamed or not (source.tokens is None or source.whole):
             return None
-        reasons = {
-            wire.LossReason.UNLIKE: claim.unlike(source),
-            wire.LossReason.UNTILED: claim.untiled(source, client.plan, self._pool.worker),
-        }
-        for reason, why in reasons.items():
-            if why:
-                client.forget(source.request)
-                return wire.Lost(source.request, reason, why)
-        return None
+        unlike = claim.unlike(source)
+        why = unlike or claim.untiled(source, client.plan, self._pool.worker)
+        if not why:
+            return None
+        client.forget(source.request)
+        return wire.Lost(source.request, wire.LossReason.UNLIKE if unlike else wire.LossReason.UNTILED, why)
 
     def _say_answers(self, client: DecodeClient, *answers: wire.ClaimAnswer) -> None:
         self.send(client, wire.ClaimAnswers(client.heartbeat, self._lease, answers, not self.packs.stuck))
