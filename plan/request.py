@@ -147,8 +147,9 @@ def runs(rule: MatchRule, request: Request, shards: tuple[int, int], tokens: Int
     first, end = tokens or request.range_of(ours)
     if first >= end:
         return NO_RUNS
-    needed = () if ours.store == "state" else rule.needs.ranges(first, end, rule.rows)
-    if ours.store != "state" and not needed:
+    state = ours.store == "state"
+    needed = () if state else rule.needs.ranges(first, end, rule.rows)
+    if not (state or needed):
         return NO_RUNS
     tables = _table(request.prefill, "prefill", theirs.name), _table(request.decode, "decode", ours.name)
     try:
