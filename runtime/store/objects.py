@@ -61,6 +61,9 @@ class Objects(Protocol):
     def written(self, name: str) -> float:
         """When an object was written, in seconds since 1970; 0 where there is none."""
 
+    def gone(self, names: Sequence[str]) -> list[str]:
+        """Those of names just written or read that another process has removed, as far as that is known at no cost."""
+
     def remove(self, name: str) -> None:
         """Remove an object; once more does nothing."""
 
@@ -130,6 +133,9 @@ class Folder:
     def written(self, name: str) -> float:
         return _changed(self.path / name)
 
+    def gone(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if not _changed(self.path / name)]
+
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
 
@@ -169,6 +175,9 @@ class InMemoryObjects:
 
     def written(self, name: str) -> float:
         return time.time() if name in self.kept else 0.0
+
+    def gone(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name not in self.kept]
 
     def remove(self, name: str) -> None:
         self.kept.pop(name, None)

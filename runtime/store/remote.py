@@ -63,6 +63,10 @@ class RemoteObjects:
     def written(self, name: str) -> float:
         return self.folder.changed(name)
 
+    def gone(self, names: Sequence[str]) -> list[str]:
+        # Each would be a request; other machines remove what this one's index has anyway.
+        return []
+
     def remove(self, name: str) -> None:
         self.folder.remove(name)
 

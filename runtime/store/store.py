@@ -114,7 +114,7 @@ class Store:
             if not self._has_more(_name(layout, part, block.key), block.ranges)
         ]
         self._objects.put(made)
-        self._note(self._index.put, [each.header for each in made])
+        self._note(self._indexed, [each.header for each in made])
 
     def use(self, layout: StoredLayout, blocks: Iterable[tuple[str, bytes]]) -> None:
         """Blocks, (group, key) each, of one request were used now, all at once: its last ones are evicted first."""
@@ -149,7 +149,7 @@ class Store:
             with suppress(ForeignObjectError):
                 if (header := self._header(name)) is not None:
                     written = self._objects.written(name)
-                    writable = writable and self._try(partial(self._index.put, created=written), [header])
+                    writable = writable and self._try(partial(self._indexed, created=written), [header])
                     found.append(StoredObject(name, header.ranges, header.size, header.end, written, written))
         return in_order(found)
 
@@ -219,7 +219,7 @@ class Store:
             return None
         if header is None:
             return None
-        self._note(self._index.put, [header])
+        self._note(self._indexed, [header])
         return header.ranges
 
     def _put_away(self, name: str, error: StoreError) -> None:
@@ -237,6 +237,12 @@ class Store:
                 self._put_away(name, error)
             self._note(self._index.forget, [name])
             raise
+
+    def _indexed(self, headers: Sequence[ObjectHeader], created: float | None = None) -> None:
+        """Take objects into the index. Raises StoreIndexError."""
+        self._index.put(headers, created)
+        # Who removed one before it was in the index has told the index of that in vain.
+        self._index.forget(self._objects.gone([header.name for header in headers]))
 
     def _note(self, change: Callable[[Sequence[T]], None], what: Sequence[T]) -> None:
         """Change the index if that can be: what it lacks costs time later, and what is right is loaded all the same."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.paths import ROOT
@@ -67,10 +68,37 @@ def test_several_processes_save_and_remove_the_same(tmp_path: Path) -> None:
     assert [process.returncode for process in running] == [0, 0, 0], said
     with Store.open(tmp_path) as store:
         assert [error for _, error in store.verify() if error] == []
+        # Who waited too long for the index's lock has not told it what was removed.
+        store.take_stock()
         save(store, full(MODEL, "tp=4", LENGTH), keys_of(LENGTH))
         engine = empty(MODEL, "tp=1", (0, LENGTH * 16))
         assert load_into(store, engine, keys_of(LENGTH)) == LENGTH
         assert not engine.wrong()
+
+
+def test_what_another_process_removes_before_it_is_in_the_index_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, engine = keys_of(LENGTH), empty(MODEL, "tp=1", (0, LENGTH * 16))
+    with Store.open(tmp_path) as store, Store.open(tmp_path) as other:
+        remove_first(store, other, monkeypatch)
+        save(store, full(MODEL, "tp=4", LENGTH), keys)
+        assert {entry.name for entry in store.entries()} == set(named(tmp_path))
+        save(store, full(MODEL, "tp=4", LENGTH), keys)
+        assert load_into(store, engine, keys) == LENGTH
+        assert not engine.wrong()
+
+
+def remove_first(store: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When `store` is about to take something into its index for the first time, `other` removes all there is."""
+    put = store._index.put
+
+    def late(*what: Any) -> None:
+        monkeypatch.undo()
+        assert other.collect(most_bytes=0).removed
+        put(*what)
+
+    monkeypatch.setattr(store._index, "put", late)
 
 
 def named(folder: Path) -> list[str]:
