@@ -60,7 +60,10 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
+        try:
+            name, command, rest = super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message + _meant(args[0]), ctx) from None
         if command is not None and not ctx.resilient_parsing:
             _check_once(click.Context(command, parent=ctx, info_name=name), rest)
         return name, command, rest
@@ -84,6 +87,13 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         with interruptible(), usage_as_json(ctx.meta["words"]):
             return guarded(ctx, super().invoke)
+
+
+def _meant(verb: str) -> str:
+    from kvplan.dsl.text.diagnostics import close
+
+    near = close(verb, VERBS)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _check_once(ctx: click.Context, args: list[str]) -> None:

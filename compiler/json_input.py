@@ -86,7 +86,7 @@ def shown(value: object) -> str:
 
 
 def _listed(needed: Sequence[str], free: Sequence[str] | None) -> str:
-    keys = f"it has the keys {', '.join(needed)}" if needed else ""
+    keys = f"it needs the keys {', '.join(needed)}" if needed else ""
     return keys + (f", and may have {', '.join(free)}" if keys and free else "")
 
 

@@ -61,7 +61,8 @@ def command(
 def _check_name(out: Path, ends: str) -> None:
     """Raises UsageError where a file is named as another sort than it will be."""
     if out not in (PAGE, STDOUT) and out.suffix not in ("", ends):
-        raise click.UsageError(f"{out} would be a {ends.removeprefix('.')} file: end its name with {ends}")
+        what = "figure" if ends == SVG else "page"
+        raise click.UsageError(f"a {what} is written, and {out.name} says otherwise: end its name with {ends}")
 
 
 def _named(out: Path) -> Path:

@@ -152,7 +152,7 @@ def _packed(pairs: list[tuple[str, object]]) -> object:
 def _malformed(where: str, value: object, sort: str = "copy") -> BadInput:
     """What is wrong with a copy, or with an end of one, that has not the shape of one."""
     keys = KEYS[sort]
-    help = f"it has the keys {', '.join(keys)}"
+    help = f"it needs the keys {', '.join(keys)}"
     if not isinstance(value, dict):
         return BadInput("Q031", f"{where} is {_said(value)}, not a mapping with a {sort}'s keys", help)
     for key in (key for key in value if key not in keys):

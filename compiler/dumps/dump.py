@@ -103,7 +103,7 @@ def number_in(name: str) -> int | None:
 def read_dump(text: str) -> Dump:
     """Raises BadInput (D001..D008)."""
     value = JSON.read(text)
-    version = JSON.mapping(value, "a dump", ("kvplan-dump",), (*NEEDED, *FREE))["kvplan-dump"]
+    version = JSON.mapping(value, "a dump", ("kvplan-dump",), None)["kvplan-dump"]
     if version != 1 or isinstance(version, bool):
         JSON.bad("D002", f"a dump of version {version!r} cannot be read", 'print "kvplan-dump": 1')
     top = JSON.mapping(value, "a dump", NEEDED, FREE)

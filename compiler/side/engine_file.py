@@ -28,7 +28,7 @@ def engine_for(library: Library, package: str, release: str, platform: str) -> E
     what = f"{package} {release or 'of any release'} on {platform}"
     known = ", ".join(f"{each.name} ({each.versions})" for each in fitting or here or every)
     count = "several engines' files are" if fitting else "no engine's file is"
-    raise BadInput("I003", f"{count} for {what}", f'give "engine": one of {known}')
+    raise BadInput("I003", f"{count} for {what}", f"name the engine, one of {known}")
 
 
 def describes(versions: str, release: str) -> bool:

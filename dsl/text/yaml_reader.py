@@ -97,7 +97,8 @@ def read(path: Path) -> YamlDocument:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise DslError(Diagnostic("Y007", f"byte {error.start} is not UTF-8", SourceSpan(name, line, 1, 1))) from None
+        place = SourceSpan(name, line, 1, 1)
+        raise DslError(Diagnostic("Y007", f"byte {error.start} is not UTF-8", place, (), "save it as UTF-8")) from None
     return read_text(text, path)
 
 

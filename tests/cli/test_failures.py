@@ -94,6 +94,20 @@ def test_usage_errors_as_text() -> None:
     assert "Usage:" in said.stderr
 
 
+@pytest.mark.parametrize(("verb", "meant"), [("compil", " Did you mean 'compile'?"), ("zzz", "")])
+def test_an_unknown_verb_is_told_the_nearest(verb: str, meant: str) -> None:
+    said = run(verb)
+    assert (said.exit_code, said.output.splitlines()[-1]) == (2, f"Error: No such command '{verb}'.{meant}")
+
+
+def test_plans_are_not_written_into_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for out in (tmp_path / "file", tmp_path / "file/plans"):
+        said = run("compile", "qwen3-0.6b", *SIDES, "-o", str(out))
+        assert (said.exit_code, said.output.count("cannot be a directory")) == (2, 1), said.output
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_check_says_missing_stale_and_current(tmp_path: Path) -> None:
     words = ["compile", "llama-3.1-8b", *SIDES, "-o", str(tmp_path), "--check"]
     missing = run(*words)

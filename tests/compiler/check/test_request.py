@@ -121,7 +121,7 @@ def test_a_request_that_is_none_is_told_where_the_format_is() -> None:
     assert "docs/trace.md" in caught.value.help
     with pytest.raises(BadInput) as caught:
         parse_text("[]")
-    assert caught.value.help == "it has the keys tokens, prefill, decode, and may have lengths"
+    assert caught.value.help == "it needs the keys tokens, prefill, decode, and may have lengths"
 
 
 def test_a_null_is_fine_before_the_first_token_only() -> None:
