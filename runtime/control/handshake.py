@@ -14,7 +14,6 @@ import msgspec
 
 from kvplan.plan.errors import DigestError, KvplanError, PlanPendingError
 from kvplan.plan.types import Plan, Side
-from kvplan.runtime.clock import now
 from kvplan.runtime.control.addresses import is_everywhere
 from kvplan.runtime.control.card import NONCE, PROTOCOL, EngineCard, Hello, Refusal, WorkerCard, geometry
 from kvplan.runtime.control.channel import ControlClient
@@ -47,7 +46,7 @@ class MetEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A decode worker that introduces itself, until `deadline` in the clock's time.
+    """A decode worker that introduces itself. `left` says how many seconds it still has, which may be lengthened.
 
     `card_for` gives its own card where the pair pushes. The identity's model digest is empty where the model is known
     only from the plan.
@@ -60,8 +59,7 @@ class Caller:
     keys: Keys | Plain
     server_key: bytes | None
     card_for: Callable[[Plan], WorkerCard | None]
-    deadline: float
-    clock: Callable[[], float] = now
+    left: Callable[[], float]
 
     def control(self, address: str) -> ControlClient:
         return ControlClient(address, self.keys, self.server_key)
@@ -85,10 +83,6 @@ class Caller:
             protocol=PROTOCOL,
         )
 
-    @property
-    def left(self) -> float:
-        return self.deadline - self.clock()
-
 
 def meet(caller: Caller, address: str) -> MetEngine:
     """Meet the engine that answers at `address`. Who calls closes its control clients.
@@ -97,8 +91,8 @@ def meet(caller: Caller, address: str) -> MetEngine:
     DigestError, PlanMissingError, PeerLostError, RegisterError, AddressError, and what the peer refuses with; then no
     control client is open.
     """
-    if not math.isfinite(caller.deadline):
-        raise HandshakeError(f"a deadline of {caller.deadline} is none: give seconds")
+    if not math.isfinite(seconds := caller.left()):
+        raise HandshakeError(f"a deadline in {seconds} s is none: give seconds")
     with closing(caller.control(address)) as control:
         engine = _ask(caller, control, lambda: caller.hello("engine"), EngineCard)
     check_like(caller.identity, engine, f"prefill engine {engine.name!r}")
@@ -121,7 +115,7 @@ def _find_plan(caller: Caller, engine: EngineCard) -> Plan:
         try:
             return caller.plans.find(engine.model, engine.model_digest, *sides)
         except PlanPendingError:
-            if caller.left < PAUSE:
+            if caller.left() < PAUSE:
                 raise
             time.sleep(PAUSE)
 
@@ -167,7 +161,7 @@ def _ask(caller: Caller, control: ControlClient, question: Callable[[], Hello], 
         answer = _checked(_answer(caller, control), hello, kind, control.address)
         if not isinstance(answer, Refusal):
             return answer
-        if caller.left < PAUSE:
+        if caller.left() < PAUSE:
             raise HandshakeError(f"{control.address}: {_printable(answer.message)}, no change before the deadline")
         time.sleep(PAUSE)
 
@@ -180,9 +174,9 @@ def _answer(caller: Caller, control: ControlClient) -> Any:
             return messages[0]
         if (broken := control.broken()) is not None:
             raise broken
-        if caller.left <= 0:
+        if caller.left() <= 0:
             raise HandshakeError(f"{control.address} did not answer before the deadline: is it running, and polled?")
-        control.wait(min(SLICE, caller.left))
+        control.wait(max(0.0, min(SLICE, caller.left())))
 
 
 def _checked(answer: Any, hello: Hello, kind: type[T], address: str) -> T | Refusal:

@@ -15,10 +15,12 @@ from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError
 
 # A prefill engine's name, the meeting that will tell it, or None for the only one.
 WantedPeer = str | Future[Peer] | None
-# Meets an engine, and gives up when what it is given says so.
-Meet = Callable[[Callable[[], bool]], Peer]
+# Meets an engine until a time, which is lengthened as others wait for it, too.
+Meet = Callable[[Callable[[], float]], Peer]
 # Whoever names an engine has it met: how many at once, each on a thread.
 MEETINGS = 64
+# The end of a meeting that is given up, whatever the clock says.
+GIVEN_UP = -1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,36 +44,55 @@ class WaitingRequest:
         return engines.named(self.peer)
 
 
+class Meeting:
+    """A prefill engine that is being met until `ends`, and the thread that does."""
+
+    def __init__(self, ends: float, meet: Meet) -> None:
+        self.ends, self.peer = ends, Future[Peer]()
+        self.peer.set_running_or_notify_cancel()
+        self.thread = threading.Thread(target=self._run, args=(meet,), name="kvplan-meeting", daemon=True)
+
+    def _run(self, meet: Meet) -> None:
+        try:
+            peer = meet(lambda: self.ends)
+        except BaseException as error:
+            self.peer.set_exception(error)
+        else:
+            self.peer.set_result(peer)
+
+
 class Meetings:
     """What is being met, and which requests wait. Not safe from threads: DecodeWorker has the lock."""
 
     def __init__(self) -> None:
-        self._threads: dict[Hashable, tuple[Future[Peer], threading.Thread]] = {}
+        self._under_way: dict[Hashable, Meeting] = {}
         self._waiting: list[WaitingRequest] = []
-        self._closed = threading.Event()
 
     def __len__(self) -> int:
         """How many requests wait."""
         return len(self._waiting)
 
-    def begin(self, what: Hashable, meet: Meet) -> Future[Peer]:
-        """Have `meet` called on a thread; where `what` is being met already, that meeting. Raises LimitedError."""
-        self._threads = {key: pair for key, pair in self._threads.items() if not pair[0].done()}
-        if what not in self._threads:
-            self._threads[what] = self._started(meet)
-        return self._threads[what][0]
+    def begin(self, what: Hashable, ends: float, meet: Meet) -> Future[Peer]:
+        """Have `meet` called on a thread; where `what` is being met already, that meeting, which then lasts as long.
 
-    def _started(self, meet: Meet) -> tuple[Future[Peer], threading.Thread]:
-        if len(self._threads) >= MEETINGS:
+        Raises LimitedError.
+        """
+        self._under_way = {key: meeting for key, meeting in self._under_way.items() if not meeting.peer.done()}
+        if what not in self._under_way:
+            self._under_way[what] = self._started(ends, meet)
+        meeting = self._under_way[what]
+        meeting.ends = max(meeting.ends, ends)
+        return meeting.peer
+
+    def _started(self, ends: float, meet: Meet) -> Meeting:
+        if len(self._under_way) >= MEETINGS:
             raise LimitedError(f"{MEETINGS} prefill engines are being met: wait for some")
-        meeting = Future[Peer]()
-        meeting.set_running_or_notify_cancel()
-        thread = threading.Thread(target=self._meet, args=(meeting, meet), name="kvplan-meeting", daemon=True)
-        thread.start()
-        return meeting, thread
+        meeting = Meeting(ends, meet)
+        meeting.thread.start()
+        return meeting
 
     def under_way(self) -> tuple[Future[Peer], ...]:
-        return tuple(meeting for meeting, _ in self._threads.values() if not meeting.done())
+        return tuple(meeting.peer for meeting in self._under_way.values() if not meeting.peer.done())
 
     def wait(self, request: WaitingRequest) -> None:
         """Keep a request until its engine is met, or cannot be."""
@@ -92,16 +113,10 @@ class Meetings:
 
     def close(self) -> list[threading.Thread]:
         """Give all meetings up; the threads are to be joined by who holds no lock."""
-        self._closed.set()
-        return [thread for _, thread in self._threads.values() if thread is not threading.current_thread()]
-
-    def _meet(self, meeting: Future[Peer], meet: Meet) -> None:
-        try:
-            peer = meet(self._closed.is_set)
-        except BaseException as error:
-            meeting.set_exception(error)
-        else:
-            meeting.set_result(peer)
+        for meeting in self._under_way.values():
+            meeting.ends = GIVEN_UP
+        threads = [meeting.thread for meeting in self._under_way.values()]
+        return [thread for thread in threads if thread is not threading.current_thread()]
 
 
 def _begun(request: WaitingRequest, transfers: TransferTable, engines: PrefillEngines, now: float) -> bool:

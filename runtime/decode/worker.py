@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
@@ -48,6 +47,8 @@ from kvplan.runtime.worker import PolledWorker
 
 MODES = ("auto", "pull", "push")
 IDLE = 600.0
+# Seconds after which a meeting that is over has said why.
+LAST_WORDS = 0.5
 
 
 class DecodeWorker(PolledWorker):
@@ -99,14 +100,15 @@ class DecodeWorker(PolledWorker):
         """
         deadline = self._deadline(timeout, mode)
         self._check_taking()
-        return self._connect(address, deadline, key, mode, lambda: False)
+        return self._connect(address, lambda: deadline, key, mode)
 
     def connect_soon(
         self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto", name: str | None = None
     ) -> Future[Peer]:
         """`connect` on a thread of its own; several engines may be met at once, each address once.
 
-        With a `name` the engine that answers has to have it, or is not connected.
+        With a `name` the engine that answers has to have it, or is not connected. One that is being met already is met
+        for as long as the last one says who waits for it.
 
         The future has the peer, or the error that `connect` would raise. Requests that are asked for meanwhile wait
         for it: those that name the future as their `peer`, or the engine, or, while none is connected, nobody.
@@ -115,8 +117,11 @@ class DecodeWorker(PolledWorker):
         deadline = self._deadline(timeout, mode)
         with self._lock:
             self._check_taking()
-            connect = partial(self._connect, address, deadline, key, mode, name=name)
-            return self._meetings.begin((address, key, mode, name), connect)
+
+            def connect(ends: Callable[[], float]) -> Peer:
+                return self._connect(address, ends, key, mode, name)
+
+            return self._meetings.begin((address, key, mode, name), deadline, connect)
 
     def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:
@@ -126,14 +131,13 @@ class DecodeWorker(PolledWorker):
     def _connect(
         self,
         address: str,
-        deadline: float,
+        ends: Callable[[], float],
         key: bytes | None,
         mode: str,
-        given_up: Callable[[], bool],
         name: str | None = None,
     ) -> Peer:
         began, pool, push = self._clock(), self._pool, mode == "push"
-        met = meet(self._caller(pool, key, push, deadline, given_up), address)
+        met = meet(self._caller(pool, key, push, ends), address)
         if name is not None and met.engine.name != name:
             met.close()
             raise HandshakeError(
@@ -145,14 +149,12 @@ class DecodeWorker(PolledWorker):
             met.close()
             logs.event(logs.INFO, "push chosen", engine=met.engine.name, workers=helping, why="no fabric in common")
             push = True
-            met = meet(self._caller(pool, key, push, deadline, given_up), address)
+            met = meet(self._caller(pool, key, push, ends), address)
         peer = self._adopt(pool, met, push)
         self.counters.observe("handshake_duration_seconds", self._clock() - began)
         return peer
 
-    def _caller(
-        self, pool: Pool, key: bytes | None, push: bool, deadline: float, given_up: Callable[[], bool]
-    ) -> Caller:
+    def _caller(self, pool: Pool, key: bytes | None, push: bool, ends: Callable[[], float]) -> Caller:
         return Caller(
             identity=self.identity,
             side=pool.side,
@@ -161,9 +163,7 @@ class DecodeWorker(PolledWorker):
             keys=self.keys,
             server_key=key,
             card_for=lambda plan: self._card(plan) if push else None,
-            deadline=deadline,
-            # Who gives up has no time left.
-            clock=lambda: math.inf if given_up() else self._clock(),
+            left=lambda: ends() - self._clock(),
         )
 
     def _unchanged(self, met: MetEngine) -> PrefillEngine | None:
@@ -179,10 +179,15 @@ class DecodeWorker(PolledWorker):
         return [card.worker for card in cards if self._transport.fabrics.isdisjoint(card.fabrics)]
 
     async def meet(self, address: str, timeout: float, key: bytes | None = None, mode: str = "auto") -> Peer:
-        """`connect`, without blocking the event loop."""
+        """`connect`, without blocking the event loop. Raises what it raises, and LimitedError."""
         import asyncio
 
-        return await asyncio.wrap_future(self.connect_soon(address, timeout, key, mode))
+        meeting = asyncio.wrap_future(self.connect_soon(address, timeout, key, mode))
+        try:
+            # A little later it says itself why it ends.
+            return await asyncio.wait_for(meeting, timeout + LAST_WORDS)
+        except TimeoutError:
+            raise HandshakeError(f"{address} was not met within {timeout:g} s; it still is, for others") from None
 
     def submit(
         self,

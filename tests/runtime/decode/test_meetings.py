@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import DecodeWorker, Limits, Peer, Transfer, errors
-from kvplan.runtime.decode.meetings import MEETINGS, Meetings
+from kvplan.runtime.decode.meetings import GIVEN_UP, MEETINGS, Meetings
 
 SECONDS = 20
 
@@ -156,17 +157,47 @@ def test_an_engine_of_another_name_is_not_connected(apart: World) -> None:
 def test_no_more_engines_are_met_at_once_than_there_are_threads_for() -> None:
     meetings, over = Meetings(), threading.Event()
 
-    def meet(given_up: Callable[[], bool]) -> Peer:
+    def meet(ends: Callable[[], float]) -> Peer:
         over.wait(SECONDS)
         raise errors.HandshakeError("nobody")
 
-    begun = [meetings.begin(number, meet) for number in range(MEETINGS)]
+    begun = [meetings.begin(number, 0.0, meet) for number in range(MEETINGS)]
     with pytest.raises(errors.LimitedError, match="64 prefill engines are being met"):
-        meetings.begin(MEETINGS, meet)
-    assert meetings.begin(0, meet) is begun[0]
+        meetings.begin(MEETINGS, 0.0, meet)
+    assert meetings.begin(0, 0.0, meet) is begun[0]
     over.set()
     assert all(meeting.exception(SECONDS) for meeting in begun)
-    meetings.begin(MEETINGS, meet)
+    meetings.begin(MEETINGS, 0.0, meet)
+
+
+def test_a_meeting_lasts_as_long_as_the_last_one_waits() -> None:
+    meetings, asked, over, told = Meetings(), threading.Event(), threading.Event(), list[Callable[[], float]]()
+
+    def meet(ends: Callable[[], float]) -> Peer:
+        told.append(ends)
+        asked.set()
+        over.wait(SECONDS)
+        raise errors.HandshakeError("nobody")
+
+    begun, latest = [], []
+    for ends in (1.0, 5.0, 2.0):
+        begun.append(meetings.begin("a", ends, meet))
+        assert asked.wait(SECONDS)
+        latest.append(told[0]())
+    (thread,) = meetings.close()
+    assert [*latest, told[0]()] == [1.0, 5.0, 5.0, GIVEN_UP]
+    over.set()
+    thread.join()
+    assert begun[0] is begun[1] is begun[2]
+    assert len(told) == 1
+
+
+def test_who_awaits_a_meeting_waits_no_longer_for_others(apart: World, silent: str) -> None:
+    worker = apart.decode[0]
+    longer = worker.connect_soon(silent, SECONDS)
+    with pytest.raises(errors.HandshakeError, match=r"was not met within 0\.1 s; it still is, for others"):
+        asyncio.run(worker.meet(silent, 0.1))
+    assert not longer.done()
 
 
 def test_a_meeting_whose_thread_does_not_start_is_none(apart: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,8 @@ def connect(address: str, **change: Any) -> MetEngine:
     """Meet as decode worker 0 of PLAN; the caller closes the lines."""
     digest = change.pop("model_digest", PLAN.model_digest)
     values = {"side": PLAN.decode, "worker": 0, "plans": Known(), "keys": Plain(), "server_key": None}
-    values |= {"deadline": now() + LONG, "card_for": lambda plan: None, "clock": now, **change}
+    deadline, clock = change.pop("deadline", now() + LONG), change.pop("clock", now)
+    values |= {"left": lambda: deadline - clock(), "card_for": lambda plan: None, **change}
     identity = replace(change.get("identity", Identity("decode-0", "run-d")), model_digest=digest)
     return meet(Caller(**{**values, "identity": identity}), address)
 

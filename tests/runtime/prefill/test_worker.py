@@ -431,8 +431,7 @@ def test_an_engine_does_not_meet_itself(worker: PrefillWorker) -> None:
         keys=Plain(),
         server_key=None,
         card_for=lambda _: None,
-        deadline=time.monotonic() + 5,
-        clock=time.monotonic,
+        left=lambda: 5.0,
     )
     with answering(worker), pytest.raises(errors.OwnCardError, match="this very engine"):
         meet(me, worker.address)
