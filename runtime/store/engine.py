@@ -12,15 +12,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from itertools import cycle, islice
+from numbers import Integral
 from typing import TypeVar
 
 import numpy as np
 
 from kvplan.plan.block_tables import Slot, Table, Tables
+from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request, check
 from kvplan.plan.spans import pair_named, pick
 from kvplan.plan.types import Blocks, Interval, Ints, Pair, Plan, Runs, Side
-from kvplan.runtime.errors import RegisterError, StoreKeyError
+from kvplan.runtime.errors import HandleError, LimitedError, RegisterError, StoreKeyError
 from kvplan.runtime.memory.geometry import logical_blocks
 from kvplan.runtime.memory.register import Pool, views
 from kvplan.runtime.store.carry import LocalCarrier, MakeTransport, WorkerRuns
@@ -83,6 +85,8 @@ class StorePort:
         seconds: float = SECONDS,
     ) -> None:
         _check_pools(engine, getattr(plan, self.engine_role))
+        _check_number("blocks", blocks, 1, LimitedError)
+        _check_number("layers", layers, 0, LimitedError)
         self._store, self._plan, self._seconds = store, plan, seconds
         self.layout: StoredLayout = stored_layout(plan, self.role, revision, layers)
         self._size = max(blocks // WINDOWS, 1)
@@ -94,13 +98,17 @@ class StorePort:
         self._sizes = _sizes(engine)
         self._carrier = LocalCarrier(plan, prefill, decode, make)
         self._threads = ThreadPoolExecutor(self.threads, "kvplan-store")
+        self._closed = False
 
     def close(self) -> None:
+        self._closed = True
         self._threads.shutdown()
         self._carrier.close()
 
     def _request(self, tokens: Interval, tables: Tables) -> Request:
-        """The request, as if the store had a block for every position. Raises BadRequestError."""
+        """The request, as if the store had a block for every position. Raises BadRequestError, HandleError."""
+        if self._closed:
+            raise HandleError("this end of a store is closed: make another one")
         stored = {group.name: _every_block(self.layout, group.name, tokens[1]) for group in self.layout.side.groups}
         sides = {self.role: stored, self.engine_role: tables}
         sizes = {self.role: dict[str, int](), self.engine_role: self._sizes}
@@ -214,9 +222,10 @@ class Loader(StorePort):
     def match(self, keys: Sequence[bytes], first: int = 0) -> int:
         """How many of the first keys' blocks can be loaded by who has the first `first` tokens already.
 
-        0 where that is no more than those.
+        0 where that is no more than those. Raises StoreKeyError, and BadRequestError where `first` counts no tokens.
         """
         self._end(keys)
+        _check_number("first", first, 0, BadRequestError)
         counts = range(self._reach(keys, first), first // self.layout.tokens, -1)
         return next((count for count in counts if self._there(keys, count, first)), 0)
 
@@ -290,6 +299,11 @@ def _check_pools(engine: Sequence[Pool], side: Side) -> None:
         )
     for worker, pool in enumerate(engine):
         pool.check(worker, side.digest, f"worker {worker}")
+
+
+def _check_number(name: str, value: object, least: int, error: type[KvplanError]) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise error(f"{name} is {value!r:.40}: give a whole number from {least}")
 
 
 def _every_block(layout: StoredLayout, group: str, end: int) -> Table:

@@ -49,8 +49,9 @@ def stored_layout(plan: Plan, role: str, revision: str, layers: int = 0) -> Stor
     side cannot be stored: it has several workers, or blocks that tokens alone do not name; StoreKeyError without a
     revision.
     """
-    if not revision:
-        raise StoreKeyError("no revision: say which weights these are, by a commit or a digest of them")
+    if not isinstance(revision, str) or not revision or not revision.isprintable():
+        text = "say which weights these are, by a commit or a digest of them, in printable text"
+        raise StoreKeyError(f"no revision, {revision!a:.40}: {text}")
     side: Side = getattr(plan, role)
     tokens = _block(side)
     # Models of one shape have one digest, whatever their weights are.

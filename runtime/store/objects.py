@@ -65,7 +65,7 @@ class Objects(Protocol):
         """Those of names just written or read that another process has removed, as far as that is known at no cost."""
 
     def remove(self, name: str) -> None:
-        """Remove an object; once more does nothing."""
+        """Remove an object; once more does nothing. Raises StoreFileError."""
 
     def set_aside(self, name: str) -> None:
         """Keep an object that is wrong under another name, which is none of an object's."""
@@ -137,7 +137,8 @@ class Folder:
         return [name for name in names if not _changed(self.path / name)]
 
     def remove(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
+        with _errors(f"object {name}", reads=False):
+            (self.path / name).unlink(missing_ok=True)
 
     def set_aside(self, name: str) -> None:
         # It is refused without that, too, each time that it is read.
@@ -148,7 +149,8 @@ class Folder:
         beside = [path for end in (UNFINISHED, REFUSED) for path in self.path.glob(f"*/*/*{end}")]
         old = [path for path in beside if (changed := _changed(path)) and time.time() - changed >= age]
         for path in old:
-            path.unlink(missing_ok=True)
+            with _errors(str(path), reads=False):
+                path.unlink(missing_ok=True)
         return len(old)
 
 

@@ -185,13 +185,22 @@ class Store:
                 yield name, None
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove objects, damaged ones, too."""
+        """Remove objects, damaged ones, too. Raises StoreFileError once all are removed that can be."""
         # First, too: who is killed then leaves files that are found by their names, and nothing that is not there.
         self._note(self._index.forget, names)
-        for name in names:
-            self._objects.remove(name)
+        errors = [error for name in names if (error := self._removed(name)) is not None]
         # Where the disk was full there is room now.
         self._try(self._index.forget, names)
+        if errors:
+            raise errors[0]
+
+    def _removed(self, name: str) -> StoreFileError | None:
+        """Remove an object, or say why it cannot be."""
+        try:
+            self._objects.remove(name)
+        except StoreFileError as error:
+            return error
+        return None
 
     def _has_more(self, name: str, ranges: Ranges) -> bool:
         """Whether another process has written more meanwhile."""

@@ -24,6 +24,7 @@ from kvplan.runtime.errors import (
     DeadlineError,
     ForeignObjectError,
     HandleError,
+    LimitedError,
     MissingObjectError,
     StoreError,
     StoreFileError,
@@ -507,3 +508,48 @@ def test_a_page_of_less_than_nothing_is_foreign(tmp_path: Path) -> None:
         found = dict(store.verify())
     assert len(found) == 3
     assert isinstance(found[crafted.name], ForeignObjectError)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"blocks": 0}, LimitedError),
+        ({"blocks": 1.5}, LimitedError),
+        ({"layers": -1}, LimitedError),
+        ({"layers": "x"}, LimitedError),
+        ({"revision": 5}, StoreKeyError),
+        ({"revision": "a\nb"}, StoreKeyError),
+        ({"revision": "\ud800"}, StoreKeyError),
+    ],
+)
+def test_odd_options_of_a_store_are_typed_errors(options: dict[str, Any], error: type[Exception]) -> None:
+    engine = empty(HEADS, "tp=4", (0, 112))
+    with pytest.raises(error):
+        Loader(Store(), engine.made.plan, engine.pools, **{"revision": REVISION, **options})
+
+
+@pytest.mark.parametrize("first", [-1, 1.5, None, "x"])
+def test_what_counts_no_tokens_matches_nothing(first: Any) -> None:
+    with pytest.raises(BadRequestError, match="first is"):
+        loader(Store(), empty(HEADS, "tp=4", (0, 112))).match(KEYS, first)
+
+
+def test_a_closed_end_of_a_store_says_so() -> None:
+    store, engine = Store(), empty(HEADS, "tp=4", (0, 112))
+    save(store, full(HEADS, "tp=2", 7), KEYS)
+    ended = loader(store, engine)
+    ended.close()
+    with pytest.raises(HandleError, match="is closed"):
+        ended.load(KEYS, engine.request.decode)
+
+
+def test_one_object_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=4", 7), KEYS)
+        stuck = files(tmp_path)[3]
+        stuck.unlink()
+        (stuck / "folder").mkdir(parents=True)
+        with pytest.raises(StoreFileError, match=stuck.name):
+            store.remove([entry.name for entry in store.entries()])
+        assert files(tmp_path) == [stuck]
+        assert store.entries() == []
