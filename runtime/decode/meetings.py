@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
-from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError
+from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
 
 # A prefill engine's name, the meeting that will tell it, or None for the only one.
 WantedPeer = str | Future[Peer] | None
@@ -66,7 +67,7 @@ class Meetings:
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, Meeting] = {}
-        self._waiting: list[WaitingRequest] = []
+        self._waiting = deque[WaitingRequest]()
 
     def __len__(self) -> int:
         """How many requests wait."""
@@ -100,14 +101,15 @@ class Meetings:
 
     def step(self, transfers: TransferTable, engines: PrefillEngines, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
-        waiting, self._waiting = self._waiting, []
-        for request in waiting:
+        # One at a time: what a fault of kvplan's own ends here is one request, and the others still wait.
+        for _ in range(len(self._waiting)):
+            request = self._waiting.popleft()
             if not request.transfer.ended and not _begun(request, transfers, engines, now):
                 self._waiting.append(request)
 
     def refuse(self, transfers: TransferTable, reason: Callable[[str], RequestError]) -> None:
         """Fail all that waits. `reason` makes the error for a request's name."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, deque()
         for transfer in (request.transfer for request in waiting if not request.transfer.ended):
             transfers.refuse(transfer, reason(f"request {transfer.request.id}"))
 
@@ -131,15 +133,23 @@ def _begun(request: WaitingRequest, transfers: TransferTable, engines: PrefillEn
         transfers.begin(transfer, engine)
     except KvplanError as error:
         transfers.refuse(transfer, error)
+    except Exception as error:
+        transfers.refuse(transfer, TransferError(f"request {transfer.request.id}: {type(error).__name__}: {error}"))
+        raise
     return True
 
 
 def _result(meeting: Future[Peer]) -> Peer:
-    """The peer that was met. Raises why it was not."""
+    """The peer that was met. Raises why it was not, KvplanError, also of a future that is a caller's own."""
+    if meeting.cancelled():
+        raise HandshakeError("meeting a prefill engine was cancelled: submit with what `connect_soon` returns")
     error = meeting.exception()
-    if error is None or isinstance(error, KvplanError):
-        return meeting.result()
-    raise HandshakeError(f"meeting a prefill engine failed: {type(error).__name__}: {error}") from error
+    if error is not None and not isinstance(error, KvplanError):
+        raise HandshakeError(f"meeting a prefill engine failed: {type(error).__name__}: {error}") from error
+    peer = meeting.result()
+    if not isinstance(peer, Peer):
+        raise HandshakeError(f"no peer is a {type(peer).__name__}: submit with what `connect_soon` returns")
+    return peer
 
 
 def _late(transfer: Transfer) -> DeadlineError:

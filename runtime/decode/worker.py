@@ -114,14 +114,16 @@ class DecodeWorker(PolledWorker):
         for it: those that name the future as their `peer`, or the engine, or, while none is connected, nobody.
         Raises HandshakeError or DrainingError, and LimitedError where too many are being met.
         """
-        deadline = self._deadline(timeout, mode)
+        deadline, who = self._deadline(timeout, mode), (address, key, mode, name)
+        if not (isinstance(address, str) and isinstance(key, bytes | None) and isinstance(name, str | None)):
+            raise HandshakeError(f"{who!a:.99}: an address and a name are text, a key is bytes")
         with self._lock:
             self._check_taking()
 
             def connect(ends: Callable[[], float]) -> Peer:
                 return self._connect(address, ends, key, mode, name)
 
-            return self._meetings.begin((address, key, mode, name), deadline, connect)
+            return self._meetings.begin(who, deadline, connect)
 
     def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:
@@ -540,6 +542,8 @@ class DecodeWorker(PolledWorker):
                 self._check_taking()
                 if not isinstance(sample, Sample | None):
                     raise BadRequestError(f"a checksum is a Sample or None, not of type {type(sample).__name__}")
+                if not isinstance(peer, str | Future | None):
+                    raise BadRequestError(f"a peer is a name, or of `connect_soon`, not of type {type(peer).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
                 transfer.held_by = math.inf if wait is None else now + seconds(wait, BadRequestError)
                 self._start(WaitingRequest(transfer, peer, self._meetings.under_way()))

@@ -105,6 +105,52 @@ def test_a_deadline_and_a_cancellation_end_what_waits(apart: World, silent: str)
     assert worker.running() == 0
 
 
+@pytest.mark.parametrize("own", ["cancelled", "no peer"])
+def test_a_future_of_a_callers_own_fails_its_request_alone(apart: World, silent: str, own: str) -> None:
+    worker, mine = apart.decode[0], Future[Any]()
+    worker.connect_soon(silent, SECONDS)
+    first, bad, last = (
+        worker.submit(ask(apart, (0, 45), name=name), SECONDS, peer=peer)
+        for name, peer in (("a", None), ("b", mine), ("c", None))
+    )
+    if own == "no peer":
+        mine.set_result("prefill")
+    assert mine.cancel() == (own == "cancelled")
+    with pytest.raises(errors.HandshakeError, match="submit with what `connect_soon` returns"):
+        bad.wait()
+    assert [first.state, last.state, worker.running()] == ["running", "running", 2]
+
+
+def test_a_fault_ends_one_request_and_the_others_still_wait(apart: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, mine = apart.decode[0], Future[Any]()
+    peer = worker.connect_soon(apart.prefill[0].address, SECONDS).result(SECONDS)
+    apart.hold("b")
+    hit, other = (worker.submit(ask(apart, (0, 45), name=name), SECONDS, peer=mine) for name in "ab")
+
+    def broken(*_: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(worker._transfers, "begin", broken)
+    mine.set_result(peer)
+    with pytest.raises(ZeroDivisionError):
+        worker.poll()
+    assert isinstance(hit.error, errors.TransferError)
+    assert other.wait().state == "done"
+
+
+@pytest.mark.parametrize("peer", [["x"], 5])
+def test_a_peer_is_a_name_or_a_meeting(apart: World, peer: Any) -> None:
+    failed = apart.decode[0].submit(ask(apart, (0, 45)), SECONDS, peer=peer)
+    assert isinstance(failed.error, errors.BadRequestError)
+
+
+@pytest.mark.parametrize("odd", [{"address": ["a"]}, {"key": [1]}, {"name": ["x"]}])
+def test_odd_words_of_who_is_met_are_typed_errors(apart: World, odd: dict[str, Any]) -> None:
+    with pytest.raises(errors.HandshakeError):
+        apart.decode[0].connect_soon(**{"address": "tcp://127.0.0.1:1", "timeout": 0.1, **odd})
+
+
 def test_as_many_wait_as_may_be_under_way(apart: World, silent: str) -> None:
     worker = apart.decode[0]
     worker.connect_soon(silent, SECONDS)
