@@ -39,6 +39,7 @@ SHOWN = 5
 DTYPES = ("dtype", "torch_dtype")
 # A word of ours: what recurrent states are kept in.
 STATES = "state_dtype"
+DRAFT_TOKENS = "draft_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     dump = dumped(facts, options, caches, tensors, model.layers, model.drafts)
     bound = bind(layouts, model, side_text(dump, engine, ""))
     if differences := compare(dump, bound):
-        raise _differing(bound, differences)
+        raise _differing(bound, differences, DRAFT_TOKENS in facts.options)
     side, digest = side_of(bound)
     worker = worker_of(dump, bound)
     pairs = matched(dump, pieces(bound, worker))
@@ -130,7 +131,8 @@ def _unknown(new: NewModel, facts: EngineFacts) -> ConnectorError:
     return ConnectorError("I004", f"no layout file is known that stores what {facts.config} does", help)
 
 
-def _differing(side: BoundSide, differences: Sequence[Difference]) -> ConnectorError:
+def _differing(side: BoundSide, differences: Sequence[Difference], drafts: bool) -> ConnectorError:
+    """What is unlike, and what to do; where the engine `drafts`, layers that no cache has may be its drafts'."""
     lines = [
         f"{d.cache or 'no cache'}: {d.what}: the engine has {d.dump}, the layout {d.layout} ({d.layers[0]})"
         for d in differences[:SHOWN]
@@ -138,6 +140,8 @@ def _differing(side: BoundSide, differences: Sequence[Difference]) -> ConnectorE
     more = [f"and {len(differences) - SHOWN} more"] if len(differences) > SHOWN else []
     what = f"what the engine allocated is not as {side.model} {side.key} says: {'; '.join([*lines, *more])}"
     help = 'give "options" that say what the engine does, or another "layout" or "engine"'
+    if drafts and not all(difference.cache for difference in differences):
+        help = 'if they are layers of its drafts, give a "layout" that has them: `drafts: N` and a cache (docs/vllm.md)'
     return ConnectorError("I005", what, help)
 
 

@@ -177,6 +177,19 @@ def test_layers_of_drafts_follow_the_model_s_however_they_are_named(engine: Fake
     assert [layout.memory[name].base for name in planes] == [tensor.data_ptr() for tensor in registered.values()]
 
 
+@pytest.mark.parametrize(("said", "help"), [({"draft_tokens": "2"}, "`drafts: N`"), ({}, '"options"')])
+def test_layers_that_no_file_has_may_be_those_of_drafts_where_the_engine_drafts(
+    engine: FakeEngine, said: dict[str, str], help: str
+) -> None:
+    engine.options |= said
+    config_json = json.loads((engine.folder / "config.json").read_text()) | {"num_hidden_layers": 3}
+    (engine.folder / "config.json").write_text(json.dumps(config_json))
+    with pytest.raises(ConnectorError, match=r"the layout none \(model.layers.3.self_attn.attn") as caught:
+        worker_layout(config(engine, jit=True), engine.facts, *engine.registered())
+    assert caught.value.code == "I005"
+    assert help in str(caught.value)
+
+
 def test_what_a_load_leaves_of_its_last_block_is_zeroed_where_the_engine_relies_on_it(engine: FakeEngine) -> None:
     caches, registered = engine.registered()
     caches.needs_kv_cache_zeroing = True
