@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 
 CPUINFO = Path("/proc/cpuinfo")
-# A layer: {"from": first position, "rows": by position the digests of its heads}, a state: {"state": digests}.
+# A layer: {"from": first position, "rows": by position the digests of its heads}; a state: {"state": by part of it the
+# digests of its channels or heads}.
 Content = dict[str, Any]
+# What the convolution of a gated delta net is over, by the names of the layer's numbers of channels: q, k and v.
+DELTA = ("key_dim", "key_dim", "value_dim")
 
 
 def of_worker(worker: Any, blocks: Any, count: int, before: int = 0) -> dict[str, Content]:
@@ -27,7 +30,7 @@ def of_worker(worker: Any, blocks: Any, count: int, before: int = 0) -> dict[str
     layers = runner.vllm_config.compilation_config.static_forward_context
     groups = zip(runner.kv_cache_config.kv_cache_groups, blocks, strict=True)
     return {
-        name: content(spec_of(group, name), layers[name].kv_cache, ids, count, before)
+        name: content(spec_of(group, name), layers[name], ids, count, before)
         for group, ids in groups
         for name in group.layer_names
         if name in layers  # other stages of a pipeline have the others
@@ -47,7 +50,7 @@ def widened(content: Content, part: Content) -> Content:
     if content.get("latent"):
         return content
     if "state" in content:
-        return {"state": [*content["state"], *part["state"]]}
+        return {"state": [[*left, *right] for left, right in zip(content["state"], part["state"], strict=True)]}
     return {**content, "rows": [[*left, *right] for left, right in zip(content["rows"], part["rows"], strict=True)]}
 
 
@@ -56,13 +59,31 @@ def spec_of(group: Any, layer: str) -> Any:
     return getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(layer, group.kv_cache_spec)
 
 
-def content(spec: Any, cache: Any, ids: Any, count: int, before: int) -> Content:
+def content(spec: Any, layer: Any, ids: Any, count: int, before: int) -> Content:
+    cache = layer.kv_cache
     if "Mamba" in type(spec).__name__:
-        return {"state": [digest(b"".join(raw(tensor[ids[-1]]) for tensor in cache))]}
+        return {"state": [[digest(raw(one)) for one in part] for part in state(spec, layer, ids)]}
     window = getattr(spec, "sliding_window", None)
     first = max(0, count - window + 1 - before) if window else 0
     read = [[digest(head) for head in row] for row in rows(spec, cache, ids, first, count)]
     return {"from": first, "rows": read, "latent": is_latent(spec)}
+
+
+def state(spec: Any, layer: Any, ids: Any) -> list[Any]:
+    """A sequence's state: its convolution (DS) by what it is over, and the others by heads.
+
+    The slots behind its own are for drafts, as are the last taps of the convolution.
+    """
+    spare = spec.num_speculative_blocks
+    convolution, *others = [tensor[ids[-1 - spare]] for tensor in layer.kv_cache]
+    return [*convolution[..., : convolution.shape[-1] - spare].split(channels(layer, len(convolution))), *others]
+
+
+def channels(layer: Any, all_of_them: int) -> list[int]:
+    """How many a convolution has of each thing; those of Mamba are not told apart, and its workers cannot be joined."""
+    if not hasattr(layer, DELTA[0]):
+        return [all_of_them]
+    return [getattr(layer, name) // layer.tp_size for name in DELTA]
 
 
 def is_latent(spec: Any) -> bool:

@@ -89,4 +89,6 @@ def test_pages_of_workers_are_joined_by_heads_and_by_stages() -> None:
     assert layers["one"]["rows"] == [["a", "c"], ["b", "d"]]
     assert layers["two"]["rows"] == [["e"]]
     assert layers["three"] == first
-    assert joined([{"s": {"state": ["x"]}}, {"s": {"state": ["y"]}}]) == {"s": {"state": ["x", "y"]}}
+    assert joined([{"s": {"state": [["q"], ["k"]]}}, {"s": {"state": [["r"], ["l"]]}}]) == {
+        "s": {"state": [["q", "r"], ["k", "l"]]}
+    }
