@@ -201,7 +201,18 @@ LATENT = Setup(
 )  # fmt: skip
 NGRAMS = (("method", "ngram"), ("num_speculative_tokens", 3), ("prompt_lookup_max", 4))
 SMALL = (("method", "draft_model"), ("num_speculative_tokens", 3), ("model", "qwen3_small"))
-DRAFTED = Setup("qwen3", Side(drafts=SMALL), Side(64, drafts=SMALL), layout="qwen3-drafts")
+DRAFTED = Setup("qwen3", Side(drafts=SMALL), Side(64, drafts=SMALL), layout="two-drafts")
+EAGLE = (("method", "eagle"), ("num_speculative_tokens", 3), ("model", "qwen3_eagle"))
+EAGLE3 = (("method", "eagle3"), ("num_speculative_tokens", 3), ("model", "qwen3_eagle3"))
+HEADED = Setup("qwen3", Side(drafts=EAGLE3), Side(64, drafts=EAGLE3), layout="one-draft")
+MTP = (("method", "mtp"), ("num_speculative_tokens", 1))
+MTP_4 = (("method", "mtp"), ("num_speculative_tokens", 4))
+PREDICTS = Setup("ernie", Side(drafts=MTP), Side(64, drafts=MTP), layout="one-draft")
+PREDICTS_TWICE = Setup("glm", Side(drafts=MTP_4), Side(64, drafts=MTP_4), layout="two-drafts")
+DELTA_SIDE, LATENT_SIDE = replace(DELTA.prefill, drafts=MTP), replace(LATENT.prefill, drafts=MTP)
+DELTA_MTP = replace(DELTA, model="qwen3_next_mtp", prefill=DELTA_SIDE, decode=DELTA_SIDE, layout="qwen3-next-mtp")
+DELTA_PROMPTS = Prompts((385, 200, 37))
+LATENT_MTP = replace(LATENT, model="deepseek_mtp", prefill=LATENT_SIDE, decode=LATENT_SIDE, layout="deepseek-mtp")
 TOGETHER = Together((200, 37, 128, 300))
 QUICK = replace(UNLIKE, lease_s=8)
 QUICK_LIKE = replace(QWEN, lease_s=8)
@@ -273,7 +284,7 @@ CASES: tuple[Case, ...] = (
     Case("Mamba-2 and attention, prompts of 1 to 65 tokens", NEMOTRON, SHORT),
     Case("Mamba-2 and attention, aborted on decode", replace(NEMOTRON, lease_s=8), Aborts("decode", (0, 1, 2, 3, 5))),
     Case("Mamba-2 beside attention in each layer", FALCON, PLAIN),
-    Case("gated delta net, bf16, by bytes", DELTA, Prompts((385, 200, 37))),
+    Case("gated delta net, bf16, by bytes", DELTA, DELTA_PROMPTS),
     Case("MLA, by bytes", LATENT, Prompts((200, 37, 128, 300))),
     Case("drafts of n-grams, 32 → 64", Setup("qwen3", Side(drafts=NGRAMS), Side(64, drafts=NGRAMS)), PLAIN),
     Case("drafts of n-grams on decode alone, 32 → 64", Setup("qwen3", Side(), Side(64, drafts=NGRAMS)), PLAIN),
@@ -283,6 +294,31 @@ CASES: tuple[Case, ...] = (
     Case("drafts of a small model, 32 → 64, hits on decode", DRAFTED, Prompts((200, 300, 90), known_to_decode=80)),
     Case("drafts of a small model on decode alone, 32 → 64", replace(DRAFTED, prefill=Side(), unsent="draft_model."),
          PLAIN, KVPLAN),
+    Case("EAGLE, 32 → 64", replace(HEADED, prefill=Side(drafts=EAGLE), decode=Side(64, drafts=EAGLE)), PLAIN, KVPLAN),
+    Case("EAGLE-3, 32 → 32", replace(HEADED, decode=Side(drafts=EAGLE3)), PLAIN),
+    Case("EAGLE-3, 32 → 64", HEADED, PLAIN, KVPLAN),
+    Case("EAGLE-3, 32 → 64, prompts of 1 to 65 tokens", HEADED, SHORT, KVPLAN),
+    Case("EAGLE-3, 32 → 64, hits on decode", HEADED, Prompts((200, 300, 90), known_to_decode=80), KVPLAN),
+    Case("EAGLE-3, tp 1 → 2, 32 → 64", replace(HEADED, decode=Side(64, tp=2, drafts=EAGLE3)), PLAIN, KVPLAN),
+    Case("EAGLE-3, tp 2 → 1, 32 → 64", replace(HEADED, prefill=Side(tp=2, drafts=EAGLE3)), PLAIN, KVPLAN),
+    Case("EAGLE-3 on decode alone, 32 → 64", replace(HEADED, prefill=Side(), unsent="model.layers.4."), PLAIN, KVPLAN),
+    Case("EAGLE-3 on prefill alone, 32 → 64", replace(HEADED, decode=Side(64)), PLAIN, KVPLAN),
+    Case("MTP, 32 → 32", replace(PREDICTS, decode=Side(drafts=MTP)), PLAIN),
+    Case("MTP, 32 → 64", PREDICTS, PLAIN, KVPLAN),
+    Case("MTP, 32 → 64, 16 at once", PREDICTS, Prompts((200,) * 16, at_once=True), KVPLAN),
+    Case("MTP, tp 1 → 2, 32 → 64", replace(PREDICTS, decode=Side(64, tp=2, drafts=MTP)), PLAIN, KVPLAN),
+    Case("MTP, tp 2 → 1, 32 → 64", replace(PREDICTS, prefill=Side(tp=2, drafts=MTP)), PLAIN, KVPLAN),
+    Case("MTP on decode alone, 32 → 64", replace(PREDICTS, prefill=Side(), unsent="model.layers.4."), PLAIN, KVPLAN),
+    Case("MTP of two layers and four tokens, 32 → 64", PREDICTS_TWICE, PLAIN, KVPLAN),
+    Case("MTP with a gated delta net, bf16, by bytes", DELTA_MTP, DELTA_PROMPTS, KVPLAN),
+    Case("MTP with a gated delta net, tp 1 → 2, bf16, by bytes",
+         replace(DELTA_MTP, decode=replace(DELTA_SIDE, tp=2)), DELTA_PROMPTS, KVPLAN),
+    Case("MTP with a gated delta net, tp 2 → 1, bf16, by bytes",
+         replace(DELTA_MTP, prefill=replace(DELTA_SIDE, tp=2)), DELTA_PROMPTS, KVPLAN),
+    Case("MTP with a gated delta net on decode alone, bf16, by bytes",
+         replace(DELTA_MTP, prefill=DELTA.prefill, unsent="mtp."), DELTA_PROMPTS, KVPLAN),
+    Case("MTP with MLA, by bytes", LATENT_MTP, PLAIN, KVPLAN),
+    Case("MTP with MLA, tp 1 → 2, by bytes", replace(LATENT_MTP, decode=replace(LATENT_SIDE, tp=2)), PLAIN, KVPLAN),
     Case("tp 2 → 1, 32 → 64", replace(UNLIKE, prefill=Side(tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 64", replace(UNLIKE, decode=Side(64, tp=2)), PLAIN),
     Case("tp 1 → 2, 32 → 32", replace(QWEN, decode=Side(tp=2)), PLAIN),

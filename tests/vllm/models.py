@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ BASE: Mapping[str, Any] = {
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "dtype": "bfloat16", "rms_norm_eps": 1e-6,
 }  # fmt: skip
 SILU = {"hidden_act": "silu"}
+DRAFT = {"model_type": "llama", "num_hidden_layers": 1, "rope_theta": 10000.0}
 CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "qwen3": {**BASE, **SILU, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "rope_theta": 10000.0},
     "qwen3_small": {
@@ -54,7 +56,92 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "n_group": 1, "topk_group": 1,
         "norm_topk_prob": True, "routed_scaling_factor": 1.0, "rope_theta": 10000.0,
     },
+    "ernie": {
+        **BASE, **SILU, "model_type": "ernie4_5_moe", "architectures": ["Ernie4_5_MoeForCausalLM"], "use_bias": False,
+        "moe_layer_start_index": 4, "moe_layer_end_index": 4, "moe_layer_interval": 1, "moe_num_experts": 4,
+        "moe_num_shared_experts": 1, "moe_k": 2, "moe_intermediate_size": 64, "rope_theta": 10000.0,
+        "num_nextn_predict_layers": 1,
+    },
+    "glm": {
+        **BASE, **SILU, "model_type": "glm4_moe", "architectures": ["Glm4MoeForCausalLM"], "rope_theta": 10000.0,
+        "first_k_dense_replace": 3, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0, "use_qk_norm": True, "attention_bias": False, "partial_rotary_factor": 0.5,
+        "num_nextn_predict_layers": 2,
+    },
+    "qwen3_eagle": {**BASE, **SILU, **DRAFT, "architectures": ["LlamaForCausalLM"]},
+    "qwen3_eagle3": {
+        **BASE, **SILU, **DRAFT, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 512,
+        "eagle_aux_hidden_state_layer_ids": [1, 2, 3],
+    },
 }  # fmt: skip
+CONFIGS = {
+    **CONFIGS,
+    "qwen3_next_mtp": {**CONFIGS["qwen3_next"], "num_nextn_predict_layers": 1},
+    "deepseek_mtp": {
+        **CONFIGS["deepseek"], "first_k_dense_replace": 3, "num_nextn_predict_layers": 1, "topk_method": "noaux_tc",
+        "scoring_func": "sigmoid",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Weights that no class of transformers has: layers shaped as one of the model's, and others by their shapes.
+
+    `layers`: how names of a draft's layer begin, and of the model's that has its shapes, but for what it has not
+    (`without`). `alone`: the checkpoint has no others.
+    """
+
+    layers: Mapping[str, str]
+    more: Mapping[str, tuple[int, ...]]
+    without: str = "nothing"
+    alone: bool = False
+
+
+HIDDEN = (256,)
+JOINED = (256, 512)  # of a token's embedding and the model's last hidden state
+NORMS = ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding")
+PREDICTS = {
+    "eh_proj.weight": JOINED, "enorm.weight": HIDDEN, "hnorm.weight": HIDDEN, "shared_head.norm.weight": HIDDEN,
+    "shared_head.head.weight": (512, 256), "embed_tokens.weight": (512, 256),
+}  # fmt: skip
+DRAFTS: Mapping[str, Draft] = {
+    "qwen3_next_mtp": Draft(
+        {"mtp.layers.0.": "model.layers.3."},
+        {"mtp.fc.weight": JOINED, **{f"mtp.{norm}.weight": HIDDEN for norm in NORMS}},
+    ),
+    "ernie": Draft(
+        {"model.mtp_block.0.": "model.layers.3."},
+        {
+            "model.mtp_linear_proj.0.weight": JOINED,
+            "model.mtp_emb_norm.0.weight": HIDDEN,
+            "model.mtp_hidden_norm.0.weight": HIDDEN,
+        },
+    ),
+    "glm": Draft(
+        {f"model.layers.{n}.": "model.layers.3." for n in (4, 5)},
+        {f"model.layers.{n}.{name}": shape for n in (4, 5) for name, shape in PREDICTS.items()},
+    ),
+    "deepseek_mtp": Draft(
+        {"model.layers.4.": "model.layers.3."},
+        {f"model.layers.4.{name}": shape for name, shape in PREDICTS.items()},
+    ),
+    "qwen3_eagle": Draft({"layers.0.": "model.layers.0."}, {"fc.weight": JOINED}, "input_layernorm", alone=True),
+    "qwen3_eagle3": Draft(
+        {"midlayer.": "model.layers.0."},
+        {
+            "midlayer.self_attn.q_proj.weight": (256, 512),
+            "midlayer.self_attn.k_proj.weight": (128, 512),
+            "midlayer.self_attn.v_proj.weight": (128, 512),
+            "midlayer.hidden_norm.weight": HIDDEN,
+            "fc.weight": (256, 768),
+            "norm.weight": HIDDEN,
+            "lm_head.weight": (512, 256),
+        },
+        alone=True,
+    ),
+}
 
 
 def make(name: str, folder: str) -> None:
@@ -67,12 +154,43 @@ def make(name: str, folder: str) -> None:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**CONFIGS[name]))
     generator = torch.Generator().manual_seed(1234)
-    weights = {key: draw(name, key, value, generator) for key, value in sorted(model.state_dict().items())}
+    values = sorted(with_draft(name, model.state_dict()).items())
+    weights = {key: draw(name, key, value, generator) for key, value in values}
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
     (path / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}))
     tokenizer(path)
     (path / "config.new").write_text(json.dumps(CONFIGS[name], indent=1))
     (path / "config.new").rename(path / "config.json")
+
+
+def with_draft(name: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model's weights, and those of its draft; where it is one, these alone."""
+    import torch
+
+    if (draft := DRAFTS.get(name)) is None:
+        return own
+    apart = {key: value for whole, weight in own.items() for key, value in by_expert(whole, weight).items()}
+    layers = {
+        new + key.removeprefix(old): value
+        for new, old in draft.layers.items()
+        for key, value in apart.items()
+        if key.startswith(old) and draft.without not in key
+    }
+    more = {key: torch.zeros(shape) for key, shape in draft.more.items()}
+    return {**({} if draft.alone else apart), **layers, **more}
+
+
+def by_expert(name: str, weight: Any) -> Mapping[str, Any]:
+    """A weight, or of one that has all experts those of each, as checkpoints name them."""
+    if ".experts." not in name:
+        return {name: weight}
+    begin, _, which = name.rpartition(".")
+    halves = {"gate_proj": 0, "up_proj": 1} if which == "gate_up_proj" else {which: 0}
+    return {
+        f"{begin}.{expert}.{half}.weight": one.chunk(len(halves))[number]
+        for expert, one in enumerate(weight)
+        for half, number in halves.items()
+    }
 
 
 def tokenizer(path: Path) -> None:
