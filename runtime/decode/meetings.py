@@ -73,13 +73,14 @@ class Meetings:
         """How many requests wait."""
         return len(self._waiting)
 
-    def begin(self, what: Hashable, ends: float, meet: Meet) -> Future[Peer]:
+    def begin(self, what: Hashable, now: float, ends: float, meet: Meet) -> Future[Peer]:
         """Have `meet` called on a thread; where `what` is being met already, that meeting, which then lasts as long.
 
         Raises LimitedError.
         """
         self._under_way = {key: meeting for key, meeting in self._under_way.items() if not meeting.peer.done()}
-        if what not in self._under_way:
+        # One whose time is over is about to say so.
+        if what not in self._under_way or self._under_way[what].ends <= now:
             self._under_way[what] = self._started(ends, meet)
         meeting = self._under_way[what]
         meeting.ends = max(meeting.ends, ends)

@@ -123,7 +123,7 @@ class DecodeWorker(PolledWorker):
             def connect(ends: Callable[[], float]) -> Peer:
                 return self._connect(address, ends, key, mode, name)
 
-            return self._meetings.begin(who, deadline, connect)
+            return self._meetings.begin(who, self._clock(), deadline, connect)
 
     def _deadline(self, timeout: float, mode: str) -> float:
         if mode not in MODES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 
 from kvplan.runtime.errors import StoreKeyError
 
@@ -42,7 +43,8 @@ def block_keys(
     same keys. `seed` is what its `root` is made of. Raises StoreKeyError where links do not come out even.
     """
     step = hashed or block
-    if not isinstance(block, int) or not isinstance(step, int) or block < 1 or step < 1 or block % step:
+    whole = isinstance(block, Integral) and isinstance(step, Integral)
+    if not whole or block < 1 or step < 1 or block % step:
         raise StoreKeyError(f"links of {step} tokens make no block of {block}: give a divisor of it")
     links, parent = list[bytes](), root(seed)
     for start in range(0, len(tokens) // block * block, step):

@@ -148,10 +148,7 @@ class Folder:
     def sweep(self, age: float = ABANDONED) -> int:
         beside = [path for end in (UNFINISHED, REFUSED) for path in self.path.glob(f"*/*/*{end}")]
         old = [path for path in beside if (changed := _changed(path)) and time.time() - changed >= age]
-        for path in old:
-            with _errors(str(path), reads=False):
-                path.unlink(missing_ok=True)
-        return len(old)
+        return sum(map(_unlinked, old))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +224,15 @@ def _opened(path: Path, name: str) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _unlinked(path: Path) -> bool:
+    """Whether a file is removed; one that cannot be is for the next sweep."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def _changed(path: Path) -> float:

@@ -169,8 +169,9 @@ class Store:
             if old or (most_bytes is not None and left > most_bytes):
                 removed.append(entry)
                 left -= entry.size
+        unfinished = self._objects.sweep(abandoned)
         self.remove([entry.name for entry in removed])
-        return Collected(len(removed), total - left, len(entries) - len(removed), left, self._objects.sweep(abandoned))
+        return Collected(len(removed), total - left, len(entries) - len(removed), left, unfinished)
 
     def verify(self) -> Iterator[tuple[str, StoreError | None]]:
         """Every object by name, read whole, and what is wrong with it."""

@@ -207,13 +207,13 @@ def test_no_more_engines_are_met_at_once_than_there_are_threads_for() -> None:
         over.wait(SECONDS)
         raise errors.HandshakeError("nobody")
 
-    begun = [meetings.begin(number, 0.0, meet) for number in range(MEETINGS)]
+    begun = [meetings.begin(number, 0.0, 1.0, meet) for number in range(MEETINGS)]
     with pytest.raises(errors.LimitedError, match="64 prefill engines are being met"):
-        meetings.begin(MEETINGS, 0.0, meet)
-    assert meetings.begin(0, 0.0, meet) is begun[0]
+        meetings.begin(MEETINGS, 0.0, 1.0, meet)
+    assert meetings.begin(0, 0.0, 1.0, meet) is begun[0]
     over.set()
     assert all(meeting.exception(SECONDS) for meeting in begun)
-    meetings.begin(MEETINGS, 0.0, meet)
+    meetings.begin(MEETINGS, 0.0, 1.0, meet)
 
 
 def test_a_meeting_lasts_as_long_as_the_last_one_waits() -> None:
@@ -227,7 +227,7 @@ def test_a_meeting_lasts_as_long_as_the_last_one_waits() -> None:
 
     begun, latest = [], []
     for ends in (1.0, 5.0, 2.0):
-        begun.append(meetings.begin("a", ends, meet))
+        begun.append(meetings.begin("a", 0.0, ends, meet))
         assert asked.wait(SECONDS)
         latest.append(told[0]())
     (thread,) = meetings.close()
@@ -236,6 +236,18 @@ def test_a_meeting_lasts_as_long_as_the_last_one_waits() -> None:
     thread.join()
     assert begun[0] is begun[1] is begun[2]
     assert len(told) == 1
+
+
+def test_a_meeting_whose_time_is_over_is_joined_by_nobody() -> None:
+    meetings, over = Meetings(), threading.Event()
+
+    def meet(ends: Callable[[], float]) -> Peer:
+        over.wait(SECONDS)
+        raise errors.HandshakeError(f"nobody until {ends():g}")
+
+    first, second = (meetings.begin("a", now, now + 1.0, meet) for now in (0.0, 1.0))
+    over.set()
+    assert [str(meeting.exception(SECONDS)) for meeting in (first, second)] == ["nobody until 1", "nobody until 2"]
 
 
 def test_who_awaits_a_meeting_waits_no_longer_for_others(apart: World, silent: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kvplan.runtime.errors import StoreKeyError
@@ -51,3 +53,11 @@ def test_smaller_links_end_in_the_keys_of_larger_blocks() -> None:
 def test_what_has_no_encoding(extra: object) -> None:
     with pytest.raises(StoreKeyError):
         chain(root("x"), [1], extra)  # type: ignore[arg-type]
+
+
+def test_numbers_of_an_array_are_numbers() -> None:
+    block: Any = np.int64(16)
+    assert block_keys(range(32), block, hashed=block) == block_keys(range(32), 16)
+    odd: Any = 1.5
+    with pytest.raises(StoreKeyError):
+        block_keys(range(32), odd)

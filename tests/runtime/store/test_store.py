@@ -553,3 +553,6 @@ def test_one_object_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> Non
             store.remove([entry.name for entry in store.entries()])
         assert files(tmp_path) == [stuck]
         assert store.entries() == []
+        (stuck.parent / "half.unfinished").write_text("")
+        (stuck.parent / "folder.unfinished").mkdir()
+        assert store.collect(abandoned=0.0).unfinished == 1
