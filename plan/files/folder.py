@@ -61,7 +61,7 @@ def locked(out: Path, seconds: float = PATIENCE) -> Iterator[None]:
 def unwritable(out: Path, error: OSError) -> PlanIndexError:
     """The error of a plans directory that cannot be written."""
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return PlanIndexError(f"{out} cannot be a directory: it is a file, or lies in one")
+        return PlanIndexError(f"{out} cannot be written: it is a file, or lies in one: name a directory")
     about = f" ({error.filename})" if error.filename else ""
     return PlanIndexError(f"{out} cannot be written: {error.strerror}{about}")
 

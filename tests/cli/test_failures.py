@@ -104,7 +104,7 @@ def test_plans_are_not_written_into_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     for out in (tmp_path / "file", tmp_path / "file/plans"):
         said = run("compile", "qwen3-0.6b", *SIDES, "-o", str(out))
-        assert (said.exit_code, said.output.count("cannot be a directory")) == (2, 1), said.output
+        assert (said.exit_code, said.output.count("name a directory")) == (2, 1), said.output
     assert (tmp_path / "file").read_text() == "kept"
 
 

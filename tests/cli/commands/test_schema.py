@@ -96,6 +96,6 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "x.json"):
         found = run("-o", str(path))
         assert found.exit_code == 2
-        assert "cannot be a directory" in found.output
+        assert "cannot be written" in found.output
     (tmp_path / "folder.json").mkdir()
     assert run("-o", str(tmp_path / "folder.json")).exit_code == 2
