@@ -61,7 +61,9 @@ def locked(out: Path, seconds: float = PATIENCE) -> Iterator[None]:
 def unwritable(out: Path, error: OSError) -> PlanIndexError:
     """The error of a plans directory that cannot be written."""
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return PlanIndexError(f"{out} cannot be written: it is a file, or lies in one: name a directory")
+        return PlanIndexError(
+            f"{out} cannot be written: {error.filename or out} is a file, or lies in one: name a directory"
+        )
     about = f" ({error.filename})" if error.filename else ""
     return PlanIndexError(f"{out} cannot be written: {error.strerror}{about}")
 

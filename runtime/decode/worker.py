@@ -189,7 +189,7 @@ class DecodeWorker(PolledWorker):
             # A little later it says itself why it ends.
             return await asyncio.wait_for(meeting, timeout + LAST_WORDS)
         except TimeoutError:
-            raise HandshakeError(f"{address} was not met within {timeout:g} s; it still is, for others") from None
+            raise HandshakeError(f"{address} was not met within {timeout:g} s; it may still be, for others") from None
 
     def submit(
         self,

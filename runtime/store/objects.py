@@ -62,7 +62,10 @@ class Objects(Protocol):
         """When an object was written, in seconds since 1970; 0 where there is none."""
 
     def gone(self, names: Sequence[str]) -> list[str]:
-        """Those of names just written or read that another process has removed, as far as that is known at no cost."""
+        """Those of names just written or read that another process has removed, as far as that is known at no cost.
+
+        Raises StoreFileError, DamagedObjectError.
+        """
 
     def remove(self, name: str) -> None:
         """Remove an object; once more does nothing. Raises StoreFileError."""
@@ -131,10 +134,12 @@ class Folder:
                 yield path.relative_to(self.path).as_posix()
 
     def written(self, name: str) -> float:
-        return _changed(self.path / name)
+        with _errors(f"object {name}"):
+            return _changed(self.path / name)
 
     def gone(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if not _changed(self.path / name)]
+        with _errors("what was written"):
+            return [name for name in names if not _changed(self.path / name)]
 
     def remove(self, name: str) -> None:
         with _errors(f"object {name}", reads=False):

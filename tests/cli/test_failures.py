@@ -106,6 +106,9 @@ def test_plans_are_not_written_into_a_file(tmp_path: Path) -> None:
         said = run("compile", "qwen3-0.6b", *SIDES, "-o", str(out))
         assert (said.exit_code, said.output.count("name a directory")) == (2, 1), said.output
     assert (tmp_path / "file").read_text() == "kept"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/qwen3_0_6b").write_text("kept")
+    assert "out/qwen3_0_6b is a file" in run("compile", "qwen3-0.6b", *SIDES, "-o", str(tmp_path / "out")).output
 
 
 def test_check_says_missing_stale_and_current(tmp_path: Path) -> None:
