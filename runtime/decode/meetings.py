@@ -46,10 +46,10 @@ class WaitingRequest:
 
 
 class Meeting:
-    """A prefill engine that is being met until `ends`, and the thread that does."""
+    """A prefill engine, by what it is met as, that is being met until `ends`, and the thread that does."""
 
-    def __init__(self, ends: float, meet: Meet) -> None:
-        self.ends, self.peer = ends, Future[Peer]()
+    def __init__(self, what: Hashable, ends: float, meet: Meet) -> None:
+        self.what, self.ends, self.peer = what, ends, Future[Peer]()
         self.peer.set_running_or_notify_cancel()
         self.thread = threading.Thread(target=self._run, args=(meet,), name="kvplan-meeting", daemon=True)
 
@@ -66,7 +66,7 @@ class Meetings:
     """What is being met, and which requests wait. Not safe from threads: DecodeWorker has the lock."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Hashable, Meeting] = {}
+        self._under_way: list[Meeting] = []
         self._waiting = deque[WaitingRequest]()
 
     def __len__(self) -> int:
@@ -78,23 +78,23 @@ class Meetings:
 
         Raises LimitedError.
         """
-        self._under_way = {key: meeting for key, meeting in self._under_way.items() if not meeting.peer.done()}
+        self._under_way = [meeting for meeting in self._under_way if not meeting.peer.done()]
         # One whose time is over is about to say so.
-        if what not in self._under_way or self._under_way[what].ends <= now:
-            self._under_way[what] = self._started(ends, meet)
-        meeting = self._under_way[what]
+        joined = (meeting for meeting in self._under_way if meeting.what == what and meeting.ends > now)
+        meeting = next(joined, None) or self._started(what, ends, meet)
         meeting.ends = max(meeting.ends, ends)
         return meeting.peer
 
-    def _started(self, ends: float, meet: Meet) -> Meeting:
+    def _started(self, what: Hashable, ends: float, meet: Meet) -> Meeting:
         if len(self._under_way) >= MEETINGS:
             raise LimitedError(f"{MEETINGS} prefill engines are being met: wait for some")
-        meeting = Meeting(ends, meet)
+        meeting = Meeting(what, ends, meet)
         meeting.thread.start()
+        self._under_way.append(meeting)
         return meeting
 
     def under_way(self) -> tuple[Future[Peer], ...]:
-        return tuple(meeting.peer for meeting in self._under_way.values() if not meeting.peer.done())
+        return tuple(meeting.peer for meeting in self._under_way if not meeting.peer.done())
 
     def wait(self, request: WaitingRequest) -> None:
         """Keep a request until its engine is met, or cannot be."""
@@ -116,9 +116,9 @@ class Meetings:
 
     def close(self) -> list[threading.Thread]:
         """Give all meetings up; the threads are to be joined by who holds no lock."""
-        for meeting in self._under_way.values():
+        for meeting in self._under_way:
             meeting.ends = GIVEN_UP
-        threads = [meeting.thread for meeting in self._under_way.values()]
+        threads = [meeting.thread for meeting in self._under_way]
         return [thread for thread in threads if thread is not threading.current_thread()]
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
@@ -119,10 +120,7 @@ class DecodeWorker(PolledWorker):
             raise HandshakeError(f"{who!a:.99}: an address and a name are text, a key is bytes")
         with self._lock:
             self._check_taking()
-
-            def connect(ends: Callable[[], float]) -> Peer:
-                return self._connect(address, ends, key, mode, name)
-
+            connect = partial(self._connect, address, key=key, mode=mode, name=name)
             return self._meetings.begin(who, self._clock(), deadline, connect)
 
     def _deadline(self, timeout: float, mode: str) -> float:

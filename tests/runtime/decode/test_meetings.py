@@ -246,6 +246,7 @@ def test_a_meeting_whose_time_is_over_is_joined_by_nobody() -> None:
         raise errors.HandshakeError(f"nobody until {ends():g}")
 
     first, second = (meetings.begin("a", now, now + 1.0, meet) for now in (0.0, 1.0))
+    assert len(meetings.under_way()) == 2
     over.set()
     assert [str(meeting.exception(SECONDS)) for meeting in (first, second)] == ["nobody until 1", "nobody until 2"]
 
