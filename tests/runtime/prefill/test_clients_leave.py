@@ -8,6 +8,7 @@ import pytest
 from tests.runtime.decode.test_races import pair, rounds, writing
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import world
 from tests.runtime.simulation.channels import Net, speak
 
@@ -85,11 +86,7 @@ def test_connecting_again_and_again_leaves_nobody_behind() -> None:
     made = world(Shape(1), Shape(1))
     for _ in range(20):
         made.decode[0].connect(made.prefill[0].address, 10)
-    for _ in range(200):
-        made.prefill[0].poll()
-        if len(made.prefill[0]._inbox.clients) == 1:
-            break
-    assert len(made.prefill[0]._inbox.clients) == 1
+    until(lambda: len(made.prefill[0]._inbox.clients) == 1, made.prefill[0].poll)
     assert made.decode[0].peers()
     made.close()
 
