@@ -6,10 +6,11 @@ from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 
+from kvplan.dsl.files.documents import unknown
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.schema.fields import LABEL, LETTERS
 from kvplan.dsl.schema.model import DEPLOYMENT, PlanKeys
-from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 SUFFIXES = (".yaml", ".yml", ".yam")
@@ -82,7 +83,7 @@ def _model(sink: Sink, model: YamlScalar, models: Collection[str]) -> str:
     """A model's name, or the path of its file: relative ones begin at the deployment file's folder."""
     if not is_path(model.text):
         if model.text not in models:
-            sink.add("K008", f"unknown model '{model.text}'", model.span, nearest(model.text, models))
+            sink.errors.append(unknown("model", model, models))
         return model.text
     path = Path(model.span.path).parent / model.text
     if not path.is_file():

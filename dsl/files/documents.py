@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -13,6 +13,7 @@ from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, Yaml
 # The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
 FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "config")
 VERSION = "1"
+ELSEWHERE = "`kvplan list` has all; files of your own are found with --layouts DIR"
 T = TypeVar("T")
 
 
@@ -58,6 +59,21 @@ def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
     return name.text
 
 
+def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:
+    """A name in a file that no known file describes (K008)."""
+    help = _unread(file_type, name) or nearest(name.text, known) or ELSEWHERE
+    return Diagnostic("K008", f"unknown {file_type} '{name.text}'", name.span, (), help)
+
+
+def _unread(file_type: str, name: YamlScalar) -> str:
+    """How a file is found that lies beside the one which names it; empty where none does."""
+    here = Path(name.span.path).parent
+    for folder, root in ((here.parent / f"{file_type}s", here.parent), (here, here)):
+        if (file := folder / f"{name.text}.yaml").is_file():
+            return f"{file.as_posix()} is not read: give --layouts {root.as_posix()}"
+    return ""
+
+
 class LazyFiles(Mapping[str, T], Generic[T]):
     """Files of one type by name, each parsed when it is first asked for. Asking raises DslError for a bad file."""
 
@@ -85,5 +101,5 @@ class LazyFiles(Mapping[str, T], Generic[T]):
         """The value of `name`. Raises DslError (K008) with the nearest name."""
         if name in self.paths:
             return self[name]
-        help = nearest(name, self.paths) or "`kvplan list` has all; files of your own are found with --layouts DIR"
+        help = nearest(name, self.paths) or ELSEWHERE
         raise DslError(Diagnostic("K008", f"unknown {self.file_type} '{name}'", inline(name, "<argument>"), (), help))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from kvplan.dsl.files.documents import unknown
 from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read_mesh
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
@@ -137,7 +138,7 @@ def _requirement(sink: Sink, keys: RequireKeys, known: set[str], around: EngineC
 def _kind(sink: Sink, name: YamlScalar, around: EngineContext) -> Kind | None:
     """The kind of that name (K008), or None, its own errors reported, where its file is bad."""
     if name.text not in around.kinds:
-        sink.add("K008", f"unknown kind '{name.text}'", name.span, help=nearest(name.text, around.kinds))
+        sink.errors.append(unknown("kind", name, around.kinds))
         return None
     return guarded(sink, lambda: around.kinds[name.text])
 

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kvplan.dsl.files.documents import unknown
 from kvplan.dsl.model import (
     DecodeFigures,
     FleetCandidate,
@@ -28,7 +29,7 @@ from kvplan.dsl.schema.fleet import (
     TrafficKeys,
 )
 from kvplan.dsl.schema.shapes import FormKeys
-from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import YamlScalar, YamlTable
 
@@ -60,7 +61,7 @@ def parse_fleet(
 
 def _check_known(sink: Sink, what: str, word: YamlScalar | None, known: Collection[str]) -> None:
     if word is not None and word.text not in known:
-        sink.add("K008", f"unknown {what} '{word.text}'", word.span, help=nearest(word.text, known))
+        sink.errors.append(unknown(what, word, known))
 
 
 def _check_names(sink: Sink, candidates: Collection[CandidateKeys]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kvplan.dsl.files.conditions import OptionWords, check_condition
+from kvplan.dsl.files.documents import unknown
 from kvplan.dsl.files.needs import check_tokens, parse_needs
 from kvplan.dsl.files.static_check import check_worth
 from kvplan.dsl.files.variants import notes
@@ -18,7 +19,7 @@ from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
 from kvplan.dsl.schema.model import CACHE, MODEL
 from kvplan.dsl.schema.params import check_value, checked
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
-from kvplan.dsl.text.diagnostics import Sink, close, nearest
+from kvplan.dsl.text.diagnostics import Sink, close
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
@@ -52,8 +53,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
     keys, kinds = MODEL.read(sink, root), known.kinds
     for engine in keys.sides:
         if engine.text not in known.engines:
-            message, help = f"unknown engine '{engine.text}'", nearest(engine.text, known.engines)
-            sink.add("K008", message, engine.span, help=help)
+            sink.errors.append(unknown("engine", engine, known.engines))
     # Of a number of drafts that is none it is known that there are some.
     drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
     values: dict[str, Value | None] = {"dtype": keys.dtype, "query_heads": keys.query_heads}
@@ -117,8 +117,7 @@ def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known:
             sink.add("K002", f"cache '{name.text}' lacks 'kind'", name.span, help=help)
         return None
     if chosen.text not in known.kinds:
-        help = nearest(chosen.text, known.kinds) or "a file of your own is named, too, or found with --layouts DIR"
-        sink.add("K008", f"unknown kind '{chosen.text}'", chosen.span, help=help)
+        sink.errors.append(unknown("kind", chosen, known.kinds))
         return None
     return guarded(sink, lambda: known.kinds[chosen.text])
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from kvplan.dsl.files.documents import open_document
+from kvplan.dsl.files.documents import open_document, unknown
 from kvplan.dsl.schema.fields import entries as entries_of
 from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
 from kvplan.dsl.schema.shapes import EXTENDS
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, nearest
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable
 
@@ -35,8 +35,7 @@ def extended(
         circle = " -> ".join((*chain, base.text))
         raise DslError(Diagnostic("K011", f"{file_type} '{chain[-1]}' extends itself: {circle}", base.span))
     if base.text not in known:
-        help = nearest(base.text, known)
-        raise DslError(Diagnostic("K008", f"unknown {file_type} '{base.text}'", base.span, (), help))
+        raise DslError(unknown(file_type, base, known))
     under = extended(root_of(base.text), (*chain, base.text), file_type, known, root_of)
     return merged(without(under, *NOT_INHERITED), root)
 
