@@ -93,7 +93,7 @@ def of_models(
     for word in models:
         if is_path(word) and Path(word).resolve() in deployments:
             message = f"{word} is a deployment, which has its own sides"
-            raise BadInput("S025", message, "leave out --prefill and --decode")
+            raise BadInput("S025", message, "`kvplan compile` takes it, without --prefill and --decode")
     if not names:
         help = "name a model, too: a file of a kind or an engine is loaded beside it"
         raise BadInput("S025", f"there is nothing to do: no model in {', '.join(models)}", help)

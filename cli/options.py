@@ -112,7 +112,20 @@ def library(model: str, layouts: Sequence[Path] = ()) -> tuple[Library, str]:
     only = names[0] if len(names) == 1 else Path(model).stem
     if len(names) > 1:
         found.model(only)
+    if is_path(model) and only not in found.models:
+        raise _no_model(found, model, only)
     return found, only
+
+
+def _no_model(found: Library, path: str, name: str) -> Exception:
+    """A file describes something else than the one model that is wanted (K005)."""
+    from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+    from kvplan.dsl.text.source import inline
+
+    file_type = next(file_type for file_type, paths in found.paths.items() if name in paths)
+    message = f"{path} is {'an' if file_type[0] in 'aeiou' else 'a'} {file_type}, not a model"
+    help = "give a model's name, or the path of its file"
+    return DslError(Diagnostic("K005", message, inline(path, "<argument>"), (), help))
 
 
 def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Library, list[str]]:

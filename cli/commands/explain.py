@@ -15,7 +15,7 @@ import click
 
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
-from kvplan.cli.options import compile_options, format_option, layouts_option, leave_out, library, side_options
+from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, leave_out, library, side_options
 from kvplan.cli.terminal import painted
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 
@@ -90,8 +90,9 @@ def _library(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str]:
     """The layout files, with that of `what` where it is a path, and its name. Raises DslError."""
     from kvplan.dsl.library import load
 
-    known = load((), layouts)
-    return (known, what) if what in known.engines or what in known.kinds else library(what, layouts)
+    file = is_path(what) and Path(what).is_file()
+    known, name = load([Path(what)] if file else (), layouts), Path(what).stem if file else what
+    return (known, name) if name in known.engines or name in known.kinds else library(what, layouts)
 
 
 def explain_model(found: Library, name: str) -> dict[str, Any]:

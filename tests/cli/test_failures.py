@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.paths import ROOT
 
 from kvplan.cli.main import main
 
@@ -144,6 +145,24 @@ def test_names_on_the_command_line(model: str, expected: str) -> None:
     assert said.exit_code == 2
     assert expected in said.stderr
     assert "<argument>" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    [("show", "a deployment"), ("matrix", "a deployment"), ("explain", "a deployment"), ("show", "a kind")],
+)
+def test_a_file_that_is_no_model_says_what_it_is(tmp_path: Path, verb: str, kind: str) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text("kvplan: 1\ndeployment: ours\nplans: [{models: qwen3-0.6b, prefill: tp=1, decode: tp=2}]\n")
+    path = path if kind == "a deployment" else ROOT / "layouts/kinds/gqa.yaml"
+    said = run(verb, str(path), *([] if verb == "explain" else SIDES))
+    assert (said.exit_code, f"{path} is {kind}, not a model" in said.stderr) == (2, True), said.stderr
+
+
+def test_a_kind_is_explained_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text((ROOT / "layouts/kinds/gqa.yaml").read_text().replace("kind: gqa", "kind: ours"))
+    assert run("explain", str(path)).stdout.startswith("ours: ")
 
 
 @pytest.mark.parametrize("words", [["explain"], ["diff", "{old}"]])
