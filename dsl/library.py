@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
-from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, open_document
+from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, names_in, open_document
 from kvplan.dsl.files.engines import EngineContext, parse_engine
 from kvplan.dsl.files.fleet import parse_fleet
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.static_check import doubts_of
-from kvplan.dsl.files.variants import check_variants, extended, names_in, place, variant
+from kvplan.dsl.files.variants import check_variants, extended, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import ConfigRules, Deployment, Engine, FleetFile, Kind, MachineProfile, Model, Param
 from kvplan.dsl.rules.rule import parse_reading

@@ -23,8 +23,9 @@ from kvplan.compiler.side.text import sides
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.library import Library, check, doubts, layout_files, load_good
-from kvplan.dsl.model import Deployment, Model, PlanSpec
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, render
+from kvplan.dsl.model import Deployment, PlanSpec
+from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, ordered, render
 from kvplan.dsl.text.source import SourceSpan
 
 
@@ -40,7 +41,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     A FILE may be a directory, which stands for all layout files in it.
     """
     files = [file for path in paths for file in (_below(path) if path.is_dir() else [path])]
-    errors = [*check(files, layouts), *check_deployments(files, layouts)]
+    errors = ordered([*check(files, layouts), *check_deployments(files, layouts)])
     found = [*errors, *([] if errors else doubts(files, layouts))]
     if found or form != "text":
         click.echo(painted(render(found, form)) if form == "text" else render(found, form))
@@ -57,13 +58,14 @@ def _below(folder: Path) -> list[Path]:
 
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
-    """The compiler's errors in those of `files` that are deployments, at the values they are about."""
+    """The errors of models that deployments among `files` name, and the compiler's, at the values they are about."""
     # `kvplan.dsl.library.check` says why files cannot be opened.
     library, _ = load_good(files, layouts)
     read = [one for path in files if (one := _deployment(library, path))]
     named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
-    library, _ = load_good([*files, *dict.fromkeys(named)], layouts)
-    found = [error for one in read for spec in one.plans for error in _check(library, spec)]
+    # One that is not there is told where it is named.
+    library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if path.is_file())], layouts)
+    found = [*unread, *(error for one in read for spec in one.plans for error in _check(library, spec))]
     found += name_errors(library, read)
     # One side is bound for every model; the same words at the same place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
@@ -92,21 +94,16 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
         yield from _said(partial(settled, given), place)
         if name == MACHINE:
             yield from _said(partial(library.machine, value), place)
-    named = [name for text in spec.models for name in names_of(library, text)]
-    models = [model for name in named if (model := _model(library, name))]
+    # An unknown name is told where it stands.
+    known = [name for text in spec.models for name in names_of(library, text) if name in library.models]
+    sink = Sink()
+    models = [model for name in known if (model := guarded(sink, partial(library.model, name)))]
+    yield from sink.errors
     for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):
         for text in texts:
             yield from _said(partial(check_pool, text), spec.places[role, text])
             for model, one in product(models, _sides(text)):
                 yield from _said(partial(bind, library, model, one), spec.places[role, text])
-
-
-def _model(library: Library, name: str) -> Model | None:
-    """The model of that name; what is wrong with it is said where it is checked."""
-    try:
-        return library.model(name)
-    except DslError:
-        return None
 
 
 def _sides(text: str) -> list[str]:

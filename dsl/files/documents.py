@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
 from kvplan.dsl.text.source import inline
-from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, read_cached
+from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, YamlTable, read_cached
 
 # The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
 FILE_TYPES = ("fleet", "kind", "engine", "model", "deployment", "machine", "config")
@@ -61,17 +62,42 @@ def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
 
 def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:
     """A name in a file that no known file describes (K008)."""
-    help = _unread(file_type, name) or nearest(name.text, known) or ELSEWHERE
+    help = _beside(file_type, name) or nearest(name.text, known) or ELSEWHERE
     return Diagnostic("K008", f"unknown {file_type} '{name.text}'", name.span, (), help)
 
 
-def _unread(file_type: str, name: YamlScalar) -> str:
-    """How a file is found that lies beside the one which names it; empty where none does."""
+def _beside(file_type: str, name: YamlScalar) -> str:
+    """What to do about a file that lies beside the one which names it; empty where none of that type does."""
     here = Path(name.span.path).parent
     for folder, root in ((here.parent / f"{file_type}s", here.parent), (here, here)):
-        if (file := folder / f"{name.text}.yaml").is_file():
-            return f"{file.as_posix()} is not read: give --layouts {root.as_posix()}"
+        file = folder / f"{name.text}.yaml"
+        if not file.is_file() or _type_of(file) != file_type:
+            continue
+        if file_type == "model" and name.text not in (models := names_in(file)):
+            return f"{file.as_posix()} is a family: its models are {listed(models, 'and')}"
+        return f"{file.as_posix()} is not read: give --layouts {root.as_posix()}"
     return ""
+
+
+def _type_of(file: Path) -> str | None:
+    """What a file says that it describes; None where it cannot be read."""
+    try:
+        return identify(Sink(), open_document(file))[0]
+    except DslError:
+        return None
+
+
+def names_in(path: Path) -> tuple[str, ...]:
+    """The models that a model file describes: its variants, or itself. A file that cannot be read is one model."""
+    if FAMILY.encode() not in path.read_bytes():
+        return (path.stem,)
+    try:
+        variants = open_document(path).root.get(FAMILY)
+    except DslError:
+        return (path.stem,)
+    entries = variants.entries if isinstance(variants, YamlTable) else ()
+    names = (entry.key.text for entry in entries if isinstance(entry.value, YamlTable))
+    return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
 
 
 class LazyFiles(Mapping[str, T], Generic[T]):

@@ -7,9 +7,8 @@ itself: a family.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from pathlib import Path
 
-from kvplan.dsl.files.documents import open_document, unknown
+from kvplan.dsl.files.documents import unknown
 from kvplan.dsl.schema.fields import entries as entries_of
 from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
 from kvplan.dsl.schema.shapes import EXTENDS
@@ -35,22 +34,9 @@ def extended(
         circle = " -> ".join((*chain, base.text))
         raise DslError(Diagnostic("K011", f"{file_type} '{chain[-1]}' extends itself: {circle}", base.span))
     if base.text not in known:
-        raise DslError(unknown(file_type, base, known))
+        raise DslError(unknown(file_type, base, [name for name in known if name not in chain]))
     under = extended(root_of(base.text), (*chain, base.text), file_type, known, root_of)
     return merged(without(under, *NOT_INHERITED), root)
-
-
-def names_in(path: Path) -> tuple[str, ...]:
-    """The models that a model file describes: its variants, or itself. A file that cannot be read is one model."""
-    if FAMILY.encode() not in path.read_bytes():
-        return (path.stem,)
-    try:
-        variants = open_document(path).root.get(FAMILY)
-    except DslError:
-        return (path.stem,)
-    entries = variants.entries if isinstance(variants, YamlTable) else ()
-    names = (entry.key.text for entry in entries if isinstance(entry.value, YamlTable))
-    return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
 
 
 def variant(root: YamlTable, name: str) -> YamlTable:

@@ -10,6 +10,7 @@ from kvplan.dsl.schema.kind import NEEDED, RuleKeys
 from kvplan.dsl.schema.shapes import (
     DTYPE,
     EXPRESSION,
+    EXTENDS,
     EXTENDS_DOC,
     FOREIGN,
     SENTENCE,
@@ -33,7 +34,7 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
 
 FAMILY = "variants"
 # What a variant cannot differ in: it is said once in a file.
-ONCE = ("kvplan", "model", FAMILY)
+ONCE = ("kvplan", "model", EXTENDS, FAMILY)
 # Layers that a model may have, and draft layers: a slip of a digit must not take all memory.
 MOST_LAYERS = 1000
 SIDES = ListShape(ScalarShape("side", ".*[^ ,].*"), bare=True, filled=True)

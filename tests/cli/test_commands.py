@@ -305,6 +305,18 @@ def test_check_reports_and_exits(tmp_path: Path) -> None:
     assert run("check", str(bad), "--format", "github").stdout.startswith("::error ")
 
 
+@pytest.mark.parametrize("named", ["bad.yaml", "bad"])
+def test_check_of_a_deployment_says_what_is_wrong_with_its_models(tmp_path: Path, named: str) -> None:
+    layouts, path = tmp_path / "models", tmp_path / "dep.yaml"
+    layouts.mkdir()
+    bad = (tmp_path if named.endswith(".yaml") else layouts) / "bad.yaml"
+    bad.write_text("kvplan: 1\nmodel: bad\ntitle: Bad\ndtype: bf17\nlayers: 1\ncaches: {}\n")
+    pair = f"{{models: [qwen3-0.6b, {named}], prefill: tp=1, decode: tp=2}}"
+    path.write_text(f"kvplan: 1\ndeployment: dep\nplans: [{pair}]\n")
+    said = run("check", str(path), "--layouts", str(layouts))
+    assert (said.exit_code, said.output.count("'bf17' is not an element type")) == (2, 1), said.output
+
+
 def test_ctrl_c_is_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -161,6 +161,11 @@ def test_a_file_beside_the_one_that_names_it_is_pointed_at(write: Write, file: s
     assert check([path], [folder]) == []
 
 
+def test_nobody_is_told_to_extend_itself(write: Write) -> None:
+    (error,) = check([write("ours.yaml", "kvplan: 1\nmodel: ours\nextends: ours2\n")])
+    assert (error.code, "ours" in error.help.split("'")) == ("K008", False)
+
+
 def test_an_engine_does_not_inherit_being_the_default(write: Write) -> None:
     base = write("base.yaml", (ROOT / "layouts/engines/vllm.yaml").read_text().replace("engine: vllm", "engine: base"))
     with pytest.raises(DslError, match="base and vllm marked"):

@@ -109,6 +109,19 @@ def test_a_family_is_one_however_its_key_is_written(family: Path, key: str) -> N
     assert "fam" not in found.models
 
 
+def test_a_variant_is_laid_over_its_family_alone(family: Path) -> None:
+    """What it extends would be below the family's own keys, which a reader would not expect."""
+    family.write_text(FAMILY.replace("layers: 12", "layers: 12, extends: fam-small"))
+    assert [(error.code, "extends" in error.message) for error in check([family])] == [("K001", True)]
+
+
+def test_who_extends_a_family_is_told_its_models(family: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text("kvplan: 1\nmodel: ours\nextends: fam\n")
+    (error,) = check([path, family])
+    assert (error.code, error.help) == ("K008", f"{family} is a family: its models are fam-small and fam-large")
+
+
 @pytest.mark.parametrize("name", ["fam", "llama-3.1-8b"])
 def test_every_variant_is_checked_whatever_the_family_is_called(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.yaml"
