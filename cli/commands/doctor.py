@@ -39,7 +39,8 @@ PLANS, KEYS = "plans", "keys"
 class FoundLayout:
     """A served model's layout: its file, none where it is still to be written, and how `kvplan compile` names it.
 
-    `same` are other models that store the same, `notes` what is not sure of one that was made just now.
+    `same` are other models that store the same, `notes` what is not sure of one that was made just now, `command`
+    what writes it.
     """
 
     library: Library
@@ -48,6 +49,7 @@ class FoundLayout:
     word: str
     same: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    command: str = ""
 
 
 @click.command("doctor")
@@ -138,7 +140,7 @@ def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayou
         name, *others = new.same
         return FoundLayout(known, known.model(name), _file(known, name), name, tuple(others), new.notes)
     model = parsed(known, new.text, new.name, SourceSpan(shown(config), 1, 1, 1))
-    return FoundLayout(known, model, "", f"{new.name}.yaml", notes=new.notes)
+    return FoundLayout(known, model, "", f"{new.name}.yaml", notes=new.notes, command=new.command(str(config), layouts))
 
 
 def _file(known: Library, name: str) -> str:
@@ -170,7 +172,8 @@ def _answer(
             way["command"] = shlex.join(["kvplan", "compile", *words])
     return {
         "model": {"name": found.model.name, "title": found.model.title, "file": found.file or None,
-                  "same_as": list(found.same), "notes": list(found.notes)},
+                  "same_as": list(found.same), "notes": list(found.notes),
+                  "command": found.command or None},
         "sides": {name: _with_connector(side, own) for name, side in told.items()},
         "ways": ways,
     }  # fmt: skip
@@ -197,7 +200,10 @@ def _lines(answer: Plain) -> list[str]:
         lines += ["", *(_way(way) if way.get("error") not in told else [f"{_head(way)}: refused with that side"])]
     if not all(way["works"] for way in answer["ways"]):
         return lines
-    lines += ["", "TO DO", "  make the plans, which both engines need:"]
+    lines += ["", "TO DO"]
+    if command := answer["model"]["command"]:
+        lines += ["  write the model's layout, and look at what is not sure in it:", f"    {command}"]
+    lines += ["  make the plans, which both engines need:"]
     lines += [f"    {way['command']}" for way in answer["ways"]]
     if any(side["start"] for side in answer["sides"].values()):
         lines += [f"  make a pair of keys for each engine, and put the other's public key beside it ({KEYS}):"]
@@ -207,7 +213,7 @@ def _lines(answer: Plain) -> list[str]:
 
 def _model(model: Plain) -> list[str]:
     also = f"; {listed(model['same_as'], 'and')} store the same" if model["same_as"] else ""
-    none = f"no file stores the same; `kvplan new CONFIG.JSON -o {model['name']}.yaml` writes what is used here"
+    none = f"no file stores the same; `{model['command']}` writes what is used here"
     return [
         f"{model['name']}: {model['title']}",
         f"  layout: {model['file']}{also}" if model["file"] else f"  layout: {none}",

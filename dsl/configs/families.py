@@ -68,6 +68,14 @@ def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRu
     return (over(general, library.model(name).config) if name else general), name
 
 
+def fits(library: Library, model: str, config: Mapping[str, object]) -> bool:
+    """Whether all that a model's `match` asks for holds for a configuration. Raises DslError."""
+    match = variant(open_document(library.paths["model"][model]).root, model).get("match")
+    general = library.readings[min(library.readings)]
+    score = _score(match, general.match, nested(config, general.inside))
+    return isinstance(match, YamlTable) and 0 < score == len(match.entries)
+
+
 def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, object], ...]) -> int:
     """How many keys of `match` hold; none where the first of `keys` that it has does not."""
     if not isinstance(match, YamlTable):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan.dsl.configs.families import nested, reading_of, spoken
+from kvplan.dsl.configs.families import fits, nested, reading_of, spoken
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import recognise
 from kvplan.dsl.configs.same_model import parsed, twins
@@ -38,6 +39,11 @@ class NewModel:
     same: tuple[str, ...]
     doubts: tuple[str, ...] = ()
 
+    def command(self, config: str, layouts: Path | None = None) -> str:
+        """The command that writes it to a file of its name, from the configuration at `config`."""
+        more = [*(["--layouts", str(layouts)] if layouts else []), *(["--accept-doubts"] if self.doubts else [])]
+        return shlex.join(["kvplan", "new", config, "-o", f"{self.name}.yaml", *more])
+
 
 def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
     """The model that the configuration at `path`, or in a checkpoint's folder, describes, to be written to `out`.
@@ -62,7 +68,18 @@ def described(library: Library, config: Mapping[str, object], place: SourceSpan,
     head = _head(library, found.facts, reading, config, out)
     text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
     same = sorted(twins(library, parsed(library, text, head.name, place)), key=lambda name: name != model)
-    return NewModel(head.name, text, tuple(doubts(found)), tuple(same), grave(found))
+    notes = (*doubts(found), *_unlike(library, model, same, config))
+    return NewModel(head.name, text, notes, tuple(same), grave(found))
+
+
+def _unlike(library: Library, model: str, same: Sequence[str], config: Mapping[str, object]) -> list[str]:
+    """That a file of the user's own is for such a configuration and stores otherwise: it may be what was meant."""
+    if not model or model in same or library.shipped("model", model) or not fits(library, model, config):
+        return []
+    file = shown(library.paths["model"][model].resolve())
+    return [
+        f"{model}, of {file}, is for such a configuration and stores otherwise: give it as the layout if it is right"
+    ]
 
 
 def _head(

@@ -127,7 +127,7 @@ def _unknown(new: NewModel, facts: EngineFacts) -> ConnectorError:
     """What to do where no file has the served model."""
     file = f"{new.name}.yaml"
     doubts = f"; look at what is not sure in it ({', '.join(new.notes)})" if new.notes else ""
-    help = f'kvplan new {facts.config} -o {file}{doubts}; then give "layout": "{file}"'
+    help = f'{new.command(facts.config)}{doubts}; then give "layout": "{file}"'
     return ConnectorError("I004", f"no layout file is known that stores what {facts.config} does", help)
 
 

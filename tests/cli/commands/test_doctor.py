@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -179,13 +180,42 @@ def test_a_model_that_no_file_has_is_described_and_named(tmp_path: Path) -> None
     name = told["model"]["name"]
     assert said.exit_code == 0
     assert told["model"]["file"] is None
-    assert f"`kvplan new CONFIG.JSON -o {name}.yaml`" in said.stdout
+    assert said.stdout.count(f"kvplan new {path} -o {name}.yaml") == 2
+    assert said.stdout.index("TO DO") < said.stdout.rindex("kvplan new ") < said.stdout.index("kvplan compile ")
     assert told["ways"][0]["command"].startswith(f"kvplan compile {name}.yaml ")
     assert extra(told["sides"]["side"])["layout"] == f"{name}.yaml"
     made = CliRunner().invoke(main, ["new", str(path), "-o", str(tmp_path / f"{name}.yaml")])
     assert made.exit_code == 0
     same = answer(path, "--layout", str(tmp_path / f"{name}.yaml"))
     assert same["ways"][0]["plan"] == told["ways"][0]["plan"]
+
+
+def test_a_doubted_model_is_written_by_the_command_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = json.loads((CONFIGS / "zamba2-7b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "num_hidden_layers": 7, "num_shared_attention_blocks": 2}))
+    command = shlex.split(answer(path)["model"]["command"])
+    assert command[-1] == "--accept-doubts"
+    assert CliRunner().invoke(main, command[1:]).exit_code == 0
+
+
+def test_ones_own_file_that_stores_otherwise_is_named(tmp_path: Path) -> None:
+    """It matches, and its numbers were corrected by hand: a layout made anew must not take its place unnoticed."""
+    config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
+    path, own = tmp_path / "config.json", tmp_path / "layouts" / "ours.yaml"
+    path.write_text(json.dumps({**config, "architectures": ["OursForCausalLM"]}))
+    own.parent.mkdir()
+    own.write_text(
+        "kvplan: 1\nmodel: ours\nextends: llama-3.1-8b\ncaches: {attention: {dim: 64}}\n"
+        "match: {architectures: OursForCausalLM, num_hidden_layers: 32}\n"
+    )
+    notes = answer(path, "--layouts", str(own.parent))["model"]["notes"]
+    assert [note for note in notes if note.startswith(f"ours, of {own}, ")]
+    own.write_text(own.read_text().replace("dim: 64", "dim: 128"))
+    assert answer(path, "--layouts", str(own.parent))["model"]["file"] == str(own)
 
 
 @pytest.mark.parametrize(

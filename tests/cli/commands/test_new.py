@@ -166,7 +166,9 @@ def test_an_architecture_of_ones_own(tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     heads = "query_heads: left out: looked for decoder_attention_heads, n_head, n_heads and num_attention_heads"
     assumed = "dtype: bfloat16 is assumed: nothing says it", "long.dim: 32 is assumed: nothing says it"
-    assert answer["notes"] == [*assumed, heads, "reaches 10"]
+    *notes, unlike = answer["notes"]
+    assert notes == [*assumed, heads, "reaches 10"]
+    assert unlike.startswith(f"odd, of {tmp_path}/layouts/odd.yaml, is for such a configuration and stores otherwise")
     assert "  short:\n    kind: gqa\n    layers: [0, 3]\n    heads: 2  # kv\n    dim: 16\n" in answer["text"]
     assert "  long:\n    kind: gqa\n    layers: [1, 2]\n" in answer["text"]
 
