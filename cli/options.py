@@ -26,6 +26,11 @@ A SIDE is keys with values, separated by commas:
   tp=1/2/4                   three sides: / is a product, + joins one value
 `kvplan explain ENGINE` has the keys of an engine; docs/cli.md has all.
 """
+# What other files than layout files are for, by their suffix.
+INSTEAD = {
+    ".json": "`kvplan new` writes a model file from a checkpoint's config.json, and `kvplan doctor` reads it",
+    ".py": "a plan is compiled already: `kvplan explain`, `kvplan show` and `kvplan diff` take one",
+}
 F = TypeVar("F", bound=Callable[..., Any])
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -165,9 +170,9 @@ def _file(word: str) -> Path:
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError
     from kvplan.dsl.text.source import inline
 
-    if Path(word).is_file() and is_path(word):
+    other = "name a file of it" if Path(word).is_dir() else INSTEAD.get(Path(word).suffix, "")
+    if Path(word).is_file() and is_path(word) and not other:
         return Path(word)
-    said = "is no layout file" if Path(word).exists() else ""
-    message = f"'{word}' {said}" if said else f"no such file '{word}'"
-    help = "give the path of a model file, FILE.yaml, or a name of `kvplan list`"
+    message = f"'{word}' is no layout file" if Path(word).exists() else f"no such file '{word}'"
+    help = other or "give the path of a model file, FILE.yaml, or a name of `kvplan list`"
     raise DslError(Diagnostic("Y012", message, inline(word, "<argument>"), (), help))

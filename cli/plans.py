@@ -13,10 +13,14 @@ from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.prove.parse import parse
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.files import index
 from kvplan.plan.types import Plan
 
 GIT = "git:"
-HELP = "give a plan, a directory of plans, git:REVISION:PATH of one, or git:REVISION of the other one's path"
+HELP = (
+    "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
+    " path"
+)
 # A sentence of a plan's header about one side, both, or what is in doubt, which may take several lines.
 NOTE = re.compile(
     r"^(Prefill|Decode|Both sides|In doubt): (.*?)\.$(?=\n(?:Prefill: |Decode: |Both sides: |In doubt: |Proved))",
@@ -33,6 +37,8 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
     if text.startswith(GIT):
         return _revision(text.removeprefix(GIT), like)
     path = Path(text)
+    if path.is_file() and path.name == index.NAME:
+        raise BadInput("S021", f"{text!r} is the index of plans", f"give its directory, {path.parent.as_posix()}")
     if path.is_file():
         return {"": path.read_text(encoding="utf-8", errors="replace")}
     if path.is_dir():

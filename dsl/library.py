@@ -200,6 +200,9 @@ class Library:
         if other not in (None, file_type):
             help = f"it begins with {file_type}: NAME"
             sink.add("K005", f"expected a {file_type}, not a {other}", document.root.span, help=help)
+        if other != file_type:
+            # What keys there are was told of another type, and would be told again, as unknown ones of this.
+            raise DslError(*sink.errors)
         made = parse(sink, document, name or own)
         if sink.errors:
             raise DslError(*sink.errors)

@@ -92,7 +92,22 @@ def _library(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str]:
 
     file = is_path(what) and Path(what).is_file()
     known, name = load([Path(what)] if file else (), layouts), Path(what).stem if file else what
-    return (known, name) if name in known.engines or name in known.kinds else library(what, layouts)
+    if name in known.engines or name in known.kinds:
+        return known, name
+    if not is_path(what) and what not in known.models and not known.family(what):
+        raise _unknown(known, what)
+    return library(what, layouts)
+
+
+def _unknown(known: Library, what: str) -> Exception:
+    """A word that is nothing that can be explained (K008)."""
+    from kvplan.dsl.files.documents import ELSEWHERE
+    from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
+    from kvplan.dsl.text.source import inline
+
+    help = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES)) or ELSEWHERE
+    message = f"there is no model, engine, kind or rule '{what}'"
+    return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
 
 
 def explain_model(found: Library, name: str) -> dict[str, Any]:
@@ -172,10 +187,12 @@ def explain_code(code: str) -> dict[str, Any]:
     """The long text of an error's code. Raises BadInput."""
     from kvplan.cli.codes import all_codes
     from kvplan.compiler.errors import BadInput
-    from kvplan.compiler.side.text import nearest
 
     known = all_codes()
     if code not in known:
-        raise BadInput("S022", f"there is no code {code!r}", nearest(code, sorted(known)))
+        like = sorted(other for other in known if other[0] == code[0])
+        letters = ", ".join(sorted({other[0] for other in known}))
+        help = f"those with {code[0]} are {like[0]} to {like[-1]}" if like else f"codes begin with {letters}"
+        raise BadInput("S022", f"there is no code {code!r}", help)
     title, text = known[code]
     return {"code": code, "title": title, "text": text}

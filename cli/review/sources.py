@@ -70,7 +70,7 @@ def _texts(name: str, other: str, layouts: Sequence[Path]) -> tuple[Mapping[str,
 
 
 def _is_deployment(name: str) -> bool:
-    return is_path(name) and Path(name).is_file() and not name.endswith(".py")
+    return name.endswith(SUFFIXES) and Path(name).is_file()
 
 
 def _file(path: str, text: str, name: str) -> PlanFile:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from kvplan.dsl.text.source import SourceSpan
 
 SHORT_LIST = 8
+# Characters of a source line that are shown.
+LONGEST_LINE = 200
 # From which ratio on (difflib) two names are one, misspelled.
 ALIKE = 0.75
 
@@ -131,7 +133,8 @@ def as_text(d: Diagnostic) -> str:
     rail = f"{'':{width}} |"
     lines = [f"{d.span.path}:{d.span.line}:{d.span.column}: {_severity(d)}[{d.code}]: {d.message}"]
     if d.span.text.strip():
-        lines += [rail, f"{d.span.line:>{width}} | {d.span.text}", f"{rail} {_caret(d.span)}"]
+        span = _clipped(d.span)
+        lines += [rail, f"{d.span.line:>{width}} | {span.text}", f"{rail} {_caret(span)}"]
     if d.values:
         lines.append(f"{rail} {', '.join(f'{name} = {_shown(value)}' for name, value in d.values)}")
     return "\n".join([*lines, *(f"{'':{width}} = {note}" for note in (*d.notes, d.help) if note)])
@@ -144,6 +147,17 @@ def _severity(d: Diagnostic) -> str:
 def _shown(value: object) -> str:
     """A value as layout files and sides write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _clipped(span: SourceSpan) -> SourceSpan:
+    """A place in a line as long as people read: what is far from it of a longer one is left out."""
+    if len(span.text) <= LONGEST_LINE:
+        return span
+    first = max(span.column - 1 - LONGEST_LINE // 2, 0)
+    last = first + LONGEST_LINE
+    before, after = "…" if first else "", "…" if last < len(span.text) else ""
+    text = f"{before}{span.text[first:last]}{after}"
+    return replace(span, column=span.column - first + len(before), text=text)
 
 
 def _caret(span: SourceSpan) -> str:

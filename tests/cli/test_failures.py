@@ -159,6 +159,31 @@ def test_a_file_that_is_no_model_says_what_it_is(tmp_path: Path, verb: str, kind
     assert (said.exit_code, f"{path} is {kind}, not a model" in said.stderr) == (2, True), said.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "help"),
+    [
+        (["compile", "{at}/config.json", *SIDES], "`kvplan new` writes a model file"),
+        (["compile", "{at}/plan.py", *SIDES], "a plan is compiled already"),
+        (["show", "{at}"], "name a file of it"),
+        (["diff", "{at}/index.json", "{at}"], "give its directory"),
+        (["explain", "vlllm"], "did you mean 'vllm'?"),
+        (["explain", "PAGE_BYTS"], "did you mean 'PAGE_BYTES'?"),
+        (["explain", "C999"], "those with C are C101 to C"),
+    ],
+)
+def test_what_something_else_is_for_is_said(tmp_path: Path, words: list[str], help: str) -> None:
+    for name in ("config.json", "plan.py", "index.json"):
+        (tmp_path / name).write_text("{}")
+    said = run(*(word.format(at=tmp_path) for word in words))
+    assert (said.exit_code, said.stderr.count("error[")) == (2, 1), said.output
+    assert help in said.stderr
+
+
+def test_a_file_of_another_type_is_one_error(tmp_path: Path) -> None:
+    said = run("diff", str(ROOT / "layouts/models/llama-3.yaml"), str(tmp_path))
+    assert (said.exit_code, said.stderr.count("error["), "not a model" in said.stderr) == (2, 1, True), said.stderr
+
+
 def test_a_kind_is_explained_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "ours.yaml"
     path.write_text((ROOT / "layouts/kinds/gqa.yaml").read_text().replace("kind: gqa", "kind: ours"))

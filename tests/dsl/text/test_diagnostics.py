@@ -114,3 +114,11 @@ def test_a_file_is_named_from_where_one_is_now(tmp_path: Path, monkeypatch: pyte
         monkeypatch.chdir(place)
         names.append({found.span.path for found in check([folder / "a.yaml"])})
     assert names == [{"inner/a.yaml"}, {"a.yaml"}]
+
+
+@pytest.mark.parametrize("column", [1, 150, 5_000, 10_000])
+def test_of_a_long_line_what_is_near_is_shown(column: int) -> None:
+    line = "".join(chr(ord("a") + i % 26) for i in range(10_000))
+    _, _, shown, caret, _ = render([Diagnostic("Y001", "bad", SourceSpan("x.json", 1, column, 1, line))]).splitlines()
+    assert len(shown) < 220
+    assert shown[caret.index("^")] == line[column - 1]
