@@ -16,6 +16,7 @@ import click
 
 from kvplan.cli.errors import REFUSED
 from kvplan.cli.options import DIRECTORY, format_option, leave_out, library
+from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
 from kvplan.compiler.side.engine_file import engine_for
 from kvplan.compiler.words import columns, many
@@ -123,7 +124,10 @@ def _installed(package: str) -> str:
 
 
 def _text(engine: str | None, tp: int, pp: int, options: str) -> str:
-    """A side as it is written."""
+    """A side as it is written. Raises BadInput (S002) for `options` that have one of their own."""
+    for key in ("engine", "tp", "pp"):
+        if any(word.strip().startswith(f"{key}=") for word in options.split(",")):
+            raise BadInput("S002", f"{key} is an option of its own", f"give --{key}, or --peer-{key} for the peer")
     words = [*([f"engine={engine}"] if engine else []), f"tp={tp}", *([f"pp={pp}"] if pp != 1 else []), options]
     return ",".join(word for word in words if word)
 

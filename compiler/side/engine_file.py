@@ -8,6 +8,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.model import Engine
+from kvplan.dsl.text.diagnostics import nearest_or_all
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -19,14 +20,21 @@ def engine_for(library: Library, package: str, release: str, platform: str) -> E
     Where no release is told the default engine's file is taken, if it is for the platform.
     """
     every = [library.engine(known) for known in library.engines]
-    here = [each for each in every if each.package == package and platform in each.platforms]
+    packaged = [each for each in every if each.package == package]
+    here = [each for each in packaged if platform in each.platforms]
+    if packaged and not here:
+        platforms = sorted({name for each in packaged for name in each.platforms})
+        raise BadInput(
+            "I003", f"no engine's file is for {package} on {platform!r}", nearest_or_all(platform, platforms)
+        )
     fitting = [each for each in here if not release or describes(each.versions, release)]
     if not release and len(fitting) > 1:
         fitting = [each for each in fitting if each.name == library.default_engine] or fitting
     if len(fitting) == 1:
         return fitting[0]
     what = f"{package} {release or 'of any release'} on {platform}"
-    known = ", ".join(f"{each.name} ({each.versions})" for each in fitting or here or every)
+    named = ((each.name, each.versions) for each in fitting or here or every)
+    known = ", ".join(f"{name} ({versions})" if versions else name for name, versions in named)
     count = "several engines' files are" if fitting else "no engine's file is"
     raise BadInput("I003", f"{count} for {what}", f"name the engine, one of {known}")
 

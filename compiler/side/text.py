@@ -8,6 +8,9 @@ from itertools import product
 
 from kvplan.compiler.errors import BadInput
 
+# Of a number in a side.
+MOST_DIGITS = 12
+
 
 def sides(text: str) -> list[str]:
     """Every side that a text with products stands for, first key outermost: `tp=1/2,pp=1` gives two."""
@@ -30,7 +33,9 @@ def parse_side(text: str) -> dict[str, str]:
 
 def whole(key: str, text: str, least: int = 0) -> int:
     """A decimal whole number of a side. Raises BadInput (S004)."""
-    if not text.isascii() or not text.isdigit() or len(text) > 12 or int(text) < least:
+    if text.isascii() and text.isdigit() and len(text) > MOST_DIGITS:
+        raise BadInput("S004", f"{key}={text} is too large", f"write at most {MOST_DIGITS} digits")
+    if not text.isascii() or not text.isdigit() or int(text) < least:
         raise BadInput("S004", f"{key}={text} is not a whole number from {least} up", f"write {key}=N")
     return int(text)
 

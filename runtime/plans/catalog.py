@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from threading import Lock
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar, get_args, runtime_checkable
 
 from kvplan.plan.errors import PlanIndexError, PlanLoadError, PlanMissingError
 from kvplan.plan.files import index
@@ -106,12 +106,17 @@ class Catalog:
 
         Raises PlanMissingError, PlanIndexError where two unlike sides have the key, PlanLoadError.
         """
+        if role not in get_args(Role):
+            raise PlanMissingError(f"there is no {role!r} side: a pair has a prefill and a decode side")
         found = self._side(role, key, model)
         if found is not None:
             return found
         mine = [one for one in self.entries() if model in (None, one.model)]
         have = ", ".join(sorted({_pinned(one, role)[1] for one in mine})) or "none"
         told = f"no {role} side {key} of {model or 'any model'} (there are: {have})"
+        if model is None and not self.entries():
+            help = "give the directory that `kvplan compile -o` wrote to"
+            raise PlanMissingError(f"no {role} side {key}: {self.folder} has no index of plans: {help}")
         if model is None:
             raise PlanMissingError(f"{told} in {self.folder}: compile a pair that has it, or name the model")
         words = self._command(model, key, key)

@@ -257,6 +257,19 @@ def test_bad_input(words: tuple[str, ...], code: str) -> None:
     assert json.loads(said.stdout)["error"]["code"] == code
 
 
+@pytest.mark.parametrize(
+    ("words", "help"),
+    [
+        (("--options", "block=9999999999999"), "write at most 12 digits"),
+        (("--options", "block=32,tp=2"), "give --tp, or --peer-tp for the peer"),
+        (("--peer-options", "pp=2"), "give --pp, or --peer-pp for the peer"),
+        (("--release", "0.33.0", "--platform", "cudaa"), "did you mean 'cuda'?"),
+    ],
+)
+def test_bad_input_is_told_what_to_give(words: tuple[str, ...], help: str) -> None:
+    assert help in run("llama-3.1-8b.json", *words).stderr
+
+
 def test_no_configuration(tmp_path: Path) -> None:
     said = run(tmp_path / "config.json", "--format", "json")
     assert (said.exit_code, json.loads(said.stdout)["error"]["code"]) == (2, "F001")
