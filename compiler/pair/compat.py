@@ -20,12 +20,14 @@ PAGED = "kernel_block"
 @dataclass(frozen=True, slots=True)
 class CachePair:
     """One cache as the two sides have it; `given` are the keys in the text of either side, but for mesh axes, and
-    `beside` those values that say nothing of what is stored: mesh axes and the kernel block."""
+    `beside` those values that say nothing of what is stored: mesh axes and the kernel block. Of `unlike_engines` one
+    may lack a value of the other's option."""
 
     prefill: BoundCache
     decode: BoundCache
     given: Sequence[str]
     beside: frozenset[str]
+    unlike_engines: bool
 
     def values(self, name: str) -> tuple[object, object]:
         return self.prefill.env.get(name), self.decode.env.get(name)
@@ -47,7 +49,7 @@ class CachePair:
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
         one, other = (f"{names[0]}={value}" for value in self.values(names[0]))
-        return f"give both sides {one}, or both {other}"
+        return f"give both sides {one}, or both {other}{', whichever both engines have' if self.unlike_engines else ''}"
 
 
 def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
@@ -68,9 +70,10 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
         raise Refused("C136", "the two sides have no cache in common: nothing would move", _in_common(prefill, decode))
     mesh = {**dict(prefill.sizes), **dict(decode.sizes)}
     given = {**parse_side(prefill.key), **parse_side(decode.key)}
+    words, beside = sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})
     for name in sorted(ours.keys() & theirs.keys()):
         _check_needs(theirs[name], ours[name])
-        _check_cache(CachePair(theirs[name], ours[name], sorted(given.keys() - mesh.keys()), frozenset({*mesh, PAGED})))
+        _check_cache(CachePair(theirs[name], ours[name], words, beside, prefill.engine != decode.engine))
     return skipped
 
 

@@ -129,7 +129,7 @@ def test_python_on_the_page(decode: DecodeWorker) -> None:
     [
         ("block=32", "kv_dtype=fp8,block=64", "give both sides kv_dtype=bf16, or both kv_dtype=fp8"),
         ("tp=4,kernel_block=16,block=32", "kv_dtype=fp8", "give both sides kv_dtype=bf16, or both kv_dtype=fp8"),
-        ("engine=eight", "tp=2", "give both sides kv_dtype=fp8, or both kv_dtype=bf16"),
+        ("engine=eight", "tp=2", "give both sides kv_dtype=fp8, or both kv_dtype=bf16, whichever both engines have"),
     ],
 )
 def test_the_option_to_set_is_named(library: Library, prefill: str, decode: str, remedy: str) -> None:
