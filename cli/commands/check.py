@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -64,7 +65,7 @@ def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> li
     read = [one for path in files if (one := _deployment(library, path))]
     named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
     # One that is not there is told where it is named.
-    library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if path.is_file())], layouts)
+    library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if os.path.isfile(path))], layouts)
     found = [*unread, *(error for one in read for spec in one.plans for error in _check(library, spec))]
     found += name_errors(library, read)
     # One side is bound for every model; the same words at the same place are one mistake.

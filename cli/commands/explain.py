@@ -15,7 +15,16 @@ import click
 
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
-from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, leave_out, library, side_options
+from kvplan.cli.options import (
+    INSTEAD,
+    compile_options,
+    format_option,
+    is_path,
+    layouts_option,
+    leave_out,
+    library,
+    side_options,
+)
 from kvplan.cli.terminal import painted
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 
@@ -90,7 +99,7 @@ def _library(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str]:
     """The layout files, with that of `what` where it is a path, and its name. Raises DslError."""
     from kvplan.dsl.library import load
 
-    file = is_path(what) and Path(what).is_file()
+    file = is_path(what) and Path(what).is_file() and Path(what).suffix not in INSTEAD
     known, name = load([Path(what)] if file else (), layouts), Path(what).stem if file else what
     if name in known.engines or name in known.kinds:
         return known, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
@@ -86,7 +87,7 @@ def _model(sink: Sink, model: YamlScalar, models: Collection[str]) -> str:
             sink.errors.append(unknown("model", model, models))
         return model.text
     path = Path(model.span.path).parent / model.text
-    if not path.is_file():
+    if not os.path.isfile(path):
         help = "relative paths begin at the deployment file's folder"
         sink.add("Y012", f"no such file '{path.as_posix()}'", model.span, help=help)
     return str(path)

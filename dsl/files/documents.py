@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -71,7 +72,8 @@ def _beside(file_type: str, name: YamlScalar) -> str:
     here = Path(name.span.path).parent
     for folder, root in ((here.parent / f"{file_type}s", here.parent), (here, here)):
         file = folder / f"{name.text}.yaml"
-        if not file.is_file() or _type_of(file) != file_type:
+        # A name that no file can have is that of none; Path.is_file raises for some of them.
+        if not os.path.isfile(file) or _type_of(file) != file_type:
             continue
         if file_type == "model" and name.text not in (models := names_in(file)):
             return f"{file.as_posix()} is a family: its models are {listed(models, 'and')}"

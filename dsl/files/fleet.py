@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
@@ -129,7 +130,7 @@ def _poisson(keys: PoissonKeys) -> PoissonTraffic:
 def _path(sink: Sink, trace: YamlScalar) -> str:
     """The path of a trace (Y012 where there is no file): relative ones begin at the fleet file's folder."""
     path = Path(trace.span.path).parent / trace.text
-    if not path.is_file():
+    if not os.path.isfile(path):
         help = "relative paths begin at the fleet file's folder"
         sink.add("Y012", f"no such file '{path.as_posix()}'", trace.span, help=help)
     return str(path)

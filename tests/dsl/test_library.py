@@ -161,6 +161,15 @@ def test_a_file_beside_the_one_that_names_it_is_pointed_at(write: Write, file: s
     assert check([path], [folder]) == []
 
 
+def test_a_name_that_no_file_can_have_is_unknown(write: Write) -> None:
+    name = "a" * 300
+    path, kind = write("ours.yaml", f"kvplan: 1\nmodel: ours\nextends: {name}\n"), MODEL.format(name="tiny", kind=name)
+    assert [d.code for d in check([path])] == ["K008"]
+    assert [d.code for d in check([write("tiny.yaml", kind)])] == ["K008"]
+    plans = f"plans: [{{models: [{name}, x/{name}.yaml], prefill: tp=1, decode: tp=1}}]"
+    assert {d.code for d in check([write("dep.yaml", f"kvplan: 1\ndeployment: dep\n{plans}\n")])} == {"K008", "Y012"}
+
+
 def test_nobody_is_told_to_extend_itself(write: Write) -> None:
     (error,) = check([write("ours.yaml", "kvplan: 1\nmodel: ours\nextends: ours2\n")])
     assert (error.code, "ours" in error.help.split("'")) == ("K008", False)
