@@ -8,10 +8,13 @@ from functools import partial
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.evaluate import evaluate, is_true
-from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Text, Unary, parts, used
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, parts, used
 from kvplan.dsl.model import Param
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.text.diagnostics import Sink, nearest_or_all
+
+# What may be done with a word: anything else is for numbers.
+WORDED = ("==", "!=", "and", "or")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ def check_condition(sink: Sink, expr: Expr | None, option_words: Callable[[], Op
     for node in _constant(expr.tree):
         worth = is_true if node is expr.tree else evaluate
         guarded(sink, partial(worth, Expr(expr.text, node, expr.span), {}))
+    for node in _reckoned(expr.tree):
+        guarded(sink, partial(evaluate, Expr(expr.text, node, expr.span), {}))
 
 
 def meant(expr: Expr, options: Mapping[str, Param]) -> Expr:
@@ -65,6 +70,15 @@ def _compared(node: Node) -> list[tuple[Name, Text]]:
 def _constant(node: Node) -> list[Node]:
     """The largest parts without names: what they are worth is the same for every side."""
     return [inner for part in parts(node) for inner in _constant(part)] if used(node) else [node]
+
+
+def _reckoned(node: Node) -> list[Node]:
+    """Every part that reckons with a word, or orders by one, with a number in the place of what stands beside it."""
+    found = [inner for part in parts(node) for inner in _reckoned(part)]
+    if not isinstance(node, Binary) or node.op in WORDED or not used(node):
+        return found
+    left, right = (one if isinstance(one, Text) else Number(1, one.span) for one in (node.left, node.right))
+    return [*found, replace(node, left=left, right=right)] if Text in (type(node.left), type(node.right)) else found
 
 
 def _meant(node: Node, options: Mapping[str, Param]) -> Node:
