@@ -63,14 +63,21 @@ def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> li
     # `kvplan.dsl.library.check` says why files cannot be opened.
     library, _ = load_good(files, layouts)
     read = [one for path in files if (one := _deployment(library, path))]
-    named = [Path(model) for one in read for spec in one.plans for model in spec.models if is_path(model)]
-    # One that is not there is told where it is named.
-    library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if os.path.isfile(path))], layouts)
-    found = [*unread, *(error for one in read for spec in one.plans for error in _check(library, spec))]
+    found = [error for one in read for error in _all(one, files, layouts)]
     found += name_errors(library, read)
     # One side is bound for every model; the same words at the same place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
     return list(once.values())
+
+
+def _all(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Iterator[Diagnostic]:
+    """The errors of one deployment: another one may name other files by the same names."""
+    named = [Path(model) for spec in one.plans for model in spec.models if is_path(model)]
+    # One that is not there is told where it is named.
+    library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if os.path.isfile(path))], layouts)
+    yield from unread
+    for spec in one.plans:
+        yield from _check(library, spec)
 
 
 def _deployment(library: Library, path: Path) -> Deployment | None:

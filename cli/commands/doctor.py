@@ -206,7 +206,8 @@ def _lines(answer: Plain) -> list[str]:
         return lines
     lines += ["", "TO DO"]
     if command := answer["model"]["command"]:
-        lines += ["  write the model's layout, and look at what is not sure in it:", f"    {command}"]
+        look = ", and look at what is not sure in it" if answer["model"]["notes"] else ""
+        lines += [f"  write the model's layout{look}:", f"    {command}"]
     lines += ["  make the plans, which both engines need:"]
     lines += [f"    {way['command']}" for way in answer["ways"]]
     if any(side["start"] for side in answer["sides"].values()):

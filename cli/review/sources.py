@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 from kvplan.cli import jobs, plans
-from kvplan.cli.options import is_path
+from kvplan.cli.options import INSTEAD, is_path
 from kvplan.compiler.api import unusual
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
@@ -70,7 +70,7 @@ def _texts(name: str, other: str, layouts: Sequence[Path]) -> tuple[Mapping[str,
 
 
 def _is_deployment(name: str) -> bool:
-    return name.endswith(SUFFIXES) and Path(name).is_file()
+    return is_path(name) and Path(name).is_file() and Path(name).suffix not in INSTEAD
 
 
 def _file(path: str, text: str, name: str) -> PlanFile:

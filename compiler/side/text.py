@@ -34,7 +34,7 @@ def parse_side(text: str) -> dict[str, str]:
 def whole(key: str, text: str, least: int = 0) -> int:
     """A decimal whole number of a side. Raises BadInput (S004)."""
     if text.isascii() and text.isdigit() and len(text) > MOST_DIGITS:
-        raise BadInput("S004", f"{key}={text} is too large", f"write at most {MOST_DIGITS} digits")
+        raise BadInput("S004", f"{key}={text} has too many digits", f"write at most {MOST_DIGITS} digits")
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise BadInput("S004", f"{key}={text} is not a whole number from {least} up", f"write {key}=N")
     return int(text)

@@ -68,18 +68,16 @@ def described(library: Library, config: Mapping[str, object], place: SourceSpan,
     head = _head(library, found.facts, reading, config, out)
     text = model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
     same = sorted(twins(library, parsed(library, text, head.name, place)), key=lambda name: name != model)
-    notes = (*doubts(found), *_unlike(library, model, same, config))
+    notes = (*doubts(found), *_unlike(library, same, config))
     return NewModel(head.name, text, notes, tuple(same), grave(found))
 
 
-def _unlike(library: Library, model: str, same: Sequence[str], config: Mapping[str, object]) -> list[str]:
-    """That a file of the user's own is for such a configuration and stores otherwise: it may be what was meant."""
-    if not model or model in same or library.shipped("model", model) or not fits(library, model, config):
-        return []
-    file = shown(library.paths["model"][model].resolve())
-    return [
-        f"{model}, of {file}, is for such a configuration and stores otherwise: give it as the layout if it is right"
-    ]
+def _unlike(library: Library, same: Sequence[str], config: Mapping[str, object]) -> list[str]:
+    """The files of the user's own that are for such a configuration and store otherwise: one may be what was meant."""
+    own = [name for name in library.paths["model"] if name not in same and not library.shipped("model", name)]
+    files = {name: shown(library.paths["model"][name].resolve()) for name in own if fits(library, name, config)}
+    text = "is for such a configuration and stores otherwise: give it as the layout if it is right"
+    return [f"{name}, of {file}, {text}" for name, file in files.items()]
 
 
 def _head(
