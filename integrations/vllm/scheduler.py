@@ -96,8 +96,8 @@ class ConnectorScheduler:
 
     @property
     def forgets(self) -> bool:
-        """Whether prefill is to stop where decode goes on: what lies before is forgotten, or drafts have looked on."""
-        return self.recomputed > 1 or any(table.forgets for table in self.tables)
+        """Whether prefill is to stop where decode goes on: what lies before is forgotten."""
+        return any(table.forgets for table in self.tables)
 
     @property
     def quiet(self) -> bool:

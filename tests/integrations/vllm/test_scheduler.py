@@ -314,8 +314,9 @@ def test_tokens_that_drafts_look_ahead_to_are_decode_s() -> None:
     made, ahead = ConnectorScheduler("e", (FULL,), 3), to_prefill("r", 40)
     made.registered([facts()])
     made.arrived(ahead)
-    assert (ahead.num_prompt_tokens, ahead.prompt_token_ids) == (37, list(range(37)))
-    request = to_decode("d", 40, held(37))
+    # Prefill computes them all: a draft's row before the end is of the prompt's token, not of a sampled one.
+    assert (ahead.num_prompt_tokens, ahead.prompt_token_ids) == (40, list(range(40)))
+    request = to_decode("d", 40, held(40))
     made.arrived(request)
     assert made.matched(request, 0) == 37
 
