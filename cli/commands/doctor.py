@@ -19,6 +19,7 @@ from kvplan.cli.options import DIRECTORY, format_option, leave_out, library
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
 from kvplan.compiler.side.engine_file import engine_for
+from kvplan.compiler.side.text import pairs
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.same_model import parsed
@@ -125,9 +126,8 @@ def _installed(package: str) -> str:
 
 def _text(engine: str | None, tp: int, pp: int, options: str) -> str:
     """A side as it is written. Raises BadInput (S002) for `options` that have one of their own."""
-    for key in ("engine", "tp", "pp"):
-        if any(word.strip().startswith(f"{key}=") for word in options.split(",")):
-            raise BadInput("S002", f"{key} is an option of its own", f"give --{key}, or --peer-{key} for the peer")
+    for key in (key for key, _ in pairs(options) if key in ("engine", "tp", "pp")):
+        raise BadInput("S002", f"{key} is an option of its own", f"give --{key}, or --peer-{key} for the peer")
     words = [*([f"engine={engine}"] if engine else []), f"tp={tp}", *([f"pp={pp}"] if pp != 1 else []), options]
     return ",".join(word for word in words if word)
 

@@ -5,7 +5,7 @@ The rules are those of its format, and of the model file that matches it best.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.files.documents import open_document
@@ -59,21 +59,30 @@ def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ..
 
 def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRules, str]:
     """How a configuration is read, and the model whose `match` holds best for it, if one does. Raises DslError."""
-    general = library.readings[min(library.readings)]  # the first config file by name
-    chain = nested(config, general.inside)
-    best, name = 0, ""
-    for model, path in library.paths["model"].items():
-        score = _score(variant(open_document(path).root, model).get("match"), general.match, chain)
-        best, name = max((best, name), (score, model), key=lambda pair: pair[0])
+    general = _general(library)
+    scores = ((score, model) for model, score, _ in _matches(library, config))
+    _, name = max([(0, ""), *scores], key=lambda pair: pair[0])
     return (over(general, library.model(name).config) if name else general), name
 
 
-def fits(library: Library, model: str, config: Mapping[str, object]) -> bool:
-    """Whether all that a model's `match` asks for holds for a configuration. Raises DslError."""
-    match = variant(open_document(library.paths["model"][model]).root, model).get("match")
-    general = library.readings[min(library.readings)]
-    score = _score(match, general.match, nested(config, general.inside))
-    return isinstance(match, YamlTable) and 0 < score == len(match.entries)
+def fitting(library: Library, config: Mapping[str, object]) -> list[str]:
+    """The models of which all that `match` asks for holds for a configuration. Raises DslError."""
+    return [model for model, _, whole in _matches(library, config) if whole]
+
+
+def _matches(library: Library, config: Mapping[str, object]) -> Iterator[tuple[str, int, bool]]:
+    """Each model, how many keys of its `match` hold for a configuration, and whether these are all."""
+    general = _general(library)
+    chain = nested(config, general.inside)
+    for model, path in library.paths["model"].items():
+        match = variant(open_document(path).root, model).get("match")
+        score = _score(match, general.match, chain)
+        yield model, score, isinstance(match, YamlTable) and 0 < score == len(match.entries)
+
+
+def _general(library: Library) -> ConfigRules:
+    """How configurations are read that no model says more of: the first config file by name."""
+    return library.readings[min(library.readings)]
 
 
 def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, object], ...]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvplan.dsl.configs.families import fits, nested, reading_of, spoken
+from kvplan.dsl.configs.families import fitting, nested, reading_of, spoken
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import recognise
 from kvplan.dsl.configs.same_model import parsed, twins
@@ -74,10 +74,10 @@ def described(library: Library, config: Mapping[str, object], place: SourceSpan,
 
 def _unlike(library: Library, same: Sequence[str], config: Mapping[str, object]) -> list[str]:
     """The files of the user's own that are for such a configuration and store otherwise: one may be what was meant."""
-    own = [name for name in library.paths["model"] if name not in same and not library.shipped("model", name)]
-    files = {name: shown(library.paths["model"][name].resolve()) for name in own if fits(library, name, config)}
+    known = library.paths["model"]
+    own = [name for name in fitting(library, config) if name not in same and not library.shipped("model", name)]
     text = "is for such a configuration and stores otherwise: give it as the layout if it is right"
-    return [f"{name}, of {file}, {text}" for name, file in files.items()]
+    return [f"{name}, of {shown(known[name].resolve())}, {text}" for name in own]
 
 
 def _head(
