@@ -104,7 +104,7 @@ def model_layout(config: ConnectorConfig, facts: EngineFacts) -> tuple[Library, 
     if new.same:
         return layouts, new.same[0]
     if not config.jit:
-        raise _unknown(new, facts)
+        raise _unknown(new, facts, config.layouts)
     config_json = served(parse_foreign(path.read_bytes(), str(path)), facts)
     new = described(layouts, config_json, SourceSpan(str(path), 1, 1, 1))
     write(config.found, {f"{new.name}.yaml": new.text}, [f"{new.name}.yaml"])
@@ -123,11 +123,11 @@ def _elements(config: Mapping[str, object], dtype: str) -> Mapping[str, object]:
     return {**config, **inner, **{key: dtype for key in DTYPES if key in config}}
 
 
-def _unknown(new: NewModel, facts: EngineFacts) -> ConnectorError:
-    """What to do where no file has the served model."""
+def _unknown(new: NewModel, facts: EngineFacts, layouts: Path | None) -> ConnectorError:
+    """What to do where no file has the served model, neither a shipped one nor one of `layouts`."""
     file = f"{new.name}.yaml"
     doubts = f"; look at what is not sure in it ({', '.join(new.notes)})" if new.notes else ""
-    help = f'{new.command(facts.config)}{doubts}; then give "layout": "{file}"'
+    help = f'{new.command(facts.config, layouts)}{doubts}; then give "layout": "{file}"'
     return ConnectorError("I004", f"no layout file is known that stores what {facts.config} does", help)
 
 

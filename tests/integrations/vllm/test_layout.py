@@ -250,6 +250,11 @@ def test_without_a_layout_file_the_command_that_makes_one_is_told(engine: FakeEn
     assert caught.value.code == "I004"
 
 
+def test_the_command_knows_the_files_of_ones_own(engine: FakeEngine, tmp_path: Path) -> None:
+    with pytest.raises(ConnectorError, match=rf"--layouts {tmp_path}"):
+        worker_layout(config(engine, layouts=tmp_path), engine.facts, *engine.registered())
+
+
 def test_a_layout_that_differs_by_one_number_is_told_with_both_values(engine: FakeEngine) -> None:
     caches, registered = engine.registered()
     wrong = json.loads((engine.folder / "config.json").read_text()) | {"num_key_value_heads": 2}
