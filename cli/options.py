@@ -159,10 +159,10 @@ def names_of(library: Library, model: str) -> tuple[str, ...]:
 
 
 def is_path(word: str) -> bool:
-    """Whether a word on the command line names a layout file and not what a layout file describes."""
+    """Whether a word on the command line names a file and not what a layout file describes."""
     from kvplan.dsl.files import deployment
 
-    return deployment.is_path(word)
+    return deployment.is_path(word) or Path(word).suffix in INSTEAD
 
 
 def _file(word: str) -> Path:

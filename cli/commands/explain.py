@@ -82,12 +82,12 @@ def _explain(
     if what.endswith(".py"):
         _alone("a plan has its own sides and options", prefill, decode, options)
         return explain_plan(Path(what), worker or 0)
-    found, name = _library(what, layouts)
-    if name in found.engines or name in found.kinds:
+    found, file_type, name = _described(what, layouts)
+    if file_type != "model":
         from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind
 
         _alone(f"{what} is no model", prefill, decode, options)
-        return dict(explain_engine(found, name) if name in found.engines else explain_kind(found, name))
+        return dict((explain_engine if file_type == "engine" else explain_kind)(found, name))
     if prefill and decode:
         return explain_pair(found, name, prefill, decode, options, worker or 0)
     _alone(f"nothing is compiled of {what} without --prefill and --decode", None, None, options)
@@ -95,17 +95,21 @@ def _explain(
     return explain_side(found, name, side) if side else explain_model(found, name)
 
 
-def _library(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str]:
-    """The layout files, with that of `what` where it is a path, and its name. Raises DslError."""
+def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]:
+    """The layout files, with that of `what` where it is a path, and the type and name of what is meant: an engine, a
+    kind or a model. Raises DslError.
+    """
     from kvplan.dsl.library import load
 
     file = is_path(what) and Path(what).is_file() and Path(what).suffix not in INSTEAD
     known, name = load([Path(what)] if file else (), layouts), Path(what).stem if file else what
-    if name in known.engines or name in known.kinds:
-        return known, name
+    for file_type in ("engine", "kind"):
+        if name in known.paths[file_type] and (not file or known.paths[file_type][name].samefile(what)):
+            return known, file_type, name
     if not is_path(what) and what not in known.models and not known.family(what):
         raise _unknown(known, what)
-    return library(what, layouts)
+    known, name = library(what, layouts)
+    return known, "model", name
 
 
 def _unknown(known: Library, what: str) -> Exception:

@@ -8,7 +8,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.model import Engine
-from kvplan.dsl.text.diagnostics import nearest_or_all
+from kvplan.dsl.text.diagnostics import listed
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -24,9 +24,7 @@ def engine_for(library: Library, package: str, release: str, platform: str) -> E
     here = [each for each in packaged if platform in each.platforms]
     if packaged and not here:
         platforms = sorted({name for each in packaged for name in each.platforms})
-        raise BadInput(
-            "I003", f"no engine's file is for {package} on {platform!r}", nearest_or_all(platform, platforms)
-        )
+        raise BadInput("I003", f"no engine's file is for {package} on {platform!r}", f"expected {listed(platforms)}")
     fitting = [each for each in here if not release or describes(each.versions, release)]
     if not release and len(fitting) > 1:
         fitting = [each for each in fitting if each.name == library.default_engine] or fitting

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
-from kvplan.dsl.text.source import inline
+from kvplan.dsl.text.source import inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, YamlTable, read_cached
 
 # The first of these that a file has as a key says what it is: a fleet has a model and a machine, a model a config.
@@ -69,15 +69,15 @@ def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnosti
 
 def _beside(file_type: str, name: YamlScalar) -> str:
     """What to do about a file that lies beside the one which names it; empty where none of that type does."""
-    here = Path(name.span.path).parent
+    here = Path(os.path.abspath(name.span.path)).parent
     for folder, root in ((here.parent / f"{file_type}s", here.parent), (here, here)):
         file = folder / f"{name.text}.yaml"
         # A name that no file can have is that of none; Path.is_file raises for some of them.
         if not os.path.isfile(file) or _type_of(file) != file_type:
             continue
         if file_type == "model" and name.text not in (models := names_in(file)):
-            return f"{file.as_posix()} is a family: its models are {listed(models, 'and')}"
-        return f"{file.as_posix()} is not read: give --layouts {root.as_posix()}"
+            return f"{shown(file)} is a family: its models are {listed(models, 'and')}"
+        return f"{shown(file)} is not read: give --layouts {shown(root)}"
     return ""
 
 

@@ -116,7 +116,7 @@ class Catalog:
         told = f"no {role} side {key} of {model or 'any model'} (there are: {have})"
         if model is None and not self.entries():
             help = "give the directory that `kvplan compile -o` wrote to"
-            raise PlanMissingError(f"no {role} side {key}: {self.folder} has no index of plans: {help}")
+            raise PlanMissingError(f"no {role} side {key}: {self.folder} holds no plans: {help}")
         if model is None:
             raise PlanMissingError(f"{told} in {self.folder}: compile a pair that has it, or name the model")
         words = self._command(model, key, key)

@@ -161,6 +161,17 @@ def test_a_file_beside_the_one_that_names_it_is_pointed_at(write: Write, file: s
     assert check([path], [folder]) == []
 
 
+def test_a_kind_beside_the_models_is_found_from_their_folder(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("mine/kinds/ours.yaml", "kvplan: 1\nkind: ours\nextends: gqa\n")
+    text = "kvplan: 1\nmodel: new\nextends: llama-3.1-8b\ncaches: {attention: {kind: ours}}\n"
+    monkeypatch.chdir(write("mine/models/new.yaml", text).parent)
+    (error,) = check([Path("new.yaml")])
+    assert (error.code, error.help) == (
+        "K008",
+        f"{Path('../kinds/ours.yaml').resolve()} is not read: give --layouts {Path('..').resolve()}",
+    )
+
+
 def test_a_name_that_no_file_can_have_is_unknown(write: Write) -> None:
     name = "a" * 300
     path, kind = write("ours.yaml", f"kvplan: 1\nmodel: ours\nextends: {name}\n"), MODEL.format(name="tiny", kind=name)

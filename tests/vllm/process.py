@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
@@ -193,8 +194,10 @@ class Engine:
             with_grace = wait_until(lambda: self._ended, 20) if self._asked_to_stop() else False
             if not with_grace:
                 self.kill()
-        self._stream.close()
         assert self._socket is not None
+        with suppress(OSError):  # closing the stream would wait for the thread that reads it
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._stream.close()
         self._socket.close()
 
     def _asked_to_stop(self) -> bool:

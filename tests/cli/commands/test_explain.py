@@ -252,6 +252,15 @@ def test_an_engine_of_ones_own_is_given_by_its_path(tmp_path: Path) -> None:
     assert run(str(path)).stdout.startswith("ours: Ours (>=0.29)\n")
 
 
+def test_a_path_is_what_its_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model in a file that has a kind's name, and a file of no layout that is named without its folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("mla.yaml").write_text("kvplan: 1\nmodel: mla\nextends: llama-3.1-8b\n")
+    Path("config.json").write_text("{}")
+    assert answer("mla.yaml")["model"] == "mla"
+    assert "error[Y012]: 'config.json' is no layout file" in run("config.json").stderr
+
+
 @pytest.mark.parametrize(
     "words", [["vllm", "--decode", "tp=2"], ["gqa", "--prefill", "tp=1"], ["vllm", "--elect", "one"]]
 )

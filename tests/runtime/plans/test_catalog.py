@@ -329,7 +329,7 @@ def test_a_side_before_anybody_is_met(tmp_path: Path) -> None:
         catalog.side("prefill", "q")
     with pytest.raises(PlanMissingError, match="no 'prefil' side"):
         catalog.side("prefil", "p")  # type: ignore[arg-type]
-    with pytest.raises(PlanMissingError, match="no index of plans: give the directory"):
+    with pytest.raises(PlanMissingError, match="holds no plans: give the directory"):
         Catalog(tmp_path / "too" / "deep").side("prefill", "p")
     with pytest.raises(PlanMissingError, match="kvplan compile m --prefill tp=2 --decode tp=2"):
         catalog.side("decode", "tp=2", "m")
