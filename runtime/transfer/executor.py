@@ -29,7 +29,7 @@ from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, 
 from kvplan.runtime.transfer.limits import AdmissionQueue
 from kvplan.runtime.transfer.posts import begun_nothing, ended, hand_over, over, release
 from kvplan.runtime.transfer.prepare import PreparedLink
-from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shared
+from kvplan.runtime.transfer.shared import WHOLE, TransferPart, parts, shares
 from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
 
 # Bytes of a slice that is posted together with others, and of all of them: who waits for one waits for all. Each post
@@ -186,9 +186,9 @@ class ExecutorContext:
             failure = error
             if begun_nothing(error):
                 handles = [handle for handle in handles if handle is not None]
-        held = shared(handles, len(group))
-        for slice_, part in zip(group, parts([slice_.size for slice_ in group]), strict=True):
-            slice_.handles, slice_.part = list(held), part
+        held, cut = shares(handles, len(group)), parts([slice_.size for slice_ in group])
+        for slice_, own, part in zip(group, held, cut, strict=True):
+            slice_.handles, slice_.part = own, part
             slice_.executor.count(load, part)
         for slice_ in group if failure is not None else ():
             if failure is not None and slice_.executor.has(slice_):

@@ -6,47 +6,63 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.transport.base import TransferHandle
 
 
+@dataclass(slots=True, eq=False)
 class SharedTransfer:
-    """A transfer of `holders` slices. What it failed with all are told; it is given back when the last one lets go."""
+    """A transfer of `holders` slices, given back when the last one lets go. `error` is what it last failed with."""
 
-    def __init__(self, handle: TransferHandle, holders: int) -> None:
-        self._handle, self._holders = handle, holders
-        self._error: Exception | None = None
+    handle: TransferHandle
+    holders: int
+    error: Exception | None = None
+
+
+class TransferShare:
+    """What one slice holds of a transfer: what that failed with it is told once, even if another one asked first.
+
+    Then the transport is asked again, which may find that no byte moves any more.
+    """
+
+    def __init__(self, transfer: SharedTransfer) -> None:
+        self._transfer, self._told = transfer, False
 
     @property
     def failed(self) -> bool:
         """As the protocol says."""
-        return self._handle.failed
+        return self._transfer.handle.failed
 
     def poll(self) -> bool:
         """As the protocol says."""
-        if self._error is not None:
-            raise self._error
+        error = self._transfer.error
+        # Of a lost peer the transport is asked no more.
+        if error is not None and (not self._told or isinstance(error, PeerLostError)):
+            self._told = True
+            raise error
         try:
-            return self._handle.poll()
+            return self._transfer.handle.poll()
         except Exception as error:
-            self._error = error
+            self._transfer.error, self._told = error, True
             raise
 
     def requests(self) -> int | None:
         """As the protocol says: those of all slices."""
-        return self._handle.requests()
+        return self._transfer.handle.requests()
 
     def release(self) -> None:
-        """One slice waits for it no more."""
-        self._holders -= 1
-        if not self._holders:
-            self._handle.release()
+        """Its slice waits for the transfer no more."""
+        self._transfer.holders -= 1
+        if not self._transfer.holders:
+            self._transfer.handle.release()
 
 
-def shared(handles: Sequence[TransferHandle | None], holders: int) -> list[TransferHandle | None]:
-    """Handles as so many slices hold them: of one alone they are its own."""
+def shares(handles: Sequence[TransferHandle | None], holders: int) -> list[list[TransferHandle | None]]:
+    """Handles as each of so many slices holds them: of one alone they are its own."""
     if holders == 1:
-        return list(handles)
-    return [None if handle is None else SharedTransfer(handle, holders) for handle in handles]
+        return [list(handles)]
+    transfers = [None if handle is None else SharedTransfer(handle, holders) for handle in handles]
+    return [[None if one is None else TransferShare(one) for one in transfers] for _ in range(holders)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,6 +323,19 @@ def test_a_lost_peer_is_told_to_all_who_share_a_transfer(both: Rig) -> None:
         assert len(slice_.handles) == 1
 
 
+def test_a_shared_transfer_that_failed_is_over_for_all_when_it_ends(both: Rig) -> None:
+    """Both are told of the failure, whoever asks first; then what the transport says of it counts."""
+    both.admit()
+    both.transport.handles[0].end = TransportError("bytes may still move")
+    both.executor.step()
+    both.transport.handles[0].end = both.transport.handles[1].end = True
+    both.other.step()
+    assert [str(error) for error in both.failures] == ["bytes may still move"] * 2
+    left = [*both.executor.stop(), *both.other.stop()]
+    assert [slice_.settled() for slice_ in left] == [True] * 2
+    assert all(handle.released for handle in both.transport.handles)
+
+
 @pytest.mark.parametrize(("error", "left"), [(NotBegunError("full"), 0), (TransportError("odd"), 1)])
 def test_a_shared_post_that_fails_fails_all(both: Rig, error: Exception, left: int) -> None:
     both.transport.fail[0] = error
