@@ -114,7 +114,7 @@ class DecodeClient:
     most_claims: int = MOST_CLAIMS
     heartbeat: int = 0
     claims: dict[str, ClientClaim] = field(default_factory=dict)
-    untold: set[str] = field(default_factory=set)
+    untold: dict[str, None] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

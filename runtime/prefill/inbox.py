@@ -65,7 +65,8 @@ class PrefillInbox:
         self._comparisons = ChecksumThread[tuple[DecodeClient, str], Comparison]()
         self._most_comparisons = limits.requests
         self._renewed = self._probed = float("-inf")
-        self._pending, self._changed = set[str](), set[str]()
+        # In the order in which something became known of them.
+        self._pending, self._changed = dict[str, None](), dict[str, None]()
         self._acts: dict[type, Callable[[DecodeClient, Any, float], MessageKind]] = {
             wire.Claim: self._claim,
             wire.AskPermit: self._ask_permit,
@@ -82,15 +83,15 @@ class PrefillInbox:
     def add(self, source: SourceRequest) -> None:
         """A request is pinned from now on."""
         self.sources[source.request] = source
-        self._pending.add(source.request)
-        self._changed.add(source.request)
+        self._pending[source.request] = None
+        self._changed[source.request] = None
 
     def offer(self, request: str, chunk: OfferedChunk) -> None:
         """A chunk of a request is there, or will be after its event. Raises BadRequestError, HandleError."""
         if request not in self.sources:
             raise HandleError(f"request {request} is not open (any more): open it, and look at released()")
         self.sources[request].offer(chunk)
-        self._pending.add(request)
+        self._pending[request] = None
 
     def end(self, request: str, error: KvplanError) -> None:
         """A request is not kept any more: who still needs it is told."""
@@ -261,7 +262,7 @@ class PrefillInbox:
         if isinstance(answer, wire.Lost) or source is None:
             claim.wait()
             return wire.NotYet(request, held=False)
-        self._changed.add(request)
+        self._changed[request] = None
         if claim.early:
             return wire.NotYet(request)
         if (unfit := self._unfit(client, claim, source)) is not None:
@@ -385,15 +386,16 @@ class PrefillInbox:
                 self._leases.withdraw(source.request, now)
                 self.end(source.request, WithdrawnError(text))
             elif source.advance(count):
-                self._changed.add(source.request)
-        self._pending = {name for name in self._pending if name in self.sources and self.sources[name].pending}
+                self._changed[source.request] = None
+        pending = (name for name in self._pending if name in self.sources and self.sources[name].pending)
+        self._pending = dict.fromkeys(pending)
 
     def _announce(self, now: float) -> None:
         """Tell those who claim a request how much of it is there."""
-        changed, self._changed = self._changed, set()
+        changed, self._changed = self._changed, {}
         for client in self.clients:
-            untold, client.untold = {*changed, *client.untold} & client.claims.keys(), set()
-            for request in untold:
+            untold, client.untold = {**client.untold, **changed}, {}
+            for request in [request for request in untold if request in client.claims]:
                 self._tell(client, request, now)
 
     def _tell(self, client: DecodeClient, request: str, now: float) -> None:
@@ -401,7 +403,7 @@ class PrefillInbox:
         if source is None:
             return
         if self._server.behind(client.identity):
-            client.untold.add(request)
+            client.untold[request] = None
             return
         if claim.early:
             self._say_answers(client, wire.NotYet(request))
@@ -436,7 +438,7 @@ class PrefillInbox:
         """As many as the line takes now; the others when it has room."""
         for offer in _offers(source, claim.announced or 0):
             if self._server.behind(client.identity):
-                client.untold.add(source.request)
+                client.untold[source.request] = None
                 return
             claim.announced = offer.number + 1
             self.send(client, offer)

@@ -77,7 +77,7 @@ def empty(worker: PrefillWorker) -> None:
     """Nothing is left at a prefill worker but whom it knows."""
     inbox, leases = worker._inbox, worker._leases
     assert (leases._pins, leases._released, leases._just_released) == ({}, {}, [])
-    assert (inbox.sources, inbox.writes._all, inbox._pending, inbox._changed) == ({}, {}, set(), set())
+    assert (inbox.sources, inbox.writes._all, inbox._pending, inbox._changed) == ({}, {}, {}, {})
     assert not len(inbox._comparisons)
     for queue in (worker._slices, inbox.permits._queue):
         assert (queue.in_flight(), queue.waiting()) == (0, 0)
