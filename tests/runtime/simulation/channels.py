@@ -17,6 +17,7 @@ from kvplan.runtime.control.card import encode, together, unseal
 from kvplan.runtime.control.messages import ToDecode, ToPrefill
 from kvplan.runtime.control.outbox import LineState, Outbox
 from kvplan.runtime.errors import CardError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.staging.buffers import MOST_THREADS
 from kvplan.runtime.transport.handles import HandleState
 from kvplan.runtime.transport.inmemory import CopyTransfer, Hub
 
@@ -287,3 +288,6 @@ def speak(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.runtime.control.handshake.ControlClient", through(Line))
     monkeypatch.setattr("kvplan.runtime.control.handshake.time", SimpleNamespace(sleep=net.sleep))
     monkeypatch.setattr("kvplan.runtime.checksum.background.ThreadPoolExecutor", through(Executor))
+    monkeypatch.setattr("kvplan.runtime.staging.buffers.ThreadPoolExecutor", through(Executor))
+    monkeypatch.setattr("kvplan.runtime.staging.staged.AT_ONCE", net.draw.choice((0, 100, 1000)))
+    monkeypatch.setattr("kvplan.runtime.staging.buffers.THREADS", net.draw.choice((1, MOST_THREADS)))

@@ -9,19 +9,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.runtime.helpers.plans import Bytes, Model, Shape, plan
+from tests.runtime.helpers.plans import Bytes, Model, Shape, plan, with_ranges
 from tests.runtime.helpers.worlds import Truth, memory
 from tests.runtime.simulation.channels import Net, Transport
 from tests.runtime.simulation.invariants import right
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime import DecodeWorker, Identity, Limits, Plain, PrefillWorker, Request, Transfer, views
+from kvplan.runtime.staging.buffers import BUFFERS
 from kvplan.runtime.transport.inmemory import Hub
 
 SHAPES = [(Shape(2), Shape(1)), (Shape(1), Shape(2)), (Shape(2), Shape(2)), (Shape(2, kernel=6), Shape(1, ratio=2))]
 LEASE = 0.4
 LIMITS = [Limits(), Limits(200, 300, 100, 64), Limits(64, 64, 64, 5), Limits(1000, 1500, 300, 8)]
 ROOM = 40
+# What goes by way of a stage, and the bytes of a buffer: 64 are a page of a layer, or a state.
+STAGED = [(), (), ("unpack",), ("pack",), ("unpack", "pack")]
+BUFFER = [0, 64, 64, 128, 1024]
 
 
 class Flag:
@@ -70,7 +74,8 @@ class Engines:
         self.net.turn = turn
         self.net.duplicates, self.net.fail = draw.choice((0, 0.05)), draw.choice((0, 0, 0.03))
         self.shapes, self.model = draw.choice(SHAPES), Model(state=draw.random() < 0.7)
-        self.plan, self.admission = plan(*self.shapes, self.model), draw.random() < 0.5
+        direct, self.admission = plan(*self.shapes, self.model), draw.random() < 0.5
+        self.plan = with_ranges(direct, *draw.choice(STAGED))
         self.faults, self.drawn = draw.choice((0, 0.03, 0.08)), draw.random() < 0.4
         self.prefill: list[PrefillWorker] = []
         self.prefill_arrays: list[dict[str, Bytes]] = []
@@ -101,6 +106,7 @@ class Engines:
                     keys=Plain(),
                     limits=self.draw.choice(LIMITS),
                     admission=self.admission,
+                    stage_bytes=BUFFERS * self.draw.choice(BUFFER),
                     clock=self.net.now,
                 )
             )
@@ -119,6 +125,7 @@ class Engines:
                 identity=Identity(name, f"{name}-{self.runs}"),
                 keys=Plain(),
                 limits=self.draw.choice(LIMITS),
+                stage_bytes=BUFFERS * self.draw.choice(BUFFER),
                 clock=self.net.now,
             )
             for n, one in enumerate(arrays)

@@ -11,6 +11,7 @@ from tests.runtime.simulation.channels import Late
 
 from kvplan.runtime import DecodeWorker, InMemory, PrefillWorker, Request
 from kvplan.runtime.decode.quarantine import FREE
+from kvplan.runtime.staging.buffers import BUFFERS
 
 if TYPE_CHECKING:
     from tests.runtime.simulation.engines import Engine, Engines, Work
@@ -48,6 +49,18 @@ def look(made: Engines) -> None:
             assert state != FREE, f"block {block} is free and being written"
 
 
+def lent(made: Engines) -> None:
+    """No buffer of a stage is free while a transfer may read or write it."""
+    stages = [worker._stage for worker in made.prefill]
+    stages += [worker._stage for engine in made.engines for worker in engine.workers]
+    for late in made.net.transfers:
+        spots = np.concatenate((late.source[:, 0], late.target[:, 0])) if late.moving else np.empty(0, np.int64)
+        for stage in stages:
+            for buffer in stage._free:
+                inside = (spots >= buffer.address) & (spots < buffer.address + stage.buffer_bytes)
+                assert not inside.any(), f"a free buffer at {buffer.address:#x} is read or written"
+
+
 def unread(made: Engines, number: int, work: Work) -> None:
     """A released block is not read by a write of the prefill side any more."""
     for late in made.net.transfers:
@@ -69,6 +82,7 @@ def rested(worker: DecodeWorker) -> None:
     assert (transfers.admission.in_flight(), transfers.admission.waiting()) == (0, 0)
     assert not any(state.any() for state in transfers.ledger._state.values())
     assert not len(transfers._checksums)
+    unused(worker)
     used = {peer for engine in engines.live.values() for peer in engine.peers}
     assert engines._peers == used == peers(worker)
 
@@ -78,11 +92,20 @@ def empty(worker: PrefillWorker) -> None:
     inbox, leases = worker._inbox, worker._leases
     assert (leases._pins, leases._released, leases._just_released) == ({}, {}, [])
     assert (inbox.sources, inbox.writes._all, inbox._pending, inbox._changed) == ({}, {}, {}, {})
-    assert not len(inbox._comparisons)
+    assert (len(inbox._comparisons), len(inbox.packs)) == (0, 0)
+    unused(worker)
     for queue in (worker._slices, inbox.permits._queue):
         assert (queue.in_flight(), queue.waiting()) == (0, 0)
     assert not [client.key for client in inbox.clients if client.claims]
     assert peers(worker) == {client.push.peer for client in inbox.clients if client.push}
+
+
+def unused(worker: DecodeWorker | PrefillWorker) -> None:
+    """Every buffer of a worker's stage is there again, and nobody waits for one."""
+    stage = worker._stage
+    assert (stage._queue, stage._peers, +stage._kept) == ({}, {}, {})
+    assert len(stage._free) == (0 if stage._maker is None else BUFFERS)
+    assert all(copy.future.cancelled() for copy in stage._waiting)
 
 
 def peers(worker: DecodeWorker | PrefillWorker) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.runtime.helpers.worlds import fill, tables, truth
 from tests.runtime.simulation.channels import STEP, Net
 from tests.runtime.simulation.engines import Engine, Engines, Work
-from tests.runtime.simulation.invariants import empty, look, rested, right, unread
+from tests.runtime.simulation.invariants import empty, lent, look, rested, right, unread
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import blocks
@@ -41,6 +41,7 @@ class Schedule(Engines):
                 if worker not in self.idle:
                     self.poll(worker, engine)
         look(self)
+        lent(self)
 
     def poll(self, worker: DecodeWorker, engine: Engine) -> None:
         now = self.net.time
