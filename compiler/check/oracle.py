@@ -159,12 +159,15 @@ def cache_planes(scope: _Scope, group: BoundGroup) -> Iterator[OraclePlane]:
 
 
 def spare(scope: _Scope) -> int:
-    """What a layer lacks of the bytes that it takes at least, over all planes; 0 where it has planes of its own."""
+    """What a layer lacks of the bytes that it takes at least, over all planes.
+
+    0 where it has planes of its own, or where a worker holds nothing of it, and has none.
+    """
     blocks = [found for _, items in scope.cache.storage.parts for found in occurrences(scope, items, ())]
     numbers = next(iter(scope.held.values()))
     turns = [prod(extent(scope, axis, tensors(scope, block)[0]) for axis in outer) for outer, block in blocks]
     taken = sum(size(scope, block.body) * n for (_, block), n in zip(blocks, turns, strict=True))
-    if any(axis.name == "layer" for outer, _ in blocks for axis in outer):
+    if not taken or any(axis.name == "layer" for outer, _ in blocks for axis in outer):
         return 0
     return max(0, scope.cache.padded - taken // numbers["layer"].size)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from tests.end_to_end.memory import EMPTY, stamp, wrong
 from tests.random_sides.draw import Case, case
@@ -37,6 +37,7 @@ def chunk_by_chunk(world: Ends, drawn: Case, push: bool, split: bool) -> None:
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.booleans(), st.integers(1, 3000))
+@example(497, False, 1)  # workers that hold nothing of a cache whose pages are padded
 def test_every_byte_arrives_either_way(seed: int, split: bool, most: int) -> None:
     drawn = case(seed)
     note("\n".join(drawn.texts))
