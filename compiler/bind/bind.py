@@ -65,8 +65,8 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     env = split_options(engine.options, given, {**model.values, **sizes})
     why = absent(model, engine, env, given.get("without"))
     kept = [cache for name, cache in sorted(model.caches.items()) if name not in why]
+    check_keys(engine, given, override_keys(engine, [cache.name for cache in kept]))
     plain = tuple(stored(library.kind(cache.kind), cache, engine, env, lambda: library.storages) for cache in kept)
-    check_keys(engine, given, override_keys(engine, plain))
     caches = tuple(with_shares(plain, given, sizes))
     env["listed"] = sum(bool(tensor.shares) for cache in caches for tensor in cache.tensors)
     check_requirements(engine, model, caches, env)

@@ -191,4 +191,5 @@ def _storage(asked: UnboundCache, env: Env, known: Callable[[], Collection[str]]
         f"engine {engine.name!r} cannot store cache {asked.cache!r}: kind {kind.name!r} has no storage {name!r}{record}"
     )
     other = "".join(f"give another {option}, or " for option in placeholders(rule))
-    raise Refused("C121", said, f"it has {listed(sorted(mine), 'and')}: {other}add one under `own` of an engine's file")
+    own = f"in an engine's file name one for {kind.name!r} under `storage`, or add one under `own`"
+    raise Refused("C121", said, f"it has {listed(sorted(mine), 'and')}: {other}{own}")

@@ -5,7 +5,7 @@ Law: an override is redundant, or moves something, or is refused. What a key lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,19 +30,19 @@ class Overrides:
     idle: Mapping[str, Value | SizeSet]
 
 
-def override_keys(engine: Engine, caches: tuple[BoundCache, ...]) -> list[str]:
-    """The side keys that override a derived value: for all caches (`tokens`), or for one (`tokens.NAME`).
+def override_keys(engine: Engine, caches: Sequence[str]) -> list[str]:
+    """The side keys that override a derived value: for all caches (`tokens`), or for one of these (`tokens.NAME`).
 
     Interleaves are the same for all caches, so that what they are made of has no value for one.
     """
     interleave = engine.mesh.interleave
     own = [name for name in engine.derive if interleave is None or name not in interleave.names]
-    return [*engine.derive, *(f"{name}.{cache.name}" for name in own for cache in caches)]
+    return [*engine.derive, *(f"{name}.{cache}" for name in own for cache in caches)]
 
 
 def given_values(engine: Engine, caches: tuple[BoundCache, ...], given: Mapping[str, str]) -> dict[str, int]:
     """The overrides in a side's text. Raises BadInput (S004), Refused (C139) for a value that follows from others."""
-    over = {key: whole(key, given[key], 1) for key in override_keys(engine, caches) if key in given}
+    over = {key: whole(key, given[key], 1) for key in override_keys(engine, [c.name for c in caches]) if key in given}
     for key in over:
         fixed = engine.docs[key.partition(".")[0]].fixed
         if fixed:

@@ -43,7 +43,8 @@ def test_cache_kind_engine_and_storages_are_named(folder: Path, engine: str, opt
     assert error.code == "C121"
     assert error.message.startswith(f"engine '{engine}' cannot store cache 'some': kind 'two' has no storage '")
     other = f"give another {option}, or " if option else ""
-    assert error.help == f"it has all and mine: {other}add one under `own` of an engine's file"
+    own = "in an engine's file name one for 'two' under `storage`, or add one under `own`"
+    assert error.help == f"it has all and mine: {other}{own}"
 
 
 def test_an_engine_with_one_of_its_own_can(folder: Path) -> None:
