@@ -165,14 +165,19 @@ def is_path(word: str) -> bool:
     return deployment.is_path(word) or Path(word).suffix in INSTEAD
 
 
+def is_layout_file(word: str) -> bool:
+    """Whether a word on the command line names a file that is there and may be a layout file."""
+    return is_path(word) and Path(word).is_file() and Path(word).suffix not in INSTEAD
+
+
 def _file(word: str) -> Path:
     """A word as the path of a file that is there. Raises DslError (Y012)."""
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError
     from kvplan.dsl.text.source import inline
 
-    other = "name a file of it" if Path(word).is_dir() else INSTEAD.get(Path(word).suffix, "")
-    if Path(word).is_file() and is_path(word) and not other:
+    if is_layout_file(word):
         return Path(word)
+    other = "name a file of it" if Path(word).is_dir() else INSTEAD.get(Path(word).suffix, "")
     message = f"'{word}' is no layout file" if Path(word).exists() else f"no such file '{word}'"
     help = other or "give the path of a model file, FILE.yaml, or a name of `kvplan list`"
     raise DslError(Diagnostic("Y012", message, inline(word, "<argument>"), (), help))

@@ -16,9 +16,9 @@ import click
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import (
-    INSTEAD,
     compile_options,
     format_option,
+    is_layout_file,
     is_path,
     layouts_option,
     leave_out,
@@ -101,7 +101,7 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
     """
     from kvplan.dsl.library import load
 
-    file = is_path(what) and Path(what).is_file() and Path(what).suffix not in INSTEAD
+    file = is_layout_file(what)
     known, name = load([Path(what)] if file else (), layouts), Path(what).stem if file else what
     for file_type in ("engine", "kind"):
         if name in known.paths[file_type] and (not file or known.paths[file_type][name].samefile(what)):

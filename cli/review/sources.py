@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 from kvplan.cli import jobs, plans
-from kvplan.cli.options import INSTEAD, is_path
+from kvplan.cli.options import is_layout_file, is_path
 from kvplan.compiler.api import unusual
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
@@ -63,14 +63,10 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False)
 
 def _texts(name: str, other: str, layouts: Sequence[Path]) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:
     """Texts of plans by path, and the pairs of a deployment that are refused."""
-    if not _is_deployment(name):
+    if not is_layout_file(name):
         return plans.read(name, other), ()
     outcome = jobs.run(*jobs.opened([Path(name)], {}, layouts))
     return {path: pair.text for path, pair in outcome.plans.items()}, outcome.refused
-
-
-def _is_deployment(name: str) -> bool:
-    return is_path(name) and Path(name).is_file() and Path(name).suffix not in INSTEAD
 
 
 def _file(path: str, text: str, name: str) -> PlanFile:
@@ -110,7 +106,7 @@ def _layouts(old: str, new: str, folders: Sequence[Path]) -> list[LayoutChange]:
 def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
     """The layout files that deployments name by path."""
     library = load([], folders)
-    found = [library.deployment(Path(name)) for name in names if _is_deployment(name)]
+    found = [library.deployment(Path(name)) for name in names if is_layout_file(name)]
     return [Path(model) for one in found for spec in one.plans for model in spec.models if is_path(model)]
 
 
