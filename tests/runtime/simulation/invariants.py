@@ -50,14 +50,18 @@ def look(made: Engines) -> None:
 
 
 def lent(made: Engines) -> None:
-    """No buffer of a stage is free while a transfer may read or write it."""
-    stages = [worker._stage for worker in made.prefill]
-    stages += [worker._stage for engine in made.engines for worker in engine.workers]
+    """No buffer of a stage is free while a transfer may write it, or reads it for its worker's own.
+
+    Who is given up as silent may read on from what was packed for it: it is not told that it is right.
+    """
+    workers: list[DecodeWorker | PrefillWorker] = list(made.prefill)
+    workers += [worker for engine in made.engines for worker in engine.workers]
     for late in made.net.transfers:
-        spots = np.concatenate((late.source[:, 0], late.target[:, 0])) if late.moving else np.empty(0, np.int64)
-        for stage in stages:
-            for buffer in stage._free:
-                inside = (spots >= buffer.address) & (spots < buffer.address + stage.buffer_bytes)
+        for worker in workers if late.moving else ():
+            own = late.source[:, 0] if late.agent is worker._transport else late.source[:0, 0]
+            spots = np.concatenate((late.target[:, 0], own))
+            for buffer in worker._stage._free:
+                inside = (spots >= buffer.address) & (spots < buffer.address + worker._stage.buffer_bytes)
                 assert not inside.any(), f"a free buffer at {buffer.address:#x} is read or written"
 
 
