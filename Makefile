@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
-PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder -q
+# A worker that dies ends the run: with another in its place, pytest-xdist waits for ever for what it was given.
+PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart=0 -q
 
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=

@@ -49,14 +49,16 @@ def workers(pair: World) -> list[PrefillWorker | DecodeWorker]:
     return [*pair.prefill, *pair.decode]
 
 
-def rounds(pair: World, count: int = 300) -> None:
-    """Poll both sides until no request is under way, at most so often."""
-    for _ in range(count):
-        pair.poll()
-        pair.decode[0].poll()
+def polled(pair: World) -> None:
+    pair.poll()
+    pair.decode[0].poll()
+
+
+def rounds(pair: World) -> None:
+    """Poll both sides for a while in which nothing should end."""
+    for _ in range(20):
+        polled(pair)
         pair.decode[0].rest(0.001)
-        if not pair.decode[0].running():
-            return
 
 
 def test_prefill_drains(pair: World) -> None:
@@ -71,10 +73,10 @@ def test_prefill_drains(pair: World) -> None:
             refused()
     source.offer("fed", (0, 12), ask(pair, (0, 12)).prefill, last=True)
     moved = pair.decode[0].submit(request, 50)
-    rounds(pair, 20)
+    rounds(pair)
     assert (moved.state, source.drained()) == ("running", False)
     event.done = True
-    rounds(pair)
+    until(lambda: moved.ended, lambda: polled(pair))
     assert moved.state == "done"
     check(pair, 0, request)
     source.withdraw("fed")
@@ -127,13 +129,14 @@ def test_what_prefill_holds_after_the_deadline_is_withdrawn(pair: World, clock: 
     source, request = pair.prefill[0], ask(pair, (0, 12), name="late")
     source.hold("late", request.prefill, after=Flag())
     source.hold("unread")
-    source.drain(60)
+    source.drain(20)
     waiting = pair.decode[0].submit(request, 500)
-    for _ in range(13):
-        clock.time += 5
-        rounds(pair, 20)
+    rounds(pair)
+    assert not waiting.ended
+    clock.time += 21
+    until(lambda: waiting.ended, lambda: polled(pair))
     assert isinstance(waiting.error, errors.WithdrawnError)
-    assert source.drained()
+    until(source.drained, lambda: polled(pair))
     assert ("late", "withdrawn") in {(one.request, one.why) for one in source.released()}
 
 
@@ -149,10 +152,10 @@ def test_decode_drains(pair: World) -> None:
         assert (refused.state, type(refused.error), refused.untrusted) == ("failed", errors.DrainingError, {})
     with pytest.raises(errors.DrainingError, match="decode worker 0 drains"):
         target.connect(pair.prefill[0].address, 5)
-    rounds(pair, 20)
+    rounds(pair)
     assert (moved.state, target.drained()) == ("running", False)
     event.done = True
-    rounds(pair)
+    until(lambda: moved.ended, lambda: polled(pair))
     assert moved.state == "done"
     check(pair, 0, request)
     assert target.drained()
@@ -165,10 +168,10 @@ def test_what_decode_has_under_way_at_the_deadline_fails(pair: World, clock: Clo
     waiting = target.submit(request, 500)
     waiting.on_end(ended.append)
     target.drain(10)
-    rounds(pair, 20)
+    rounds(pair)
     assert not waiting.ended
     clock.time += 11
-    rounds(pair)
+    until(lambda: waiting.ended, lambda: polled(pair))
     assert isinstance(waiting.error, errors.DrainingError)
     assert waiting.untrusted
     assert ended == [waiting]
