@@ -30,6 +30,7 @@ from kvplan.runtime.control.sockets import (
     end,
     key_of,
     milliseconds,
+    new_context,
     received,
     received_frames,
     sent,
@@ -56,15 +57,16 @@ class ControlServer:
         import zmq
 
         _check(bind, keys)
-        context, self._closed, self._keys = zmq.Context(), False, keys
+        context, self._closed, self._keys = new_context(), False, keys
         self._outboxes: dict[bytes, Outbox] = {}
         self._unread, self._gathers = deque[tuple[bytes, Any]](), False
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
         self._monitor = watch_server(self._socket)
         guard = admit(context, self._socket, keys)
-        self._end = weakref.finalize(self, end, os.getpid(), context, self._socket, self._monitor, guard)
+        # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
+        rest = (context.term,) if guard is None else (guard.stop, context.term)
+        self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor, *rest)
         try:
             self._socket.bind(bind)
         except zmq.ZMQError as error:
@@ -130,10 +132,9 @@ class ControlServer:
             return
         self.flush()
         self._closed = True
-        if (ending := self._end.detach()) is not None:
-            # The last words may be those that a request has ended well.
-            maker, context, socket, monitor, guard = ending[2]
-            end(maker, context, socket, monitor, guard, LINGER)
+        # The last words may be those that a request has ended well.
+        self._socket.linger = LINGER
+        self._end()
 
     def _read(self, most: int) -> None:
         keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in self._heard(most)]
@@ -208,6 +209,8 @@ class ControlClient:
         else:
             logs.event(logs.WARNING, "plain", client=address, risk="whoever answers there is believed")
         self._monitor = watch_client(self._socket)
+        # Also where nobody calls `close`: collected one by one, the monitor may go first.
+        self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor)
         try:
             self._socket.connect(address)
         except zmq.ZMQError as error:
@@ -287,9 +290,8 @@ class ControlClient:
             return
         self._closed = True
         self._error = self._error or PeerLostError(f"the connection to {self.address} is closed")
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._socket.close(linger=LINGER)
+        self._socket.linger = LINGER
+        self._end()
 
     def _meaning(self, event: int, value: int) -> KvplanError | None:
         """What an event of the socket means for the connection."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kvplan.runtime.control.addresses import is_ipv6
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     import zmq
 
 QUEUE = 256
+# Descriptors that a server takes, as a context and its first socket: where libzmq gets none it ends the process.
+DESCRIPTORS = 16
 # Bytes of one frame, which libzmq makes room for before it knows who sends it, and what CURVE adds to one. A message is
 # as many frames as it takes.
 FRAME, OVERHEAD = 64 << 10, 256
@@ -34,12 +38,22 @@ NEVER = 2**31 - 1
 
 @functools.lru_cache(maxsize=1)
 def client_context(process: int) -> zmq.Context[zmq.Socket[bytes]]:
-    """The context of all clients of a process; a fork has its own."""
+    """The context of all clients of a process; a fork has its own. Raises HandshakeError as `new_context`."""
     import zmq
 
-    context = zmq.Context()
+    context = new_context()
     context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
     return context
+
+
+def new_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """A context whose first socket can be made. Raises HandshakeError where descriptors are missing for that."""
+    import zmq
+
+    with ExitStack() as held, _descriptors_named():
+        for _ in range(DESCRIPTORS):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    return zmq.Context()
 
 
 def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> zmq.Socket[bytes]:
@@ -65,12 +79,20 @@ def socket(context: zmq.Context[zmq.Socket[bytes]], kind: int, address: str) -> 
 
 def _made(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket[bytes]:
     """Raises HandshakeError where the process has no more descriptors, or the context no more sockets."""
+    with _descriptors_named():
+        return context.socket(kind)
+
+
+@contextmanager
+def _descriptors_named() -> Iterator[None]:
+    """What a lack of descriptors raises, as HandshakeError."""
     import zmq
 
     try:
-        return context.socket(kind)
-    except zmq.ZMQError as error:
-        raise HandshakeError(f"no socket can be made: {error}: raise the limit of open files") from error
+        yield
+    except (OSError, zmq.ZMQError) as error:
+        why = os.strerror(error.errno or errno.EMFILE)
+        raise HandshakeError(f"no socket can be made: {why}: raise the limit of open files") from error
 
 
 def watch_client(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
@@ -93,9 +115,10 @@ def _watch(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     import zmq
 
     name = f"inproc://{uuid.uuid4().hex}"
-    socket.monitor(name, events)
     monitor = _made(socket.context, zmq.PAIR)
     monitor.setsockopt(zmq.RCVHWM, 0)
+    with _descriptors_named():
+        socket.monitor(name, events)
     monitor.connect(name)
     return monitor
 
@@ -117,27 +140,20 @@ def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], ke
     return guard
 
 
-def end(
-    maker: int,
-    context: zmq.Context[zmq.Socket[bytes]],
-    socket: zmq.Socket[bytes],
-    monitor: zmq.Socket[bytes],
-    guard: Any,
-    linger: int = 0,
-) -> None:
-    """Close a server's sockets, its guard and its context, in the order in which none waits for another.
+def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], *rest: Callable[[], object]) -> None:
+    """Close a socket and its monitor, and do the `rest`, in the order in which none waits for another.
 
-    `linger` is how long the last words may take, in milliseconds. Only in the process that is their `maker`: the
-    threads that would answer are in no other, and one that was forked off would wait for them for ever as it ends.
+    libzmq's thread waits for ever for a monitor that is gone to take what it tells of a socket, and all other sockets
+    of the context are silent then. Only in the process that is their `maker`: the threads that would answer are in no
+    other, and one that was forked off would wait for them for ever as it ends.
     """
     if os.getpid() != maker:
         return
     socket.disable_monitor()
     monitor.close(linger=0)
-    socket.close(linger=linger)
-    if guard is not None:
-        guard.stop()
-    context.term()
+    socket.close()
+    for step in rest:
+        step()
 
 
 class _Peers:

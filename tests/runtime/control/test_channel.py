@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import socket
 import threading
 import time
@@ -25,6 +26,8 @@ from kvplan.runtime.control.messages import Claim, ClaimAnswers, Claimed, Leave,
 from kvplan.runtime.control.outbox import TOGETHER
 from kvplan.runtime.control.sockets import FRAME, OVERHEAD, QUEUE, REFUSED, _Peers
 
+# Descriptors that a server takes, with its guard, and some.
+SERVER = 16
 CLAIM = Claim(1, ("a", "b"))
 HELD = ClaimAnswers(1, 30.0, (Claimed("a", 7), Lost("b", LossReason.UNKNOWN, "why")))
 
@@ -426,3 +429,51 @@ def test_a_desk_that_nobody_closes_ends_with_its_owner() -> None:
         ControlServer(BIND, pair()[0])
     gc.collect()
     assert threading.active_count() == before
+
+
+def test_a_line_that_nobody_closes_ends_as_one_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its monitor went first, libzmq's thread would wait for ever to tell it something, and all lines with it."""
+    done = list[str]()
+
+    def recorded(what: str, usual: Callable[..., None]) -> Callable[..., None]:
+        def call(*given: Any, **named: Any) -> None:
+            done.append(what)
+            usual(*given, **named)
+
+        return call
+
+    for name in ("disable_monitor", "close"):
+        monkeypatch.setattr(zmq.Socket, name, recorded(name, getattr(zmq.Socket, name)))
+    gc.collect()
+    done.clear()
+    desk = ControlServer(BIND, Plain())
+    line = ControlClient(desk.address, Plain())
+    talk(desk, line)
+    del line
+    gc.collect()
+    assert done == ["disable_monitor", "close", "close"]
+    desk.close()
+
+
+def test_a_server_without_descriptors_is_a_named_error_however_few_there_are() -> None:
+    """Where libzmq gets none for the threads of a context it ends the process."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = list[str]()
+    for spare in range(2 * SERVER):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + spare, limit[1]))
+        try:
+            found.append(problem_of_a_server())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert found[0] == "no socket can be made: Too many open files: raise the limit of open files"
+    assert found[-1] == ""
+    assert set(found) == {found[0], found[-1]}
+
+
+def problem_of_a_server() -> str:
+    """Why none can be made, empty where one can."""
+    try:
+        ControlServer(BIND, pair()[0]).close()
+    except errors.HandshakeError as error:
+        return str(error)
+    return ""

@@ -58,7 +58,8 @@ def test_a_guard_that_died_lets_nobody_in() -> None:
     keys, _ = control.pair()
     stranger = zmq.curve_keypair()
     desk = ControlServer(control.BIND, keys)
-    desk._end.peek()[2][4].stop()  # type: ignore[index]
+    _maker, _socket, _monitor, stop_guard, _end_context = desk._end.peek()[2]  # type: ignore[index]
+    stop_guard()
     line = ControlClient(desk.address, Keys(*stranger, frozenset({keys.public})))
     line.send(Claim(1, ()))
     desk.wait(1.0)
