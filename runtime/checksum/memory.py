@@ -18,6 +18,7 @@ from kvplan.plan.errors import BadRequestError
 from kvplan.plan.types import Ints
 from kvplan.runtime.checksum.elements import IndexDigit
 from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.memory.device import enter, tensor_at
 from kvplan.runtime.memory.register import Pool
 
 # Bytes that are gathered at a time: what stays in a core's cache, and what keeps a device busy.
@@ -127,21 +128,13 @@ def _host(pool: Pool, plane: int) -> Any:
     return (ctypes.c_uint8 * size).from_address(base)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lent:
-    """Device memory as torch takes it over without a copy; the pool keeps it alive."""
-
-    __cuda_array_interface__: dict[str, object]
-
-
 def _device(pool: Pool, plane: int) -> Any:
+    enter(pool.geometry)
+    base, size = _extent(pool, plane)
     try:
-        import torch
+        return tensor_at(base, (size,), (1,), "|u1", int(pool.geometry.device[plane]))
     except ImportError as error:
         raise RegisterError("checksums of device memory are made with torch, which is not installed") from error
-    base, size = _extent(pool, plane)
-    lent = _Lent({"shape": (size,), "typestr": "|u1", "data": (base, False), "version": 2})
-    return torch.as_tensor(lent, device=f"cuda:{int(pool.geometry.device[plane])}")
 
 
 def _aligned(memory: Any, stride: tuple[int, int], words: TensorWords) -> bool:

@@ -32,6 +32,7 @@ from kvplan.runtime.errors import (
     RegisterError,
     TransferError,
 )
+from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
@@ -137,6 +138,7 @@ class DecodeWorker(PolledWorker):
         name: str | None = None,
     ) -> Peer:
         began, pool, push = self._clock(), self._pool, mode == "push"
+        enter(pool.geometry)
         met = meet(self._caller(pool, key, push, ends), address)
         if name is not None and met.engine.name != name:
             met.close()
@@ -247,6 +249,7 @@ class DecodeWorker(PolledWorker):
         Never waits. Callbacks of transfers that end are called from here, and on a machine of two cores it copies what
         a stage is behind with.
         """
+        enter(self._pool.geometry)
         try:
             with self._settled():
                 if self._closed or self._asleep:

@@ -14,6 +14,7 @@ from kvplan.runtime.control.handshake_server import PrefillFace
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, WithdrawnError
+from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
 from kvplan.runtime.ops.drain import Drain
@@ -225,6 +226,7 @@ class PrefillWorker(PolledWorker):
 
         On a machine of two cores it copies what a stage is behind with. Raises HandleError after `close`.
         """
+        enter(self._pool.geometry)
         try:
             busy = self._poll()
             self._stage.help()

@@ -15,6 +15,7 @@ import numpy as np
 from kvplan.runtime.clock import counted, now
 from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
 from kvplan.runtime.memory.arrays import describe
+from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.views import CopyMaker, DeviceCopies, HostCopies
 from kvplan.runtime.transport.base import Transport
@@ -80,6 +81,7 @@ class Stage:
         """Take the memory and register it; once more does nothing. Raises what the transport raises, RegisterError."""
         if self._maker is not None:
             return
+        enter(self._pool)
         size = BUFFERS * self.buffer_bytes
         maker = self._taken(size)
         start = describe(maker.memory).address
@@ -167,7 +169,7 @@ class Stage:
         if at_once:
             _make(copy, self._maker)
             return copy.future
-        self._threads = self._threads or ThreadPoolExecutor(THREADS, "kvplan-stage")
+        self._threads = self._threads or ThreadPoolExecutor(THREADS, "kvplan-stage", enter, (self._pool,))
         copy.future.add_done_callback(lambda _: self._copied())
         self._waiting.append(copy)
         try:

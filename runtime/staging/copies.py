@@ -203,6 +203,9 @@ def _equidistant(every: list[StridedCopy]) -> Iterator[StridedCopy]:
 
 
 def _steps(one: StridedCopy, other: StridedCopy) -> tuple[int, int] | None:
-    """How far the same copy lies in another plane, in the stage and in the pool; None where it is another copy."""
-    alike = replace(one, row=other.row, address=other.address, page=other.page) == other
-    return (other.row - one.row, other.address - one.address) if alike and one.page == other.page else None
+    """How far the same copy lies in another plane, in the stage and in the pool; None where it is another copy.
+
+    One that lies before it is one: torch has no strides that run backwards.
+    """
+    alike = replace(one, row=other.row, address=other.address) == other and one.address <= other.address
+    return (other.row - one.row, other.address - one.address) if alike else None

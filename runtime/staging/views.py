@@ -11,6 +11,7 @@ import numpy as np
 
 from kvplan.plan.types import Ints
 from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.memory.device import tensor_at
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.copies import StridedCopy
 
@@ -84,20 +85,22 @@ class DeviceCopies:
     """Copies in a device's memory, by torch, on a stream of their own, with `size` bytes of stage."""
 
     def __init__(self, device: int, size: int) -> None:
-        self._torch = _torch()
-        self.device = f"cuda:{device}"
-        self._stream = self._torch.cuda.Stream(self.device)
-        self.memory = self._torch.empty(size, dtype=self._torch.uint8, device=self.device)
+        torch, where = _torch(), f"cuda:{device}"
+        self._cuda, self._device, self._stream = torch.cuda, device, torch.cuda.Stream(where)
+        with self._cuda.stream(self._stream):
+            self.memory = torch.empty(size, dtype=torch.uint8, device=where)
+        # What was freed is lent again while work on it may still be to come: only its own stream waits for that.
+        self.finish()
 
     def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
-        with self._torch.cuda.stream(self._stream):
+        with self._cuda.stream(self._stream):
             source, target = self._views(copy, stage)
             between(source, target, at, blocks)
 
     def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
         """As the protocol says."""
-        with self._torch.cuda.stream(self._stream):
+        with self._cuda.stream(self._stream):
             target, source = self._views(copy, stage)
             between(source, target, blocks, at)
 
@@ -108,21 +111,8 @@ class DeviceCopies:
     def _views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:
         shape, steps, item = facts(copy, stage.count)
         start = stage.address + copy.row * stage.count + copy.inside
-        staged = DeviceArray.of(start, (copy.planes, stage.count, *shape), steps[0], item)
-        pooled = DeviceArray.of(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item)
-        return tuple(self._torch.as_tensor(lent, device=self.device) for lent in (staged, pooled))
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceArray:
-    """Device memory as torch takes it over without a copy; its owner keeps it alive."""
-
-    __cuda_array_interface__: dict[str, object]
-
-    @classmethod
-    def of(cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> DeviceArray:
-        facts = {"shape": shape, "strides": strides, "typestr": item, "data": (address, False), "version": 3}
-        return cls(facts)
+        staged = tensor_at(start, (copy.planes, stage.count, *shape), steps[0], item, self._device)
+        return staged, tensor_at(copy.address, (copy.planes, copy.blocks, *shape), steps[1], item, self._device)
 
 
 def _assign(target: Any, place: Index, source: Any, chosen: Index, size: int) -> None:

@@ -115,6 +115,55 @@ def test_memory_of_a_device_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None
         stage.open()
 
 
+def test_threads_that_copy_speak_of_the_device_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, did = list[str](), list[str]()
+    monkeypatch.setattr(buffers, "enter", lambda _: entered.append(threading.current_thread().name))
+    rig = Rig()
+    assert entered == ["MainThread"]
+    rig.stage.copy(lambda _: did.append(threading.current_thread().name), at_once=False).result(10)
+    rig.stage.close()
+    assert set(did) < set(entered)
+
+
+class FakeCuda:
+    """What of torch a stage on a device asks for, in order. A stream is its own context."""
+
+    uint8 = "uint8"
+
+    def __init__(self) -> None:
+        self.cuda, self.did = self, list[str]()
+
+    def Stream(self, device: str) -> FakeCuda:  # noqa: N802  # as torch has it
+        self.did.append(f"stream of {device}")
+        return self
+
+    def stream(self, stream: FakeCuda) -> FakeCuda:
+        return stream
+
+    def __enter__(self) -> None:
+        self.did.append("begin")
+
+    def __exit__(self, *_: object) -> None:
+        self.did.append("end")
+
+    def empty(self, size: int, dtype: str, device: str) -> np.ndarray:
+        self.did.append(f"memory of {device}")
+        return np.zeros(size, np.uint8)
+
+    def synchronize(self) -> None:
+        self.did.append("wait")
+
+
+def test_memory_of_a_device_is_of_the_stage_s_own_stream_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeCuda()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    transport = Transport()
+    device = replace(geometry((2,)), mem_type="VRAM")
+    Stage(SIZE, transport, device, print).open()  # type: ignore[arg-type]
+    assert torch.did == ["stream of cuda:2", "begin", "memory of cuda:2", "end", "wait"]
+    assert [(regions[0, 2], mem_type) for regions, mem_type in transport.registered] == [(2, "VRAM")]
+
+
 def test_stuck_while_all_buffers_belong_to_slices_that_were_given_up() -> None:
     stage = Rig().stage
     lent = [stage.borrow(number, str(number)) for number in range(BUFFERS)]

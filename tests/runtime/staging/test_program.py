@@ -73,6 +73,12 @@ def test_planes_that_lie_equally_far_apart_are_one_copy() -> None:
     assert (one, other) == (1, 2)
 
 
+def test_planes_that_lie_one_before_the_other_are_copied_without_strides_that_run_backwards() -> None:
+    found = _copies_of([1200, 800, 400, 0])
+    assert len(found) == 4
+    assert min(copy.address_step for copy in found) == 0
+
+
 @pytest.mark.parametrize(("tokens", "inside"), [((0, 0, 4), True), ((1, 0, 4), False), ((0, 1, 4), False)])
 def test_a_run_that_leaves_the_page_is_refused(tokens: tuple[int, int, int], inside: bool) -> None:
     (copy,) = _copies_of([0, 400])

@@ -1,0 +1,72 @@
+"""Memory of a device: the context that a thread needs for it, and torch's view of it, which is never a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.ops import logs
+
+DRIVER = "libcuda.so.1"
+_thread = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """Device memory as torch takes it over without a copy; its owner keeps it alive."""
+
+    __cuda_array_interface__: dict[str, object]
+
+    @classmethod
+    def of(cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> DeviceArray:
+        facts = {"shape": shape, "strides": strides, "typestr": item, "data": (address, False), "version": 3}
+        return cls(facts)
+
+
+def enter(geometry: Geometry) -> None:
+    """Have this thread speak of the device that memory is on, if it is on one and the thread speaks of none yet.
+
+    Of a new thread CUDA thinks that it means the first device. UCX finds no way between GPUs for one without a context,
+    and what torch asks for there makes a context on the first device, of hundreds of megabytes, in each process.
+    """
+    if geometry.mem_type != "VRAM" or getattr(_thread, "entered", False):
+        return
+    _thread.entered = True
+    try:
+        _enter(ctypes.CDLL(DRIVER), int(geometry.device.min()))
+    except OSError as error:  # Another maker's device has no such driver.
+        logs.event(logs.DEBUG, "no CUDA driver", error=error)
+
+
+def _enter(driver: Any, number: int) -> None:
+    context, device = ctypes.c_void_p(), ctypes.c_int()
+    driver.cuCtxGetCurrent(ctypes.byref(context))
+    if context:
+        return
+    calls = (
+        ("cuInit", 0),
+        ("cuDeviceGet", ctypes.byref(device), number),
+        ("cuDevicePrimaryCtxRetain", ctypes.byref(context), device),
+        ("cuCtxSetCurrent", context),
+    )
+    for name, *arguments in calls:
+        if code := getattr(driver, name)(*arguments):
+            logs.event(logs.WARNING, "device not entered", device=number, call=name, code=code)
+            return
+
+
+def tensor_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str, device: int) -> Any:
+    """Memory of a device as a torch tensor, `strides` in bytes. Raises RegisterError where it is not that device's."""
+    import torch
+
+    if min(strides) < 0:
+        raise RegisterError(f"strides {strides} of a copy on a device run backwards: compile the plan again")
+    tensor = torch.as_tensor(DeviceArray.of(address, shape, strides, item), device=f"cuda:{device}")
+    # Of another device's memory torch makes a copy, without a word: what is written there is lost.
+    if tensor.data_ptr() != address:
+        raise RegisterError(f"memory at {address:#x} is not on device {device}: give the device that it is on")
+    return tensor

@@ -1,0 +1,137 @@
+"""Memory of a device: which context a thread gets, and torch's view of memory, by a made up driver and torch."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.worlds import world
+
+from kvplan.runtime.errors import RegisterError
+from kvplan.runtime.memory import device
+from kvplan.runtime.memory.device import enter, tensor_at
+from kvplan.runtime.memory.geometry import Geometry
+
+
+class Driver:
+    """What of a CUDA driver is called, and by which threads; `fails` is the call that does not work."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.calls, self.fails = list[tuple[str, str]](), fails
+        self.current = dict[str, int]()
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> int:
+            thread = threading.current_thread().name
+            self.calls.append((name, thread))
+            return 999 if name == self.fails else self._answer(name, thread, arguments)
+
+        return call
+
+    def _answer(self, name: str, thread: str, arguments: tuple[Any, ...]) -> int:
+        if name == "cuCtxGetCurrent":
+            arguments[0]._obj.value = self.current.get(thread)
+        if name == "cuDeviceGet":
+            arguments[0]._obj.value = arguments[1]
+        if name == "cuDevicePrimaryCtxRetain":
+            arguments[0]._obj.value = 1000 + arguments[1].value
+        if name == "cuCtxSetCurrent":
+            self.current[thread] = arguments[0].value
+        return 0
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    monkeypatch.setattr(device, "_thread", threading.local())
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: made)
+    return made
+
+
+def memory(mem_type: str = "VRAM", number: int = 3) -> Geometry:
+    one = np.ones(1, np.int64)
+    return Geometry(one, one, one, one, one * number, one * 0, np.array([[1, 1, number]]), mem_type)
+
+
+def test_a_thread_that_speaks_of_no_device_speaks_of_its_memory_s(driver: Driver) -> None:
+    enter(memory())
+    assert driver.current == {"MainThread": 1003}
+    before = len(driver.calls)
+    enter(memory())
+    assert len(driver.calls) == before
+
+
+def test_one_that_speaks_of_a_device_goes_on_to(driver: Driver) -> None:
+    driver.current["MainThread"] = 1000
+    enter(memory())
+    assert driver.current == {"MainThread": 1000}
+
+
+def test_host_memory_asks_no_driver(driver: Driver) -> None:
+    enter(memory("DRAM"))
+    assert not driver.calls
+
+
+@pytest.mark.parametrize("call", ["cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"])
+def test_a_driver_that_fails_is_logged(driver: Driver, call: str, caplog: pytest.LogCaptureFixture) -> None:
+    driver.fails = call
+    enter(memory())
+    assert not driver.current
+    assert f"device not entered device=3 call={call} code=999" in caplog.text
+
+
+def test_without_a_driver_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_thread", threading.local())
+    monkeypatch.setattr(device, "DRIVER", "libno-such-driver.so.1")
+    enter(memory())
+
+
+def test_whoever_meets_or_polls_speaks_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = list[str]()
+    for module in ("decode.worker", "prefill.worker"):
+        monkeypatch.setattr(f"kvplan.runtime.{module}.enter", lambda _: entered.append(threading.current_thread().name))
+    made = world(Shape(1), Shape(1))
+    made.decode[0].start()
+    made.decode[0].connect_soon(made.prefill[0].address, 10).result(10)
+    made.close()
+    assert {"MainThread", "kvplan-prefill-0", "kvplan-meeting", "kvplan-decode-0"} == set(entered)
+
+
+class FakeTorch:
+    """Hands out what lies at an address, or a copy of it where that is another device's."""
+
+    def __init__(self, moved: int) -> None:
+        self.moved, self.asked = moved, ""
+
+    def as_tensor(self, lent: Any, device: str) -> FakeTorch:
+        self.asked, self.address = device, lent.__cuda_array_interface__["data"][0] + self.moved
+        return self
+
+    def data_ptr(self) -> int:
+        return int(self.address)
+
+
+@pytest.mark.parametrize("moved", [0, 4096])
+def test_a_copy_of_another_device_s_memory_is_refused(moved: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeTorch(moved)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    if not moved:
+        assert tensor_at(8192, (2, 2), (2, 1), "|u1", 1) is torch
+        assert torch.asked == "cuda:1"
+        return
+    with pytest.raises(RegisterError, match="not on device 1"):
+        tensor_at(8192, (2, 2), (2, 1), "|u1", 1)
+
+
+def test_what_runs_backwards_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch(0))
+    with pytest.raises(RegisterError, match="run backwards"):
+        tensor_at(8192, (2, 2), (-2, 1), "|u1", 1)
