@@ -37,14 +37,14 @@ def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
     """All of it for requests of `size` bytes in memory of the type VRAM or DRAM."""
     memcpy = _memcpy(mem_type, size)
     with _mover(mem_type, pairs, size, TOKENS, TOKENS, "direct") as alike:
-        found = [within(AREA, "pull, equal sides, against memcpy", interleave(alike.move, memcpy, pairs))]
+        found = [within(AREA, f"{alike.mode}, equal sides, against memcpy", interleave(alike.move, memcpy, pairs))]
     with (
         _mover(mem_type, pairs, size, TOKENS, HEADS, "direct") as straight,
         _mover(mem_type, pairs, size, TOKENS, HEADS, "unpack") as unpacked,
         _mover(mem_type, pairs, size, TOKENS, HEADS, "pack") as packed,
     ):
         for name, staged in (("unpacked", unpacked), ("packed", packed)):
-            title = f"pull, tokens first to heads first, {name}"
+            title = f"{staged.mode}, tokens first to heads first, {name}"
             won = interleave(staged.move, straight.move, pairs)
             found.append(faster(AREA, f"{title}, against straight", won, LEAST))
             found.append(within(AREA, f"{title}, against memcpy", interleave(staged.move, memcpy, pairs)))
@@ -54,9 +54,13 @@ def rows(mem_type: str, pairs: int, size: int) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRequest:
-    """A request of all blocks of a pool that is asked for again and again, each time by another name."""
+    """A request of all blocks of a pool that is asked for again and again, each time by another name.
+
+    `mode` says who moves it, as the worker chose: a GPU's memory is pulled over RDMA, and pushed without.
+    """
 
     worker: DecodeWorker
+    mode: str
     plan: Plan
     blocks: int
     names: Iterator[str]
@@ -104,8 +108,8 @@ def _mover(mem_type: str, pairs: int, size: int, prefill: str, decode: str, stra
         blocks = max(1, size // room(plan.decode, 0, 1))
         names = tuple(f"request-{number}" for number in range(1 + 3 * (WARMUP + pairs)))
         with served([ServedPair(path, blocks, names)], mem_type) as readers:
-            worker, _ = readers.reader(0)
-            repeated = RepeatedRequest(worker, plan, blocks, iter(names))
+            worker, peer = readers.reader(0)
+            repeated = RepeatedRequest(worker, peer.mode, plan, blocks, iter(names))
             repeated.check()
             yield repeated
 

@@ -35,12 +35,16 @@ ALIASES: dict[str, set[str]] = {
 }
 
 
-def fabrics() -> frozenset[str]:
-    """The fabrics of this process as UCX_TLS lets it use them: `rdma`, and one name for this host's memory."""
+def fabrics(mem_type: str = "DRAM") -> frozenset[str]:
+    """The fabrics of this process as UCX_TLS lets it use them: `rdma`, and one name for this host's memory.
+
+    Not of a GPU's: it is written by cuda_ipc everywhere, and read by it only over NVLink, and never where it is of
+    expandable segments; otherwise a read goes over TCP.
+    """
     found, allowed = set[str](), _allowed()
     if allowed & RDMA and _device():
         found.add("rdma")
-    if allowed & HOST and BOOT.is_file():
+    if mem_type == "DRAM" and allowed & HOST and BOOT.is_file():
         found.add(" ".join(["host", BOOT.read_text().strip(), *(_namespace(name) for name in NAMESPACES)]))
     return frozenset(found)
 

@@ -35,6 +35,11 @@ PROBE = 0.2
 # Of a write over TCP of which one connection breaks, others were seen to bring bytes for a while. What TCP sends again
 # three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
 LINGERS = 2.0
+# What to do where memory of a type cannot be registered: NIXL says why in its log alone.
+HELP = {
+    "VRAM": ": UCX may have found no CUDA. It takes the driver, NIXL for its CUDA, and UCX_TLS unset or with cuda; "
+    "NIXL_LOG_LEVEL=WARN says more"
+}
 
 
 def api() -> Any:
@@ -138,8 +143,12 @@ class Nixl:
         guard.check_spans(regions)
         if not len(regions):
             return
-        with errors(self.bindings):
-            self._registered.append(self.agent.register_memory(_rows(regions), mem_type))
+        self.fabrics = fabrics(mem_type)
+        try:
+            with errors(self.bindings):
+                self._registered.append(self.agent.register_memory(_rows(regions), mem_type))
+        except TransportError as error:
+            raise TransportError(f"{error}{HELP.get(mem_type, '')}") from error
 
     def deregister(self) -> None:
         """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""

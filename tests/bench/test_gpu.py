@@ -8,11 +8,16 @@ from kvplan.bench import gpu
 from kvplan.cli.calibrate.memories import HostMemory
 from kvplan.runtime.errors import ChecksumError
 from kvplan.runtime.staging.views import HostCopies
+from kvplan.runtime.transport import nixl
 
 
 @needs_nixl
-def test_all_of_it_runs_in_the_memory_of_the_host() -> None:
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_all_of_it_runs_in_the_memory_of_the_host(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if mode == "push":  # As a GPU's memory, which is read by RDMA alone.
+        monkeypatch.setattr(nixl, "fabrics", lambda _="DRAM": frozenset())
     found = gpu.rows("DRAM", 2, 1 << 20)
+    assert all(row.name.startswith(mode) for row in found[:-1])
     assert [row.pairs for row in found] == [2] * 6
     assert all(row.area == gpu.AREA and row.spread for row in found)
 

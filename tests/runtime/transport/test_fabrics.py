@@ -54,6 +54,12 @@ def test_what_ucx_may_use(machine: Path, monkeypatch: pytest.MonkeyPatch, allowe
     assert kinds() == expected
 
 
+@pytest.mark.parametrize("allowed", ["all", "cuda,tcp", "tcp,cuda_ipc,cuda_copy", "sm,cuda"])
+def test_memory_of_a_gpu_is_read_by_rdma_alone(machine: Path, monkeypatch: pytest.MonkeyPatch, allowed: str) -> None:
+    monkeypatch.setenv("UCX_TLS", allowed)
+    assert fabrics("VRAM") == ({"rdma"} if allowed == "all" else set())
+
+
 @pytest.mark.parametrize(
     ("devices", "expected"),
     [

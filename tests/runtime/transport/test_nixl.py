@@ -184,6 +184,15 @@ def test_memory_that_is_not_registered_is_refused(two: Two) -> None:
         two.reader.prepare(None, np.array([[other.ctypes.data, 64, 0, 64, 1]]), "DRAM")
 
 
+def test_memory_that_ucx_takes_for_the_host_s_says_what_to_do() -> None:
+    agent, memory = Nixl("alone"), np.zeros(4096, np.uint8)
+    try:
+        with pytest.raises(errors.TransportError, match="UCX_TLS unset or with cuda; NIXL_LOG_LEVEL=WARN says more"):
+            agent.register(np.array([[memory.ctypes.data, memory.nbytes, 0]]), "VRAM")
+    finally:
+        agent.close()
+
+
 def test_a_restarted_peer_has_another_name(two: Two) -> None:
     again = Nixl("owner")
     again.register(region(two.theirs), "DRAM")
