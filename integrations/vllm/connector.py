@@ -86,7 +86,10 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
         kinds = transfer.is_kv_producer, transfer.is_kv_consumer
         revision = self._config.revision or served_revision(self._vllm_config.model_config, facts.config)
-        roles = EngineRoles(transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer(), revision)
+        drafts = self._vllm_config.speculative_config is not None
+        roles = EngineRoles(
+            transfer.engine_id, self._run(), *kinds, self._first_port(), self._offer(), revision, drafts
+        )
         self._worker, self._facts = connector_worker(self._config, layout, roles)
 
     def unregister_kv_caches(self) -> None:

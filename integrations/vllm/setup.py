@@ -14,7 +14,7 @@ from kvplan.integrations.vllm.layout import WorkerLayout
 from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.integrations.vllm.offers import PromptOffers
 from kvplan.integrations.vllm.tables import BlockTables, spans
-from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide
+from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, unmarked
 from kvplan.runtime.control.identity import Identity, revision_of
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.decode.worker import DecodeWorker
@@ -35,7 +35,7 @@ W = TypeVar("W", PrefillWorker, DecodeWorker)
 @dataclass(frozen=True, slots=True)
 class EngineRoles:
     """An engine: its name, this run of it, what it does, the port of its first worker, how early it offers, and the
-    revision of its weights.
+    revision of its weights. One that `drafts` goes on to write to its caches when a step has told its tokens.
     """
 
     name: str
@@ -45,6 +45,7 @@ class EngineRoles:
     port: int
     offer: str = "layers"
     revision: str = ""
+    drafts: bool = False
 
 
 def connector_worker(
@@ -63,15 +64,16 @@ def connector_worker(
         return kind(catalog, layout.worker, pool, transport, **more)
 
     prefill = decode = None
+    mark = layout.mark if roles.drafts else unmarked
     if roles.prefills:
         worker = made(PrefillWorker, "prefill", bind=address, lease=config.lease_s)
         batches = layout.batches if roles.offer == "layers" else None
-        prefill = PrefillSide(worker, tables, PromptOffers(worker, tables, batches, layout.mark))
+        prefill = PrefillSide(worker, tables, PromptOffers(worker, tables, batches, layout.mark), mark)
     if roles.decodes:
         times = LoadTimes(config.timeout_s, min(config.hold_s, config.timeout_s), config.connect)
         decoder = made(DecodeWorker, "decode")
         decoder.start()
-        decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing)
+        decode = DecodeSide(decoder, tables, times, config.mode, layout.clearing, mark)
     key = secrets.public.decode() if isinstance(secrets, Keys) else ""
     known = _identity(catalog, layout, roles, "prefill" if roles.prefills else "decode")
     stored = (known.model, known.model_digest, layout.side.digest, layout.side.key, known.revision)

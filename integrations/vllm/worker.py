@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,15 @@ from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.errors import KeysError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs
+from kvplan.runtime.prefill.source import ComputeEvent
 from kvplan.runtime.prefill.worker import PrefillWorker
+
+# Makes an event behind all that the device was told to do, none where it has done that.
+Mark = Callable[[], ComputeEvent | None]
+
+
+def unmarked() -> None:
+    """Nothing is waited for: a step that is over has done all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +71,12 @@ class StepResults:
 
 
 class PrefillSide:
-    """What this worker holds for others."""
+    """What this worker holds for others, from when the device has come to what `mark` marks."""
 
-    def __init__(self, worker: PrefillWorker, tables: BlockTables, offers: PromptOffers | None = None) -> None:
-        self._worker, self._tables = worker, tables
+    def __init__(
+        self, worker: PrefillWorker, tables: BlockTables, offers: PromptOffers | None = None, mark: Mark = unmarked
+    ) -> None:
+        self._worker, self._tables, self._mark = worker, tables, mark
         self.offers = offers or PromptOffers(worker, tables)
         self._held: dict[str, str] = {}
         self._refused: set[str] = set()
@@ -85,8 +96,9 @@ class PrefillSide:
     def begin(self, orders: StepOrders) -> None:
         if orders.addresses:
             self._worker.announce(orders.addresses)
+        after = self._mark() if orders.holds else None
         for order in orders.holds:
-            self._hold(order)
+            self._hold(order, after)
         for name in orders.withdrawals:
             # A name that a router gave twice may be held for another request.
             if name not in self._held:
@@ -111,11 +123,11 @@ class PrefillSide:
     def close(self) -> None:
         self._worker.close()
 
-    def _hold(self, order: HoldOrder) -> None:
+    def _hold(self, order: HoldOrder, after: ComputeEvent | None) -> None:
         """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
         try:
             if not self.offers.finish(order):
-                self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens))
+                self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens), after=after)
             self._held[order.held_name] = order.request
         except Exception as error:  # What another engine or a client said must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
@@ -123,7 +135,10 @@ class PrefillSide:
 
 
 class DecodeSide:
-    """What this worker loads from others: transfers end on the thread that polls, and are kept until asked for."""
+    """What this worker loads from others: transfers end on the thread that polls, and are kept until asked for.
+
+    None begins before the device has come to what `mark` marked when the step began.
+    """
 
     def __init__(
         self,
@@ -132,9 +147,13 @@ class DecodeSide:
         times: LoadTimes,
         mode: str,
         clearing: BlockClearing | None = None,
+        mark: Mark = unmarked,
     ) -> None:
         self._worker, self._tables, self._times, self._mode = worker, tables, times, mode
-        self._clearing = clearing
+        self._clearing, self._mark = clearing, mark
+        self._after: ComputeEvent | None = None
+        # Loads that wait for the device, each with its event, in order.
+        self._waiting: list[tuple[LoadOrder, ComputeEvent]] = []
         self._keys = worker.keys
         self._meetings: dict[tuple[str, str], Future[Peer]] = {}
         self._loads: dict[str, Transfer] = {}
@@ -149,7 +168,7 @@ class DecodeSide:
     @property
     def busy(self) -> bool:
         """Whether a load may end."""
-        return bool(self._loads or self._failed or self._refused)
+        return bool(self._loads or self._failed or self._refused or self._waiting)
 
     @property
     def measured(self) -> bool:
@@ -166,16 +185,25 @@ class DecodeSide:
         """Until a load ends, and no longer than `seconds`."""
         self._news.wait(seconds)
 
+    def step(self, orders: StepOrders) -> None:
+        """A step begins: its loads wait for what the device was told to do before it."""
+        self._after = self._mark() if orders.loads else None
+
     def begin(self, orders: StepOrders) -> None:
-        if orders.loads:
+        if self._after is not None:
+            self._waiting += [(order, self._after) for order in orders.loads]
+        elif orders.loads:
             with self._worker.together():
                 for order in orders.loads:
                     self._begin(order)
+        self._after = None
         for request in orders.cancels:
             self._cancel(request)
 
     def ended(self, results: StepResults) -> None:
         """Add what has arrived, and what failed once nothing can be written to its blocks any more."""
+        if self._waiting:
+            self._begin_waiting()
         if self._news.is_set():
             self._news.clear()
         while self._ended:
@@ -194,8 +222,26 @@ class DecodeSide:
     def close(self) -> None:
         self._worker.close()
 
+    def _begin_waiting(self) -> None:
+        """Begin the loads that the device has come to."""
+        waiting, self._waiting = self._waiting, []
+        for order, after in waiting:
+            try:
+                passed = after.query()
+            except Exception as error:  # As in `_hold`.
+                self._refuse(order, error)
+                continue
+            if passed:
+                self._begin(order)
+            else:
+                self._waiting.append((order, after))
+
     def _cancel(self, request: str) -> None:
         """Give a load up, and one that has failed and was not told of."""
+        for order in [order for order, _ in self._waiting if order.request == request]:
+            self._waiting = [one for one in self._waiting if one[0] is not order]
+            self._let_go(order)
+            self._refused.append(request)
         if (transfer := self._loads.get(request)) is not None:
             transfer.cancel()
         if transfer is not None or any(order.request == request for order, _ in self._failed):
@@ -239,11 +285,14 @@ class DecodeSide:
                 self._clearing.clear(order)
             transfer = self._submit(order, self._request(order))
         except Exception as error:  # As in `_hold`.
-            logs.event(logs.WARNING, "load refused", request=order.request, error=error)
-            self._refused.append(order.request)
+            self._refuse(order, error)
             return
         self._loads[order.request] = transfer
         transfer.on_end(partial(self._end, order))
+
+    def _refuse(self, order: LoadOrder, error: Exception) -> None:
+        logs.event(logs.WARNING, "load refused", request=order.request, error=error)
+        self._refused.append(order.request)
 
     def _request(self, order: LoadOrder) -> Request:
         remote, (first, end) = order.remote, order.tokens
@@ -338,6 +387,8 @@ class ConnectorWorker:
         self._pause = SHORTEST_REST
         if self._prefill is not None:
             self._prefill.begin(orders)
+        if self._decode is not None:
+            self._decode.step(orders)
 
     def computed(self, layer: str | None = None) -> None:
         """The step has computed this layer, or all of them."""

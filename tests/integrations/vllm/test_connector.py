@@ -98,12 +98,14 @@ class FakeWorkers:
 
     said: list[str] = field(default_factory=list)
     revisions: list[str] = field(default_factory=list)
+    drafts: bool = False
     broken: bool = False
 
     def make(self, config: Any, layout: Any, roles: EngineRoles) -> tuple[Any, Any]:
         if self.broken:
             raise ValueError("no memory")
         self.revisions.append(roles.revision)
+        self.drafts = roles.drafts
         number = sum(word.startswith("made") for word in self.said)
         self.said.append(f"made {number}")
         return FakeWorker(self.said, number), facts(number)
@@ -233,6 +235,12 @@ def test_how_early_prompts_are_offered(connector: ModuleType, more: dict[str, An
     made = engine(connector, **more)
     assert made._offer() == offer
     assert made._scheduler.offers == (offer != "end")
+
+
+def test_an_engine_that_drafts_says_so_to_its_workers(connector: ModuleType, workers: FakeWorkers) -> None:
+    for drafts in (object(), None):
+        engine(connector, drafts=drafts).register_kv_caches({})
+        assert workers.drafts == (drafts is not None)
 
 
 @dataclass

@@ -64,6 +64,19 @@ def test_an_engine_whose_plans_are_another_name_s_keeps_its_own(plans: Path) -> 
     assert (known.model, known.model_digest) == ("mine", renamed.model_digest)
 
 
+@pytest.mark.parametrize("drafts", [True, False])
+def test_where_drafts_are_made_both_sides_wait_for_the_device(
+    drafts: bool, plans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is drafted is written behind the token that ends a step."""
+    worker = SimpleNamespace(start=lambda: None, keys=None)
+    for name in ("PrefillWorker", "DecodeWorker", "Nixl", "views"):
+        monkeypatch.setattr(setup, name, lambda *_, **__: worker)
+    config, mark = read_config({"plans": str(plans), "insecure": True}), list[None]().clear
+    made, _ = connector_worker(config, replace(layout("tp=1"), mark=mark), replace(ROLES, drafts=drafts))
+    assert [side is not None and side._mark is mark for side in (made._prefill, made._decode)] == [drafts, drafts]
+
+
 def checkpoint(folder: Path, weights: bytes = b"weights") -> str:
     """The path of a checkpoint's configuration."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -332,6 +332,78 @@ def test_memory_of_a_side_in_use_is_kept_by_both(pair: Pair) -> None:
     worker.hold("still awake")
 
 
+class Event:
+    """A device's, which has come to it, or has not, or has an error of its own."""
+
+    def __init__(self) -> None:
+        self.passed, self.broken = False, False
+
+    def query(self) -> bool:
+        if self.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return self.passed
+
+
+@pytest.fixture
+def marked(pair: Pair) -> Event:
+    """Both sides wait for a device."""
+    event = Event()
+    assert pair.decode._decode is not None
+    pair.decode._decode._mark = lambda: event
+    for worker in pair.prefill:
+        assert worker._prefill is not None
+        worker._prefill._mark = lambda: event
+    return event
+
+
+def step(pair: Pair, load: LoadOrder) -> None:
+    """A step of the decode engine that orders a load."""
+    orders = StepOrders(loads=(load,))
+    pair.decode.hold(orders)
+    pair.decode.load(orders)
+
+
+def test_what_is_held_is_read_once_the_device_has_come_to_it(pair: Pair, marked: Event) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    pair.hold(request)
+    pair.load(order(pair.made, request))
+    for _ in range(20):
+        assert pair.decode.ended(idle=True) == StepResults()
+    filled(pair.made, request)
+    marked.passed = True
+    assert pair.loaded() == StepResults(received={"r-here"})
+    check(pair.made, 0, request)
+
+
+def test_a_load_begins_once_the_device_has_come_to_it(pair: Pair, marked: Event) -> None:
+    """What was told it before may still write to the blocks."""
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    marked.passed = True
+    pair.hold(request)
+    until(lambda: not any(worker._inbox.waiting() for worker in pair.made.prefill))
+    marked.passed = False
+    step(pair, wanted := order(pair.made, request))
+    assert pair.decode.busy
+    assert pair.decode.ended(idle=False) == StepResults()
+    assert pair.made.decode[0].running() == 0
+    marked.passed = True
+    assert pair.loaded() == StepResults(received={wanted.request})
+    check(pair.made, 0, request)
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_load_that_waits_for_the_device_ends_with_it_or_when_it_is_cancelled(
+    pair: Pair, marked: Event, broken: bool
+) -> None:
+    step(pair, wanted := order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    marked.broken = broken
+    if not broken:
+        pair.decode.load(StepOrders(cancels=(wanted.request,)))
+    assert pair.loaded() == StepResults(received={wanted.request}, failed={wanted.request})
+    assert not pair.decode.busy
+
+
 def test_both_sides_are_closed_though_one_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     made, closed = world(Shape(1), Shape(1)), []
 
