@@ -12,6 +12,8 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 
 DRIVER = "libcuda.so.1"
+# CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+IPC_CAPABLE = 10
 _thread = threading.local()
 
 
@@ -57,6 +59,19 @@ def _enter(driver: Any, number: int) -> None:
         if code := getattr(driver, name)(*arguments):
             logs.event(logs.WARNING, "device not entered", device=number, call=name, code=code)
             return
+
+
+def shareable(address: int) -> bool:
+    """Whether other processes of this host can map a device's memory; true where nobody says so.
+
+    They cannot map that of expandable segments, or of an engine that can sleep.
+    """
+    capable = ctypes.c_int(1)
+    try:
+        code = ctypes.CDLL(DRIVER).cuPointerGetAttribute(ctypes.byref(capable), IPC_CAPABLE, ctypes.c_uint64(address))
+    except OSError:
+        return True
+    return code != 0 or capable.value != 0
 
 
 def tensor_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str, device: int) -> Any:

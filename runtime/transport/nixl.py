@@ -19,6 +19,7 @@ import numpy as np
 from kvplan.plan.types import Ints
 from kvplan.runtime.clock import now
 from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, PeerLostError, TransportError
+from kvplan.runtime.memory.device import shareable
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transport import guard
 from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
@@ -35,6 +36,7 @@ PROBE = 0.2
 # Of a write over TCP of which one connection breaks, others were seen to bring bytes for a while. What TCP sends again
 # three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
 LINGERS = 2.0
+UNSHARED = "it is of expandable segments, or of an engine that can sleep: within this host it goes over TCP, or RDMA"
 # What to do where memory of a type cannot be registered: NIXL says why in its log alone.
 HELP = {
     "VRAM": ": UCX may have found no CUDA. It takes the driver, NIXL for its CUDA, and UCX_TLS unset or with cuda; "
@@ -129,8 +131,13 @@ class Nixl:
         self._met: dict[bytes, str] = {}
         self._lost: set[str] = set()
         self._asked: dict[str, float] = {}
-        with errors(self.bindings):
-            self._agent = self._module.nixl_agent(self.name, self._config)
+        try:
+            with errors(self.bindings):
+                self._agent = self._module.nixl_agent(self.name, self._config)
+        except TransportError as error:
+            limited = os.environ.get("UCX_TLS")
+            text = f": UCX_TLS={limited} may lack what is here, as cuda where there is a GPU" if limited else ""
+            raise TransportError(f"{error}{text}; NIXL_LOG_LEVEL=WARN says more") from error
 
     @property
     def agent(self) -> Any:
@@ -149,6 +156,8 @@ class Nixl:
                 self._registered.append(self.agent.register_memory(_rows(regions), mem_type))
         except TransportError as error:
             raise TransportError(f"{error}{HELP.get(mem_type, '')}") from error
+        if mem_type == "VRAM" and not all(map(shareable, regions[:, 0].tolist())):
+            logs.event(logs.WARNING, "memory not shared", agent=self.name, why=UNSHARED)
 
     def deregister(self) -> None:
         """As the protocol says. Transfers under way are cut, peers are forgotten, and the agent has another name."""

@@ -37,6 +37,8 @@ class Driver:
         return call
 
     def _answer(self, name: str, thread: str, arguments: tuple[Any, ...]) -> int:
+        if name == "cuPointerGetAttribute":
+            arguments[0]._obj.value = int(arguments[2].value != 8192)
         if name == "cuCtxGetCurrent":
             arguments[0]._obj.value = self.current.get(thread)
         if name == "cuDeviceGet":
@@ -92,6 +94,18 @@ def test_without_a_driver_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(device, "_thread", threading.local())
     monkeypatch.setattr(device, "DRIVER", "libno-such-driver.so.1")
     enter(memory())
+
+
+def test_memory_that_other_processes_can_map(driver: Driver) -> None:
+    assert [device.shareable(address) for address in (4096, 8192)] == [True, False]
+
+
+def test_memory_of_which_nobody_says_so_counts_as_such(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.fails = "cuPointerGetAttribute"
+    assert device.shareable(8192)
+    monkeypatch.undo()
+    monkeypatch.setattr(device, "DRIVER", "libno-such-driver.so.1")
+    assert device.shareable(8192)
 
 
 def test_whoever_meets_or_polls_speaks_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

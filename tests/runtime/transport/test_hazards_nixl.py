@@ -334,6 +334,7 @@ def test_transports_that_ucx_cannot_make_are_a_named_error() -> None:
     )
     assert (run.returncode, run.stdout) == (1, "")
     assert "TransportError: NIXL: nixlBackendError" in run.stderr
+    assert "UCX_TLS=posix,cma,self may lack what is here" in run.stderr
 
 
 HARM = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from kvplan.plan.request import check
 from kvplan.plan.types import Ints
 from kvplan.runtime import Nixl, errors
 from kvplan.runtime.transfer.demand import demand
+from kvplan.runtime.transport import nixl
 from kvplan.runtime.transport.nixl import MODULES, api
 
 try:
@@ -191,6 +193,19 @@ def test_memory_that_ucx_takes_for_the_host_s_says_what_to_do() -> None:
             agent.register(np.array([[memory.ctypes.data, memory.nbytes, 0]]), "VRAM")
     finally:
         agent.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_gpu_s_memory_that_no_other_process_can_map_is_logged(
+    shared: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Nixl("alone")
+    kept, agent._agent = agent._agent, SimpleNamespace(register_memory=lambda *_: None)
+    monkeypatch.setattr(nixl, "shareable", lambda address: shared or address != 8192)
+    agent.register(np.array([[4096, 64, 1], [8192, 64, 1]]), "VRAM")
+    assert ("expandable segments" in caplog.text) == (not shared)
+    agent._agent, agent._registered = kept, []
+    agent.close()
 
 
 def test_a_restarted_peer_has_another_name(two: Two) -> None:
