@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -76,11 +77,19 @@ class DeviceMemory:
         self._torch = torch
 
     def allocate(self, size: int) -> torch.Tensor:
-        return self._torch.ones(size, dtype=self._torch.uint8, device="cuda")
+        return self._taken(self._torch.ones, size)
 
     def noise(self, size: int) -> torch.Tensor:
         generator = self._torch.Generator("cuda").manual_seed(1)
-        return self._torch.randint(0, 256, (size,), generator=generator, dtype=self._torch.uint8, device="cuda")
+        return self._taken(self._torch.randint, 0, 256, (size,), generator=generator)
+
+    def _taken(self, make: Callable[..., torch.Tensor], *arguments: object, **more: object) -> torch.Tensor:
+        """Raises BadInput (S031) where the device has no room."""
+        try:
+            return make(*arguments, **more, dtype=self._torch.uint8, device="cuda")
+        except RuntimeError as error:
+            help = "end what else runs on that GPU, or measure DRAM"
+            raise BadInput("S031", f"no memory of the GPU can be had: {error}", help) from error
 
     def event(self) -> ComputeEvent:
         event = self._torch.cuda.Event()

@@ -162,11 +162,12 @@ class Stage:
     def copy(self, make: Callable[[CopyMaker], None], at_once: bool) -> Future[None]:
         """Have copies made in the order of the calls, by a thread or `help`, or `at_once` within this one.
 
+        A device's are waited for behind all else that it has to do, which nobody who holds a lock is to: by a thread.
         Raises RuntimeError where no thread can be started, and then they are not made.
         """
         assert self._maker is not None
         copy = WaitingCopy(make, Future())
-        if at_once:
+        if at_once and self.mem_type == "DRAM":
             _make(copy, self._maker)
             return copy.future
         self._threads = self._threads or ThreadPoolExecutor(THREADS, "kvplan-stage", enter, (self._pool,))

@@ -77,7 +77,8 @@ class Engine:
         from vllm.config import KVTransferConfig
 
         options = {**DEFAULTS, **config["llm"]}
-        if options.get("tensor_parallel_size", 1) * options.get("pipeline_parallel_size", 1) > 1:
+        workers = options.get("tensor_parallel_size", 1) * options.get("pipeline_parallel_size", 1)
+        if workers > 1 and config["kv"]["kv_buffer_device"] == "cpu":  # CUDA does not survive a fork.
             fork_workers()
         self.llm = LLM(kv_transfer_config=KVTransferConfig(**config["kv"]), **options).llm_engine
         self.core = self.llm.engine_core.engine_core

@@ -157,11 +157,26 @@ class FakeCuda:
 def test_memory_of_a_device_is_of_the_stage_s_own_stream_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = FakeCuda()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    transport = Transport()
-    device = replace(geometry((2,)), mem_type="VRAM")
-    Stage(SIZE, transport, device, print).open()  # type: ignore[arg-type]
+    stage, transport = on_device()
     assert torch.did == ["stream of cuda:2", "begin", "memory of cuda:2", "end", "wait"]
     assert [(regions[0, 2], mem_type) for regions, mem_type in transport.registered] == [(2, "VRAM")]
+    stage.close()
+
+
+def on_device() -> tuple[Stage, Transport]:
+    transport, copied = Transport(), threading.Event()
+    stage = Stage(SIZE, transport, replace(geometry((2,)), mem_type="VRAM"), copied.set)  # type: ignore[arg-type]
+    stage.open()
+    return stage, transport
+
+
+def test_whoever_polls_waits_for_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", FakeCuda())
+    stage, _ = on_device()
+    did = list[str]()
+    stage.copy(lambda _: did.append(threading.current_thread().name), at_once=True).result(10)
+    stage.close()
+    assert did[0].startswith("kvplan-stage")
 
 
 def test_stuck_while_all_buffers_belong_to_slices_that_were_given_up() -> None:
