@@ -12,8 +12,8 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 
 DRIVER = "libcuda.so.1"
-# CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
-IPC_CAPABLE = 10
+# CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL and _IS_LEGACY_CUDA_IPC_CAPABLE
+DEVICE, IPC_CAPABLE = 9, 10
 _thread = threading.local()
 
 
@@ -61,17 +61,30 @@ def _enter(driver: Any, number: int) -> None:
             return
 
 
+def check_device(address: int, said: int) -> None:
+    """Raises RegisterError where a device's memory is on another device than was said, as far as its driver knows."""
+    if (found := _asked(address, DEVICE)) not in (None, said):
+        raise RegisterError(
+            f"memory at {address:#x} is on device {found}, not {said}: pass Memory(..., device={found})"
+        )
+
+
 def shareable(address: int) -> bool:
     """Whether other processes of this host can map a device's memory; true where nobody says so.
 
     They cannot map that of expandable segments, or of an engine that can sleep.
     """
-    capable = ctypes.c_int(1)
+    return _asked(address, IPC_CAPABLE) != 0
+
+
+def _asked(address: int, attribute: int) -> int | None:
+    """What the driver says of a device's memory, None where it does not."""
+    value = ctypes.c_int()
     try:
-        code = ctypes.CDLL(DRIVER).cuPointerGetAttribute(ctypes.byref(capable), IPC_CAPABLE, ctypes.c_uint64(address))
+        code = ctypes.CDLL(DRIVER).cuPointerGetAttribute(ctypes.byref(value), attribute, ctypes.c_uint64(address))
     except OSError:
-        return True
-    return code != 0 or capable.value != 0
+        return None
+    return None if code else value.value
 
 
 def tensor_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str, device: int) -> Any:

@@ -60,7 +60,10 @@ class Transport(Protocol):
     lingers: float
 
     def register(self, regions: Ints, mem_type: str) -> None:
-        """Register rows (address, bytes, device), beside those registered before; anew after `deregister`."""
+        """Register rows (address, bytes, device), beside those registered before; anew after `deregister`.
+
+        Raises RegisterError where they are on another device.
+        """
 
     def deregister(self) -> None:
         """Give all registrations and prepared lists back. Raises HandleError while bytes may still move.

@@ -19,7 +19,7 @@ import numpy as np
 from kvplan.plan.types import Ints
 from kvplan.runtime.clock import now
 from kvplan.runtime.errors import HandleError, NixlMissingError, NotBegunError, PeerLostError, TransportError
-from kvplan.runtime.memory.device import shareable
+from kvplan.runtime.memory.device import check_device, shareable
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transport import guard
 from kvplan.runtime.transport.base import Index, Op, PreparedList, check_op
@@ -150,6 +150,8 @@ class Nixl:
         guard.check_spans(regions)
         if not len(regions):
             return
+        for address, _, device in regions.tolist() if mem_type == "VRAM" else ():
+            check_device(address, device)
         self.fabrics = fabrics(mem_type)
         try:
             with errors(self.bindings):

@@ -38,7 +38,8 @@ class Driver:
 
     def _answer(self, name: str, thread: str, arguments: tuple[Any, ...]) -> int:
         if name == "cuPointerGetAttribute":
-            arguments[0]._obj.value = int(arguments[2].value != 8192)
+            of_8192 = {device.DEVICE: 1, device.IPC_CAPABLE: 0}
+            arguments[0]._obj.value = of_8192[arguments[1]] if arguments[2].value == 8192 else 1
         if name == "cuCtxGetCurrent":
             arguments[0]._obj.value = self.current.get(thread)
         if name == "cuDeviceGet":
@@ -98,6 +99,14 @@ def test_without_a_driver_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_memory_that_other_processes_can_map(driver: Driver) -> None:
     assert [device.shareable(address) for address in (4096, 8192)] == [True, False]
+
+
+def test_memory_on_another_device_than_was_said_is_refused(driver: Driver) -> None:
+    device.check_device(8192, 1)
+    with pytest.raises(RegisterError, match=r"is on device 1, not 3: pass Memory\(..., device=1\)"):
+        device.check_device(8192, 3)
+    driver.fails = "cuPointerGetAttribute"
+    device.check_device(8192, 3)
 
 
 def test_memory_of_which_nobody_says_so_counts_as_such(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,6 +208,20 @@ def test_a_gpu_s_memory_that_no_other_process_can_map_is_logged(
     agent.close()
 
 
+def test_a_gpu_s_memory_is_registered_on_its_own_device_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, asked = Nixl("alone"), list[tuple[int, int]]()
+
+    def check_device(address: int, said: int) -> None:
+        asked.append((address, said))
+        raise errors.RegisterError("on another device")
+
+    monkeypatch.setattr(nixl, "check_device", check_device)
+    with pytest.raises(errors.RegisterError):
+        agent.register(np.array([[4096, 64, 1]]), "VRAM")
+    assert (asked, agent._registered) == ([(4096, 1)], [])
+    agent.close()
+
+
 def test_a_restarted_peer_has_another_name(two: Two) -> None:
     again = Nixl("owner")
     again.register(region(two.theirs), "DRAM")
