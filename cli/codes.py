@@ -10,8 +10,11 @@ from importlib.resources import files
 from inspect import cleandoc
 from typing import NamedTuple
 
+FAMILY = re.compile(r"^# ([A-Z]): (.*)\n\n((?:[^#\n].*\n)+)", re.MULTILINE)
 SECTION = re.compile(r"^## ([A-Z]\d{3}): (.*)\n\n", re.MULTILINE)
-# The letters of codes that layout files have; docs/errors.md has an example for each of these.
+# A page of the documentation, as codes name it.
+PAGE = re.compile(r"`?\bdocs/(\w[\w-]*\.md)`?")
+# The letters of codes that layout files have; each of these has an example.
 LAYOUTS = "YKETBF"
 
 
@@ -23,12 +26,22 @@ class ErrorCode(NamedTuple):
 
 
 @cache
+def families() -> dict[str, ErrorCode]:
+    """By the first letter of codes: where they come from, and where to read on."""
+    return {letter: ErrorCode(title, text.strip()) for letter, title, text in FAMILY.findall(_source())}
+
+
+@cache
 def written() -> dict[str, ErrorCode]:
     """The codes of codes.md, in its order."""
-    text = re.sub(r"^# .*\n\n", "", files("kvplan.cli").joinpath("codes.md").read_text("utf-8"), flags=re.MULTILINE)
-    _, *sections = SECTION.split(text)
+    _, *sections = SECTION.split(FAMILY.sub("", _source()))
     parts = zip(sections[::3], sections[1::3], sections[2::3], strict=True)
     return {code: ErrorCode(title, body.strip()) for code, title, body in parts}
+
+
+@cache
+def _source() -> str:
+    return files("kvplan.cli").joinpath("codes.md").read_text("utf-8")
 
 
 def all_codes() -> dict[str, ErrorCode]:
@@ -42,7 +55,16 @@ def all_codes() -> dict[str, ErrorCode]:
     }
 
 
-def layout_page() -> str:
-    """The codes of layout files as Markdown, for docs/errors.md."""
-    every = {code: said for code, said in written().items() if code[0] in LAYOUTS}
-    return "\n".join(f"### {code}: {title}\n\n{text}\n" for code, (title, text) in every.items())
+def codes_page() -> str:
+    """Every code below the heading of its letter as Markdown, for docs/errors.md."""
+    return "\n".join(_family(letter, *said) for letter, said in families().items())
+
+
+def _family(letter: str, title: str, text: str) -> str:
+    every = [(code, said) for code, said in sorted(all_codes().items()) if code[0] == letter]
+    sections = [f"### {code}: {said.title}\n\n{_linked(said.text)}\n" for code, said in every]
+    return "\n".join([f"## {letter}: {title}\n\n{_linked(text)}\n", *sections])
+
+
+def _linked(text: str) -> str:
+    return PAGE.sub(r"[\1](\1)", text)

@@ -33,13 +33,19 @@ class KvplanError(Exception):
 
 
 class PlanFormatError(KvplanError):
-    """A plan is of another format version or not of the closed form, or it was changed: its digest is another one."""
+    """A plan is of another format version or not of the closed form, or it was changed: its digest is another one.
+
+    Compile the plan again with the release of kvplan that the engines run, and do not edit plans by hand.
+    """
 
     code = "R001"
 
 
 class BlockTableError(KvplanError):
-    """A block table does not hold what a request needs: too short, null where tokens are, or out of range."""
+    """A block table does not hold what a request needs: too short, null where tokens are, or out of range.
+
+    Correct the caller: each position whose tokens are needed has a block id, and ids lie inside the pool.
+    """
 
     code = "R002"
 
@@ -49,25 +55,39 @@ class BlockTableError(KvplanError):
 
 
 class PlanLoadError(KvplanError):
-    """A file is no Python file, or cannot be read."""
+    """A file is no Python file, or cannot be read.
+
+    Check the path and its permissions; the file has to be a plan as `kvplan compile` wrote it.
+    """
 
     code = "R003"
 
 
 class DigestError(KvplanError):
-    """Two peers, or a peer and a plan, do not mean the same model, side or plan."""
+    """Two peers, or a peer and a plan, do not mean the same model, side or plan.
+
+    Give both engines the same plans directory. While a new index is being rolled out, connect again later. If it stays,
+    the engines run plans of unlike layouts, sides or options: compile them from the same files.
+    """
 
     code = "R004"
 
 
 class PlanMissingError(DigestError):
-    """No plan for this pair of sides is in the plans directory; the message has the command that makes it."""
+    """No plan for this pair of sides is in the plans directory; the message has the command that makes it.
+
+    Run that command where both engines read their plans, then connect again, or start the engine that has stopped.
+    `Jit` of a catalog, or `"jit": true` of a connector, runs it by itself.
+    """
 
     code = "R005"
 
 
 class PlanIndexError(KvplanError):
-    """The index of a plans directory is missing, damaged, not to be written, or pins another text than a plan has."""
+    """The index of a plans directory is missing, damaged, not to be written, or pins another text than a plan has.
+
+    Find out who wrote in the directory, then compile the plans again, or pull them.
+    """
 
     code = "R006"
 
@@ -80,13 +100,21 @@ class PlanPendingError(PlanMissingError):
 
 
 class PlanSignatureError(KvplanError):
-    """Plans at a URL are not what a trusted key signed: altered, of another key, or an older index."""
+    """Plans at a URL are not what a trusted key signed: altered, of another key, or an older index.
+
+    Find out who wrote to the URL, or whether the signing key was changed; then push again. Engines that run go on with
+    the plans that they have.
+    """
 
     code = "R008"
 
 
 class PlanRemoteError(KvplanError):
-    """A URL of plans does not answer, refuses, has not what its index names, or its protocol is not installed."""
+    """A URL of plans does not answer, refuses, has not what its index names, or its protocol is not installed.
+
+    What was pulled before is used meanwhile. Check the URL, its credentials and the network, or install what the
+    message names.
+    """
 
     code = "R009"
     again = True
@@ -103,7 +131,10 @@ class RequestError(KvplanError):
 
 
 class BadRequestError(RequestError):
-    """The request does not fit the plan: unknown or missing group, ids out of range or repeated, unlike states."""
+    """The request does not fit the plan: unknown or missing group, ids out of range or repeated, unlike states.
+
+    Correct the caller; the message names the group, and what of it does not fit.
+    """
 
     code = "R041"
 

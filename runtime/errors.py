@@ -35,109 +35,167 @@ def without_credentials(text: str) -> str:
 
 
 class FleetError(KvplanError):
-    """Engines of a fleet cannot be asked for, or what is kept of one is no record."""
+    """Engines of a fleet cannot be asked for, or what is kept of one is no record.
+
+    Engines that have met go on. Is etcd up, and do its URLs and certificates fit?
+    """
 
     code = "R070"
 
 
 class CacheMemoryError(KvplanError):
-    """Cache memory cannot be used as it is: no address, strides that cannot be read, read-only where it is written."""
+    """Cache memory cannot be used as it is: no address, strides that cannot be read, read-only where it is written.
+
+    Pass memory of one of the forms that docs/runtime.md lists under Memory.
+    """
 
     code = "R010"
 
 
 class RegisterError(KvplanError):
-    """Cache memory is not as the plan's side says: a plane is missing, or its shape or stride differs."""
+    """Cache memory is not as the plan's side says: a plane is missing, or its shape or stride differs.
+
+    The message has both values. Correct the engine's flags or the side's options, or compile the side that the engine
+    has.
+    """
 
     code = "R011"
 
 
 class AddressError(KvplanError):
-    """An address or a length would leave its registered memory or the address space."""
+    """An address or a length would leave its registered memory or the address space.
+
+    Nothing was moved. Where the message does not say what to do, it is a fault of kvplan or a hostile peer: report it,
+    and find out who the peer is.
+    """
 
     code = "R012"
 
 
 class LimitError(KvplanError):
-    """More descriptors than an int32 counts."""
+    """More descriptors than an int32 counts.
+
+    Ask for fewer tokens in one request.
+    """
 
     code = "R013"
 
 
 class CardError(KvplanError):
-    """What a peer sent is truncated, corrupt, too large, or not of this protocol."""
+    """What a peer sent is truncated, corrupt, too large, or not of this protocol.
+
+    Look for what else speaks to this port, or answers at that address.
+    """
 
     code = "R020"
 
 
 class HandshakeError(KvplanError):
-    """A peer did not answer before the deadline, or is not the worker that the plan names."""
+    """A peer did not answer before the deadline, or is not the worker that the plan names.
+
+    Is the engine up, and does its address (`host` and `port` of a connector) reach it? Then connect again, and retry.
+    """
 
     code = "R021"
 
 
 class KeysError(KvplanError):
-    """Keys cannot be used, or a peer does not have, or does not accept, the key that was given."""
+    """Keys cannot be used, or a peer does not have, or does not accept, the key that was given.
+
+    Both engines need keys, or neither: put each one's NAME.key into the other's folder. The log has `key refused` and
+    `key file ignored`.
+    """
 
     code = "R022"
 
 
 class OwnCardError(HandshakeError):
-    """An engine was asked to meet itself."""
+    """An engine was asked to meet itself.
+
+    Give the address of the other engine.
+    """
 
     code = "R023"
 
 
 class ReplayError(CardError):
-    """A card answers another question than the one that was asked: it was recorded, or belongs to someone else."""
+    """A card answers another question than the one that was asked: it was recorded, or belongs to someone else.
+
+    Look for who else answers at that address.
+    """
 
     code = "R024"
 
 
 class StalePeerError(HandshakeError):
-    """A peer has restarted, or its registration has changed, since it was met."""
+    """A peer has restarted, or its registration has changed, since it was met.
+
+    After a restart connect again, and retry. If it comes back, two engines have one name, or the workers of one engine
+    were given unlike `run`.
+    """
 
     code = "R025"
 
 
 class UnlikeError(HandshakeError):
-    """Two engines run unlike models, revisions of a model, or per-tensor scales."""
+    """Two engines run unlike models, revisions of a model, or per-tensor scales.
+
+    Start both engines with the same model, the same revision of its weights and the same scales.
+    """
 
     code = "R026"
 
 
 class ProtocolError(CardError):
-    """A peer speaks another version of the protocol; the message has both numbers."""
+    """A peer speaks another version of the protocol; the message has both numbers.
+
+    Update the older side: both sides of a pair run releases with the same protocol.
+    """
 
     code = "R027"
 
 
 class NixlMissingError(KvplanError):
-    """No usable NIXL could be imported; the message lists what was tried."""
+    """No usable NIXL could be imported; the message lists what was tried.
+
+    Install it into the engine's environment: `pip install '.[nixl]'` in a clone of kvplan.
+    """
 
     code = "R030"
 
 
 class TransportError(KvplanError):
-    """The transport refused or failed an operation."""
+    """The transport refused or failed an operation.
+
+    Look at the peer and the network, connect again where the peer is not connected any more, and retry.
+    """
 
     code = "R031"
 
 
 class PeerLostError(TransportError):
-    """The connection to a peer is gone: connect again, its memory must be met anew."""
+    """The connection to a peer is gone: connect again, its memory must be met anew.
+
+    Look at whether its process has ended.
+    """
 
     code = "R032"
 
 
 class HandleError(TransportError):
-    """A transfer handle is used after its release, twice, or with another agent than its own."""
+    """A transfer handle is used after its release, twice, or with another agent than its own.
+
+    Correct the caller: the message says what has to come first, such as `resume`, or that requests are still held.
+    """
 
     code = "R033"
 
 
 class NotBegunError(HandleError):
-    """The transport refused a read before it began: nothing of it moves, and its blocks are free."""
+    """The transport refused a read before it began: nothing of it moves, and its blocks are free.
+
+    Retry the request. NIXL says why only if NIXL_LOG_LEVEL=WARN was set before it was imported.
+    """
 
     code = "R034"
 
@@ -149,67 +207,106 @@ class MetricsMissingError(KvplanError):
 
 
 class MetricsAddressError(KvplanError):
-    """The address for metrics and health is taken, or is none of this machine."""
+    """The address for metrics and health is taken, or is none of this machine.
+
+    Choose another port or host.
+    """
 
     code = "R036"
 
 
 class QuarantinedError(RequestError):
-    """A block of the request may still be written by another transfer."""
+    """A block of the request may still be written by another transfer.
+
+    Use other blocks, or retry later. If a peer hangs, end its processes, then call `drop(peer, dead=True)`.
+    """
 
     code = "R042"
 
 
 class DeadlineError(RequestError):
-    """The transfer did not end before its deadline."""
+    """The transfer did not end before its deadline.
+
+    The message says what each prefill worker was at: `claiming`, its tokens are not computed yet; `moving`, bytes or
+    chunks are missing; `told`, it has not confirmed. Give slow prefill more time, look at the network for slow bytes; a
+    retry is safe.
+    """
 
     code = "R043"
 
 
 class TransferError(RequestError):
-    """A read of the transfer failed; the cause is chained."""
+    """A read of the transfer failed; the cause is chained.
+
+    Look at the peer and the network, connect again where the peer is not connected any more, and retry: a retry is
+    safe.
+    """
 
     code = "R044"
 
 
 class CancelledTransferError(RequestError):
-    """The caller cancelled the transfer."""
+    """The caller cancelled the transfer.
+
+    There is nothing to do.
+    """
 
     code = "R045"
 
 
 class LeaseError(RequestError):
-    """A prefill worker did not hold the request's blocks from before the first read until after the last."""
+    """A prefill worker did not hold the request's blocks from before the first read until after the last.
+
+    Decode asked after the lease had ended, was silent for a lease, or named another hold of this id. Make the lease
+    (`lease`, or `lease_s` of a connector) longer than the longest wait in decode's queue, poll decode workers all the
+    time, and look for requests that a router drops. Then hold the request anew and retry.
+    """
 
     code = "R046"
 
 
 class ChecksumError(RequestError):
-    """What arrived differs from what the prefill worker holds; the first layer that differs is named."""
+    """What arrived differs from what the prefill worker holds; the first layer that differs is named.
+
+    Bytes are wrong: serve none of this request, stop the pair, keep the log, and report it.
+    """
 
     code = "R047"
 
 
 class WithdrawnError(RequestError):
-    """The prefill engine gave the request up."""
+    """The prefill engine gave the request up.
+
+    Ask another engine, or compute the request on decode.
+    """
 
     code = "R048"
 
 
 class LimitedError(RequestError):
-    """More requests are under way than the worker's limits allow."""
+    """More requests are under way than the worker's limits allow.
+
+    Wait until some have ended, or raise `Limits.requests`. On prefill, take `released()` in each step: what was not
+    taken counts, too.
+    """
 
     code = "R049"
 
 
 class PhaseError(RequestError):
-    """Something happened to a transfer, a pin or a write that has no place in its phase: a fault of kvplan's own."""
+    """Something happened to a transfer, a pin or a write that has no place in its phase: a fault of kvplan's own.
+
+    Report it, with the log.
+    """
 
     code = "R050"
 
 
 class DrainingError(RequestError):
-    """The worker drains before it is stopped: it takes nothing new, and has ended what lasted beyond the deadline."""
+    """The worker drains before it is stopped: it takes nothing new, and has ended what lasted beyond the deadline.
+
+    Ask another engine, or compute the request on decode.
+    """
 
     code = "R051"
 
@@ -227,38 +324,56 @@ class DamagedObjectError(StoreError):
 
 
 class ForeignObjectError(StoreError):
-    """A file among a store's objects is none of them, or another one than its name says. It is never loaded."""
+    """A file among a store's objects is none of them, or another one than its name says. It is never loaded.
+
+    Find out who else writes to the store's folder.
+    """
 
     code = "R062"
 
 
 class MissingObjectError(StoreError):
-    """A block is not in the store, or not with all the tokens that are needed: it was not saved, or it was evicted."""
+    """A block is not in the store, or not with all the tokens that are needed: it was not saved, or it was evicted.
+
+    Compute these tokens.
+    """
 
     code = "R063"
 
 
 class StoreSideError(StoreError):
-    """Neither side of a plan, or not the one that is asked for, can be stored."""
+    """Neither side of a plan, or not the one that is asked for, can be stored.
+
+    Give a plan of which one side is made to be stored: docs/store.md has one, and says which other sides can be.
+    """
 
     code = "R064"
 
 
 class StoreKeyError(StoreError):
-    """A key is none, or keys do not fit a request."""
+    """A key is none, or keys do not fit a request.
+
+    Make keys with `block_keys`, one for each block of the stored side, and give a `revision` that is not empty.
+    """
 
     code = "R065"
 
 
 class StoreIndexError(StoreError):
-    """The index of a store cannot be opened or written."""
+    """The index of a store cannot be opened or written.
+
+    Make room on the disk, or check the folder's permissions. The index may be removed while nobody has the store open.
+    """
 
     code = "R066"
 
 
 class StoreFileError(StoreError):
     """A store's file cannot be opened, read or written: the disk is full, it is another's, too many are open, or the
-    place at its URL refuses or does not answer."""
+    place at its URL refuses or does not answer.
+
+    The message has what the system says: correct that, and retry.
+    """
 
     code = "R067"
 

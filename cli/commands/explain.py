@@ -197,8 +197,8 @@ def explain_rule(id: str) -> dict[str, Any]:
 
 
 def explain_code(code: str) -> dict[str, Any]:
-    """The long text of an error's code. Raises BadInput."""
-    from kvplan.cli.codes import all_codes
+    """The long text of an error's code, and of its letter. Raises BadInput."""
+    from kvplan.cli.codes import all_codes, families
     from kvplan.compiler.errors import BadInput
 
     known = all_codes()
@@ -208,4 +208,4 @@ def explain_code(code: str) -> dict[str, Any]:
         help = f"those with {code[0]} are {like[0]} to {like[-1]}" if like else f"codes begin with {letters}"
         raise BadInput("S022", f"there is no code {code!r}", help)
     title, text = known[code]
-    return {"code": code, "title": title, "text": text}
+    return {"code": code, "title": title, "text": text, "more": families()[code[0]].text}

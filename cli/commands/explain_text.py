@@ -17,7 +17,8 @@ Plain = Mapping[str, Any]
 def text(said: Plain) -> str:
     """Choose by what is being explained: a code, an engine, a kind, a pair of sides, one side, or a model."""
     if "code" in said:
-        return f"{said['code']}: {said['title']}\n\n{textwrap.dedent(said['text']).strip()}"
+        texts = (textwrap.dedent(said[name]).strip() for name in ("text", "more") if name in said)
+        return "\n\n".join((f"{said['code']}: {said['title']}", *texts))
     if "requires" in said:
         return engine_text(said)
     if "parameters" in said:

@@ -6,7 +6,7 @@ import re
 
 from tests.paths import ROOT, TESTS
 
-from kvplan.cli.codes import LAYOUTS, all_codes, written
+from kvplan.cli.codes import LAYOUTS, all_codes, families, written
 from kvplan.plan.errors import RequestFault
 
 CODE = re.compile(r'"([A-Z]\d{3})"')
@@ -63,3 +63,17 @@ def test_the_runtime_has_codes_of_its_own() -> None:
     others = {*all_codes()} - {*written()}
     assert others
     assert {code[0] for code in others} == {"R"}
+
+
+def test_every_letter_says_where_to_read_on() -> None:
+    assert {*families()} == {code[0] for code in all_codes()}
+    assert all(text.endswith(".") for _, text in families().values())
+    named = {name for _, text in families().values() for name in re.findall(r"docs/(\w[\w-]*\.md)", text)}
+    assert named
+    assert all((ROOT / "docs" / name).exists() for name in named)
+
+
+def test_errors_of_the_runtime_say_what_to_do() -> None:
+    bases, in_their_sentence = {"R000", "R040", "R060"}, {"R007", "R035", "R061"}
+    silent = {code for code, (_, text) in all_codes().items() if code[0] == "R" and "\n\n" not in text}
+    assert silent == {*bases - {"R000"}, *in_their_sentence}
