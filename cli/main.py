@@ -17,29 +17,28 @@ from kvplan.cli.options import SIDE_HELP
 VERBS = {
     "check": "Report every error in layout files.",
     "compile": "Compile plans, one for each pair of sides.",
-    "explain": "Explain a model, a pair, an engine, a kind, a plan or an error.",
+    "explain": "Explain a model, pair, engine, kind, plan or error code.",
     "show": "Show a plan, or what all pairs of sides cost, as a page.",
-    "doctor": "Say whether two engines can work together, and what to set.",
+    "doctor": "Say whether two engines fit together, and what to set.",
     "diff": "Compare plans by what they do.",
     "trace": "List every copy of one request.",
     "simulate": "Run plans on numpy buffers, compare each byte.",
     "simulate-fleet": "Say which pair of sides serves some traffic best.",
     "audit": "Judge copies that another connector makes.",
     "matrix": "Compare all pairs of sides by what they cost.",
-    "advise": "Say which settings of two engines would move caches faster.",
+    "advise": "Say which engine settings would move caches faster.",
     "list": "List known models, kinds, engines and machines.",
-    "new": "Write a model file from a checkpoint's config.json; - is stdin.",
+    "new": "Write a model file from a checkpoint's config.json.",
     "from-cache": "Compare a dump of a running engine's caches with a layout.",
-    "schema": "JSON Schemas of layout files, for editors that complete and check.",
-    "calibrate": "Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.",
+    "schema": "Print JSON Schemas of layout files, for editors.",
+    "calibrate": "Measure what transfers and copies cost on this machine.",
     "push": "Put plans at a URL, with a signed index.",
-    "pull": "Bring plans from a URL into a directory, if a trusted key has signed them.",
-    "fleet": "Show which engines an etcd, or a file of records, knows, and which of them have plans for each other.",
+    "pull": "Fetch plans from a URL, if a trusted key signed them.",
+    "fleet": "Show which engines run, and who has plans for whom.",
     "store": "Look at stored caches, check them, and remove what is old.",
     "keys": "Make a key pair, for an engine or for signing plans.",
-    "demo": "Compile the pairs of DEPLOYMENT (examples/demo.yaml), start one process per prefill and decode worker "
-    "with pages of the real geometry, move one request, and compare every byte with what it must be.",
-    "bench": "Measure what kvplan promises about speed: ratios, taken in turns in one run, with their spread.",
+    "demo": "Move a request between processes, and check every byte.",
+    "bench": "Measure what kvplan promises about speed, as ratios.",
 }
 
 
@@ -110,7 +109,15 @@ def _check_once(ctx: click.Context, args: list[str]) -> None:
 def main(color: bool | None) -> None:
     """Compile cache layouts into reviewable transfer plans.
 
-    A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides.
+    \b
+    Begin with one of
+      kvplan list                                             what is shipped
+      kvplan doctor config.json --tp 4 --peer-tp 2            two engines for a checkpoint
+      kvplan explain MODEL --prefill tp=4 --decode tp=2       a pair, what moves and why
+      kvplan new config.json -o my-model.yaml                 a model that is not shipped
+
+    A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides. `kvplan explain CODE` has the text of an error,
+    https://github.com/kvplan/kvplan the documentation.
 
     \b
     Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 70 a fault; 130 interrupted.

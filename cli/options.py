@@ -95,9 +95,9 @@ def compile_options(function: F) -> F:
 
     chosen = partial(click.option, shell_complete=complete.compile_option)
 
-    @chosen("--elect", metavar="RULE", help="How readers are spread over equal holders: one, spread.")
-    @chosen("--strategy", metavar="NAME", help="How bytes travel: direct, unpack, pack, or auto, what costs least.")
-    @chosen("--machine", metavar="NAME", help="The machine whose profile decides; `kvplan list` has them.")
+    @chosen("--elect", metavar="one|spread", help="Read what several workers hold from one, or layers from each.")
+    @chosen("--strategy", metavar="NAME", help="How bytes travel: direct; unpack, pack (by stages); auto, cheapest.")
+    @chosen("--machine", metavar="NAME", help="With auto: the machine whose profile decides; `kvplan list` has them.")
     @wraps(function)
     def wrapped(*args: Any, elect: str | None, strategy: str | None, machine: str | None, **rest: Any) -> Any:
         given = {"elect": elect, "strategy": strategy, "machine": machine}

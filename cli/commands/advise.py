@@ -36,12 +36,12 @@ LEGEND = (
 def command(
     model: str, prefill: str, decode: str, machine: str | None, every: bool, layouts: tuple[Path, ...], form: str
 ) -> None:
-    """Say which settings of two engines would move caches faster.
+    """Say which engine settings would move caches faster.
 
     Either engine is compared with each order, block size and the like that it can have, by itself and both alike, and
     each pair with every strategy: what one request of 1024 tokens takes, as the machine's profile predicts it. A
-    setting is named as the engine has it. Which blocks a kernel takes, and what a setting does to its speed, the engine
-    says. `kvplan calibrate` makes a profile of a machine, which --layouts DIR finds.
+    setting is named as the engine has it. Not predicted is whether a kernel takes a block size, and how fast it then
+    computes. `kvplan calibrate` makes a profile of a machine, which --layouts DIR finds.
     """
     layout_files, name = library(model, layouts)
     profile = layout_files.machine(machine or layout_files.default_machine)

@@ -29,10 +29,11 @@ UNNAMED = "this-machine"
     help="MiB of one transfer or copy: more than caches of processors hold.",
 )
 def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
-    """Measure what moving costs on this machine: transfers between two processes over NIXL, and copies.
+    """Measure what transfers and copies cost on this machine.
 
-    It takes seconds. What UCX_TLS and the like say holds here as in an engine. `kvplan advise --machine NAME
-    --layouts DIR` predicts by it; a busy machine gives times of a busy machine, and the file says how busy it was.
+    Transfers are between two processes over NIXL; UCX_TLS and the like count as in an engine. It takes seconds.
+    `kvplan advise --machine NAME --layouts DIR` predicts by what is measured. A busy machine gives times of a busy
+    machine, and the file says how busy it was.
     """
     from kvplan.cli.calibrate.machine_text import machine_text
     from kvplan.cli.calibrate.measure import calibrated

@@ -30,8 +30,10 @@ Tick = Callable[[str], None]
               help="Where the plans go.")  # fmt: skip
 @click.option("--seconds", type=click.IntRange(min=1), default=100, show_default=True, help="Give up after that long.")
 def command(deployment: Path | None, transport: str, output: Path, seconds: int) -> None:
-    """Compile the pairs of DEPLOYMENT (examples/demo.yaml), start one process per prefill and decode worker with
-    pages of the real geometry, move one request, and compare every byte with what it must be.
+    """Move a request between processes, and check every byte.
+
+    The pairs of DEPLOYMENT (by default examples/demo.yaml) are compiled; one process for each prefill and decode
+    worker has pages of the real geometry; each byte is compared with what it must be.
     """
     from rich.console import Console
 

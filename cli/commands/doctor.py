@@ -56,9 +56,9 @@ class FoundLayout:
 
 @click.command("doctor")
 @click.argument("config", metavar="CONFIG.JSON", type=click.Path(path_type=Path))
-@click.option("--engine", metavar="ENGINE", help="This side's engine; if not given that for release and platform.")
-@click.option("--release", metavar="VERSION", help="The release that this side runs; the one installed here, if any.")
-@click.option("--platform", metavar="NAME", help="What this side runs on, as cuda or cpu; as installed here, if it is.")
+@click.option("--engine", metavar="ENGINE", help="This side's engine; by default that of release and platform.")
+@click.option("--release", metavar="VERSION", help="The release that this side runs; by default the installed one.")
+@click.option("--platform", metavar="NAME", help="What this side runs on, as cuda; by default as installed here.")
 @click.option("--tp", type=int, metavar="N", default=1, show_default=True, help="Workers that share heads out.")
 @click.option("--pp", type=int, metavar="N", default=1, show_default=True, help="Stages of the pipeline.")
 @click.option("--options", metavar="SIDE", default="", help="What else this side has, as block=32,kv_dtype=fp8.")
@@ -78,10 +78,10 @@ def command(
     peer_engine: str | None, peer_release: str | None, peer_platform: str | None, peer_tp: int | None,
     peer_pp: int | None, peer_options: str | None, direction: str, layout: str | None, layouts: Path | None, form: str,
 ) -> None:  # fmt: skip
-    """Say whether two engines can work together, and what to set.
+    """Say whether two engines fit together, and what to set.
 
-    CONFIG.JSON is the served checkpoint's. Nothing is started or written. Of running engines the connector compares
-    what is said here with the memory that they have allocated, and stops one that differs.
+    CONFIG.JSON is the served checkpoint's. Nothing is started or written. When an engine starts, the connector
+    compares this layout with the memory that was really allocated, and stops the engine where they differ.
     """
     if engine:
         leave_out(f"{engine} is chosen by name", {"--release": release, "--platform": platform})
@@ -234,7 +234,8 @@ def _side(name: str, side: Plain) -> list[str]:
     rows = [(group["group"], _block(group), _pages(group["pages"])) for group in side["groups"]]
     lines += [f"  {line}" for line in columns(("group", "block", "bytes of a page"), rows)]
     lines += [f"  note: {note}" for note in side["notes"]]
-    unprobed = f"  not probed, the file alone says how a page is filled: {', '.join(side['unprobed'])}"
+    caches = ", ".join(side["unprobed"])
+    unprobed = f"  not probed, so only that file says how kernels fill a page (docs/from-cache.md): {caches}"
     return [*lines, unprobed if side["unprobed"] else "  probed: the engine was seen to fill pages so"]
 
 

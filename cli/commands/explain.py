@@ -48,7 +48,7 @@ def command(
     what: str, prefill: str | None, decode: str | None, worker: int | None, options: Mapping[str, str],
     layouts: tuple[Path, ...], form: str,
 ) -> None:  # fmt: skip
-    """Explain a model, a pair, an engine, a kind, a plan or an error.
+    """Explain a model, pair, engine, kind, plan or error code.
 
     A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
     where on one decode worker. An ENGINE: its options and what it derives; a KIND: its parameters, what it stores, in

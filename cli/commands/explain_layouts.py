@@ -145,7 +145,7 @@ def _flag_lines(said: Plain) -> list[str]:
 
 def _probed_lines(probed: Plain | None) -> list[str]:
     if probed is None:
-        return ["not probed: the file alone says how its kernels fill a page (docs/from-cache.md)"]
+        return ["not probed: only this file says how kernels fill a page, no run has shown it (docs/from-cache.md)"]
     head = f"probed in {probed['version']}, {probed['date']}: {', '.join(probed['kinds'])}"
     return [head, *_wrapped(probed["how"], 2)]
 

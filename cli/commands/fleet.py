@@ -27,10 +27,11 @@ NAMES = 3
 @etcd_options
 @format_option("text", "json")
 def command(places: tuple[str, ...], plans: Path | None, etcd: EtcdAccess, form: str) -> None:
-    """Show which engines an etcd, or a file of records, knows, and which of them have plans for each other.
+    """Show which engines run, and who has plans for whom.
 
-    The URLs are members of one cluster, http://host:2379. Engines that are alike are one line. Pairs are answered by
-    the index of --plans: of two releases side by side each engine finds those of its own.
+    Engines are those that an etcd knows (URLs are members of one cluster, http://host:2379), or a FILE of records.
+    Alike ones are one line. Pairs are looked up in the index of --plans; with two releases side by side each engine
+    finds the plans of its own.
     """
     engines = engines_of(places, etcd)
     pairs = fleet_pairs(engines, Catalog(plans).entries()) if plans is not None else ()

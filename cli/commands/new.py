@@ -28,10 +28,10 @@ DASH, STDIN = Path("-"), "<stdin>"
 @layouts_option
 @format_option("text", "json")
 def command(config: Path, out: Path | None, accept_doubts: bool, layouts: tuple[Path, ...], form: str) -> None:
-    """Write a model file from a checkpoint's config.json; - is stdin.
+    """Write a model file from a checkpoint's config.json.
 
-    Without -o its text goes to stdout. What is not sure is said on stderr, and kept in the file. A doubt for which a
-    number may be another one is an error, unless it is accepted.
+    CONFIG is the file, the checkpoint's folder, or - for stdin. Without -o the text goes to stdout. What is not sure is
+    said on stderr, and kept in the file. Where a number may be wrong that is an error, unless --accept-doubts is given.
     """
     library = load((), layouts)
     new = _from_stdin(library, out) if config == DASH else made(library, config, out)

@@ -21,7 +21,7 @@ import click
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, help="For all of it; 60.")
 def command(url: str, out: Path, keys: tuple[Path, ...], seconds: float) -> None:
-    """Bring plans from a URL into a directory, if a trusted key has signed them.
+    """Fetch plans from a URL, if a trusted key signed them.
 
     What is there already is not fetched again. All of it is brought, or nothing. An index older than the last one
     that was pulled is refused.

@@ -30,9 +30,10 @@ def _sort(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 )
 @layouts_option
 def command(sort: str | None, out: Path | None, layouts: tuple[Path, ...]) -> None:
-    """JSON Schemas of layout files, for editors that complete and check.
+    """Print JSON Schemas of layout files, for editors.
 
-    One schema for all layout files, or one for those of a sort. Without -o it goes to stdout.
+    Editors complete and check by them. One schema for all layout files, or one for those of a sort. Without -o it goes
+    to stdout.
     """
     library = load((), layouts)
     if out is None or out.suffix == ".json":
