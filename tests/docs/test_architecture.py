@@ -59,3 +59,13 @@ def test_every_room_has_a_line() -> None:
     told = {name.rstrip("/") for name in re.findall(r"`([a-z_]+/[a-z_/]*)`", PAGE.read_text())}
     inner = {room for room in rooms if any(other.startswith(f"{room}/") for other in rooms)}
     assert rooms - inner - UNTOLD <= told
+
+
+def test_what_decides_is_in_the_file_that_is_named() -> None:
+    decided = PAGE.read_text().partition("## Where things are decided")[2].partition("## Four forms")[0]
+    rows = re.findall(r"^\| [^|]+\? \| \[\w+\.py\]\((\S+)\) \| `([\w.]+)`(?:, `([\w.]+)`)?", decided, re.MULTILINE)
+    assert len(rows) > 8
+    for path, *names in rows:
+        source = (PAGE.parent / path).read_text()
+        for name in "".join(f" {name}" for name in names).replace(".", " ").split():
+            assert re.search(rf"^ *(?:def|class) {name}\b|^{name}\b", source, re.MULTILINE), (path, name)
