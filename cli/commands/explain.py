@@ -118,7 +118,8 @@ def _unknown(known: Library, what: str) -> Exception:
     from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
     from kvplan.dsl.text.source import inline
 
-    help = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES)) or ELSEWHERE
+    near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES))
+    help = near or f"{ELSEWHERE}; metrics are in docs/operations.md, words in docs/glossary.md"
     message = f"there is no model, engine, kind or rule '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
 

@@ -81,8 +81,18 @@ COUNTERS = (
     Metric("staged_bytes", "Bytes that went by way of a stage, in bytes.", "direction", ("read", "write")),
     Metric("posts", "Requests posted by the transport, after merging."),
     Metric("spans", "Contiguous spans to move, before merging."),
-    Metric("failures", "Requests and handshakes that failed, by error code.", "reason", tuple(sorted(errors.BY_CODE))),
-    Metric("ended_leases", "Leases that ended, by end.", "end", ("expired", "finished", "withdrawn")),
+    Metric(
+        "failures",
+        "Requests and handshakes that failed, by error code: see kvplan explain CODE.",
+        "reason",
+        tuple(sorted(errors.BY_CODE)),
+    ),
+    Metric(
+        "ended_leases",
+        "Leases that ended: all was read, nobody claimed the request for a lease, or prefill gave it up.",
+        "end",
+        ("expired", "finished", "withdrawn"),
+    ),
     Metric("messages", "Messages from peers, by what they were taken for.", "kind", tuple(MessageKind)),
 )
 HISTOGRAMS = (
@@ -90,11 +100,11 @@ HISTOGRAMS = (
     Metric("handshake_duration_seconds", "Time to meet a peer, in seconds."),
 )
 GAUGES = (
-    Metric("held_leases", "Leases held now."),
+    Metric("held_leases", "Requests whose blocks prefill keeps now, at most Limits.requests for each worker."),
     Metric("quarantined_bytes", "Bytes of blocks that a failed transfer may still write, in bytes."),
     Metric("in_flight_bytes", "Bytes posted and not yet arrived, in bytes."),
     Metric("peers", "Peers connected now."),
-    Metric("unready_workers", "Workers that should get no requests now."),
+    Metric("unready_workers", "Workers that should get no requests now; /readyz says why."),
 )
 
 

@@ -281,3 +281,9 @@ def test_what_is_staged_is_shown_beside_what_goes_straight() -> None:
 def test_options_that_choose_nothing_are_refused(words: list[str]) -> None:
     done = CliRunner().invoke(main, ["explain", "llama-3.1-8b", *words])
     assert (done.exit_code, "nothing is compiled of llama-3.1-8b" in done.output) == (2, True)
+
+
+def test_a_word_that_is_nothing_is_shown_where_metrics_and_words_are() -> None:
+    said = CliRunner().invoke(main, ["explain", "kvplan_held_leases"])
+    assert said.exit_code == 2
+    assert "metrics are in docs/operations.md, words in docs/glossary.md" in said.output
