@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ def engines_of(places: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRe
 
 def _heard(urls: Sequence[str], etcd: EtcdAccess) -> Mapping[str, EngineRecord]:
     """What etcd says first. Raises FleetError where it says nothing."""
+    # Without a handler Python prints the runtime's warning, and the error would say the same again.
+    logging.getLogger("kvplan.runtime").addHandler(logging.NullHandler())
     certificates = Certificates(etcd.authority, etcd.certificate, etcd.key)
     fleet = EtcdFleet(urls, etcd.prefix, certificates=certificates)
     end = time.monotonic() + etcd.seconds

@@ -125,6 +125,8 @@ def _say(form: str, report: CompileReport) -> None:
     for doubt in report.outcome.doubts:
         click.echo(doubt, err=True)
     click.echo(_summary(report), err=True)
+    if report.check and report.changed:
+        click.echo("to bring them up to date: the same command without --check, then commit what it writes", err=True)
 
 
 def _summary(report: CompileReport) -> str:

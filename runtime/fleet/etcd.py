@@ -309,8 +309,7 @@ class Cluster:
                     raise ValueError(f"{response.status_code} {said[:100].decode(errors='replace')}")
                 answer = json.loads(said)
         except Exception as error:  # the client's, those of requests, and what json raises
-            told = f"{type(error).__name__}: {str(error)[:200]}"
-            raise FleetError(f"{client.base_url} does not answer: {told}") from error
+            raise FleetError(f"{client.base_url} does not answer: {cause_text(_first_of(error))[:200]}") from error
         if not isinstance(answer, dict):
             raise FleetError(f"{client.base_url} is no etcd: it answers with a {type(answer).__name__}")
         return answer
@@ -345,6 +344,12 @@ def _place(url: str) -> tuple[str, int, str]:
     if parts.scheme not in ("http", "https") or not host or parts.path not in ("", "/"):
         raise FleetError(f"{url} is no URL of etcd: give http://host:2379 or https://host:2379")
     return host, port, parts.scheme
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """The first error of a chain: those of HTTP clients around it repeat the URL, and hide the reason."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return error if before is None else _first_of(before)
 
 
 def _logged(what: str, before: str, error: Exception) -> str:

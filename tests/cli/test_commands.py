@@ -62,6 +62,7 @@ def test_check_fails_on_a_stale_plan_and_writes_nothing(tmp_path: Path) -> None:
     assert "-" in stale.stdout
     assert "+" in stale.stdout
     assert "tp=5" in path.read_text()
+    assert "the same command without --check" in stale.stderr
 
 
 def test_products_are_compiled_and_refused_pairs_do_not_stop_them(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,4 +91,11 @@ def test_what_is_neither_a_url_nor_a_file(place: str) -> None:
 def test_an_etcd_that_does_not_answer() -> None:
     done = run("http://127.0.0.1:9", "--seconds", "0.5")
     assert done.exit_code == 2
-    assert "error[R070]: etcd has not answered within 0.5 s: http://127.0.0.1:9 does not answer" in done.stderr
+    assert "error[R070]: etcd has not answered within 0.5 s: http://127.0.0.1:9 does not answer: Conn" in done.stderr
+
+
+def test_why_etcd_does_not_answer_is_said_once_and_without_what_clients_say_around_it() -> None:
+    words = ["fleet", "http://127.0.0.1:9", "--seconds", "0.5"]
+    done = subprocess.run([sys.executable, "-m", "kvplan.cli", *words], capture_output=True, text=True, check=False)
+    assert done.stderr.count("refused") == 1
+    assert "HTTPConnection" not in done.stderr
