@@ -146,7 +146,8 @@ def _moves(said: Plain) -> list[str]:
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
-    counted = "spans are rows of a table; requests are counted where no two blocks are neighbours"
+    asked = "what the network is asked for at most, when no two blocks are neighbours"
+    counted = f"spans are rows of a table; requests are {asked}"
     return [*columns(head, rows), counted, *said["readings"]]
 
 

@@ -30,7 +30,7 @@ from kvplan.compiler.side.text import sides
 COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason", "help")
 Labels = Mapping[RefusalReason, str]
 LEGEND = (
-    "requests are posted, where no two logical blocks are neighbours; bytes are written;",
+    "requests are what the network is asked for at most, when no two logical blocks are neighbours; bytes are written;",
     "shortest is the shortest span, before spans that follow each other are joined into one request",
 )
 
@@ -50,7 +50,8 @@ def command(
     one request of 1024 tokens from token 0, all caches, states included, of all decode workers together.
 
     \b
-      requests  posted, where no two logical blocks are neighbours
+      requests  what the network is asked for at most, when no two
+                logical blocks are neighbours
       bytes     written
       shortest  span in bytes, before spans that follow each other are
                 joined into one request

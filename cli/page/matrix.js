@@ -1,7 +1,7 @@
 // What every pair of sides costs: a table as a heat map, stronger for more.
 
 const FIGURES = {
-  requests: { title: "requests", unit: "posted where no two logical blocks are neighbours", text: number },
+  requests: { title: "requests", unit: "what the network is asked for at most, when no two logical blocks are neighbours", text: number },
   bytes: { title: "bytes", unit: "written, over all decode workers", text: size },
   shortest_span: { title: "shortest span", unit: "bytes, before spans that follow each other are joined", text: size },
 };

@@ -26,7 +26,7 @@ function readsSection(plan, choose) {
   return el("section", { "aria-labelledby": "reads" },
     el("h2", { id: "reads" }, "Who reads whom"),
     el("p", { class: "quiet" }, `Bytes that a decode worker reads from a prefill worker, of ${number(plan.tokens)} tokens, states included. `,
-      told.size ? "Dashed: only told that the decode worker is done, nothing is read." : "Every prefill worker that is told anything is read from, too."),
+      told.size ? "Dashed: only told that the decode worker is done, nothing is read." : "No prefill worker is only told that a decode worker is done: each that is told is read from, too."),
     el("div", { class: "reading" }, grid, el("div", {}, readout, contract(plan))));
 }
 

@@ -28,7 +28,7 @@ function costSection(plan) {
     move.store === "tokens" ? `${number(plan.tokens)} tokens` : "request",
   ]);
   return el("section", {}, el("h2", {}, "What moves"),
-    el("p", { class: "quiet" }, "For each decode worker: spans are rows of a table; requests are counted where no two blocks are neighbours."),
+    el("p", { class: "quiet" }, "For each decode worker: spans are rows of a table; requests are what the network is asked for at most, when no two blocks are neighbours."),
     table(["decode worker", "group", "#reads", "#spans", "#requests", "#bytes", "per"], rows),
     plan.readings.map((said) => el("p", {}, said)));
 }

@@ -9,7 +9,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from kvplan.cli.commands.matrix import size, text
+from kvplan.cli.commands.matrix import LEGEND, size, text
 from kvplan.cli.main import main
 from kvplan.cli.terminal import PAGE
 from kvplan.compiler.explain.matrix import MatrixCell, RefusalReason
@@ -28,9 +28,7 @@ def test_five_by_five_fits_and_every_row_has_its_three_numbers() -> None:
     assert said.exit_code == 0
     assert max(map(len, lines)) <= PAGE
     assert lines[2].split() == ["prefill", "\\", "decode", *(f"tp={n}" for n in (1, 2, 4, 8, 16))]
-    table = lines[
-        3 : lines.index("requests are posted, where no two logical blocks are neighbours; bytes are written;")
-    ]
+    table = lines[3 : lines.index(LEGEND[0])]
     for word, cells in {"requests": 5, "bytes": 10, "shortest": 10}.items():
         assert [len(line.split(word)[1].split()) for line in table if word in line] == [cells] * 5
     assert "tp=16             requests   16,384   16,384   16,384   16,384   32,768" in lines
