@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kvplan.plan import planes as names
 from kvplan.plan.block_tables import Tables, blocks
-from kvplan.plan.types import Group, Worker
+from kvplan.plan.types import Side
 
 Bytes = npt.NDArray[np.uint8]
 SPARE = 1
@@ -23,41 +23,27 @@ class DemoMemory:
     arenas: tuple[Bytes, ...]
     planes: Mapping[str, Bytes]
 
-    def copy(self) -> DemoMemory:
-        """The same planes over bytes of their own."""
-        arenas = tuple(arena.copy() for arena in self.arenas)
-        planes = {name: _moved(view, self.arenas, arenas) for name, view in self.planes.items()}
-        return DemoMemory(arenas, planes)
 
+def allocate(side: Side, number: int, tables: Tables, seed: int) -> DemoMemory:
+    """Memory full of noise for every plane of a worker, with as many blocks as `tables` need and a few more.
 
-def allocate(worker: Worker, groups: tuple[Group, ...], tables: Tables, seed: int) -> DemoMemory:
-    """Memory full of noise for every plane of `worker`, with as many blocks as `tables` need and a few more.
-
-    The planes of every group lie one behind the other, all groups from byte 0 of the arena.
+    The planes of every group lie one behind the other, all groups from byte 0 of the arena. One seed, one noise.
     """
-    by_name = {group.name: group for group in groups}
+    by_name = {group.name: group for group in side.groups}
     slots: dict[tuple[int, int], dict[str, list[names.Plane]]] = {}
-    for plane in names.planes(worker):
+    for plane in names.planes(side.workers[number]):
         group = by_name[plane.group]
         slots.setdefault((group.arena, plane.stride * group.ratio), {}).setdefault(group.name, []).append(plane)
     arenas: list[Bytes] = []
     planes: dict[str, Bytes] = {}
-    for number, ((arena, size), members) in enumerate(slots.items()):
-        ids = [blocks(tables[group.name]).ids for group in groups if group.arena == arena]
+    for index, ((arena, size), members) in enumerate(slots.items()):
+        ids = [blocks(tables[group.name]).ids for group in side.groups if group.arena == arena]
         plane_size = (1 + SPARE + max(int(dealt.max(initial=0)) for dealt in ids)) * size
         room = max(map(len, members.values())) * plane_size
-        arenas.append(np.random.default_rng([seed, number]).integers(0, 256, room, np.uint8))
+        arenas.append(np.random.default_rng([seed, index]).integers(0, 256, room, np.uint8))
         planes |= {
             plane.name: part.reshape(-1, plane.stride)
             for group in members.values()
             for plane, part in zip(group, arenas[-1].reshape(-1, plane_size), strict=False)
         }
     return DemoMemory(tuple(arenas), planes)
-
-
-def _moved(view: Bytes, old: tuple[Bytes, ...], new: tuple[Bytes, ...]) -> Bytes:
-    for was, now in zip(old, new, strict=True):
-        start = view.ctypes.data - was.ctypes.data
-        if 0 <= start < was.nbytes:
-            return now[start : start + view.size].reshape(view.shape)
-    raise ValueError("a plane lies in none of the arenas")

@@ -12,7 +12,7 @@ from kvplan.cli.demo.requests import RequestShare
 
 if TYPE_CHECKING:
     from kvplan.plan.request import Request
-    from kvplan.plan.types import Plan, Side
+    from kvplan.plan.types import Plan
     from kvplan.runtime import DecodeWorker, Identity, Keys, PrefillWorker
     from kvplan.runtime.transport.base import Transport
     from kvplan.runtime.transport.inmemory import Hub
@@ -63,7 +63,7 @@ def serve(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
     from kvplan.runtime import PrefillWorker, load_plan, views
 
     plan = load_plan(job.plan)
-    memory = noise(plan.prefill, job.share, seed=job.share.number)
+    memory = allocate(plan.prefill, job.share.number, job.share.tables, seed=job.share.number)
     stamp(job.share, held, memory.planes)
     pool = views(plan.prefill, job.share.number, dict(memory.planes.items()))
     mine, lease = transport("prefill", hub), max(SHORTEST, job.seconds)
@@ -102,20 +102,22 @@ def fetch(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
     from kvplan.runtime import DecodeWorker, load_plan, views
 
     plan, number = load_plan(job.plan), job.share.number
-    memory = noise(plan.decode, job.share, seed=1000 + number)
+    memory, before = (allocate(plan.decode, number, job.share.tables, seed=1000 + number) for _ in range(2))
     pool = views(plan.decode, number, dict(memory.planes.items()))
     worker = DecodeWorker(plan, number, pool, transport("decode", hub), identity=job.identity, keys=job.keys)
     try:
-        twice(line, job, worker, memory)
+        twice(line, job, worker, memory, before)
     finally:
         worker.close()
 
 
-def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemory) -> None:
-    """Say that this worker is ready, what it checked after the first transfer, and how both of them went."""
+def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemory, before: DemoMemory) -> None:
+    """Say that this worker is ready, what it checked after the first transfer, and how both of them went.
+
+    `before` has the bytes that `memory` begins with.
+    """
     from kvplan.cli.demo.content import check
 
-    before = memory.copy()
     line.say("ready")
     addresses = line.listen(job.seconds)
     connect, _ = timed(lambda: worker.connect(addresses[0], job.seconds))
@@ -127,11 +129,6 @@ def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemo
     posted = moved.requests if moved.posted is None else moved.posted
     sources = sum(part.connection.reads for part in moved.parts)
     line.say(MovedReport(job.share.number, sources, posted, moved.requests, connect, first, again, began))
-
-
-def noise(side: Side, share: RequestShare, seed: int) -> DemoMemory:
-    """Memory for one worker's planes, with room for the blocks of its share."""
-    return allocate(side.workers[share.number], side.groups, share.tables, seed)
 
 
 def transport(name: str, hub: Hub | None) -> Transport:

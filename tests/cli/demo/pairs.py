@@ -12,10 +12,9 @@ from tests.paths import ROOT
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo import run as demo_run
 from kvplan.cli.demo.content import arrived, stamp
-from kvplan.cli.demo.memory import DemoMemory
+from kvplan.cli.demo.memory import DemoMemory, allocate
 from kvplan.cli.demo.requests import RequestShare
 from kvplan.cli.demo.run import FetchReport
-from kvplan.cli.demo.worker import noise
 from kvplan.compiler.api import Compiled
 from kvplan.dsl.library import Library, load
 
@@ -37,10 +36,14 @@ def scaled(model: str, prefill: str, decode: str) -> Compiled:
 def ready(made: Compiled) -> tuple[RequestShare, DemoMemory, DemoMemory]:
     """The share of decode worker 0, its memory as it must be after a transfer, and as it was before."""
     _, (share, *_) = demo_asked.shares(made)
-    before = noise(made.plan.decode, share, seed=3)
-    memory = before.copy()
+    memory = untouched(made, share)
     stamp(share, arrived, memory.planes)
-    return share, memory, before
+    return share, memory, untouched(made, share)
+
+
+def untouched(made: Compiled, share: RequestShare) -> DemoMemory:
+    """The memory of a decode worker before a transfer, the same each time."""
+    return allocate(made.plan.decode, share.number, share.tables, seed=3)
 
 
 def moved(made: Compiled, folder: Path, transport: str = "memory", seconds: float = SECONDS) -> list[FetchReport]:

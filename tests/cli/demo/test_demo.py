@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.cli.demo.pairs import SECONDS, library, moved, ready, scaled
+from tests.cli.demo.pairs import SECONDS, library, moved, ready, scaled, untouched
 
 from kvplan.cli.commands.demo import command, compiled, shipped
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo import run as demo_run
 from kvplan.cli.demo.content import WrongBytesError, check, padding
 from kvplan.cli.demo.processes import ProcessError
+from kvplan.cli.demo.requests import RequestShare
 from kvplan.compiler.api import Compiled, compile_pair
+from kvplan.compiler.bound import BoundGroup
 from kvplan.compiler.check import oracle
 from kvplan.plan.block_tables import blocks
 
@@ -71,19 +73,25 @@ def test_memory_as_it_must_be_passes(hybrid: Compiled) -> None:
     assert compared == sum(arena.nbytes for arena in memory.arenas) > content
 
 
+def first_block(share: RequestShare, group: BoundGroup) -> int:
+    """The block of the first token, or of a state."""
+    table = blocks(share.tables[group.name])
+    return int(table.ids[share.request.range_of(group)[0] // group.tokens - table.first if group.tokens else 0])
+
+
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_one_wrong_byte_anywhere_is_found(hybrid: Compiled, place: str) -> None:
-    share, memory, before = ready(hybrid)
-    for group, ids in ((name, blocks(table).ids) for name, table in share.tables.items()):
+    share, memory, _ = ready(hybrid)
+    for group in hybrid.decode.groups:
         plane = next(
-            p for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == group
+            p for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == group.name
         )
-        block = int(ids[0]) * plane.group.ratio + (plane.group.ratio - 1 if place == "last" else 2 % plane.group.ratio)
+        block = first_block(share, group) * group.ratio + (group.ratio - 1 if place == "last" else 2 % group.ratio)
         byte = np.flatnonzero(~padding(plane))[-1 if place == "last" else 0]
-        wrong = memory.copy()
-        wrong.planes[plane.name][block, byte] ^= 1
+        memory.planes[plane.name][block, byte] ^= 1
         with pytest.raises(WrongBytesError, match=rf"block {block}, byte {byte} "):
-            check(share, wrong, before.copy())
+            check(share, memory, untouched(hybrid, share))
+        memory.planes[plane.name][block, byte] ^= 1
 
 
 def test_a_byte_before_the_first_token_may_not_be_written(hybrid: Compiled) -> None:
@@ -93,7 +101,7 @@ def test_a_byte_before_the_first_token_may_not_be_written(hybrid: Compiled) -> N
         p.name for p in oracle.planes(hybrid.decode, hybrid.decode.workers[0]).values() if p.group.name == group.name
     )
     assert share.request.range_of(group)[0] % group.kernel
-    memory.planes[name][int(blocks(share.tables[group.name]).ids[0]) * group.ratio, 0] ^= 1
+    memory.planes[name][first_block(share, group) * group.ratio, 0] ^= 1
     with pytest.raises(WrongBytesError, match=name):
         check(share, memory, before)
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.cli.demo.pairs import moved, ready, scaled
+from tests.cli.demo.pairs import moved, ready, scaled, untouched
 
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo.content import WrongBytesError, arrived, check, stamp
-from kvplan.cli.demo.memory import DemoMemory
 from kvplan.cli.demo.processes import ProcessError
 from kvplan.cli.demo.requests import RequestShare
 from kvplan.compiler.api import Compiled
@@ -47,9 +46,9 @@ def made(request: pytest.FixtureRequest) -> Compiled:
     return scaled(*SORTS[request.param])
 
 
-def written(share: RequestShare, before: DemoMemory) -> dict[str, Mask]:
+def written(made: Compiled, share: RequestShare) -> dict[str, Mask]:
     """Which bytes must have arrived in the last plane of every cache that moves: the same whatever was there before."""
-    low, high = before.copy(), before.copy()
+    low, high = untouched(made, share), untouched(made, share)
     for memory, value in ((low, 0), (high, 255)):
         for arena in memory.arenas:
             arena[:] = value
@@ -68,23 +67,23 @@ def test_a_request_moves_and_every_byte_is_checked(made: Compiled, tmp_path: Pat
 
 def test_one_wrong_byte_of_any_cache_is_found(made: Compiled) -> None:
     share, right, before = ready(made)
-    check(share, right, before.copy())
-    for name, mask in written(share, before).items():
+    check(share, right, before)
+    for name, mask in written(made, share).items():
         for block, byte in np.argwhere(mask)[-1:]:
             right.planes[name][block, byte] ^= 1
             with pytest.raises(WrongBytesError, match=f"block {block}, byte {byte} "):
-                check(share, right, before.copy())
+                check(share, right, untouched(made, share))
             right.planes[name][block, byte] ^= 1
 
 
 def test_a_block_of_any_cache_that_never_came_is_found(made: Compiled) -> None:
     share, right, before = ready(made)
-    for name, mask in written(share, before).items():
+    for name, mask in written(made, share).items():
         for block in np.flatnonzero(mask.any(axis=1))[:1]:
             came = right.planes[name][block].copy()
             right.planes[name][block] = before.planes[name][block]
             with pytest.raises(WrongBytesError, match=f"block {block}, byte "):
-                check(share, right, before.copy())
+                check(share, right, untouched(made, share))
             right.planes[name][block] = came
 
 
