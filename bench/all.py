@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 
-from kvplan.bench.report import Row
+from kvplan.bench.report import Row, skipped
+from kvplan.runtime.errors import NixlMissingError
 
 MEASUREMENTS = (
     "hot",
@@ -30,9 +31,15 @@ BESIDE = ("peers", "fleet", "gpu", "simulating")
 
 
 def measure(names: Sequence[str], pairs: int, tell: Callable[[str], None] = lambda _: None) -> list[Row]:
-    """The rows of the measurements in `names`, each module told to `tell` before it starts."""
+    """The rows of the measurements in `names`, each module told to `tell` before it starts; without NIXL those that
+    take it are not measured.
+    """
     rows: list[Row] = []
     for name in names:
         tell(name)
-        rows += importlib.import_module(f"kvplan.bench.{name}").measure(pairs)
+        module = importlib.import_module(f"kvplan.bench.{name}")
+        try:
+            rows += module.measure(pairs)
+        except NixlMissingError as error:
+            rows.append(skipped(module.AREA, str(error)))
     return rows

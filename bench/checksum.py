@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kvplan.bench.report import Row
 from kvplan.bench.sample import clock
-from kvplan.bench.stage import library, plan_of
+from kvplan.bench.stage import filled, plan_of, shuffled
 
 if TYPE_CHECKING:
     from kvplan.plan.request import Request
@@ -27,11 +25,13 @@ SAMPLES = (1, 16)
 
 def measure(pairs: int) -> list[Row]:
     """Bounded by one multiplication and addition of 64 bits per word of 16: nothing is asked for."""
-    return [row for name, *pair in CASES for row in _case(name, plan_of(library(), *pair), pairs)]
+    return [row for name, *pair in CASES for row in _case(name, plan_of(*pair), pairs)]
 
 
 def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
-    pool, request = _filled(plan)
+    from kvplan.plan.request import Request
+
+    pool, request = filled(plan.prefill, 0, TOKENS), Request("r", (0, TOKENS), shuffled(plan.prefill, TOKENS), {})
     return [_row(name, plan, pool, request, every, pairs) for every in SAMPLES]
 
 
@@ -45,23 +45,6 @@ def _row(name: str, plan: Plan, pool: Pool, request: Request, every: int, pairs:
     words = f"{size / seconds / 1e9:.2f} GB/s" if every == 1 else f"{1e3 * seconds:.1f} ms"
     which = "all tokens" if every == 1 else f"one token in {every}"
     return Row(AREA, f"{name}, {which}", words, details={"seconds": seconds, "bytes": size, "every": every})
-
-
-def _filled(plan: Plan) -> tuple[Pool, Request]:
-    """Worker 0 of prefill with memory of its own, and a request whose blocks are in no order."""
-    from kvplan.plan import planes as names
-    from kvplan.plan.request import Request
-    from kvplan.plan.types import Blocks
-    from kvplan.runtime.memory.register import views
-
-    random, groups = np.random.default_rng(7), {group.name: group for group in plan.prefill.groups}
-    tables = {name: Blocks(0, random.permutation(-(-TOKENS // group.tokens))) for name, group in groups.items()}
-    count = {name: len(table.ids) * groups[name].ratio for name, table in tables.items()}
-    memory = {
-        plane.name: random.integers(0, 256, (count[plane.group], plane.stride), np.uint8)
-        for plane in names.planes(plan.prefill.workers[0])
-    }
-    return views(plan.prefill, 0, memory), Request("r", (0, TOKENS), tables, {})
 
 
 def _bytes(plan: Plan) -> int:

@@ -56,7 +56,7 @@ def _tokens(prefill: str, decode: str, times: int) -> Curve:
     from kvplan.plan.types import Blocks
     from kvplan.runtime.transfer.gather import IndexScratch, gather
 
-    plan = plan_of(library(), LARGE, prefill, decode)
+    plan = plan_of(LARGE, prefill, decode)
     (pair,), size, scratch = plan.pairs, plan.decode.groups[0].tokens, IndexScratch()
     link, random = here(plan, blocks=2 * TOKENS[-1] // size), np.random.default_rng(5)
 
@@ -82,7 +82,7 @@ def _sizes(times: int) -> Curve:
 
 def _peers(times: int) -> Curve:
     """Every peer's reads expanded and its lists prepared, all of them kept until the last one is."""
-    prepare = linker(plan_of(library(), LARGE, "tp=8", "tp=4"), BLOCKS)
+    prepare = linker(plan_of(LARGE, "tp=8", "tp=4"), BLOCKS)
 
     def all_of(count: int) -> None:
         for link in [prepare() for _ in range(count)]:

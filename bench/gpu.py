@@ -9,10 +9,10 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from kvplan.bench.homogeneous import request
+from kvplan.bench.peer import blocks_of, request
 from kvplan.bench.report import Row, faster, skipped, within
 from kvplan.bench.sample import WARMUP, interleave
-from kvplan.bench.stage import library, nixl_missing, room, write_plan
+from kvplan.bench.stage import nixl_missing, write_plan
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
@@ -104,8 +104,8 @@ def _mover(mem_type: str, pairs: int, size: int, prefill: str, decode: str, stra
     from kvplan.cli.calibrate.peers import ServedPair, served
 
     with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, MODEL, prefill, decode, strategy)
-        blocks = max(1, size // room(plan.decode, 0, 1))
+        path, plan = write_plan(folder, MODEL, prefill, decode, strategy)
+        blocks = blocks_of(size)(plan)
         names = tuple(f"request-{number}" for number in range(1 + 3 * (WARMUP + pairs)))
         with served([ServedPair(path, blocks, names)], mem_type) as readers:
             worker, peer = readers.reader(0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tempfile import TemporaryDirectory
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kvplan.bench.peer import SECONDS, met, prefill_blocks
-from kvplan.bench.report import Row, skipped, within
+from kvplan.bench.report import Row, within
 from kvplan.bench.requests import in_order, tables
 from kvplan.bench.sample import WARMUP, interleave
-from kvplan.bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan, Side
@@ -25,23 +24,18 @@ TOKENS = (2048, 32768)
 
 def measure(pairs: int) -> list[Row]:
     """Submit to done against as many bytes that are read by hand as one request."""
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
     return [_row(pairs, *sides, tokens) for sides in SIDES for tokens in TOKENS]
 
 
 def _row(pairs: int, prefill: str, decode: str, tokens: int) -> Row:
-    with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, MODEL, prefill, decode)
-        blocks = _blocks(plan, tokens)
-        left = iter(names := [f"request-{number}" for number in range(1 + WARMUP + pairs)])
-        with met(path, blocks, names) as pair:
+    with met(MODEL, prefill, decode, partial(_blocks, tokens=tokens), 1 + WARMUP + pairs) as pair:
 
-            def ours() -> int:
-                return pair.decode.submit(_request(plan, blocks, tokens, next(left)), SECONDS).wait().bytes
+        def ours() -> int:
+            wanted = _request(pair.plan, pair.blocks, tokens, next(pair.names))
+            return pair.decode.submit(wanted, SECONDS).wait().bytes
 
-            size = ours()
-            ratio = interleave(ours, pair.first(size), pairs, WARMUP)
+        size = ours()
+        ratio = interleave(ours, pair.first(size), pairs, WARMUP)
     name = f"{MODEL} {prefill} -> {decode}, {tokens:,} tokens, {size >> 20} MiB"
     return within(AREA, name, ratio, MOST)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvplan.bench.report import Row, skipped
-from kvplan.bench.stage import library, nixl_missing, plan_of, pool, room
+from kvplan.bench.report import Row
+from kvplan.bench.stage import plan_of, pool, room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
@@ -21,9 +21,7 @@ MOST, SECONDS, SAMPLES, WORKERS = 0.002, 2.0, 5, 2
 
 def measure(pairs: int) -> list[Row]:
     """Processor time of this process, in which a prefill and a decode worker are polled by threads of their own."""
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
-    shares = _shares(plan_of(library(), MODEL, SIDE, SIDE))
+    shares = _shares(plan_of(MODEL, SIDE, SIDE))
     low, middle, high = quantiles(shares, n=4, method="inclusive")
     value, spread = f"{100 * middle:.2f} % of a core", f"{100 * low:.2f}..{100 * high:.2f}"
     met, target = median(shares) <= MOST, f"at most {100 * MOST:.1f} %"
@@ -34,7 +32,7 @@ def _shares(plan: Plan) -> list[float]:
     from kvplan.cli.demo.run import engines
     from kvplan.runtime import DecodeWorker, Nixl, PrefillWorker
 
-    who, ends = engines(), (("prefill", plan.prefill), ("decode", plan.decode))
+    who, ends = engines("prefill", "decode"), (("prefill", plan.prefill), ("decode", plan.decode))
     memory = {name: np.zeros(room(side, 0, 1), np.uint8) for name, side in ends}
     pools = {name: pool(side, 0, 1, memory[name].ctypes.data) for name, side in ends}
     identity, keys = who["prefill"]

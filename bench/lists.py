@@ -10,7 +10,7 @@ import numpy as np
 
 from kvplan.bench.report import Row
 from kvplan.bench.sample import clock
-from kvplan.bench.stage import here, library, plan_of
+from kvplan.bench.stage import here, plan_of
 from kvplan.plan.block_tables import Slot
 from kvplan.plan.blocks import Blocks
 
@@ -34,7 +34,7 @@ def measure(pairs: int) -> list[Row]:
 def _case(name: str, model: str, prefill: str, decode: str, tokens: int, pairs: int) -> list[Row]:
     from kvplan.plan.match import forget_shapes
 
-    plan = plan_of(library(), model, prefill, decode)
+    plan = plan_of(model, prefill, decode)
     prepare = preparer(plan, draw(plan, tokens))
     prepare()
     again = [clock(prepare) for _ in range(pairs)]

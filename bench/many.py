@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median, quantiles
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from kvplan.bench.homogeneous import request
-from kvplan.bench.peer import SECONDS, met
-from kvplan.bench.report import Row, skipped
-from kvplan.bench.stage import library, nixl_missing, write_plan
+from kvplan.bench.peer import SECONDS, PeerPair, blocks_of, met, request
+from kvplan.bench.report import Row
 
 if TYPE_CHECKING:
     from kvplan.bench.raw import Raw
-    from kvplan.plan.types import Plan
-    from kvplan.runtime import DecodeWorker, Transfer
+    from kvplan.runtime import Transfer
 
 AREA = "many requests"
 # A worker of one layer, whose blocks are of 64 KiB; as many requests a sample as prefill holds for all samples.
@@ -30,36 +26,31 @@ PAUSE = 0.05
 
 def measure(pairs: int) -> list[Row]:
     """Requests a second, from submit to done; the first sample of each is not counted."""
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
     return [*rates(AT_ONCE), *(_longest_poll(pairs, *slices) for slices in SLICES)]
 
 
 def rates(numbers: Sequence[int]) -> list[Row]:
     """A row for each number of requests at once."""
-    with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, MODEL, SIDE, SIDE)
-        names = [f"request-{number}" for number in range(len(numbers) * REQUESTS * SAMPLES)]
-        with met(path, max(numbers), names, pause=PAUSE) as pair:
-            left = iter(names)
-            return [_rate(plan, pair.decode, at_once, left) for at_once in numbers]
+    with met(MODEL, SIDE, SIDE, lambda _: max(numbers), len(numbers) * REQUESTS * SAMPLES, pause=PAUSE) as pair:
+        return [_rate(pair, at_once) for at_once in numbers]
 
 
-def _rate(plan: Plan, decode: DecodeWorker, at_once: int, names: Iterator[str]) -> Row:
-    rates = [REQUESTS / _seconds(plan, decode, at_once, names) for _ in range(SAMPLES)][1:]
+def _rate(pair: PeerPair, at_once: int) -> Row:
+    rates = [REQUESTS / _seconds(pair, at_once) for _ in range(SAMPLES)][1:]
     low, _, high = quantiles(rates, n=4, method="inclusive")
     details: dict[str, object] = {"rates": rates, "requests": REQUESTS}
     value, name = f"{median(rates):,.0f} a second", f"{KIB} KiB, {at_once} at once"
     return Row(AREA, name, value, spread=f"{low:,.0f}..{high:,.0f}", pairs=len(rates), details=details)
 
 
-def _seconds(plan: Plan, decode: DecodeWorker, at_once: int, names: Iterator[str]) -> float:
+def _seconds(pair: PeerPair, at_once: int) -> float:
     """How long a sample takes where the next request begins when one has ended."""
-    free, running, begun, began = list(range(at_once)), dict["Transfer", int](), 0, time.perf_counter()
+    decode, free, running = pair.decode, list(range(at_once)), dict["Transfer", int]()
+    begun, began = 0, time.perf_counter()
     while begun < REQUESTS or running:
         with decode.together():
             for block in [free.pop() for _ in range(min(len(free), REQUESTS - begun))]:
-                running[decode.submit(request(plan, 1, next(names), block), SECONDS)] = block
+                running[decode.submit(request(pair.plan, 1, next(pair.names), block), SECONDS)] = block
                 begun += 1
         decode.poll()
         ended = [transfer for transfer in running if transfer.ended]
@@ -73,13 +64,9 @@ def _longest_poll(pairs: int, size: int, count: int) -> Row:
     """The longest poll of a request of `count` slices of `size` bytes, over the longest read of one of them by hand."""
     from kvplan.runtime import Limits
 
-    with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, LARGE, "tp=1", "tp=1")
-        blocks = count * size // sum(planes.page * len(planes.loops[0][1]) for planes in plan.decode.workers[0].planes)
-        names = [f"request-{number}" for number in range(1 + pairs)]
-        with met(path, blocks, names, Limits(slice_bytes=size)) as pair:
-            slices = pair.in_spans(size)
-            times = [(_polled(pair.decode, plan, blocks, name), _longest_read(slices)) for name in names][1:]
+    with met(LARGE, "tp=1", "tp=1", blocks_of(count * size), 1 + pairs, limits=Limits(slice_bytes=size)) as pair:
+        slices = pair.in_spans(size)
+        times = [(_polled(pair, name), _longest_read(slices)) for name in pair.names][1:]
     ratios = [poll / read for poll, read in times]
     low, middle, high = quantiles(ratios, n=4, method="inclusive")
     name, polls = f"longest poll, slices of {size >> 20} MiB", [poll for poll, _ in times]
@@ -88,9 +75,10 @@ def _longest_poll(pairs: int, size: int, count: int) -> Row:
     )
 
 
-def _polled(decode: DecodeWorker, plan: Plan, blocks: int, name: str) -> float:
+def _polled(pair: PeerPair, name: str) -> float:
     """Seconds of the longest poll of one request."""
-    transfer, polls = decode.submit(request(plan, blocks, name), SECONDS), list[float]()
+    decode, polls = pair.decode, list[float]()
+    transfer = decode.submit(request(pair.plan, pair.blocks, name), SECONDS)
     while not transfer.ended:
         polls.append(_taken(decode.poll))
         decode.rest(1e-3)

@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kvplan.bench.raw import Raw
-from kvplan.bench.stage import pool, room
+from kvplan.bench.stage import pool, room, write_plan
 
 if TYPE_CHECKING:
     from kvplan.cli.demo.processes import WorkerPipe
     from kvplan.plan.types import Plan
-    from kvplan.runtime import DecodeWorker, Identity, Keys, Limits
+    from kvplan.runtime import DecodeWorker, Identity, Keys, Limits, Request, Transfer
 
 SECONDS, LEASE = 60.0, 3600.0
 PAUSE = 0.0005
@@ -26,12 +27,22 @@ PAUSE = 0.0005
 
 @dataclass(frozen=True)
 class PeerPair:
-    """What reads from the other process: kvplan's decode worker, and NIXL by hand into the same memory."""
+    """What reads from the other process: kvplan's decode worker, and NIXL by hand into the same memory.
 
+    Requests are of `blocks` blocks of decode; `names` are those that prefill holds, each to be asked for once.
+    """
+
+    plan: Plan
+    blocks: int
+    names: Iterator[str]
     decode: DecodeWorker
     raw: Raw
     card: tuple[bytes, int]
     memory: npt.NDArray[np.uint8]
+
+    def move(self) -> Transfer:
+        """Move the next request, of all blocks, from submit to done. Raises TransferError."""
+        return self.decode.submit(request(self.plan, self.blocks, next(self.names)), SECONDS).wait()
 
     @cached_property
     def by_hand(self) -> Raw:
@@ -92,32 +103,55 @@ def prefill_blocks(plan: Plan, blocks: int) -> int:
     return blocks * decode // prefill
 
 
+def request(plan: Plan, blocks: int, name: str, first: int = 0) -> Request:
+    """`blocks` blocks of decode from block `first` on, and as many tokens of prefill, in order."""
+    from kvplan.runtime import Blocks, Request
+
+    (group,) = plan.decode.groups
+    there = prefill_blocks(plan, first), prefill_blocks(plan, first + blocks)
+    prefill = {plan.prefill.groups[0].name: Blocks(0, np.arange(*there, dtype=np.int64))}
+    decode = {group.name: Blocks(0, np.arange(first, first + blocks, dtype=np.int64))}
+    return Request(name, (0, blocks * group.tokens), prefill, decode)
+
+
+def blocks_of(size: int) -> Callable[[Plan], int]:
+    """How many blocks of decode worker 0 have `size` bytes, one at least."""
+    return lambda plan: max(1, size // room(plan.decode, 0, 1))
+
+
 @contextmanager
 def met(
-    path: str,
-    blocks: int,
-    requests: Iterable[str],
+    model: str,
+    prefill: str,
+    decode: str,
+    blocks: Callable[[Plan], int],
+    requests: int,
+    *,
+    strategy: str = "direct",
     limits: Limits | None = None,
     pause: float = PAUSE,
     mode: str = "pull",
 ) -> Iterator[PeerPair]:
-    """A process that serves `requests` of `blocks` blocks, and this one connected to it; NIXL counts what it posts."""
+    """A process that serves so many `requests` of a pair of sides, each of `blocks` blocks of its plan, and this one
+    connected to it; NIXL counts what it posts. Raises NixlMissingError.
+    """
     from kvplan.cli.demo.processes import Processes
     from kvplan.cli.demo.run import engines
-    from kvplan.runtime import DecodeWorker, Nixl, load_plan
+    from kvplan.runtime import DecodeWorker, Nixl
     from kvplan.runtime.transport.nixl import api
 
-    plan = load_plan(path)
-    memory = np.zeros(room(plan.decode, 0, blocks), np.uint8)
-    who = engines()
-    with Processes() as crew:
-        member = crew.start("prefill", serve, path, blocks, tuple(requests), pause, *who["prefill"])
+    nixl, who = api(), engines("prefill", "decode")
+    with TemporaryDirectory() as folder, Processes() as crew:
+        path, plan = write_plan(folder, model, prefill, decode, strategy)
+        count, names = blocks(plan), tuple(f"request-{number}" for number in range(requests))
+        memory = np.zeros(room(plan.decode, 0, count), np.uint8)
+        member = crew.start("prefill", serve, path, count, names, pause, *who["prefill"])
         address, card = member.hear(time.monotonic() + SECONDS)
-        mine, transport = pool(plan.decode, 0, blocks, memory.ctypes.data), Nixl("decode", telemetry=True)
+        mine, transport = pool(plan.decode, 0, count, memory.ctypes.data), Nixl("decode", telemetry=True)
         identity, keys = who["decode"]
-        decode = DecodeWorker(plan, 0, mine, transport, identity=identity, keys=keys, limits=limits)
+        worker = DecodeWorker(plan, 0, mine, transport, identity=identity, keys=keys, limits=limits)
         try:
-            decode.connect(address, SECONDS, mode=mode)
-            yield PeerPair(decode, Raw(api(), "raw-decode", memory), card, memory)
+            worker.connect(address, SECONDS, mode=mode)
+            yield PeerPair(plan, count, iter(names), worker, Raw(nixl, "raw-decode", memory), card, memory)
         finally:
-            decode.close()
+            worker.close()

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvplan.bench.peer import SECONDS
-from kvplan.bench.report import Row, skipped
+from kvplan.bench.report import Row
 from kvplan.bench.sample import WARMUP
-from kvplan.bench.stage import library, nixl_missing
+from kvplan.bench.stage import library
 
 if TYPE_CHECKING:
+    from kvplan.cli.calibrate.measure import Calibration
     from kvplan.compiler.bound import BoundSide
     from kvplan.compiler.cost.cost import Moves
     from kvplan.dsl.model import MachineProfile
@@ -90,8 +91,6 @@ class Reader:
 
 def measure(pairs: int) -> list[Row]:
     """The median error over all pairs under 15 %; the profile is measured in turns with them."""
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
     with TemporaryDirectory() as folder, readers(compiled(folder), WARMUP + pairs) as met:
         for reader in met:
             _ = [reader.read(turn) for turn in range(WARMUP)]
@@ -103,9 +102,7 @@ def measure(pairs: int) -> list[Row]:
 
 def measured(rounds: int, met: Sequence[Reader], times: dict[str, list[float]]) -> MachineProfile:
     """This machine's profile; between its rounds every reader reads once, and `times` takes it."""
-    from kvplan.cli.calibrate.machine_text import machine_text
     from kvplan.cli.calibrate.measure import calibrated
-    from kvplan.dsl.library import load
 
     def watch(turns: Iterable[int]) -> Iterator[int]:
         for turn in turns:
@@ -113,7 +110,14 @@ def measured(rounds: int, met: Sequence[Reader], times: dict[str, list[float]]) 
             for reader in met:
                 times[reader.pair.name].append(reader.read(turn))
 
-    calibration = calibrated("DRAM", rounds, SIZE, watch)
+    return profile_of(calibrated("DRAM", rounds, SIZE, watch))
+
+
+def profile_of(calibration: Calibration) -> MachineProfile:
+    """This machine as it was measured."""
+    from kvplan.cli.calibrate.machine_text import machine_text
+    from kvplan.dsl.library import load
+
     with TemporaryDirectory() as folder:
         path = Path(folder) / "here.yaml"
         path.write_text(machine_text("here", calibration, "DRAM", "kvplan bench"))

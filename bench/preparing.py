@@ -6,9 +6,9 @@ import tracemalloc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kvplan.bench.report import Row, skipped, within
+from kvplan.bench.report import Row, within
 from kvplan.bench.sample import interleave
-from kvplan.bench.stage import library, nixl_missing, plan_of, pool, reserve, room
+from kvplan.bench.stage import plan_of, pool, reserve, room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
@@ -22,9 +22,7 @@ ALIKE = 1.25
 
 def measure(pairs: int) -> list[Row]:
     """A million blocks against a thousand, through NIXL, on address space that is reserved and never touched."""
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
-    plan = plan_of(library(), MODEL, *SIDES)
+    plan = plan_of(MODEL, *SIDES)
     few, many = preparer(plan, FEW), preparer(plan, MANY)
     row = within(AREA, f"{MANY:,} blocks against {FEW:,}", interleave(many, few, pairs), ALIKE)
     row.details["peak_bytes"] = {FEW: peak(few), MANY: peak(many)}

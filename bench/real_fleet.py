@@ -5,7 +5,6 @@ Prefill holds all requests from the beginning. Decode has each moved as soon as 
 
 from __future__ import annotations
 
-import select
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 # Engines of either sort, and blocks of the pool of each.
 ENGINES, BLOCKS = 2, 256
-SECONDS, LEASE, PAUSE, AHEAD = 60.0, 3600.0, 0.05, 0.5
+SECONDS, AHEAD = 60.0, 0.5
 SCHEDSTAT = "/proc/{}/schedstat"
 
 
@@ -91,52 +90,22 @@ def core_time() -> CoreTime:
 @contextmanager
 def real_fleet(path: str, schedules: Iterable[list[list[FleetRequest]]]) -> Iterator[list[WorkerHandle]]:
     """Decode engines that have met those of prefill, and do what they are told; each is a process."""
+    from kvplan.cli.calibrate.peers import ServedPair, serve
     from kvplan.cli.demo.processes import Processes
+    from kvplan.cli.demo.run import engines
 
     held = tuple(each.name for schedule in schedules for requests in schedule for each in requests)
-    who = identities([f"{role}-{number}" for role in ("prefill", "decode") for number in range(ENGINES)])
+    served = (ServedPair(path, BLOCKS, held),)
+    who = engines(*(f"{role}-{number}" for role in ("prefill", "decode") for number in range(ENGINES)))
     with Processes() as crew:
-        prefills = [crew.start(f"prefill-{n}", serve, path, held, *who[f"prefill-{n}"]) for n in range(ENGINES)]
-        addresses = [each.hear(time.monotonic() + SECONDS) for each in prefills]
+        prefills = [crew.start(f"prefill-{n}", serve, served, "DRAM", *who[f"prefill-{n}"]) for n in range(ENGINES)]
+        addresses = [each.hear(time.monotonic() + SECONDS)[0] for each in prefills]
         keys = [who[f"prefill-{n}"][1].public for n in range(ENGINES)]
         peers = list(zip(addresses, keys, strict=True))
         decodes = [crew.start(f"decode-{n}", read, path, peers, *who[f"decode-{n}"]) for n in range(ENGINES)]
         for each in decodes:
             each.hear(time.monotonic() + SECONDS)
         yield decodes
-
-
-def identities(names: Sequence[str]) -> dict[str, tuple[Identity, Keys]]:
-    """Who each engine is, and keys that let in all others."""
-    import zmq
-
-    from kvplan.runtime import Identity, Keys
-
-    pairs = {name: zmq.curve_keypair() for name in names}
-    public = {public for public, _ in pairs.values()}
-    return {name: (Identity(name), Keys(*pair, frozenset(public - {pair[0]}))) for name, pair in pairs.items()}
-
-
-def serve(line: WorkerPipe, path: str, held: Sequence[str], identity: Identity, keys: Keys) -> None:
-    """A prefill engine that holds all requests, until the parent is gone."""
-    from kvplan.cli.calibrate.memories import memory_of
-    from kvplan.cli.calibrate.peers import arrays, room
-    from kvplan.runtime import Nixl, PrefillWorker, load_plan, views
-    from kvplan.runtime.transfer.limits import Limits
-
-    plan = load_plan(path)
-    pool = views(plan.prefill, 0, arrays(plan.prefill, BLOCKS, memory_of("DRAM").allocate(room(plan.prefill, BLOCKS))))
-    worker = PrefillWorker(
-        plan, 0, pool, Nixl(identity.name), identity=identity, keys=keys, lease=LEASE, limits=Limits(requests=1 << 16)
-    )
-    for name in held:
-        worker.hold(name)
-    worker.announce([worker.address])
-    line.say(worker.address)
-    while not line.waiting():
-        select.select([line.pipe.fileno(), worker.fileno()], [], [], PAUSE)
-        worker.poll()
-    worker.close()
 
 
 def read(line: WorkerPipe, path: str, peers: Sequence[tuple[str, bytes]], identity: Identity, keys: Keys) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvplan.bench.peer import SECONDS, met
-from kvplan.bench.report import Row, skipped
-from kvplan.bench.stage import TOP, library, nixl_missing, pool, write_plan
+from kvplan.bench.report import Row
+from kvplan.bench.stage import TOP, pool
 
 if TYPE_CHECKING:
     from kvplan.bench.peer import PeerPair
@@ -52,23 +51,18 @@ ORDERS: tuple[tuple[str, Order, Order], ...] = (
 
 def measure(pairs: int) -> list[Row]:
     """One request for every pair of sides and every order of blocks; ragged at both ends."""
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
     return [row for model, prefill, decode in PAIRS for row in _sides(model, prefill, decode)]
 
 
 def _sides(model: str, prefill: str, decode: str) -> list[Row]:
-    with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, model, prefill, decode)
-        orders = {f"{model} {prefill} -> {decode}, {name}": order for name, *order in ORDERS}
-        with met(path, BLOCKS, orders) as pair:
-            return [_row(plan, pair, name, *order) for name, order in orders.items()]
+    with met(model, prefill, decode, lambda _: BLOCKS, len(ORDERS)) as pair:
+        return [_row(pair, f"{model} {prefill} -> {decode}, {name}", *order) for name, *order in ORDERS]
 
 
-def _row(plan: Plan, pair: PeerPair, name: str, prefill: Order, decode: Order) -> Row:
-    wanted = request(plan, name, prefill, decode)
+def _row(pair: PeerPair, name: str, prefill: Order, decode: Order) -> Row:
+    wanted = request(pair.plan, next(pair.names), prefill, decode)
     done = pair.decode.submit(wanted, SECONDS).wait()
-    fewest = minimum(plan, wanted)
+    fewest = minimum(pair.plan, wanted)
     details: dict[str, object] = {"posted": done.posted, "predicted": done.requests, "fewest": fewest}
     met_ = done.posted == done.requests == fewest
     return Row(AREA, name, f"{done.posted:,}", f"{done.requests:,} predicted, {fewest:,} fewest", met_, details=details)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from kvplan.bench.homogeneous import request
 from kvplan.bench.peer import SECONDS, met
-from kvplan.bench.report import Row, skipped, within
+from kvplan.bench.report import Row, within
 from kvplan.bench.sample import WARMUP, interleave
-from kvplan.bench.stage import library, nixl_missing, write_plan
 
 if TYPE_CHECKING:
     from kvplan.runtime.control.channel import ControlClient
@@ -25,28 +22,20 @@ def measure(pairs: int) -> list[Row]:
 
     The round trips are those that a request must make: held before the first read, kept after the last one.
     """
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
     return [_case(*case, pairs) for case in CASES]
 
 
 def _case(model: str, side: str, blocks: int, most: float, pairs: int) -> Row:
-    with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, model, side, side)
-        names = [f"request-{number}" for number in range(WARMUP + pairs)]
-        with met(path, blocks, names) as pair:
-            left, (line,) = iter(names), pair.decode._engines.controls()
+    with met(model, side, side, lambda _: blocks, WARMUP + pairs) as pair:
+        (line,) = pair.decode._engines.controls()
 
-            def ours() -> object:
-                return pair.decode.submit(request(plan, blocks, next(left)), SECONDS).wait()
+        def bare() -> None:
+            round_trip(line)
+            pair.by_hand.read()
+            round_trip(line)
 
-            def bare() -> None:
-                round_trip(line)
-                pair.by_hand.read()
-                round_trip(line)
-
-            size = len(pair.memory) >> 10
-            return within(AREA, f"{size} KiB, {ROUNDS} round trips", interleave(ours, bare, pairs, WARMUP), most)
+        size = len(pair.memory) >> 10
+        return within(AREA, f"{size} KiB, {ROUNDS} round trips", interleave(pair.move, bare, pairs, WARMUP), most)
 
 
 def round_trip(line: ControlClient) -> None:

@@ -18,6 +18,7 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from kvplan.bench.predicting import SIZE, profile_of
 from kvplan.bench.real_fleet import (
     BLOCKS,
     ENGINES,
@@ -42,7 +43,6 @@ AREA = "a simulated fleet"
 NEAR = 0.2
 MODEL, SIDE = "qwen3-0.6b", "tp=1"
 LONGEST = 1024
-SIZE = 64 << 20
 # Requests, and how many arrive in a minute: some that seldom meet, and more than can be moved.
 REQUESTS = 80
 LOADS = {"seldom two at once": 1200, "as fast as it can be": 60_000}
@@ -151,9 +151,7 @@ def measured(
     decodes: Sequence[WorkerHandle], schedules: dict[tuple[str, int], list[list[FleetRequest]]]
 ) -> tuple[dict[tuple[str, int], FleetRun], MachineProfile]:
     """Every run of the fleet, and the profile of the machine, which is measured in turns with them."""
-    from kvplan.cli.calibrate.machine_text import machine_text
     from kvplan.cli.calibrate.measure import calibrated
-    from kvplan.dsl.library import load
 
     runs: dict[tuple[str, int], FleetRun] = {}
     left = deque(schedules.items())
@@ -166,10 +164,7 @@ def measured(
             yield turn
 
     calibration = calibrated("DRAM", 1 + TURNS, SIZE, watch, working)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "here.yaml"
-        path.write_text(machine_text("here", calibration, "DRAM", "kvplan bench"))
-        return runs, load([path]).machine("here")
+    return runs, profile_of(calibration)
 
 
 def rows_of(name: str, real: Sequence[FleetRun], simulated: Sequence[FleetRun]) -> list[Row]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
+    from kvplan.plan.block_tables import Tables
     from kvplan.plan.types import Plan, Side
     from kvplan.runtime.memory.register import Pool
     from kvplan.runtime.transfer.prepare import PreparedLink
@@ -27,21 +28,19 @@ def library() -> Library:
     return load()
 
 
-def plan_of(found: Library, model: str, prefill: str, decode: str) -> Plan:
+def plan_of(model: str, prefill: str, decode: str) -> Plan:
     """The plan of a pair, loaded from its text as an engine would."""
     with TemporaryDirectory() as folder:
-        return write_plan(found, folder, model, prefill, decode)[1]
+        return write_plan(folder, model, prefill, decode)[1]
 
 
-def write_plan(
-    found: Library, folder: str, model: str, prefill: str, decode: str, strategy: str = "direct"
-) -> tuple[str, Plan]:
+def write_plan(folder: str, model: str, prefill: str, decode: str, strategy: str = "direct") -> tuple[str, Plan]:
     """Compile a pair into a file of `folder`; its path and the plan."""
     from kvplan.compiler.api import compile_pair
     from kvplan.runtime import load_plan
 
     path = Path(folder) / "plan.py"
-    path.write_text(compile_pair(found, model, prefill, decode, {"strategy": strategy}).text)
+    path.write_text(compile_pair(library(), model, prefill, decode, {"strategy": strategy}).text)
     return str(path), load_plan(path)
 
 
@@ -97,6 +96,28 @@ def room(side: Side, worker: int, blocks: int) -> int:
 
     ratios = {group.name: group.ratio for group in side.groups}
     return sum(blocks * ratios[plane.group] * plane.stride for plane in names.planes(side.workers[worker]))
+
+
+def filled(side: Side, worker: int, tokens: int) -> Pool:
+    """A pool with memory of its own for `tokens` tokens, full of noise."""
+    import numpy as np
+
+    from kvplan.plan import planes as names
+    from kvplan.runtime.memory.register import views
+
+    random, count = np.random.default_rng(7), {group.name: -(-tokens // group.kernel) for group in side.groups}
+    planes = names.planes(side.workers[worker])
+    return views(side, worker, {p.name: random.integers(0, 256, (count[p.group], p.stride), np.uint8) for p in planes})
+
+
+def shuffled(side: Side, tokens: int) -> Tables:
+    """The blocks of `tokens` tokens, in no order."""
+    import numpy as np
+
+    from kvplan.plan.types import Blocks
+
+    random = np.random.default_rng(7)
+    return {group.name: Blocks(0, random.permutation(-(-tokens // group.tokens))) for group in side.groups}
 
 
 def here(plan: Plan, blocks: int, worker: int = 0) -> PreparedLink:

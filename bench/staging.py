@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from functools import partial
 
-from kvplan.bench.homogeneous import request
-from kvplan.bench.peer import SECONDS, PeerPair, met
-from kvplan.bench.report import Row, faster, skipped, within
+from kvplan.bench.peer import blocks_of, met
+from kvplan.bench.report import Row, faster, within
 from kvplan.bench.sample import WARMUP, interleave
-from kvplan.bench.stage import library, nixl_missing, room, write_plan
-
-if TYPE_CHECKING:
-    from kvplan.plan.types import Plan
 
 AREA = "unlike pages, by way of a stage"
 MODEL, BYTES = "llama-3.1-8b", 64 << 20
@@ -32,37 +24,14 @@ CASES = (
 
 def measure(pairs: int) -> list[Row]:
     """Submit to done, against the same without a stage, and against moving as many bytes that way by hand."""
-    if why := nixl_missing():
-        return [skipped(AREA, why)]
     return [row for case in CASES for row in _rows(pairs, *case)]
 
 
 def _rows(pairs: int, title: str, prefill: str, decode: str, strategy: str, mode: str) -> list[Row]:
-    with (
-        _moves(pairs, prefill, decode, strategy, mode) as (ours, raw),
-        _moves(pairs, prefill, decode, "direct", mode) as (straight, _),
-    ):
-        won = interleave(ours, straight, pairs, WARMUP)
-        bound = interleave(ours, raw, pairs, WARMUP)
+    sides = partial(met, MODEL, prefill, decode, blocks_of(BYTES), 2 * (WARMUP + pairs), mode=mode)
+    with sides(strategy=strategy) as staged, sides() as straight:
+        # Writing takes longer than reading: what is pushed is held against what is written.
+        by_hand = staged.by_hand.write if mode == "push" else staged.by_hand.read
+        won = interleave(staged.move, straight.move, pairs, WARMUP)
+        bound = interleave(staged.move, by_hand, pairs, WARMUP)
     return [faster(AREA, f"{title}, against straight", won, LEAST), within(AREA, f"{title}, one request", bound, MOST)]
-
-
-@contextmanager
-def _moves(
-    pairs: int, prefill: str, decode: str, strategy: str, mode: str
-) -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
-    """A request's transfer, and as many bytes moved as one request, between processes of their own."""
-    with TemporaryDirectory() as folder:
-        path, plan = write_plan(library(), folder, MODEL, prefill, decode, strategy)
-        blocks = BYTES // room(plan.decode, 0, 1)
-        names = [f"request-{number}" for number in range(2 * (WARMUP + pairs))]
-        with met(path, blocks, names, mode=mode) as pair:
-            # Writing takes longer than reading: what is pushed is held against what is written.
-            yield (
-                _transfer(pair, plan, blocks, iter(names)),
-                pair.by_hand.write if mode == "push" else pair.by_hand.read,
-            )
-
-
-def _transfer(pair: PeerPair, plan: Plan, blocks: int, names: Iterator[str]) -> Callable[[], object]:
-    return lambda: pair.decode.submit(request(plan, blocks, next(names)), SECONDS).wait()

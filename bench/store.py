@@ -17,12 +17,9 @@ import numpy.typing as npt
 
 from kvplan.bench.report import Row, skipped, within
 from kvplan.bench.sample import interleave
-from kvplan.bench.stage import library, plan_of
+from kvplan.bench.stage import filled, plan_of, shuffled
 
 if TYPE_CHECKING:
-    from kvplan.plan.block_tables import Tables
-    from kvplan.plan.types import Side
-    from kvplan.runtime.memory.register import Pool
     from kvplan.runtime.remote_folder import RemoteFolder
     from kvplan.runtime.store.store import Store
     from kvplan.runtime.transport.bucket import NixlBucket
@@ -152,10 +149,11 @@ def _case(name: str, side: str, store: Store, plain: PlainCopies, pairs: int) ->
     from kvplan.runtime.store.engine import Loader, Saver
     from kvplan.runtime.store.keys import block_keys
 
-    saves, loads = plan_of(library(), MODEL, side, "engine=store"), plan_of(library(), MODEL, "engine=store", side)
-    keys, tables = block_keys(range(TOKENS), BLOCK), _tables(saves.prefill)
-    saver = Saver(store, saves, _pools(saves.prefill), revision="bench")
-    loader = Loader(store, loads, _pools(loads.decode), revision="bench")
+    saves, loads = plan_of(MODEL, side, "engine=store"), plan_of(MODEL, "engine=store", side)
+    keys, tables = block_keys(range(TOKENS), BLOCK), shuffled(saves.prefill, TOKENS)
+    pools = [[filled(side, n, TOKENS) for n in range(len(side.workers))] for side in (saves.prefill, loads.decode)]
+    saver = Saver(store, saves, pools[0], revision="bench")
+    loader = Loader(store, loads, pools[1], revision="bench")
     pages = np.ones((BLOCKS, saver.save(keys, tables).bytes // BLOCKS), np.uint8)
 
     def save() -> None:
@@ -182,22 +180,3 @@ def _read(paths: Sequence[Path], pages: Bytes) -> None:
     for path, page in zip(paths, pages, strict=True):
         with path.open("rb", buffering=0) as file:
             file.readinto(page.data)
-
-
-def _pools(side: Side) -> list[Pool]:
-    """Memory for all tokens on every worker."""
-    from kvplan.plan import planes as names
-    from kvplan.runtime.memory.register import views
-
-    count = {group.name: -(-TOKENS // group.kernel) for group in side.groups}
-    return [
-        views(side, number, {p.name: np.ones((count[p.group], p.stride), np.uint8) for p in names.planes(worker)})
-        for number, worker in enumerate(side.workers)
-    ]
-
-
-def _tables(side: Side) -> Tables:
-    from kvplan.plan.types import Blocks
-
-    random = np.random.default_rng(7)
-    return {group.name: Blocks(0, random.permutation(-(-TOKENS // group.tokens))) for group in side.groups}

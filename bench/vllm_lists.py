@@ -19,7 +19,7 @@ from kvplan.bench import vllm_worker as peer
 from kvplan.bench.lists import BlockLists, draw, preparer
 from kvplan.bench.report import Row, faster
 from kvplan.bench.sample import WARMUP, interleave
-from kvplan.bench.stage import library, plan_of
+from kvplan.bench.stage import plan_of
 from kvplan.plan.match import forget_shapes
 
 AREA = f"block lists to posted ids, vLLM {vllm.__version__}"
@@ -71,7 +71,7 @@ def measure(pairs: int) -> list[Row]:
 def rows_of(case: Case, pairs: int) -> list[Row]:
     """The same lists by both, for requests whose shape kvplan saw before and others; or why vLLM refuses the pair."""
     block = f",block={case.prefill_block}" if case.prefill_block else ""
-    plan = plan_of(library(), case.model, f"tp={case.prefill}{block}", f"tp={case.decode}")
+    plan = plan_of(case.model, f"tp={case.prefill}{block}", f"tp={case.decode}")
     lists = draw(plan, case.tokens)
     prepare = preparer(plan, lists)
 

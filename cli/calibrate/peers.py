@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvplan.plan.types import Side
     from kvplan.runtime import DecodeWorker, Identity, Keys, Limits, Peer
 
-SECONDS, LEASE, PAUSE = 30.0, 600.0, 0.05
+SECONDS, LEASE, PAUSE = 30.0, 3600.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def served(pairs: Sequence[ServedPair], mem_type: str) -> Iterator[PairReaders]:
 
     api()
     memory = memory_of(mem_type).allocate(max(room(load_plan(pair.path).decode, pair.blocks) for pair in pairs))
-    who = engines()
+    who = engines("prefill", "decode")
     with Processes() as crew, ExitStack() as stack:
         member = crew.start("prefill", serve, tuple(pairs), mem_type, *who["prefill"])
         yield PairReaders(pairs, member.hear(time.monotonic() + SECONDS), memory, *who["decode"], stack)
@@ -77,7 +77,7 @@ def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity
     memory, filled = kind.noise(max(sizes)), kind.event()
     for plan, pair in zip(plans, pairs, strict=True):
         pool = views(plan.prefill, 0, arrays(plan.prefill, pair.blocks, memory))
-        worker = PrefillWorker(plan, 0, pool, Nixl("prefill"), identity=identity, keys=keys, lease=LEASE)
+        worker = PrefillWorker(plan, 0, pool, Nixl(identity.name), identity=identity, keys=keys, lease=LEASE)
         for request in pair.requests:
             worker.hold(request, after=filled)
         worker.announce([worker.address])

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from kvplan.cli.demo.worker import MovedReport
     from kvplan.compiler.api import Compiled
     from kvplan.runtime import Identity, Keys
-    from kvplan.runtime.transport.inmemory import Hub
 
 
 HEAD, READS = 60, 6
@@ -110,9 +109,11 @@ def run(
 
     Raises ProcessError, WrongBytesError among its texts, when a worker fails, dies, stays silent or holds a wrong byte.
     """
-    hub = _hub() if transport == "memory" else None
+    from kvplan.runtime import Hub
+
+    hub = Hub() if transport == "memory" else None
     prefill_shares, decode_shares = demo_asked.shares(compiled)
-    left, who = until - time.monotonic(), engines()
+    left, who = until - time.monotonic(), engines("prefill", "decode")
     with Processes(threads=hub is not None) as workers:
 
         def start(name: str, work: Callable[..., None], share: RequestShare) -> WorkerHandle:
@@ -159,18 +160,12 @@ def _complete(member: WorkerHandle, missing: set[str]) -> None:
         raise ProcessError(f"{member.name} was not told that these requests are done: {', '.join(sorted(missing))}")
 
 
-def engines() -> dict[str, tuple[Identity, Keys]]:
-    """Who either engine is in this run, and its keys, which let in the other one only."""
+def engines(*names: str) -> dict[str, tuple[Identity, Keys]]:
+    """Who each engine is in this run, and its keys, which let in the others only."""
     import zmq
 
     from kvplan.runtime import Identity, Keys
 
-    pairs = {name: zmq.curve_keypair() for name in ("prefill", "decode")}
+    pairs = {name: zmq.curve_keypair() for name in names}
     public = {public for public, _ in pairs.values()}
     return {name: (Identity(name), Keys(*pair, frozenset(public - {pair[0]}))) for name, pair in pairs.items()}
-
-
-def _hub() -> Hub:
-    from kvplan.runtime import Hub
-
-    return Hub()

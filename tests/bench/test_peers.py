@@ -12,13 +12,13 @@ from kvplan.bench.all import BESIDE, MEASUREMENTS
 from kvplan.bench.lists import draw, preparer
 from kvplan.bench.peers import connector
 from kvplan.bench.raw import rows
-from kvplan.bench.stage import library, plan_of
+from kvplan.bench.stage import plan_of
 from kvplan.cli.commands import bench
 
 
 @pytest.mark.parametrize(("decode", "requests"), [("tp=8", 80 * 64), ("tp=4", 2 * 80 * 64)])
 def test_every_block_of_every_plane_of_every_worker_is_posted(decode: str, requests: int) -> None:
-    plan = plan_of(library(), "llama-3.3-70b", "tp=8", decode)
+    plan = plan_of("llama-3.3-70b", "tp=8", decode)
     lists = draw(plan, 1024)
     assert [len(set(ids["attention"])) for ids in (lists.prefill, lists.decode)] == [64, 64]
     joined = int((np.diff(sorted_pairs(lists.prefill["attention"], lists.decode["attention"])) == (1 << 32) + 1).sum())
@@ -30,7 +30,7 @@ def sorted_pairs(prefill: list[int], decode: list[int]) -> np.ndarray:
 
 
 def test_lists_are_in_the_order_of_groups_and_slots_are_none_of_the_blocks() -> None:
-    plan = plan_of(library(), "nemotron-3-nano-30b", "tp=4,block=2096", "tp=1")
+    plan = plan_of("nemotron-3-nano-30b", "tp=4,block=2096", "tp=1")
     lists = draw(plan, 8192)
     for side, ids in ((plan.prefill, lists.prefill), (plan.decode, lists.decode)):
         assert list(ids) == [group.name for group in side.groups]

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from kvplan.bench.all import measure
 from kvplan.bench.report import Row, as_json, as_table, faster, within
 from kvplan.bench.sample import interleave, summary
 
@@ -36,3 +37,10 @@ def test_the_report_is_json_and_a_table() -> None:
     rows = [Row("area", "name", "1 x"), within("a", "b", summary([(1.0, 1.0)] * 2), 2.0)]
     assert [row["name"] for row in json.loads(as_json(rows))["rows"]] == ["name", "b"]
     assert as_table(rows).row_count == 4
+
+
+def test_without_nixl_a_measurement_that_takes_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.transport.nixl.MODULES", ("no_such_nixl._api",))
+    rows = measure(("idle", "homogeneous", "preparing"), 2)
+    assert [(row.name, row.met) for row in rows] == [("not measured", None)] * 3
+    assert all("no_such_nixl" in row.value for row in rows)

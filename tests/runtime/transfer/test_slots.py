@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvplan.bench.stage import here, library, plan_of
+from kvplan.bench.stage import here, plan_of
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Runs
 from kvplan.runtime.transfer.gather import IndexScratch, gather
@@ -21,7 +21,7 @@ BLOCKS = 9
 @cache
 def link() -> PreparedLink:
     """Four groups of states and one of attention."""
-    return here(plan_of(library(), "nemotron-3-nano-30b", "tp=2", "tp=1"), BLOCKS)
+    return here(plan_of("nemotron-3-nano-30b", "tp=2", "tp=1"), BLOCKS)
 
 
 def slots(*pairs: tuple[int, int]) -> Runs:
