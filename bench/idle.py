@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvplan.bench.report import Row
-from kvplan.bench.stage import plan_of, pool, room
+from kvplan.bench.stage import plan_of, pool
+from kvplan.cli.calibrate.peers import room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
@@ -33,7 +34,7 @@ def _shares(plan: Plan) -> list[float]:
     from kvplan.runtime import DecodeWorker, Nixl, PrefillWorker
 
     who, ends = engines("prefill", "decode"), (("prefill", plan.prefill), ("decode", plan.decode))
-    memory = {name: np.zeros(room(side, 0, 1), np.uint8) for name, side in ends}
+    memory = {name: np.zeros(room(side, 1), np.uint8) for name, side in ends}
     pools = {name: pool(side, 0, 1, memory[name].ctypes.data) for name, side in ends}
     identity, keys = who["prefill"]
     prefill = PrefillWorker(plan, 0, pools["prefill"], Nixl("prefill"), identity=identity, keys=keys)

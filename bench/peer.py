@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvplan.bench.raw import Raw
-from kvplan.bench.stage import pool, room, write_plan
+from kvplan.bench.stage import pool, write_plan
+from kvplan.cli.calibrate.peers import room
 
 if TYPE_CHECKING:
     from kvplan.cli.demo.processes import WorkerPipe
@@ -72,7 +73,7 @@ def serve(
 
     plan = load_plan(path)
     side, blocks = plan.prefill, prefill_blocks(plan, blocks)
-    sizes = [room(side, number, blocks) for number in range(len(side.workers))]
+    sizes = [room(side, blocks, number) for number in range(len(side.workers))]
     memory = np.random.default_rng(1).integers(0, 256, sum(sizes), np.uint8)
     starts = (memory.ctypes.data + sum(sizes[:number]) for number in range(len(sizes)))
     workers = [
@@ -116,7 +117,7 @@ def request(plan: Plan, blocks: int, name: str, first: int = 0) -> Request:
 
 def blocks_of(size: int) -> Callable[[Plan], int]:
     """How many blocks of decode worker 0 have `size` bytes, one at least."""
-    return lambda plan: max(1, size // room(plan.decode, 0, 1))
+    return lambda plan: max(1, size // room(plan.decode, 1))
 
 
 @contextmanager
@@ -144,7 +145,7 @@ def met(
     with TemporaryDirectory() as folder, Processes() as crew:
         path, plan = write_plan(folder, model, prefill, decode, strategy)
         count, names = blocks(plan), tuple(f"request-{number}" for number in range(requests))
-        memory = np.zeros(room(plan.decode, 0, count), np.uint8)
+        memory = np.zeros(room(plan.decode, count), np.uint8)
         member = crew.start("prefill", serve, path, count, names, pause, *who["prefill"])
         address, card = member.hear(time.monotonic() + SECONDS)
         mine, transport = pool(plan.decode, 0, count, memory.ctypes.data), Nixl("decode", telemetry=True)

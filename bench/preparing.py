@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kvplan.bench.report import Row, within
 from kvplan.bench.sample import interleave
-from kvplan.bench.stage import plan_of, pool, reserve, room
+from kvplan.bench.stage import plan_of, pool, reserve
+from kvplan.cli.calibrate.peers import room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
@@ -41,7 +42,7 @@ def linker(plan: Plan, blocks: int) -> Callable[[], PreparedLink]:
     from kvplan.runtime.transport.nixl import Nixl
 
     ends = plan.prefill, plan.decode
-    spaces = [reserve(room(side, 0, blocks)) for side in ends]
+    spaces = [reserve(room(side, blocks)) for side in ends]
     pools = [pool(side, 0, blocks, space.base) for side, space in zip(ends, spaces, strict=True)]
     theirs, ours = Nixl("prefill"), Nixl("decode")
     for agent, memory in zip((theirs, ours), pools, strict=True):

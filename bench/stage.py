@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from kvplan.cli.calibrate.peers import room, sizes
+
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.plan.block_tables import Tables
@@ -76,26 +78,15 @@ def reserve(size: int) -> Reserved:
 
 def pool(side: Side, worker: int, blocks: int, base: int) -> Pool:
     """A pool of `blocks` logical blocks whose planes follow each other from address `base`."""
-    from kvplan.plan import planes as names
     from kvplan.runtime.memory.arrays import Memory
     from kvplan.runtime.memory.register import views
 
-    ratios = {group.name: group.ratio for group in side.groups}
-    whole, at = (base, room(side, worker, blocks)), base
+    whole, at = (base, room(side, blocks, worker)), base
     arrays: dict[str | tuple[str, str], Memory] = {}
-    for plane in names.planes(side.workers[worker]):
-        size = blocks * ratios[plane.group] * plane.stride
-        arrays[plane.name] = Memory(at, plane.stride, size // plane.stride, size, allocation=whole)
+    for name, stride, size in sizes(side, blocks, worker):
+        arrays[name] = Memory(at, stride, size // stride, size, allocation=whole)
         at += size
     return views(side, worker, arrays)
-
-
-def room(side: Side, worker: int, blocks: int) -> int:
-    """Bytes that `pool` takes."""
-    from kvplan.plan import planes as names
-
-    ratios = {group.name: group.ratio for group in side.groups}
-    return sum(blocks * ratios[plane.group] * plane.stride for plane in names.planes(side.workers[worker]))
 
 
 def filled(side: Side, worker: int, tokens: int) -> Pool:
@@ -125,7 +116,7 @@ def here(plan: Plan, blocks: int, worker: int = 0) -> PreparedLink:
     from kvplan.runtime.transport.inmemory import Hub, InMemory
 
     prefill = pool(plan.prefill, worker, blocks, TOP)
-    decode = pool(plan.decode, 0, blocks, TOP + room(plan.prefill, worker, blocks) + GAP)
+    decode = pool(plan.decode, 0, blocks, TOP + room(plan.prefill, blocks, worker) + GAP)
     hub = Hub()
     return between(plan, prefill, decode, InMemory(hub), InMemory(hub))
 

@@ -163,6 +163,14 @@ def run(library: Library, jobs: Sequence[PairJob]) -> CompileOutcome:
     return CompileOutcome(pair_names.in_deployment((job.name, pair) for job, pair in done), placed)
 
 
+def compiled(deployment: Path) -> Mapping[str, Compiled]:
+    """The plans of a deployment that is wanted whole, by path. Raises DslError, BadInput, Refused, ProofFailed."""
+    outcome = run(*opened([deployment], {}))
+    for _, error in outcome.refused:
+        raise error
+    return outcome.plans
+
+
 def _refused_at(library: Library, job: PairJob) -> tuple[SourceSpan, ...]:
     """The place of the side that is refused by itself, else of the decode side; none where there are no places."""
     for text, place in zip((job.prefill, job.decode), job.places, strict=False):

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedTransfer:
-    """A sort of transfer, with the median of its times; `cold` where there was nothing to do before."""
+    """A transfer, or the median of some of a sort, from submit to done; `cold` where there was nothing to do before."""
 
     slices: int
     requests: int

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from kvplan.cli.calibrate import pairs as timed
 from kvplan.cli.calibrate.copies import TimedCopy, timed_copies
 from kvplan.cli.calibrate.fit import TimedTransfer, TransferRates, fitted
 from kvplan.cli.calibrate.memories import memory_of
+from kvplan.cli.calibrate.pairs import compiled
 from kvplan.cli.calibrate.transfers import TransferCase, connected
 
 WARMUP = 2
@@ -39,25 +39,21 @@ def calibrated(
     Seconds are those of `clock`. Raises NixlMissingError, BadInput (S031), ProcessError and TransferError.
     """
     with TemporaryDirectory() as folder:
-        pairs = timed.compiled(Path(folder), size)
+        pairs = compiled(Path(folder), size)
         with connected(pairs, mem_type, WARMUP + rounds, clock) as cases:
             return _in_turns(cases, timed_copies(memory_of(mem_type), size, clock), rounds, watch)
 
 
 def _in_turns(cases: list[TransferCase], copies: dict[int, TimedCopy], rounds: int, watch: Watch) -> Calibration:
     for turn in range(WARMUP):
-        moved = [case.run(turn) for case in cases]
-        _ = [copy.run() for copy in copies.values()]
-    seconds: dict[str, list[float]] = {case.sort.name: [] for case in cases}
+        _ = [case.run(turn) for case in cases], [copy.run() for copy in copies.values()]
+    moved: list[list[TimedTransfer]] = [[] for _ in cases]
     rates: dict[int, list[float]] = {together: [] for together in copies}
     for turn in watch(range(WARMUP, WARMUP + rounds)):
-        for case in cases:
-            seconds[case.sort.name].append(case.run(turn).seconds)
+        for case, runs in zip(cases, moved, strict=True):
+            runs.append(case.run(turn))
         for together, copy in copies.items():
             rates[together].append(copy.run())
-    every = [
-        TimedTransfer(case.sort.slices, run.requests, run.bytes, median(seconds[case.sort.name]), case.sort.pause > 0)
-        for case, run in zip(cases, moved, strict=True)
-    ]
+    timed = [replace(runs[0], seconds=median(run.seconds for run in runs)) for runs in moved]
     copied = {together: median(turns) for together, turns in rates.items()}
-    return Calibration(fitted(every), copied, cases[0].mode)
+    return Calibration(fitted(timed), copied, cases[0].peer.mode)

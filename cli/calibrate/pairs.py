@@ -31,10 +31,8 @@ def compiled(folder: Path, size: int) -> list[TimedPair]:
     from kvplan.cli import jobs
 
     deployment = Path(str(files("kvplan.cli.calibrate").joinpath(DEPLOYMENT)))
-    outcome = jobs.run(*jobs.opened([deployment], {}))
-    for _, error in outcome.refused:
-        raise error
-    return [_written(folder / f"pair_{number}.py", made, size) for number, made in enumerate(outcome.plans.values())]
+    plans = jobs.compiled(deployment).values()
+    return [_written(folder / f"pair_{number}.py", made, size) for number, made in enumerate(plans)]
 
 
 def _written(path: Path, made: Compiled, size: int) -> TimedPair:

@@ -91,21 +91,22 @@ def serve(line: WorkerPipe, pairs: Sequence[ServedPair], mem_type: str, identity
         worker.close()
 
 
-def room(side: Side, blocks: int) -> int:
-    """Bytes of `blocks` blocks of each plane of worker 0."""
-    return sum(size for _, _, size in _sizes(side, blocks))
+def room(side: Side, blocks: int, worker: int = 0) -> int:
+    """Bytes of `blocks` blocks of each plane of a worker."""
+    return sum(size for _, _, size in sizes(side, blocks, worker))
 
 
 def arrays(side: Side, blocks: int, memory: Any) -> dict[str, Any]:
     """Worker 0's planes, one behind the other in `memory`: flat bytes of numpy's or torch's."""
     views, at = {}, 0
-    for name, stride, size in _sizes(side, blocks):
+    for name, stride, size in sizes(side, blocks):
         views[name] = memory[at : at + size].reshape(-1, stride)
         at += size
     return views
 
 
-def _sizes(side: Side, blocks: int) -> list[tuple[str, int, int]]:
+def sizes(side: Side, blocks: int, worker: int = 0) -> list[tuple[str, int, int]]:
+    """The name of each plane of a worker, the bytes from a block to the next and those of `blocks` logical blocks."""
     ratios = {group.name: group.ratio for group in side.groups}
-    planes = names.planes(side.workers[0])
+    planes = names.planes(side.workers[worker])
     return [(plane.name, plane.stride, blocks * ratios[plane.group] * plane.stride) for plane in planes]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kvplan.cli.calibrate.fit import TimedTransfer
 from kvplan.cli.calibrate.pairs import TimedPair
 from kvplan.cli.calibrate.peers import SECONDS, ServedPair, served
 from kvplan.compiler.cost.profile import COLD_AFTER
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
 
 # Slices that the first pair is cut into where slices are timed.
 SLICES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class MovedTransfer:
-    """What one transfer moved, and how long it took from submit to done."""
-
-    requests: int
-    bytes: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +42,15 @@ class TransferCase:
     peer: Peer
     clock: Callable[[], float]
 
-    @property
-    def mode(self) -> str:
-        """Who moves the bytes: `pull` or `push`."""
-        return self.peer.mode
-
-    def run(self, turn: int) -> MovedTransfer:
+    def run(self, turn: int) -> TimedTransfer:
         """Move a request that prefill holds for this turn. Raises TransferError."""
         wanted = _request(self.peer.plan, self.sort.blocks, f"{self.sort.name}-{turn}")
         time.sleep(self.sort.pause)
         began = self.clock()
         moved = self.worker.submit(wanted, SECONDS).wait()
         seconds = self.clock() - began
-        return MovedTransfer(moved.requests, sum(part.expected for part in moved.parts), seconds)
+        size = sum(part.expected for part in moved.parts)
+        return TimedTransfer(self.sort.slices, moved.requests, size, seconds, cold=self.sort.pause > 0)
 
 
 @contextmanager

@@ -48,9 +48,7 @@ def command(out: Path | None, memory: str, rounds: int, mib: int) -> None:
         raise click.BadParameter(f"nothing can be written in '{out.parent}'", param_hint="--out")
     click.echo("starting two processes …", err=True)
     try:
-        calibration = calibrated(
-            memory.upper(), rounds, mib << 20, lambda turns: jobs.watched([*turns], lambda _: "rounds")
-        )
+        calibration = calibrated(memory.upper(), rounds, mib << 20, _watched)
     except ProcessError as error:
         raise click.ClickException(str(error)) from error
     how = f"kvplan calibrate, medians of {rounds} rounds of {mib} MiB"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -13,8 +13,6 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from kvplan.compiler.api import Compiled
 
 # In the package, so that it is installed; examples/ has a link to it.
 PAIRS = "demo.yaml"
@@ -50,11 +48,11 @@ def command(deployment: Path | None, transport: str, output: Path, seconds: int)
 
 def play(deployment: Path, output: Path, transport: str, until: float, console: Console) -> None:
     """Compile and run every pair of a deployment, and print it. Raises ProcessError, DslError, CompileError."""
-    from kvplan.cli import plan_index
+    from kvplan.cli import jobs, plan_index
     from kvplan.cli.demo import requests as demo_asked
     from kvplan.cli.demo import run as demo_run
 
-    plans = compiled(deployment)
+    plans = jobs.compiled(deployment)
     plan_index.write(output, plans)
     for path, made in plans.items():
         demo_run.show_plan(console, output / path, made.text)
@@ -62,16 +60,6 @@ def play(deployment: Path, output: Path, transport: str, until: float, console: 
             outcomes = demo_run.run(made, output / path, transport, until, tick)
         demo_run.show_outcomes(console, outcomes, demo_asked.ranges(made), transport)
         console.print(f"The plan is {output / path}\n", highlight=False, markup=False, soft_wrap=True)
-
-
-def compiled(deployment: Path) -> Mapping[str, Compiled]:
-    """Every pair of a deployment file, compiled, by the plan's path. Raises DslError, BadInput, Refused."""
-    from kvplan.cli import jobs
-
-    outcome = jobs.run(*jobs.opened([deployment], {}))
-    for _, error in outcome.refused:
-        raise error
-    return outcome.plans
 
 
 def choose(transport: str, console: Console) -> str:

@@ -11,12 +11,13 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.demo.pairs import SECONDS, library, moved, ready, scaled, untouched
 
-from kvplan.cli.commands.demo import command, compiled, shipped
+from kvplan.cli.commands.demo import command, shipped
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo import run as demo_run
 from kvplan.cli.demo.content import WrongBytesError, check, padding
 from kvplan.cli.demo.processes import ProcessError
 from kvplan.cli.demo.requests import RequestShare
+from kvplan.cli.jobs import compiled
 from kvplan.compiler.api import Compiled, compile_pair
 from kvplan.compiler.bound import BoundGroup
 from kvplan.compiler.check import oracle
