@@ -132,7 +132,7 @@ def simulated_run(made: Compiled, profile: MachineProfile, arrivals: Sequence[Ar
     decode = DecodeFigures(ENGINES, BLOCKS * block, us_per_token=0, sequences=1 << 20)
     loads = loads_of(made.plan, profile, "pull")
     pair = SimulatedPair(
-        "fleet", prefill, decode, block, block, loads, "pull", 1, "round_robin", Limits(), os.cpu_count(), profile
+        prefill, decode, block, block, loads, "pull", 1, "round_robin", Limits(), os.cpu_count(), profile
     )
     run = simulated(pair, [replace(arrival, output=0) for arrival in arrivals])
     return FleetRun(tuple(Moved(each.submitted / 1e6, each.moved / 1e6) for each in run.requests), 1.0)

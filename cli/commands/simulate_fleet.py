@@ -59,10 +59,10 @@ def command(file: Path, plot: Path | None, layouts: tuple[Path, ...], form: str)
     for pair in jobs.watched(pairs_of(fleet), lambda pair: pair.name):
         try:
             run = simulated(simulated_pair(library, fleet, pair, profile), arrivals)
-            compared.append(ComparedRun(figures_of(pair.name, run), run))
+            compared.append((figures_of(pair.name, run), run))
         except Refused as error:
             refused[pair.name] = error
-    figures = [each.figures for each in compared]
+    figures = [figures for figures, _ in compared]
     if plot is not None:
         draw(compared, plot)
     said = answer if form == "json" else text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from kvplan.cli.traffic.loads import loads_of
 from kvplan.cli.traffic.runs import SimulatedPair
-from kvplan.compiler.api import Compiled, compile_pair
+from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import CompileError, Refused
 from kvplan.compiler.pair.elect import DIRECT, MACHINE
 from kvplan.compiler.side.text import sides
@@ -18,34 +18,27 @@ from kvplan.plan.types import Plan, Side
 from kvplan.runtime.transfer.limits import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class CandidatePair:
-    """One pair of sides of a candidate, which may stand for several, and what it is called."""
+def pairs_of(fleet: FleetFile) -> list[FleetCandidate]:
+    """Every candidate, which may stand for several, as pairs of one side each, in order, all with names of their own.
 
-    name: str
-    prefill: str
-    decode: str
-    candidate: FleetCandidate
-
-
-def pairs_of(fleet: FleetFile) -> list[CandidatePair]:
-    """Every pair of sides of every candidate, in order. Raises DslError with the place of what cannot be read."""
+    Raises DslError with the place of what cannot be read.
+    """
     return [pair for candidate in fleet.candidates for pair in _located(candidate)]
 
 
-def _located(candidate: FleetCandidate) -> list[CandidatePair]:
+def _located(candidate: FleetCandidate) -> list[FleetCandidate]:
     try:
         return list(_pairs(candidate))
     except CompileError as error:
         raise _placed(error, candidate) from error
 
 
-def _pairs(candidate: FleetCandidate) -> Iterator[CandidatePair]:
+def _pairs(candidate: FleetCandidate) -> Iterator[FleetCandidate]:
     every = [(prefill, decode) for prefill in sides(candidate.prefill) for decode in sides(candidate.decode)]
     for prefill, decode in every:
         said = f"{prefill} -> {decode}{_ways(candidate)}"
         name = said if not candidate.name else candidate.name if len(every) == 1 else f"{candidate.name}: {said}"
-        yield CandidatePair(name, prefill, decode, candidate)
+        yield replace(candidate, name=name, prefill=prefill, decode=decode)
 
 
 def _ways(candidate: FleetCandidate) -> str:
@@ -56,10 +49,9 @@ def _ways(candidate: FleetCandidate) -> str:
     return "".join(f", {word}" for word in words)
 
 
-def simulated_pair(library: Library, fleet: FleetFile, pair: CandidatePair, profile: MachineProfile) -> SimulatedPair:
+def simulated_pair(library: Library, fleet: FleetFile, pair: FleetCandidate, profile: MachineProfile) -> SimulatedPair:
     """A pair, compiled and proved. Raises Refused, and DslError with its place for whatever else is wrong with it."""
-    candidate = pair.candidate
-    options = dict(candidate.options)
+    options = dict(pair.options)
     if options["strategy"] != DIRECT:
         options[MACHINE] = profile.name
     try:
@@ -67,16 +59,15 @@ def simulated_pair(library: Library, fleet: FleetFile, pair: CandidatePair, prof
     except Refused:
         raise
     except CompileError as error:
-        raise _placed(error, candidate) from error
+        raise _placed(error, pair) from error
     return SimulatedPair(
-        name=pair.name,
-        prefill=candidate.prefill_engines,
-        decode=candidate.decode_engines,
+        prefill=pair.prefill_engines,
+        decode=pair.decode_engines,
         prefill_block=block_of(made.plan.prefill),
         decode_block=block_of(made.plan.decode),
-        loads=loads_of(made.plan, profile, candidate.mode),
-        mode=candidate.mode,
-        pieces=_layers(made) if candidate.layer_by_layer else 1,
+        loads=loads_of(made.plan, profile, pair.mode),
+        mode=pair.mode,
+        pieces=_layers(made.plan) if pair.layer_by_layer else 1,
         router=fleet.router,
         limits=Limits(**fleet.limits),
         cores=fleet.cores,
@@ -89,13 +80,8 @@ def block_of(side: Side) -> int:
     return next((group.tokens for group in side.groups if group.store == "tokens"), 1)
 
 
-def _layers(made: Compiled) -> int:
-    return len({layer for layers in _read_layers(made.plan) for layer in layers})
-
-
-def _read_layers(plan: Plan) -> Iterator[tuple[int, ...]]:
-    for reads in plan.reads:
-        yield from (read.layers for read in reads)
+def _layers(plan: Plan) -> int:
+    return len({layer for reads in plan.reads for read in reads for layer in read.layers})
 
 
 def _placed(error: CompileError, candidate: FleetCandidate) -> DslError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import nan
 
 import numpy as np
 
-from kvplan.cli.traffic.runs import EngineUse, RequestEnd, RequestTimes, SimulatedRun
+from kvplan.cli.traffic.runs import RequestEnd, RequestTimes, SimulatedRun
 
 # Times that differ by less are one.
 NEAR = 0.01
@@ -108,13 +108,9 @@ def _parts(done: Sequence[RequestTimes]) -> MeanParts:
 def _busy(run: SimulatedRun, span: float) -> BusyShares:
     engines = (*run.prefill, *run.decode)
     rails = max((each.bytes / each.rails for each in engines if each.rails), default=0.0)
-    busiest = (_most(engines, lambda each: each.computed), _most(engines, lambda each: each.posting), rails)
+    computed, posting = max(each.computed for each in engines), max(each.posting for each in engines)
     cores = run.working / run.cores if run.cores else 0.0
-    return BusyShares(*(each / span if span else nan for each in (*busiest, cores)))
-
-
-def _most(engines: Iterable[EngineUse], of: Callable[[EngineUse], float]) -> float:
-    return max(map(of, engines), default=0.0)
+    return BusyShares(*(each / span if span else nan for each in (computed, posting, rails, cores)))
 
 
 def best_of(candidates: Sequence[CandidateFigures]) -> CandidateFigures | None:

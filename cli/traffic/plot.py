@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,8 @@ WIDTH, BAR, AROUND = 5.0, 0.5, 1.8
 COLUMNS = 3
 # Of the parts: none that a line of the other panel has.
 COLOURS = {"queue": "#cccccc", "compute": "#999999", "room": "#e8c547", "transfer": "#3d5a80", "step": "#98c1d9"}
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedRun:
-    """A run and its figures."""
-
-    figures: CandidateFigures
-    run: SimulatedRun
+# A run, and its figures.
+ComparedRun = tuple[CandidateFigures, SimulatedRun]
 
 
 def check_plot(path: Path) -> None:
@@ -48,7 +41,7 @@ def draw(compared: Sequence[ComparedRun], path: Path) -> None:
     height = AROUND + max(1.6, BAR * len(compared))
     figure, (spread, parts) = pyplot.subplots(1, 2, figsize=(2 * WIDTH, height), layout="constrained")
     _draw_spread(spread, compared)
-    _draw_parts(parts, compared)
+    _draw_parts(parts, [figures for figures, _ in compared])
     figure.legend(*spread.get_legend_handles_labels(), loc="outside upper center", ncols=COLUMNS)
     figure.legend(*parts.get_legend_handles_labels(), loc="outside lower right", ncols=len(PARTS))
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -57,19 +50,19 @@ def draw(compared: Sequence[ComparedRun], path: Path) -> None:
 
 def _draw_spread(panel: Any, compared: Sequence[ComparedRun]) -> None:
     """The share of requests that have their first token within a time."""
-    for each in compared:
-        times = sorted((r.first - r.arrived) / 1000 for r in each.run.requests if r.end is RequestEnd.DONE)
-        panel.step(times, np.arange(1, len(times) + 1) / max(1, len(each.run.requests)), label=each.figures.name)
+    for figures, run in compared:
+        times = sorted((r.first - r.arrived) / 1000 for r in run.requests if r.end is RequestEnd.DONE)
+        panel.step(times, np.arange(1, len(times) + 1) / max(1, len(run.requests)), label=figures.name)
     panel.set(title="time to the first token", xlabel="ms", ylabel="share of requests", ylim=(0, 1.02), xscale="log")
     panel.grid(visible=True, alpha=0.3)
 
 
-def _draw_parts(panel: Any, compared: Sequence[ComparedRun]) -> None:
+def _draw_parts(panel: Any, candidates: Sequence[CandidateFigures]) -> None:
     """What that time is made of in the mean, a bar for each candidate, the first on top."""
-    names = [each.figures.name for each in compared]
-    left = np.zeros(len(compared))
+    names = [each.name for each in candidates]
+    left = np.zeros(len(candidates))
     for part, colour in COLOURS.items():
-        sizes = np.nan_to_num([getattr(each.figures.parts, part) for each in compared])
+        sizes = np.nan_to_num([getattr(each.parts, part) for each in candidates])
         panel.barh(names, sizes, left=left, label=PARTS[part], color=colour)
         left += sizes
     panel.invert_yaxis()

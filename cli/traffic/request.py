@@ -16,7 +16,7 @@ from kvplan.cli.traffic.arrivals import Arrival
 from kvplan.cli.traffic.block_pool import BlockGrant
 from kvplan.cli.traffic.engines import MovedSlice, SharedMachine, SimulatedEngine, Steps
 from kvplan.cli.traffic.runs import RequestEnd, RequestTimes, SimulatedPair
-from kvplan.compiler.cost.links import LinkLoad
+from kvplan.compiler.cost.links import LinkLoad, added
 from kvplan.compiler.cost.profile import cold_us
 
 if TYPE_CHECKING:
@@ -178,12 +178,6 @@ class RequestLife:
         self._times["answered"] = self._env.now
         self._decode.turns.release(turn)
         self._decode.pool.give_back(blocks)
-
-
-def added(loads: list[LinkLoad]) -> LinkLoad:
-    """The loads of one decode worker as one, of the first of those that it reads from."""
-    requests, size, copied = (sum(getattr(load, name) for load in loads) for name in ("requests", "bytes", "copy_us"))
-    return LinkLoad(loads[0].prefill, loads[0].decode, requests, size, copied)
 
 
 @contextmanager

@@ -27,7 +27,6 @@ class SimulatedPair:
     are in tokens.
     """
 
-    name: str
     prefill: PrefillFigures
     decode: DecodeFigures
     prefill_block: int
@@ -65,7 +64,6 @@ class EngineUse:
     cards; `rails` bytes a microsecond are the most these move, `most` blocks of `blocks` were in use at once.
     """
 
-    name: str
     computed: float
     posting: float
     bytes: float

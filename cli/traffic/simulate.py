@@ -80,7 +80,6 @@ def _kept(life: RequestLife, number: int, ends: dict[int, RequestTimes]) -> Step
 def _uses(engines: Iterable[SimulatedEngine]) -> tuple[EngineUse, ...]:
     return tuple(
         EngineUse(
-            name=engine.name,
             computed=engine.computed,
             posting=max((worker.busy for worker in engine.workers.values()), default=0.0),
             bytes=engine.rails.moved if engine.rails else 0.0,

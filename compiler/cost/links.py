@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kvplan.compiler.cost.profile import wire_us
@@ -30,11 +30,10 @@ def link_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) 
 
     No two logical blocks are neighbours, as everywhere in costs.
     """
-    links: dict[tuple[int, int], LinkLoad] = {}
+    links: dict[tuple[int, int], list[LinkLoad]] = {}
     for load in _read_loads(plan, profile, strategy, tokens):
-        link = load.prefill, load.decode
-        links[link] = _sum(links[link], load) if link in links else load
-    return tuple(load for _, load in sorted(links.items()))
+        links.setdefault((load.prefill, load.decode), []).append(load)
+    return tuple(added(loads) for _, loads in sorted(links.items()))
 
 
 def _read_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) -> Iterator[LinkLoad]:
@@ -45,11 +44,7 @@ def _read_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int)
             yield LinkLoad(read.worker, worker, way.requests, way.bytes, copy_us)
 
 
-def _sum(load: LinkLoad, other: LinkLoad) -> LinkLoad:
-    return LinkLoad(
-        load.prefill,
-        load.decode,
-        load.requests + other.requests,
-        load.bytes + other.bytes,
-        load.copy_us + other.copy_us,
-    )
+def added(loads: Sequence[LinkLoad]) -> LinkLoad:
+    """Several loads as one, of the two workers of the first."""
+    requests, size, copied = (sum(getattr(load, name) for load in loads) for name in ("requests", "bytes", "copy_us"))
+    return LinkLoad(loads[0].prefill, loads[0].decode, requests, size, copied)

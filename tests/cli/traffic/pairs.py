@@ -21,7 +21,6 @@ def linear(tokens: int) -> Loads:
 
 
 PAIR = SimulatedPair(
-    name="pair",
     prefill=PrefillFigures(tokens_per_s=1_000_000),
     decode=DecodeFigures(us_per_token=1000),
     prefill_block=BLOCK,
