@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvplan.cli import pair_names, plan_index
-from kvplan.cli.options import is_path, libraries, names_of
+from kvplan.cli.options import AskedPairs, is_path, libraries, names_of
 from kvplan.compiler.api import DOUBT, Compiled, compile_pair, identifier, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
@@ -82,13 +82,11 @@ def _places(spec: PlanSpec, prefill: str, decode: str) -> tuple[SourceSpan, ...]
     return tuple(spec.places[each] for each in asked if each in spec.places)
 
 
-def of_models(
-    models: Sequence[str], prefill: str, decode: str, options: Mapping[str, str], layouts: Sequence[Path] = ()
-) -> tuple[Library, list[PairJob]]:
+def of_models(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[PairJob]]:
     """The layout files, and every job of models named by name or path. Raises DslError; BadInput (S025) where a
     deployment is among them, or no model at all.
     """
-    library, names = libraries(models, layouts)
+    library, names = libraries(models, asked.layouts)
     deployments = {path.resolve() for path in library.paths["deployment"].values()}
     for word in models:
         if is_path(word) and Path(word).resolve() in deployments:
@@ -97,7 +95,7 @@ def of_models(
     if not names:
         help = "name a model, too: a file of a kind or an engine is loaded beside it"
         raise BadInput("S025", f"there is nothing to do: no model in {', '.join(models)}", help)
-    return library, product(names, prefill, decode, options)
+    return library, product(names, asked.prefill, asked.decode, asked.options)
 
 
 def _named(library: Library, models: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -12,6 +13,7 @@ import click
 from kvplan.cli import complete
 
 if TYPE_CHECKING:
+    from kvplan.compiler.api import Compiled
     from kvplan.dsl.library import Library
 
 # What help says of sides, below every command that takes some.
@@ -90,25 +92,58 @@ def side_options(required: bool, pool: bool = False) -> Callable[[F], F]:
     return add
 
 
-def compile_options(function: F) -> F:
-    """`--elect`, `--strategy` and `--machine`: one mapping `options` of those that were given, checked."""
+@dataclass(frozen=True, slots=True)
+class AskedPairs:
+    """What a command line says of pairs: both sides, empty where there is none, options of a compilation, and where
+    more layout files are.
+    """
 
+    prefill: str
+    decode: str
+    options: Mapping[str, str]
+    layouts: tuple[Path, ...]
+
+    def given(self) -> dict[str, str]:
+        """Sides and options as they were given, by name."""
+        sides = {"prefill": self.prefill, "decode": self.decode}
+        return {name: value for name, value in {**sides, **self.options}.items() if value}
+
+    def leave_out(self, why: str) -> None:
+        """Refuse sides and options where they would say nothing. Raises UsageError."""
+        leave_out(why, {f"--{name}": value for name, value in self.given().items()})
+
+    def compiled(self, model: str) -> Compiled:
+        """The plan of a model, by name or path, for one pair. Raises DslError, CompileError."""
+        from kvplan.compiler.api import compile_pair
+
+        found, name = library(model, self.layouts)
+        return compile_pair(found, name, self.prefill, self.decode, self.options)
+
+
+def pair_options(required: bool, pool: bool = False) -> Callable[[F], F]:
+    """`side_options`, `--elect`, `--strategy` and `--machine`, checked, with those of `layouts_option`: one AskedPairs
+    `asked`.
+    """
     chosen = partial(click.option, shell_complete=complete.compile_option)
 
-    @chosen("--elect", metavar="one|spread", help="Read what several workers hold from one, or layers from each.")
-    @chosen("--strategy", metavar="NAME", help="How bytes travel: direct; unpack, pack (by stages); auto, cheapest.")
-    @chosen("--machine", metavar="NAME", help="With auto: the machine whose profile decides; `kvplan list` has them.")
-    @wraps(function)
-    def wrapped(*args: Any, elect: str | None, strategy: str | None, machine: str | None, **rest: Any) -> Any:
-        given = {"elect": elect, "strategy": strategy, "machine": machine}
-        options = {name: value for name, value in given.items() if value is not None}
-        if options:
-            from kvplan.compiler.api import settled
+    def add(function: F) -> F:
+        @side_options(required, pool)
+        @chosen("--elect", metavar="one|spread", help="Read what several workers hold from one, or layers from each.")
+        @chosen("--strategy", metavar="NAME", help="How bytes travel: direct; unpack, pack (by stages); auto, cheapest.")
+        @chosen("--machine", metavar="NAME", help="With auto: the machine whose profile decides; `kvplan list` has them.")
+        @wraps(function)
+        def wrapped(*, prefill: str | None, decode: str | None, layouts: tuple[Path, ...], **rest: Any) -> Any:
+            given = {name: rest.pop(name) for name in ("elect", "strategy", "machine")}
+            options = {name: value for name, value in given.items() if value is not None}
+            if options:
+                from kvplan.compiler.api import settled
 
-            settled(options)
-        return function(*args, options=options, **rest)
+                settled(options)
+            return function(asked=AskedPairs(prefill or "", decode or "", options, layouts), **rest)
 
-    return cast(F, wrapped)
+        return cast(F, wrapped)
+
+    return add
 
 
 def library(model: str, layouts: Sequence[Path] = ()) -> tuple[Library, str]:

@@ -13,7 +13,7 @@ import click
 from kvplan.cli import complete, files, jobs, plan_index
 from kvplan.cli import errors as failure
 from kvplan.cli.commands.check import check_deployments
-from kvplan.cli.options import compile_options, format_option, is_path, layouts_option, side_options
+from kvplan.cli.options import AskedPairs, format_option, is_path, layouts_option, pair_options
 from kvplan.cli.plan_index import Leftovers
 from kvplan.cli.terminal import painted_diff
 from kvplan.compiler.errors import BadInput
@@ -24,17 +24,13 @@ from kvplan.plan.files.index import NAME
 
 @click.command("compile")
 @click.argument("models", metavar="MODEL…|DEPLOYMENT", nargs=-1, required=True, shell_complete=complete.models)
-@side_options(required=False)
-@compile_options
+@pair_options(required=False)
 @click.option("-o", "--out", type=click.Path(path_type=Path), default=Path("plans"), show_default=True)
 @click.option("--check", is_flag=True, help="Write nothing; fail, and show the diff, where plans on disk are stale.")
 @click.option("--prune", is_flag=True, help="Remove plans that kvplan wrote and the deployment asks for no more.")
 @layouts_option
 @format_option("text", "json")
-def command(
-    models: tuple[str, ...], prefill: str | None, decode: str | None, options: Mapping[str, str], out: Path,
-    check: bool, prune: bool, layouts: tuple[Path, ...], form: str,
-) -> None:  # fmt: skip
+def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, prune: bool, form: str) -> None:
     """Compile plans, one for each pair of sides.
 
     Either those of MODELs for every pair of --prefill and --decode, or all of a DEPLOYMENT file.
@@ -42,10 +38,10 @@ def command(
     A refused pair does not stop the others; the exit code is then 3. The file index.json in the directory says
     which plan is for which pair, so that engines find it.
     """
-    found, wanted, whole = _wanted(models, prefill, decode, options, layouts)
+    found, wanted, whole = _wanted(models, asked)
     if prune and (check or not whole):
         raise click.UsageError("--prune goes with a deployment file, and without --check")
-    outcome = _run_all(found, wanted, models, layouts) if whole else jobs.run_beside(out, found, wanted)
+    outcome = _run_all(found, wanted, models, asked.layouts) if whole else jobs.run_beside(out, found, wanted)
     texts = {path: compiled.text for path, compiled in outcome.plans.items()}
     left = plan_index.leftovers(out, texts) if whole else Leftovers()
     index = plan_index.expected(out, outcome.plans, whole) if check else {}
@@ -79,15 +75,13 @@ class CompileReport:
     outcome: jobs.CompileOutcome
 
 
-def _wanted(
-    models: Sequence[str], prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: Sequence[Path]
-) -> tuple[Library, list[jobs.PairJob], bool]:
+def _wanted(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[jobs.PairJob], bool]:
     """The layout files, the pairs, and whether they are all of a deployment."""
-    if prefill and decode:
-        return *jobs.of_models(models, prefill, decode, options, layouts), False
-    if prefill or decode or not all(is_path(model) for model in models):
+    if asked.prefill and asked.decode:
+        return *jobs.of_models(models, asked), False
+    if asked.prefill or asked.decode or not all(is_path(model) for model in models):
         raise click.UsageError("give --prefill SIDE and --decode SIDE, or a deployment file without them")
-    return *jobs.opened([*map(Path, models)], options, layouts), True
+    return *jobs.opened([*map(Path, models)], asked.options, asked.layouts), True
 
 
 def _run_all(

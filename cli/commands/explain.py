@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,13 @@ import click
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import (
-    compile_options,
+    AskedPairs,
     format_option,
     is_layout_file,
     is_path,
     layouts_option,
-    leave_out,
     library,
-    side_options,
+    pair_options,
 )
 from kvplan.cli.terminal import painted
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
@@ -39,22 +38,18 @@ CODE = re.compile(r"[A-Za-z]\d{3}")
 
 @click.command("explain")
 @click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE", shell_complete=complete.anything)
-@side_options(required=False)
-@compile_options
+@pair_options(required=False)
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
 @layouts_option
 @format_option("text", "json")
-def command(
-    what: str, prefill: str | None, decode: str | None, worker: int | None, options: Mapping[str, str],
-    layouts: tuple[Path, ...], form: str,
-) -> None:  # fmt: skip
+def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None:
     """Explain a model, pair, engine, kind, plan or error code.
 
     A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
     where on one decode worker. An ENGINE: its options and what it derives; a KIND: its parameters, what it stores, in
     which orders. Or a PLAN file, an error's CODE, or a RULE of diff.
     """
-    said = _explain(what, prefill, decode, worker, options, layouts)
+    said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
         from kvplan.compiler.errors import BadInput
 
@@ -63,35 +58,27 @@ def command(
     click.echo(json.dumps(said, indent=2) if form == "json" else painted(show))
 
 
-def _alone(why: str, prefill: str | None, decode: str | None, options: Mapping[str, str]) -> None:
-    """Refuse sides and options where they would say nothing. Raises UsageError."""
-    given = {"prefill": prefill, "decode": decode, **options}
-    leave_out(why, {f"--{name}": value for name, value in given.items()})
-
-
-def _explain(
-    what: str, prefill: str | None, decode: str | None, worker: int | None, options: Mapping[str, str],
-    layouts: tuple[Path, ...],
-) -> dict[str, Any]:  # fmt: skip
+def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if what in RULES:
-        _alone(f"{what} is a rule", prefill, decode, options)
+        asked.leave_out(f"{what} is a rule")
         return explain_rule(what)
     if CODE.fullmatch(what):
-        _alone(f"{what} is a code", prefill, decode, options)
+        asked.leave_out(f"{what} is a code")
         return explain_code(what.upper())
     if what.endswith(".py"):
-        _alone("a plan has its own sides and options", prefill, decode, options)
-        return explain_plan(Path(what), worker or 0)
-    found, file_type, name = _described(what, layouts)
+        asked.leave_out("a plan has its own sides and options")
+        return explain_plan(Path(what), worker)
+    found, file_type, name = _described(what, asked.layouts)
     if file_type != "model":
         from kvplan.cli.commands.explain_layouts import explain_engine, explain_kind
 
-        _alone(f"{what} is no model", prefill, decode, options)
+        asked.leave_out(f"{what} is no model")
         return dict((explain_engine if file_type == "engine" else explain_kind)(found, name))
-    if prefill and decode:
-        return explain_pair(found, name, prefill, decode, options, worker or 0)
-    _alone(f"nothing is compiled of {what} without --prefill and --decode", None, None, options)
-    side = prefill or decode
+    if asked.prefill and asked.decode:
+        return explain_pair(found, name, asked, worker)
+    side = asked.prefill or asked.decode
+    without = replace(asked, prefill="", decode="")
+    without.leave_out(f"nothing is compiled of {what} without --prefill and --decode")
     return explain_side(found, name, side) if side else explain_model(found, name)
 
 
@@ -154,13 +141,11 @@ def _default_planes(found: Library, model: Model) -> dict[str, Any]:
     return {"side": text, "planes": [{name: page[name] for name in ("cache", "part", "planes")} for page in pages]}
 
 
-def explain_pair(
-    found: Library, model: str, prefill: str, decode: str, options: Mapping[str, str], worker: int = 0
-) -> dict[str, Any]:
+def explain_pair(found: Library, model: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     from kvplan.compiler.api import compile_pair
     from kvplan.compiler.explain.describe import describe_plan
 
-    compiled = compile_pair(found, model, prefill, decode, options)
+    compiled = compile_pair(found, model, asked.prefill, asked.decode, asked.options)
     return {"path": compiled.path, **describe_plan(compiled.plan, compiled.facts, worker)}
 
 
@@ -177,7 +162,7 @@ def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
     return {"model": model, "notes": list(bound.notes), **describe_side(side), "digest": digest.side(side)}
 
 
-def explain_plan(path: Path, worker: int = 0) -> dict[str, Any]:
+def explain_plan(path: Path, worker: int) -> dict[str, Any]:
     """A plan as it lies on disk. What was proved, and notes, are what its header says, as when it was compiled."""
     from kvplan.compiler.errors import BadInput
     from kvplan.compiler.explain.describe import describe_plan

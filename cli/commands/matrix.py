@@ -11,7 +11,6 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from string import ascii_lowercase
 
 import click
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from kvplan.cli import complete, jobs
 from kvplan.cli.errors import WRONG
-from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, library, pair_options
 from kvplan.cli.terminal import width
 from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
@@ -37,13 +36,10 @@ LEGEND = (
 
 @click.command("matrix")
 @click.argument("model", shell_complete=complete.models)
-@side_options(required=True)
-@compile_options
+@pair_options(required=True)
 @layouts_option
 @format_option("text", "json", "csv")
-def command(
-    model: str, prefill: str, decode: str, options: Mapping[str, str], layouts: tuple[Path, ...], form: str
-) -> None:
+def command(model: str, asked: AskedPairs, form: str) -> None:
     """Compare all pairs of sides by what they cost.
 
     A row is a side of --prefill, a column one of --decode, as in --prefill tp=1/2/4 --decode tp=1/2. A cell is about
@@ -59,10 +55,10 @@ def command(
     Or the code of the refusal, with a letter where it has several reasons; the reasons stand below. A refused pair is
     an answer: the exit code is 0; 1 where a proof failed, which is a fault of kvplan.
     """
-    found, name = library(model, layouts)
-    cells = matrix(found, name, sides(prefill), sides(decode), options, jobs.watched)
+    found, name = library(model, asked.layouts)
+    cells = matrix(found, name, sides(asked.prefill), sides(asked.decode), asked.options, jobs.watched)
     if form == "json":
-        click.echo(json.dumps(answer(name, options, cells), indent=2))
+        click.echo(json.dumps(answer(name, asked.options, cells), indent=2))
     else:
         click.echo(_csv(name, cells) if form == "csv" else text(name, cells), nl=form == "text")
     sys.exit(WRONG if any(reason.fault for reason in refusals(cells)) else 0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kvplan.cli import jobs, plans
-from kvplan.cli.options import compile_options, format_option, layouts_option, leave_out, library, side_options
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, leave_out, library, pair_options
 from kvplan.cli.page.assemble import page
 from kvplan.compiler.errors import BadInput
 
@@ -27,8 +26,7 @@ Plain = dict[str, Any]
 
 @click.command("show")
 @click.argument("what", metavar="PLAN|MODEL")
-@side_options(required=False)
-@compile_options
+@pair_options(required=False)
 @click.option("--before", metavar="PLAN|REVISION", help="Show a change: the plan before, or the revision that has it.")
 @click.option("--worker", type=int, metavar="N", help="Of an SVG: the decode worker; 0 by default.")
 @click.option("--svg", is_flag=True, help="A figure for a text, without tables; so is a FILE that ends with .svg.")
@@ -36,9 +34,8 @@ Plain = dict[str, Any]
 @layouts_option
 @format_option("text", "json")
 def command(
-    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None,
-    worker: int | None, svg: bool, out: Path, layouts: tuple[Path, ...], form: str,
-) -> None:  # fmt: skip
+    what: str, asked: AskedPairs, before: str | None, worker: int | None, svg: bool, out: Path, form: str
+) -> None:
     """Show a plan, or what all pairs of sides cost, as a page.
 
     A PLAN on disk, or a MODEL with --prefill and --decode: both sides' pages to scale, what lands where, who reads
@@ -51,10 +48,10 @@ def command(
         from kvplan.compiler.explain.picture.figure import figure
 
         leave_out("a figure shows no change", {"--before": before})
-        _write(figure(_plan(what, prefill, decode, options, layouts)[0], worker or 0), _named(out), form)
+        _write(figure(_plan(what, asked)[0], worker or 0), _named(out), form)
         return
     leave_out("a page has all workers", {"--worker": worker})
-    title, data = _data(what, prefill, decode, options, before, layouts)
+    title, data = _data(what, asked, before)
     _write(page(title, data), out, form)
 
 
@@ -78,50 +75,43 @@ def _write(text: str, out: Path, form: str) -> None:
     click.echo(json.dumps({"path": str(out), "bytes": size}) if form == "json" else f"wrote {out}, {size:,} B")
 
 
-def _data(
-    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None,
-    layouts: Sequence[Path],
-) -> tuple[str, Plain]:  # fmt: skip
+def _data(what: str, asked: AskedPairs, before: str | None) -> tuple[str, Plain]:
     """The page's title, and all that it shows."""
     from kvplan.compiler.explain.picture.describe_picture import picture
-    from kvplan.compiler.side.text import sides
 
-    command = " ".join(_words(what, prefill, decode, options, before))
-    several = not what.endswith(".py") and (not (prefill and decode) or len(sides(prefill)) * len(sides(decode)) > 1)
-    if several:
+    given = asked.given() | ({"before": before} if before else {})
+    command = " ".join(["kvplan show", what, *(f"--{name} {value}" for name, value in given.items())])
+    if _several(what, asked):
         if before:
             raise click.UsageError(
                 "--before is for one plan: give one --prefill and one --decode, or the path of a plan"
             )
-        costs = _matrix(what, prefill or SIDES, decode or SIDES, options, layouts)
+        costs = _matrix(what, asked)
         return str(costs["model"]), {"command": command, "matrix": costs}
-    plan, facts = _plan(what, prefill, decode, options, layouts)
+    plan, facts = _plan(what, asked)
     data = {"command": command, "plan": picture(plan, facts)}
     return f"{plan.title}: {plan.prefill.key} to {plan.decode.key}", data | (
         _change(before, what, plan) if before else {}
     )
 
 
-def _words(
-    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], before: str | None
-) -> list[str]:
-    given = {"prefill": prefill, "decode": decode, **options, "before": before}
-    return ["kvplan show", what, *(f"--{name} {value}" for name, value in given.items() if value)]
-
-
-def _plan(
-    what: str, prefill: str | None, decode: str | None, options: Mapping[str, str], layouts: Sequence[Path]
-) -> tuple[Plan, PlanCost]:
-    from kvplan.compiler.api import compile_pair
+def _several(what: str, asked: AskedPairs) -> bool:
+    """Whether more than one plan is meant."""
+    from kvplan.compiler.side.text import sides
 
     if what.endswith(".py"):
-        if prefill or decode or options:
+        return False
+    return not (asked.prefill and asked.decode) or len(sides(asked.prefill)) * len(sides(asked.decode)) > 1
+
+
+def _plan(what: str, asked: AskedPairs) -> tuple[Plan, PlanCost]:
+    if what.endswith(".py"):
+        if asked.given():
             raise click.UsageError("a plan has its own sides and options")
         return _on_disk(what, None)
-    if not prefill or not decode:
+    if not asked.prefill or not asked.decode:
         raise click.UsageError("give --prefill SIDE and --decode SIDE, or the path of a plan")
-    found, name = library(what, layouts)
-    compiled = compile_pair(found, name, prefill, decode, options)
+    compiled = asked.compiled(what)
     return compiled.plan, compiled.facts
 
 
@@ -144,11 +134,12 @@ def _change(before: str, what: str, after: Plan) -> Plain:
     return {"before": picture(old, facts), "changes": rows}
 
 
-def _matrix(what: str, prefill: str, decode: str, options: Mapping[str, str], layouts: Sequence[Path]) -> Plain:
+def _matrix(what: str, asked: AskedPairs) -> Plain:
     from kvplan.cli.commands.matrix import answer
     from kvplan.compiler.explain.matrix import matrix
     from kvplan.compiler.side.text import sides
 
-    found, name = library(what, layouts)
-    cells = matrix(found, name, sides(prefill), sides(decode), options, jobs.watched)
-    return {**answer(name, options, cells), "title": found.model(name).title}
+    found, name = library(what, asked.layouts)
+    prefills, decodes = sides(asked.prefill or SIDES), sides(asked.decode or SIDES)
+    cells = matrix(found, name, prefills, decodes, asked.options, jobs.watched)
+    return {**answer(name, asked.options, cells), "title": found.model(name).title}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import TextIO
 
 import click
@@ -15,7 +14,7 @@ from rich.progress import Progress
 
 from kvplan.cli import complete, jobs
 from kvplan.cli import errors as failure
-from kvplan.cli.options import compile_options, format_option, layouts_option, side_options
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.check.audit.verdict import Verdict
 from kvplan.compiler.check.request import check, parse_text
@@ -36,8 +35,7 @@ Simulated = tuple[tuple[int, int], Verdict]
 
 @click.command("simulate")
 @click.argument("models", metavar="MODEL…", nargs=-1, required=True, shell_complete=complete.models)
-@side_options(required=True, pool=True)
-@compile_options
+@pair_options(required=True, pool=True)
 @click.option(
     "--tokens",
     metavar="FIRST:END",
@@ -49,18 +47,17 @@ Simulated = tuple[tuple[int, int], Verdict]
 @layouts_option
 @format_option("text", "json")
 def command(
-    models: tuple[str, ...], prefill: str, decode: str, options: Mapping[str, str], tokens: str | None, seed: int,
-    request: TextIO | None, layouts: tuple[Path, ...], form: str,
-) -> None:  # fmt: skip
+    models: tuple[str, ...], asked: AskedPairs, tokens: str | None, seed: int, request: TextIO | None, form: str
+) -> None:
     """Run plans on numpy buffers, compare each byte.
 
     The buffers hold labels; what arrives is compared with naive indexing of the caches.
     """
     if request and tokens:
         raise click.UsageError("a request has tokens of its own: give --request or --tokens")
-    found, asked = jobs.of_models(models, prefill, decode, options, layouts)
+    found, every = jobs.of_models(models, asked)
     text = request.read() if request else None
-    wanted = {str(job): job for job in asked}
+    wanted = {str(job): job for job in every}
     with jobs.progress() as bar:
         done, refused = jobs.each([*wanted.values()], lambda job: _simulate(found, job, text, tokens, seed, bar), bar)
     if form == "json":

@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
 from kvplan.cli import complete
-from kvplan.cli.options import compile_options, format_option, layouts_option, library, side_options
-from kvplan.compiler.api import compile_pair
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.compiler.check.request import parse_text
 from kvplan.compiler.check.trace import trace
 
 
 @click.command("trace")
 @click.argument("model", metavar="MODEL", shell_complete=complete.models)
-@side_options(required=True, pool=True)
-@compile_options
+@pair_options(required=True, pool=True)
 @click.option(
     "--request", type=click.File("r", encoding="utf-8", errors="replace"), required=True,
     help="A JSON file; - is stdin.",
 )  # fmt: skip
 @layouts_option
 @format_option("text", "json")
-def command(
-    model: str, prefill: str, decode: str, options: Mapping[str, str], request: TextIO, layouts: tuple[Path, ...],
-    form: str,
-) -> None:  # fmt: skip
+def command(model: str, asked: AskedPairs, request: TextIO, form: str) -> None:
     """List every copy of one request.
 
     Sorted by destination, before neighbouring blocks are merged.
     """
-    asked = parse_text(request.read())
-    found, name = library(model, layouts)
-    compiled = compile_pair(found, name, prefill, decode, options)
-    answer = trace(compiled.plan, compiled.prefill, compiled.decode, asked)
+    wanted = parse_text(request.read())
+    compiled = asked.compiled(model)
+    answer = trace(compiled.plan, compiled.prefill, compiled.decode, wanted)
     click.echo(json.dumps(answer) if form == "json" else _text(answer))
 
 
