@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -90,9 +90,9 @@ def _all(library: Any) -> Row:
 
     def every() -> None:
         nonlocal done, refused
-        for model, prefill, decode in _pairs(library.models):
+        for model, prefill, decode in product(library.models, SIZES, SIZES):
             try:
-                compile_pair(library, model, prefill, decode)
+                compile_pair(library, model, f"tp={prefill}", f"tp={decode}")
                 done += 1
             except CompileError:
                 refused += 1
@@ -103,8 +103,3 @@ def _all(library: Any) -> Row:
     each = taken / max(done, 1)
     found = f"{taken:.2f} s, {1000 * each:.0f} ms a plan, {refused} refused"
     return Row(AREA, name, found, f"under {ALL:.0f} s", taken <= ALL, "", 1, details)
-
-
-def _pairs(models: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    for model, prefill, decode in product(models, SIZES, SIZES):
-        yield model, f"tp={prefill}", f"tp={decode}"

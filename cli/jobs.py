@@ -139,10 +139,11 @@ def name_errors(library: Library, deployments: Iterable[Deployment]) -> list[Dia
 
 def _count(texts: Iterable[str]) -> int:
     """How many sides texts with products stand for; one that cannot be read as one."""
-    return sum(len(text) for text in map(_products, texts))
+    return sum(len(text) for text in map(sides_of, texts))
 
 
-def _products(text: str) -> list[str]:
+def sides_of(text: str) -> list[str]:
+    """The sides of a product; the text itself where it is none, which binding it will say."""
     try:
         return sides(text)
     except BadInput:

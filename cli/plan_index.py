@@ -11,6 +11,7 @@ from kvplan.cli import files
 from kvplan.compiler.api import Compiled, unusual
 from kvplan.plan.files import folder
 from kvplan.plan.files.index import NAME, IndexEntry, contents, entry, parse, pinned, render
+from kvplan.plan.types import Plan
 
 # A line of every plan's header.
 MARKER = b"Emitted by kvplan from "
@@ -72,7 +73,7 @@ def expected(out: Path, plans: Mapping[str, Compiled], whole: bool = False) -> d
     """
     old = entries(out)
     kept = {one.path: one for one in old if not whole and (out / one.path).is_file()}
-    every = kept | {path: _entry(path, one) for path, one in plans.items()}
+    every = kept | {path: entry_of(path, one.text, one.plan) for path, one in plans.items()}
     return {NAME: render(every.values())} if every or (out / NAME).exists() else {}
 
 
@@ -82,8 +83,9 @@ def entries(out: Path) -> tuple[IndexEntry, ...]:
     return () if found is None else parse(found[1], str(out / NAME))
 
 
-def _entry(path: str, one: Compiled) -> IndexEntry:
-    return entry(path, one.text.encode(), one.plan, [name for name, _ in unusual(one.plan)])
+def entry_of(path: str, text: str, plan: Plan) -> IndexEntry:
+    """What an index says of a plan."""
+    return entry(path, text.encode(), plan, [name for name, _ in unusual(plan)])
 
 
 def _is_ours(path: Path, pin: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
 
@@ -11,6 +12,12 @@ from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
 def many(count: int, word: str) -> str:
     """`1 head`, `2 heads`."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def interval(held: Sequence[int]) -> str:
+    """A half-open interval as a reader counts: `0-3` for [0, 4)."""
+    first, end = held
+    return "none" if first >= end else ranges(range(first, end))
 
 
 def needed(needs: Needs) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from kvplan.cli.errors import BAD_INPUT
-from kvplan.cli.jobs import name_errors
+from kvplan.cli.jobs import name_errors, sides_of
 from kvplan.cli.options import format_option, is_path, layouts_option, names_of
 from kvplan.cli.terminal import painted
 from kvplan.compiler.api import OPTIONS, settled
@@ -20,7 +20,6 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
 from kvplan.compiler.pair.elect import MACHINE
 from kvplan.compiler.side.keys import check_pool
-from kvplan.compiler.side.text import sides
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.library import Library, check, doubts, layout_files, load_good
@@ -110,16 +109,8 @@ def _check(library: Library, spec: PlanSpec) -> Iterator[Diagnostic]:
     for role, texts in (("prefill", spec.prefill), ("decode", spec.decode)):
         for text in texts:
             yield from _said(partial(check_pool, text), spec.places[role, text])
-            for model, one in product(models, _sides(text)):
+            for model, one in product(models, sides_of(text)):
                 yield from _said(partial(bind, library, model, one), spec.places[role, text])
-
-
-def _sides(text: str) -> list[str]:
-    """The sides of a product; the text itself where it is none, which binding it will say."""
-    try:
-        return sides(text)
-    except CompileError:
-        return [text]
 
 
 def _said(run: Callable[[], object], place: SourceSpan) -> Iterator[Diagnostic]:

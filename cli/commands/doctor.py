@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from kvplan.cli.commands.explain_text import unit
 from kvplan.cli.errors import REFUSED
 from kvplan.cli.options import DIRECTORY, format_option, leave_out, library
 from kvplan.compiler.errors import BadInput
@@ -257,14 +258,10 @@ def _way(way: Plain) -> list[str]:
     if not way["works"]:
         return [f"{_head(way)}: refused", *_refused(way["error"])]
     rows = [
-        (ranges(move["workers"]), move["pair"], move["requests"], move["bytes"], _per(move)) for move in way["moves"]
+        (ranges(move["workers"]), move["pair"], move["requests"], move["bytes"], unit(move)) for move in way["moves"]
     ]
     table = columns(("decode worker", "group", "requests", "bytes", "per"), rows)
     return [f"{_head(way)}: works", f"  plan {way['plan']}, {way['path']}", *(f"  {line}" for line in table)]
-
-
-def _per(move: Plain) -> str:
-    return "1024 tokens" if move["store"] == "tokens" else "request"
 
 
 def _refused(error: Plain) -> list[str]:

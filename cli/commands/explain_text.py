@@ -8,7 +8,7 @@ from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text
 from kvplan.cli.terminal import width
-from kvplan.compiler.words import columns
+from kvplan.compiler.words import columns, interval, many
 from kvplan.dsl.text.diagnostics import ranges
 
 Plain = Mapping[str, Any]
@@ -30,8 +30,8 @@ def text(said: Plain) -> str:
 
 def _model(said: Plain) -> str:
     values = ", ".join(f"{name} {value}" for name, value in said["values"].items())
-    lines = [f"{said['model']}: {said['title']}", f"  {_count(said['layers'], 'layer')}, {values}".rstrip(", ")]
-    lines += [f"  {_count(len(said['bare']), 'layer')} without a cache: {spans(said['bare'])}"] if said["bare"] else []
+    lines = [f"{said['model']}: {said['title']}", f"  {many(said['layers'], 'layer')}, {values}".rstrip(", ")]
+    lines += [f"  {many(len(said['bare']), 'layer')} without a cache: {ranges(said['bare'])}"] if said["bare"] else []
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
     lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
     told = [f"  {planes_line(page['planes'])}" for page in said["planes"]]
@@ -43,7 +43,7 @@ def _cache(cache: Plain, engine: str) -> list[str]:
     """Layers, what is needed, parameters, what is stored by default, then what is stored under a condition."""
     optional = ", may be missing on one side" if cache["optional"] else ""
     lines = [f"{cache['cache']}: {cache['kind']}, {cache['about']}{optional}"]
-    lines += [f"  {_count(len(cache['layers']), 'layer')}: {spans(cache['layers'])}", *_reach(cache)]
+    lines += [f"  {many(len(cache['layers']), 'layer')}: {ranges(cache['layers'])}", *_reach(cache)]
     for word, params in (("", cache["params"]), ("by default ", cache["defaults"])):
         lines += _wrapped(word + ", ".join(f"{name} {value}" for name, value in params.items())) if params else []
     lines += [f"  stored, on {engine} by default:"] if cache["default"] != cache["stores"] else ["  stored:"]
@@ -109,7 +109,7 @@ def side_lines(side: Plain) -> list[str]:
 def planes_line(names: Sequence[str]) -> str:
     """`32 planes: attention.0, attention.1 … attention.31`."""
     said = ", ".join(names) if len(names) <= 4 else f"{names[0]}, {names[1]} … {names[-1]}"
-    return f"{_count(len(names), 'plane')}: {said}"
+    return f"{many(len(names), 'plane')}: {said}"
 
 
 def _group(group: Plain, others: int) -> tuple[object, ...]:
@@ -121,7 +121,7 @@ def _group(group: Plain, others: int) -> tuple[object, ...]:
     counts = sorted(set(group["planes"]))
     per = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     shared = "all others" if 1 < len(group["overlays"]) == others else ", ".join(group["overlays"]) or "-"
-    return group["group"], held, ratio, per, spans(group["layers"]) or "in the block", shared
+    return group["group"], held, ratio, per, ranges(group["layers"]) or "in the block", shared
 
 
 def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
@@ -129,20 +129,20 @@ def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
     alike: dict[tuple[str, str], list[int]] = {}
     for number, worker in enumerate(workers):
         held = {
-            cache: ", ".join(f"{axis} {span(where)}" for axis, where in axes.items())
+            cache: ", ".join(f"{axis} {interval(where)}" for axis, where in axes.items())
             for cache, axes in worker["holds"].items()
         }
         every = [f"{cache} {what or 'all of it'}" for cache, what in held.items()]
         words = "; ".join(every) if any(held.values()) else "everything" if held else "nothing"
         turn = f"; turn {worker['shard']} of the tokens" if any(other["shard"] for other in workers) else ""
         alike.setdefault((words + turn, layers(worker["layers"]) or "all"), []).append(number)
-    return [(spans(numbers), *what) for what, numbers in alike.items()]
+    return [(ranges(numbers), *what) for what, numbers in alike.items()]
 
 
 def _moves(said: Plain) -> list[str]:
     head = ("decode worker", "group", "reads", "spans", "requests", "bytes", "per")
     rows = [
-        (spans(m["workers"]), m["pair"] + by, m["reads"], m["spans"], way["requests"], way["bytes"], _per(m))
+        (ranges(m["workers"]), m["pair"] + by, m["reads"], m["spans"], way["requests"], way["bytes"], unit(m))
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
@@ -151,7 +151,8 @@ def _moves(said: Plain) -> list[str]:
     return [*columns(head, rows), counted, *said["readings"]]
 
 
-def _per(move: Plain) -> str:
+def unit(move: Plain) -> str:
+    """What the figures of a move are for."""
     return "1024 tokens" if move["store"] == "tokens" else "request"
 
 
@@ -162,14 +163,14 @@ def _reads(said: Plain) -> list[str]:
             what = _taken([read for read in reader["from"] if read["worker"] == source])
             lines.append(f"decode {reader['worker']} <- prefill {source}: {'; '.join(what)}")
         if reader["tells"]:
-            lines.append(f"decode {reader['worker']} only tells prefill {spans(reader['tells'])} that it is done")
+            lines.append(f"decode {reader['worker']} only tells prefill {ranges(reader['tells'])} that it is done")
     waits: dict[int, list[int]] = {}
     for worker, count in said["notifications"].items():
         waits.setdefault(count, []).append(int(worker))
     return [
         *lines,
         *(
-            f"prefill {workers(w)} wait{'s' if len(w) == 1 else ''} for {_count(n, 'notification')} a request"
+            f"prefill {workers(w)} wait{'s' if len(w) == 1 else ''} for {many(n, 'notification')} a request"
             for n, w in waits.items()
         ),
     ]
@@ -179,35 +180,20 @@ def _taken(reads: Sequence[Plain]) -> list[str]:
     """Reads of one worker in words; those of one cache that hold the same are said once, with all their layers."""
     alike: dict[tuple[str, str], set[int]] = {}
     for read in reads:
-        held = ", ".join(f"{axis} {span(where)}" for axis, where in read["holds"].items())
+        held = ", ".join(f"{axis} {interval(where)}" for axis, where in read["holds"].items())
         alike.setdefault((read["cache"], held), set()).update(read["layers"])
     return [
         ", ".join(word for word in (f"{cache} layers {layers(n)}", held) if word) for (cache, held), n in alike.items()
     ]
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
 def workers(numbers: Sequence[int]) -> str:
     """`worker 3`, `workers 0-3`."""
-    return f"worker{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
+    return f"worker{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
 
 
 def layers(numbers: Iterable[int]) -> str:
     """Layers as ranges; many that do not follow each other as a count."""
     known = sorted(numbers)
-    text = spans(known)
+    text = ranges(known)
     return text if text.count(",") < 8 else f"{known[0]}..{known[-1]} ({len(known)} of them)"
-
-
-def span(where: Sequence[int]) -> str:
-    """A half-open interval as a reader counts."""
-    first, end = where
-    return "none" if first >= end else spans(range(first, end))
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """`0-3, 7` for 0, 1, 2, 3, 7."""
-    return ranges(numbers)

@@ -6,6 +6,7 @@ import json
 import pkgutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
@@ -15,7 +16,7 @@ from kvplan.cli.errors import WRONG
 from kvplan.cli.options import format_option, layouts_option, leave_out, library
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.dumps.compare import Difference, as_plain, compare, side_text, worker_of
+from kvplan.compiler.dumps.compare import Difference, compare, side_text, worker_of
 from kvplan.compiler.dumps.dump import Dump, read_dump
 from kvplan.compiler.dumps.probe import probe
 from kvplan.compiler.dumps.to_model import recognised
@@ -87,7 +88,7 @@ def _bound(dump: Dump, model: str | None, given: str, layouts: Sequence[Path]) -
 
 def _json(side: str, found: Sequence[Difference], probed: Sequence[str] | None) -> str:
     equal = not found and not probed
-    said = {"side": side, "equal": equal, "differences": [as_plain(d) for d in found]}
+    said = {"side": side, "equal": equal, "differences": [asdict(d) for d in found]}
     return json.dumps({**said, **({} if probed is None else {"probed": list(probed)})}, indent=2)
 
 

@@ -115,13 +115,12 @@ def text(model: str, cells: tuple[MatrixCell, ...]) -> str:
     return "\n".join([*lines, *_refusals(labels)])
 
 
-def _labels(cells: Iterable[MatrixCell]) -> dict[RefusalReason, str]:
+def _labels(cells: tuple[MatrixCell, ...]) -> dict[RefusalReason, str]:
     """The code of every reason, in order of first use; `C110a`, `C110b` where a code has several."""
-    reasons = dict.fromkeys(cell.outcome for cell in cells if isinstance(cell.outcome, RefusalReason))
     alike: dict[str, list[RefusalReason]] = {}
-    for reason in reasons:
+    for reason in refusals(cells):
         alike.setdefault(reason.code, []).append(reason)
-    return {r: r.code + (_letter(alike[r.code].index(r)) if len(alike[r.code]) > 1 else "") for r in reasons}
+    return {r: r.code + (_letter(alike[r.code].index(r)) if len(alike[r.code]) > 1 else "") for r in refusals(cells)}
 
 
 def _letter(number: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict
+from kvplan.compiler.explain.diff.review import PairReview, Review, RolloutVerdict, gravest
 from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import Plan, Side
 from kvplan.runtime.fleet.records import EngineRecord, EngineRole
@@ -110,9 +110,7 @@ def _has(plan: Plan, role: EngineRole, record: EngineRecord) -> bool:
 
 def verdict(prefill: EngineRecord, decode: EngineRecord, review: Review) -> RolloutVerdict:
     """The gravest one of the plans for two engines."""
-    order = list(RolloutVerdict)
-    verdicts = [one.verdict for one in (*review.changed, *review.gone) if _of(one, prefill, decode)]
-    return max(verdicts, key=order.index, default=RolloutVerdict.SAME)
+    return gravest(one for one in (*review.changed, *review.gone) if _of(one, prefill, decode))
 
 
 def _of(pair: PairReview, prefill: EngineRecord, decode: EngineRecord) -> bool:

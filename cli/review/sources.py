@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
 
 from kvplan.cli import jobs, plans
 from kvplan.cli.options import is_layout_file, is_path
-from kvplan.compiler.api import unusual
+from kvplan.cli.plan_index import entry_of
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.compiler.explain.diff.review import Review, review
 from kvplan.dsl.library import layout_files, load
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
-from kvplan.plan.files.index import IndexEntry, entry
+from kvplan.plan.files.index import IndexEntry
 from kvplan.plan.types import FORMAT
 
 SUFFIXES = (".yaml", ".yml")
@@ -83,11 +82,7 @@ def _file(path: str, text: str, name: str) -> PlanFile:
 
 def _entries(files: Mapping[str, PlanFile]) -> tuple[IndexEntry, ...]:
     """Plans as an index has them, but for those of other formats."""
-    return tuple(
-        entry(path, file.text.encode(), file.plan, [name for name, _ in unusual(file.plan)])
-        for path, file in files.items()
-        if file.plan is not None
-    )
+    return tuple(entry_of(path, file.text, file.plan) for path, file in files.items() if file.plan is not None)
 
 
 def _layouts(old: str, new: str, folders: Sequence[Path]) -> list[LayoutChange]:
@@ -119,9 +114,4 @@ def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:
         found = plans.listed(revision, str(path), SUFFIXES)
     except (CalledProcessError, OSError):
         return []
-    under = partial(_joined, path)
-    return [(shown(under(name)), text) for name, text in found.items()]
-
-
-def _joined(path: Path, name: str) -> Path:
-    return path / name if name else path
+    return [(shown(path / name), text) for name, text in found.items()]

@@ -165,9 +165,9 @@ def ends_of(plan: Plan, worker: int, read: Read, tokens: int = TOKENS) -> TableE
     )
 
 
-def read_cost(plan: Plan, worker: int, read: Read, tokens: int = TOKENS) -> tuple[int, int]:
-    """(requests, bytes) of one read of decode worker `worker`, of a request of `tokens` tokens, or of one state."""
-    requests, size, _ = _count(read.table, ends_of(plan, worker, read, tokens))
+def table_cost(table: Table, ends: TableEnds) -> tuple[int, int]:
+    """(requests, bytes) of one read, of a request or of one state."""
+    requests, size, _ = _count(table, ends)
     return requests, size
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kvplan.compiler.cost.cost import ends_of
 from kvplan.compiler.cost.profile import wire_us
 from kvplan.compiler.cost.strategy import by_strategy, costs
 from kvplan.dsl.model import MachineProfile
@@ -39,7 +40,7 @@ def link_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) 
 def _read_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) -> Iterator[LinkLoad]:
     for worker, reads in enumerate(plan.reads):
         for read in reads:
-            way = by_strategy(costs(plan, worker, read, profile, tokens), strategy)
+            way = by_strategy(costs(read.table, ends_of(plan, worker, read, tokens), profile), strategy)
             copy_us = way.us - wire_us(profile, way.requests, way.bytes)
             yield LinkLoad(read.worker, worker, way.requests, way.bytes, copy_us)
 

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 import numpy as np
 
 from kvplan.compiler.cost.cost import (
     DIRECT,
     STAGED,
-    TOKENS,
     PlanCost,
     StagedMoves,
     TableEnds,
     ends_of,
     merged,
-    read_cost,
     sample,
+    table_cost,
 )
 from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
 from kvplan.dsl.model import MachineProfile
 from kvplan.plan.spans import page_rows
 from kvplan.plan.stage import image, moved_bytes
-from kvplan.plan.types import Nest, PageRange, Plan, Read, Table
+from kvplan.plan.types import Nest, PageRange, Plan, Table
 
 # A stage takes memory and processor time: it has to win at least this much of the time of going direct.
 WORTH = 0.2
@@ -48,40 +47,32 @@ class StrategyCost:
 
 def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
     """The plan with the page ranges of reads that are staged: all that can be, or with `auto` those where it pays."""
-    memo: dict[object, Table] = {}
-    chosen = partial(_chosen, strategy=strategy, profile=profile, memo=memo)
+    with_stages = cache(partial(_with_stages, strategy=strategy, profile=profile))
     reads = tuple(
-        tuple(replace(read, table=chosen(plan, worker, read)) for read in each)
+        tuple(replace(read, table=with_stages(read.table, ends_of(plan, worker, read))) for read in each)
         for worker, each in enumerate(plan.reads)
     )
     return replace(plan, reads=reads)
 
 
-def costs(
-    plan: Plan, worker: int, read: Read, profile: MachineProfile, tokens: int = TOKENS
-) -> dict[str, StrategyCost]:
-    """By name the cost of every strategy of a read of `tokens` tokens: `direct` always, `unpack` and `pack` where its
-    table has ranges.
-    """
-    requests, size = read_cost(plan, worker, read, tokens)
+def costs(table: Table, ends: TableEnds, profile: MachineProfile) -> dict[str, StrategyCost]:
+    """By name the cost of every strategy of a read: `direct` always, `unpack` and `pack` where its table has ranges."""
+    requests, size = table_cost(table, ends)
     found = {"direct": StrategyCost(requests, size, wire_us(profile, requests, size))}
     if size:
-        ways = {"unpack": (read.table.unpack, PREFILL), "pack": (read.table.pack, DECODE)}
-        copied = _copied_us(read.table, size, profile)
+        ways = {"unpack": (table.unpack, PREFILL), "pack": (table.pack, DECODE)}
+        copied = _copied_us(table, size, profile)
         found |= {
-            name: _staged_cost(ends_of(plan, worker, read, tokens), ranges, side, copied, profile)
-            for name, (ranges, side) in ways.items()
-            if ranges
+            name: _staged_cost(ends, ranges, side, copied, profile) for name, (ranges, side) in ways.items() if ranges
         }
     return found
 
 
-def pulled(plan: Plan, worker: int, read: Read, tokens: int = TOKENS) -> tuple[int, int]:
-    """(requests, bytes on the wire) of one read of decode worker `worker` that is pulled, staged where its table is."""
-    ends, table = ends_of(plan, worker, read, tokens), read.table
+def pulled(table: Table, ends: TableEnds) -> tuple[int, int]:
+    """(requests, bytes on the wire) of one read that is pulled, staged where its table is."""
     if table.unpack:
         return _staged_moves(ends, table.unpack, PREFILL)
-    return _staged_moves(ends, table.pack, DECODE) if table.pack else read_cost(plan, worker, read, tokens)
+    return _staged_moves(ends, table.pack, DECODE) if table.pack else table_cost(table, ends)
 
 
 def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> PlanCost:
@@ -97,7 +88,8 @@ def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> Pla
 
 def _moves(plan: Plan, worker: int, pair: str, profile: MachineProfile) -> tuple[StagedMoves, ...]:
     """The stages of a pair's reads, each with all reads, of which some may go direct."""
-    every = [costs(plan, worker, read, profile) for read in plan.reads[worker] if read.pair == pair]
+    reads = [read for read in plan.reads[worker] if read.pair == pair]
+    every = [costs(read.table, ends_of(plan, worker, read), profile) for read in reads]
     direct = sum(cost["direct"].us for cost in every)
     found = []
     for name in ("unpack", "pack"):
@@ -113,37 +105,23 @@ def by_strategy(cost: Mapping[str, StrategyCost], name: str) -> StrategyCost:
     return next(cost[way] for way in (name, "unpack", "pack", "direct") if way in cost)
 
 
-def _chosen(
-    plan: Plan, worker: int, read: Read, *, strategy: str, profile: MachineProfile, memo: dict[object, Table]
-) -> Table:
-    ends = ends_of(plan, worker, read)
-    if (read.table, ends) not in memo:
-        memo[read.table, ends] = _with_stages(plan, worker, read, strategy, profile)
-    return memo[read.table, ends]
-
-
-def _with_stages(plan: Plan, worker: int, read: Read, strategy: str, profile: MachineProfile) -> Table:
-    every = _with_ranges(plan, worker, read)
+def _with_stages(table: Table, ends: TableEnds, strategy: str, profile: MachineProfile) -> Table:
+    every = _with_ranges(table, ends)
     wanted = ("unpack", "pack") if strategy == "auto" else (strategy,)
-    cost = costs(plan, worker, replace(read, table=every), profile)
-    pays = {name for name in wanted if name in cost and (strategy != "auto" or _pays(cost, name))}
+    cost = costs(every, ends, profile)
+    pays = {name for name in wanted if name in cost and (strategy != "auto" or _wins(cost[name], cost["direct"]))}
     if pays == {"unpack", "pack"} and _wins(cost["pack"], cost["unpack"]):
         # Whole pages of which a reader needs some heads: it has them packed.
         pays = {"pack"}
     return replace(every, unpack=every.unpack if "unpack" in pays else (), pack=every.pack if "pack" in pays else ())
 
 
-def _pays(cost: Mapping[str, StrategyCost], name: str) -> bool:
-    return _wins(cost[name], cost["direct"])
-
-
 def _wins(one: StrategyCost, other: StrategyCost) -> bool:
     return one.us < (1 - WORTH) * other.us
 
 
-def _with_ranges(plan: Plan, worker: int, read: Read) -> Table:
+def _with_ranges(table: Table, ends: TableEnds) -> Table:
     """A read's table with the ranges of both stages; none to `pack` where it leaves bytes between its own to others."""
-    ends, table = ends_of(plan, worker, read), read.table
     rows = page_rows(ends.decode, ends.rows)
     into = touched(table, DECODE, rows)
     into = into if filled(table, into, DECODE, rows) else ()

@@ -6,7 +6,7 @@ fact of a pair that both know, and who shares a block table with whom, are compa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundSide, BoundWorker
@@ -159,9 +159,3 @@ def _together(differences: Iterable[Difference]) -> list[Difference]:
     for d in differences:
         found.setdefault((d.cache, d.what, d.dump, d.layout), []).extend(d.layers)
     return [Difference(cache, what, dump, layout, tuple(names)) for (cache, what, dump, layout), names in found.items()]
-
-
-def as_plain(difference: Difference) -> Mapping[str, object]:
-    """A difference as JSON."""
-    d = difference
-    return {"cache": d.cache, "what": d.what, "dump": d.dump, "layout": d.layout, "layers": list(d.layers)}

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 
-from kvplan.compiler.cost.cost import TOKENS
+from kvplan.compiler.cost.cost import TOKENS, ends_of
 from kvplan.compiler.cost.strategy import pulled
 from kvplan.compiler.explain.contract import expected
-from kvplan.compiler.words import many, reading
+from kvplan.compiler.words import interval, many, reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import Group, Interval, PageRange, Plan, Planes, Read, Side, View, Worker
+from kvplan.plan.types import Group, PageRange, Plan, Planes, Read, Side, View, Worker
 
 Value = int | str
 DEFAULT = "default"
@@ -210,16 +210,11 @@ def _cost(plan: Plan) -> Iterator[Fact]:
         key = NUMBER.sub("", pair.name), "a request" if state else f"per {TOKENS:,} tokens"
         every = [(w, read) for w, reads in enumerate(plan.reads) for read in reads if read.pair == pair.name]
         for worker, read in every:
-            (requests, size), more = totals.get(key, (0, 0)), pulled(plan, worker, read)
+            (requests, size), more = totals.get(key, (0, 0)), pulled(read.table, ends_of(plan, worker, read))
             totals[key] = requests + more[0], size + more[1]
     for (name, per), (requests, size) in totals.items():
         yield Fact(Subject("REQUESTS", name=name, word=per, unit="requests"), requests)
         yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), size)
-
-
-def interval(held: Interval) -> str:
-    """A half-open interval as a reader counts: `0-3` for [0, 4)."""
-    return "none" if held[0] >= held[1] else ranges(range(*held))
 
 
 def gathered(found: Iterable[Fact]) -> dict[Subject, dict[int | None, Value]]:

@@ -51,8 +51,12 @@ class Review:
     @property
     def verdict(self) -> RolloutVerdict:
         """The gravest one of any pair that was there before."""
-        order = list(RolloutVerdict)
-        return max((pair.verdict for pair in (*self.changed, *self.gone)), key=order.index, default=RolloutVerdict.SAME)
+        return gravest((*self.changed, *self.gone))
+
+
+def gravest(pairs: Iterable[PairReview]) -> RolloutVerdict:
+    """The gravest verdict of some pairs, `same` of none."""
+    return max((pair.verdict for pair in pairs), key=list(RolloutVerdict).index, default=RolloutVerdict.SAME)
 
 
 def review(

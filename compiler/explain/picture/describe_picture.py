@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from kvplan.compiler.cost.cost import TOKENS, PlanCost, read_cost
+from kvplan.compiler.cost.cost import TOKENS, PlanCost, ends_of, table_cost
 from kvplan.compiler.explain.describe import describe_plan
 from kvplan.compiler.explain.picture.colours import cache_colours, split_axes
 from kvplan.compiler.explain.picture.page_map import page_map
@@ -46,7 +46,7 @@ def picture(plan: Plan, facts: PlanCost) -> Plain:
 def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], int]) -> Plain:
     alike = [other for other in plan.reads[reader] if (other.pair, other.cache) == (read.pair, read.cache)]
     nests = read.table.page if all(other.table.page for other in alike) else read.table.token
-    requests, moved = read_cost(plan, reader, read)
+    requests, moved = table_cost(read.table, ends_of(plan, reader, read))
     return {
         "worker": read.worker,
         "pair": read.pair,
