@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.demo import requests as demo_asked
 from kvplan.cli.demo.processes import ProcessError, Processes, WorkerHandle
 from kvplan.cli.demo.requests import RequestShare
-from kvplan.cli.demo.worker import DemoJob, fetch, serve
+from kvplan.cli.demo.worker import DemoJob, FetchReport, fetch, serve
 from kvplan.plan.types import CONTEXT
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kvplan.cli.demo.requests import Ranges
-    from kvplan.cli.demo.worker import MovedReport
     from kvplan.compiler.api import Compiled
     from kvplan.runtime import Identity, Keys
 
 
 HEAD, READS = 60, 6
 NOTIFIED = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class FetchReport:
-    """What one decode worker reports: how it went, bytes of content it fetched, bytes of its memory compared."""
-
-    moved: MovedReport
-    content: int
-    compared: int
 
 
 def show_plan(console: Console, path: Path, text: str) -> None:
@@ -66,8 +55,8 @@ def show_outcomes(console: Console, outcomes: Sequence[FetchReport], asked: Rang
     for column in ("decode", "from", "bytes moved", "requests", "connect", "first", "again", "bytes checked"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in outcomes:
-        seconds = (one.moved.connect, one.moved.first, one.moved.again)
-        counts = (f"{one.moved.worker}", f"{one.moved.sources}", f"{one.content:,}", f"{one.moved.requests:,}")
+        seconds = (one.connect, one.first, one.again)
+        counts = (f"{one.worker}", f"{one.sources}", f"{one.content:,}", f"{one.requests:,}")
         times = (f"{1000 * value:.1f} ms" for value in seconds)
         table.add_row(*counts, *times, f"[green]{one.compared:,}")
     console.print(table)
@@ -77,8 +66,8 @@ def show_outcomes(console: Console, outcomes: Sequence[FetchReport], asked: Rang
 def sentence(outcomes: Sequence[FetchReport], asked: Ranges, transport: str) -> str:
     """What moved and how fast, all decode workers at once."""
     content = sum(one.content for one in outcomes)
-    ends = [one.moved.began + one.moved.again for one in outcomes]
-    seconds = max(ends) - min(one.moved.began for one in outcomes)
+    ends = [one.began + one.again for one in outcomes]
+    seconds = max(ends) - min(one.began for one in outcomes)
     return (
         f"{said(asked)}: {content:,} bytes over {transport} in {1000 * seconds:.1f} ms "
         f"({rate(content, seconds)}) all at once; every byte of every decode worker is what it must be."
@@ -137,10 +126,10 @@ def _moved(
     for member in decode:
         _hear(member, until, advance, "ready")
     _tell(decode, addresses)
-    checked = [_hear(member, until, advance, "checked") for member in decode]
+    for member in decode:
+        _hear(member, until, advance, "checked")
     _tell(decode, "again, all at once")
-    moved = [_hear(member, until, advance, "moved") for member in decode]
-    return [FetchReport(one, *two) for one, two in zip(moved, checked, strict=True)]
+    return [_hear(member, until, advance, "moved") for member in decode]
 
 
 def _hear(member: WorkerHandle, until: float, advance: Callable[[str], None], what: str) -> Any:

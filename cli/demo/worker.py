@@ -40,11 +40,12 @@ class DemoJob:
 
 
 @dataclass(frozen=True, slots=True)
-class MovedReport:
+class FetchReport:
     """What a decode worker saw of its two transfers: sources, posted requests, the plan's prediction, seconds.
 
     `connect` seconds go by before the first transfer, whose own seconds include the transport's wiring up. `began`
-    is when the second one was submitted, by the machine's monotonic clock.
+    is when the second one was submitted, by the machine's monotonic clock. `content` are bytes that it fetched,
+    `compared` those of its memory that were looked at.
     """
 
     worker: int
@@ -55,6 +56,8 @@ class MovedReport:
     first: float
     again: float
     began: float
+    content: int
+    compared: int
 
 
 def serve(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
@@ -112,7 +115,7 @@ def fetch(line: WorkerPipe, job: DemoJob, hub: Hub | None) -> None:
 
 
 def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemory, before: DemoMemory) -> None:
-    """Say that this worker is ready, what it checked after the first transfer, and how both of them went.
+    """Say that this worker is ready, that it has checked the first transfer, and how both of them went.
 
     `before` has the bytes that `memory` begins with.
     """
@@ -122,13 +125,14 @@ def twice(line: WorkerPipe, job: DemoJob, worker: DecodeWorker, memory: DemoMemo
     addresses = line.listen(job.seconds)
     connect, _ = timed(lambda: worker.connect(addresses[0], job.seconds))
     first, _ = timed(lambda: worker.submit(job.asking("first"), job.seconds).wait())
-    line.say(check(job.share, memory, before))
+    checked = check(job.share, memory, before)
+    line.say("checked")
     line.listen(job.seconds)
     wanted, began = job.asking("again"), time.monotonic()
     again, moved = timed(lambda: worker.submit(wanted, job.seconds).wait())
     posted = moved.requests if moved.posted is None else moved.posted
     sources = sum(part.connection.reads for part in moved.parts)
-    line.say(MovedReport(job.share.number, sources, posted, moved.requests, connect, first, again, began))
+    line.say(FetchReport(job.share.number, sources, posted, moved.requests, connect, first, again, began, *checked))
 
 
 def transport(name: str, hub: Hub | None) -> Transport:

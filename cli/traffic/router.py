@@ -12,17 +12,10 @@ Router = Callable[[Sequence[SimulatedEngine]], SimulatedEngine]
 
 def router(name: str) -> Router:
     """The router of that name, which keeps whose turn it is; among equals the first one is chosen."""
-    return {"round_robin": _in_turn, "least_loaded": _least_loaded, "most_free_blocks": _most_free}[name]()
-
-
-def _in_turn() -> Router:
     turns = count()
-    return lambda engines: engines[next(turns) % len(engines)]
-
-
-def _least_loaded() -> Router:
-    return lambda engines: min(engines, key=lambda engine: engine.load)
-
-
-def _most_free() -> Router:
-    return lambda engines: max(engines, key=lambda engine: engine.pool.free)
+    known: dict[str, Router] = {
+        "round_robin": lambda engines: engines[next(turns) % len(engines)],
+        "least_loaded": lambda engines: min(engines, key=lambda engine: engine.load),
+        "most_free_blocks": lambda engines: max(engines, key=lambda engine: engine.pool.free),
+    }
+    return known[name]

@@ -15,7 +15,7 @@ from kvplan.cli.traffic.fair_share import FairShare, SharedPool
 from kvplan.cli.traffic.request import RequestLife
 from kvplan.cli.traffic.router import router
 from kvplan.cli.traffic.runs import EngineUse, RequestTimes, SimulatedPair, SimulatedRun
-from kvplan.dsl.model import Rails
+from kvplan.dsl.model import DecodeFigures, PrefillFigures
 
 
 def simulated(pair: SimulatedPair, arrivals: Sequence[Arrival]) -> SimulatedRun:
@@ -35,27 +35,26 @@ class SimulatedFleet:
         self._machine = SharedMachine(env, pair.profile, pair.limits, FairShare(env), FairShare(env), cores)
         pull, links = pair.mode == "pull", pair.loads.of(HASHED)
         posting = sorted({link.decode if pull else link.prefill for link in links})
-        self.prefills = [self._prefill(number, [] if pull else posting) for number in range(pair.prefill.engines)]
-        self.decodes = [self._decode(number, posting if pull else []) for number in range(pair.decode.engines)]
+        reads, writes = (posting, []) if pull else ([], posting)
+        self.prefills = [
+            self._engine(f"prefill-{number}", pair.prefill, pair.prefill_block, 1, writes)
+            for number in range(pair.prefill.engines)
+        ]
+        self.decodes = [
+            self._engine(f"decode-{number}", pair.decode, pair.decode_block, pair.decode.sequences, reads)
+            for number in range(pair.decode.engines)
+        ]
         self._elect_prefill, self._elect_decode = router(pair.router), router(pair.router)
 
-    def _prefill(self, number: int, posting: Iterable[int]) -> SimulatedEngine:
-        figures, block = self._pair.prefill, self._pair.prefill_block
-        workers = {worker: PostingWorker(self._machine, copies_last=False) for worker in posting}
-        return self._engine(f"prefill-{number}", figures.cache_tokens, block, 1, figures.rails, workers)
-
-    def _decode(self, number: int, posting: Iterable[int]) -> SimulatedEngine:
-        figures, block = self._pair.decode, self._pair.decode_block
-        workers = {worker: PostingWorker(self._machine, copies_last=True) for worker in posting}
-        return self._engine(f"decode-{number}", figures.cache_tokens, block, figures.sequences, figures.rails, workers)
-
     def _engine(
-        self, name: str, tokens: int, block: int, turns: int, rails: Rails | None, workers: dict[int, PostingWorker]
+        self, name: str, figures: PrefillFigures | DecodeFigures, block: int, turns: int, posting: Iterable[int]
     ) -> SimulatedEngine:
         from simpy import Resource
 
-        pool = BlockPool(self._env, tokens // block, block)
-        return SimulatedEngine(name, pool, Resource(self._env, turns), *rails_of(rails), workers)
+        pool = BlockPool(self._env, figures.cache_tokens // block, block)
+        # Who reads copies what has come, who writes copies what is to go.
+        workers = {worker: PostingWorker(self._machine, copies_last=self._pair.mode == "pull") for worker in posting}
+        return SimulatedEngine(name, pool, Resource(self._env, turns), *rails_of(figures.rails), workers)
 
     def run(self, arrivals: Sequence[Arrival]) -> SimulatedRun:
         ends: dict[int, RequestTimes] = {}

@@ -14,7 +14,7 @@ from kvplan.cli.demo import run as demo_run
 from kvplan.cli.demo.content import arrived, stamp
 from kvplan.cli.demo.memory import DemoMemory, allocate
 from kvplan.cli.demo.requests import RequestShare
-from kvplan.cli.demo.run import FetchReport
+from kvplan.cli.demo.worker import FetchReport
 from kvplan.compiler.api import Compiled
 from kvplan.dsl.library import Library, load
 

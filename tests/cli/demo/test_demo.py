@@ -123,9 +123,9 @@ def test_a_block_that_was_not_dealt_may_not_be_written(hybrid: Compiled) -> None
 @pytest.mark.parametrize("transport", ["memory", pytest.param("nixl", marks=needs_nixl)])
 def test_a_request_moves_and_every_byte_is_checked(tmp_path: Path, transport: str, dense: Compiled) -> None:
     (outcome,) = moved(dense, tmp_path, transport)
-    assert outcome.moved.sources == 2
+    assert outcome.sources == 2
     assert outcome.content == 76 * 28 * 8 * 2 * 128 * 2
-    assert 0 < outcome.moved.requests == outcome.moved.predicted
+    assert 0 < outcome.requests == outcome.predicted
 
 
 @needs_nixl
