@@ -60,10 +60,9 @@ def nixl_missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Address space that is reserved and never touched, `size` bytes from `base`; `owner` keeps it."""
+    """Address space that is reserved and never touched, from `base` on; `owner` keeps it."""
 
     base: int
-    size: int
     owner: object
 
 
@@ -73,7 +72,7 @@ def reserve(size: int) -> Reserved:
 
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
     area = mmap.mmap(-1, size, flags=flags)
-    return Reserved(np.frombuffer(area, np.uint8).ctypes.data, size, area)
+    return Reserved(np.frombuffer(area, np.uint8).ctypes.data, area)
 
 
 def pool(side: Side, worker: int, blocks: int, base: int) -> Pool:

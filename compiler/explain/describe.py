@@ -16,6 +16,8 @@ from kvplan.plan.spans import group_named
 from kvplan.plan.types import Pair, Plan, Planes, Read, Side, Worker
 
 Plain = dict[str, Any]
+# What is said of a group as it is.
+PAGED = ("tokens", "kernel", "ratio", "shards", "chunk", "length", "ring")
 
 
 def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0) -> Plain:
@@ -57,9 +59,8 @@ def describe_side(side: Side) -> Plain:
 
 
 def _pair(plan: Plan, pair: Pair) -> Plain:
-    needs = {"keep": pair.needs.keep, "chunk": pair.needs.chunk, "sink": pair.needs.sink}
     groups = {"pair": pair.name, "prefill": pair.prefill, "decode": pair.decode}
-    return {**groups, "page": pair.page, "rows": pair.rows, "needs": needs, "reading": reading(plan, pair)}
+    return {**groups, "page": pair.page, "rows": pair.rows, "needs": asdict(pair.needs), "reading": reading(plan, pair)}
 
 
 def _group(side: Side, index: int) -> Plain:
@@ -72,13 +73,7 @@ def _group(side: Side, index: int) -> Plain:
         "store": group.store,
         "layers": sorted({n for entry in entries for n in _layers(entry)}),
         "planes": counts,
-        "tokens": group.tokens,
-        "kernel": group.kernel,
-        "ratio": group.ratio,
-        "shards": group.shards,
-        "chunk": group.chunk,
-        "length": group.length,
-        "ring": group.ring,
+        **{name: getattr(group, name) for name in PAGED},
         "overlays": overlaid,
     }
 
