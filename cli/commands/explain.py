@@ -127,15 +127,14 @@ def _default_planes(found: Library, model: Model) -> dict[str, Any]:
     """The names of the planes that one worker of the default engine has, by page, and the side that is; none where it
     cannot hold the model.
     """
+    from kvplan.compiler.api import side_of
     from kvplan.compiler.bind.bind import bind, held_as
     from kvplan.compiler.errors import Refused
     from kvplan.compiler.explain.describe import describe_side
-    from kvplan.compiler.pair.reads import placed
-    from kvplan.compiler.pair.sides import plan_side
 
     text = held_as(found, model, ONE) or ONE
     try:
-        pages = describe_side(plan_side(placed(bind(found, model, text))))["pages"]
+        pages = describe_side(side_of(bind(found, model, text))[0])["pages"]
     except Refused:
         pages = []
     return {"side": text, "planes": [{name: page[name] for name in ("cache", "part", "planes")} for page in pages]}
@@ -151,15 +150,12 @@ def explain_pair(found: Library, model: str, asked: AskedPairs, worker: int) -> 
 
 def explain_side(found: Library, model: str, text: str) -> dict[str, Any]:
     """One side alone: its groups, its workers and its pages."""
+    from kvplan.compiler.api import side_of
     from kvplan.compiler.bind.bind import bind
     from kvplan.compiler.explain.describe import describe_side
-    from kvplan.compiler.pair import digests as digest
-    from kvplan.compiler.pair.reads import placed
-    from kvplan.compiler.pair.sides import plan_side
 
     bound = bind(found, found.model(model), text)
-    side = plan_side(placed(bound))
-    return {"model": model, "notes": list(bound.notes), **describe_side(side), "digest": digest.side(side)}
+    return {"model": model, "notes": list(bound.notes), **describe_side(side_of(bound)[0])}
 
 
 def explain_plan(path: Path, worker: int) -> dict[str, Any]:
