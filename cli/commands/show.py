@@ -48,7 +48,8 @@ def command(
         from kvplan.compiler.explain.picture.figure import figure
 
         leave_out("a figure shows no change", {"--before": before})
-        _write(figure(_plan(what, asked)[0], worker or 0), _named(out), form)
+        named = out.with_suffix(SVG) if out == PAGE else out
+        _write(figure(_plan(what, asked)[0], worker or 0), named, form)
         return
     leave_out("a page has all workers", {"--worker": worker})
     title, data = _data(what, asked, before)
@@ -60,10 +61,6 @@ def _check_name(out: Path, ends: str) -> None:
     if out not in (PAGE, STDOUT) and out.suffix not in ("", ends):
         what = "figure" if ends == SVG else "page"
         raise click.UsageError(f"a {what} is written, and {out.name} says otherwise: end its name with {ends}")
-
-
-def _named(out: Path) -> Path:
-    return out.with_suffix(SVG) if out == PAGE else out
 
 
 def _write(text: str, out: Path, form: str) -> None:
