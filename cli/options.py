@@ -129,8 +129,8 @@ def pair_options(required: bool, pool: bool = False) -> Callable[[F], F]:
     def add(function: F) -> F:
         @side_options(required, pool)
         @chosen("--elect", metavar="one|spread", help="Read what several workers hold from one, or layers from each.")
-        @chosen("--strategy", metavar="NAME", help="How bytes travel: direct; unpack, pack (by stages); auto, cheapest.")
-        @chosen("--machine", metavar="NAME", help="With auto: the machine whose profile decides; `kvplan list` has them.")
+        @chosen("--strategy", metavar="NAME", help="How bytes travel: direct; unpack or pack, staged; auto, cheapest.")
+        @chosen("--machine", metavar="NAME", help="With auto: whose profile decides; `kvplan list` has machines.")
         @wraps(function)
         def wrapped(*, prefill: str | None, decode: str | None, layouts: tuple[Path, ...], **rest: Any) -> Any:
             given = {name: rest.pop(name) for name in ("elect", "strategy", "machine")}
