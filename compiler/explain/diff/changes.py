@@ -13,11 +13,13 @@ from kvplan.plan.types import Plan
 # A fact's value by worker, or by None where it is about no worker.
 ByWorker = Mapping[int | None, Value]
 # What a fact is that a plan does not have, where that is not simply `none`.
-ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved"}
-# Where a cache, or a tensor of one, is new or gone, that is the change, and none of these is another.
+ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
+# Where a cache, or a tensor of one, comes or goes, that is the change, and none of these that goes with it is another.
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
-OF_A_CACHE = {*OF_A_TENSOR, "LAYERS", "TENSOR", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "PLANES"}
-OF_A_GROUP = {"GROUP_KIND", "BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING"}
+OF_BLOCKS = {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"}
+OF_A_CACHE = {*OF_A_TENSOR, *OF_BLOCKS, "LAYERS", "TENSOR", "HOLDS", "PAGE_BYTES", "BLOCK_STRIDE", "PLANES"}
+# What tells why a plan has another digest: of unlike sides, and of the same ones.
+TELLING = {False: {Category.BYTES}, True: {Category.BYTES, Category.PLAN, Category.CONTRACT}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,19 @@ def changes(old: Plan, new: Plan) -> list[Change]:
         for subject in dict.fromkeys([*before, *after])
         for change in _of_subject(subject, before.get(subject, {}), after.get(subject, {}))
     ]
-    placed = [_of_unchanged_pages(change) for change in found] if same_pages(old, new) else found
+    same = same_pages(old, new)
+    placed = [_of_unchanged_pages(change) for change in found] if same else found
     told = [change for change in placed if not _implied(change, found)]
-    if old.digest != new.digest and all(RULES[change.rule].category is Category.TEXT for change in told):
-        told.append(Change(Subject("DIGEST", name="digest"), old.digest[:12], new.digest[:12]))
+    if old.digest != new.digest and not any(RULES[change.rule].category in TELLING[same] for change in told):
+        told.append(_untold(old, new))
     return sorted(told, key=lambda change: POSITION[change.rule])
+
+
+def _untold(old: Plan, new: Plan) -> Change:
+    name, before, after = "digest", old.digest, new.digest
+    if old.model_digest != new.model_digest:
+        name, before, after = "digest of what is stored", old.model_digest, new.model_digest
+    return Change(Subject("DIGEST", name=name), before[:12], after[:12])
 
 
 def same_pages(old: Plan, new: Plan) -> bool:
@@ -91,11 +101,14 @@ def _implied(change: Change, found: Sequence[Change]) -> bool:
 
     def new_or_gone(rule: str, *, part: bool = False) -> bool:
         others = (other.subject for other in found if other.rule == rule)
-        return any(other.name == subject.name and (not part or other.part == subject.part) for other in others)
+        return any(
+            other.name == subject.name and subject.side in ("", other.side) and (not part or other.part == subject.part)
+            for other in others
+        )
 
     return (
         (change.rule in OF_A_CACHE and new_or_gone("CACHE"))
         or (change.rule in OF_A_TENSOR and new_or_gone("TENSOR", part=True))
-        or (change.rule in OF_A_GROUP and new_or_gone("GROUP"))
+        or (change.rule == "GROUP_KIND" and new_or_gone("GROUP"))
         or (change.rule == "PLANES" and new_or_gone("LAYERS"))
     )

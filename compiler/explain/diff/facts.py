@@ -10,11 +10,11 @@ from hashlib import sha256
 from kvplan.compiler.cost.cost import TOKENS, ends_of
 from kvplan.compiler.cost.strategy import pulled
 from kvplan.compiler.explain.contract import expected
-from kvplan.compiler.words import interval, many, reading
+from kvplan.compiler.words import interval, many, needed, reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import Group, PageRange, Plan, Planes, Read, Side, View, Worker
+from kvplan.plan.types import ALL, Group, Interval, PageRange, Plan, Planes, Read, Side, View, Worker
 
 Value = int | str
 DEFAULT = "default"
@@ -119,19 +119,24 @@ def _extents(view: View) -> dict[str, int]:
 
 
 def _group(name: str, side: Side, group: Group) -> Iterator[Fact]:
-    word = NUMBER.sub("", group.name)
     overlaid = [other.name for other in side.groups if other is not group and group.overlays(other)]
     yield Fact(Subject("GROUP", name, group.name), "there")
     kind = [group.store, f"length {group.length}", *([f"the table of {group.table}"] if group.table else [])]
     kind += [f"overlays {', '.join(overlaid)}"] if overlaid else []
     yield Fact(Subject("GROUP_KIND", name, group.name), ", ".join(kind))
-    if group.tokens:
-        yield Fact(Subject("BLOCK_TOKENS", name, word, unit="tokens"), group.tokens)
-        kernel = "one" if group.ratio == 1 else f"{group.ratio} of {group.kernel:,} tokens"
-        yield Fact(Subject("KERNEL_BLOCKS", name, word), kernel)
-        turns = "no turns" if group.shards == 1 else f"{group.shards} workers, {many(group.chunk, 'token')} each"
-        yield Fact(Subject("TURNS", name, word), turns)
-        yield Fact(Subject("RING", name, word, unit="tokens"), group.ring or "none")
+    caches = {entry.cache: None for worker in side.workers for entry in worker.planes if entry.group == group.name}
+    for cache in caches if group.tokens else ():
+        yield from _blocks(name, cache, group)
+
+
+def _blocks(name: str, cache: str, group: Group) -> Iterator[Fact]:
+    """The blocks of a cache, which keeps its name where groups form otherwise."""
+    yield Fact(Subject("BLOCK_TOKENS", name, cache, unit="tokens"), group.tokens)
+    kernel = "one" if group.ratio == 1 else f"{group.ratio} of {group.kernel:,} tokens"
+    yield Fact(Subject("KERNEL_BLOCKS", name, cache), kernel)
+    turns = "no turns" if group.shards == 1 else f"{group.shards} workers, {many(group.chunk, 'token')} each"
+    yield Fact(Subject("TURNS", name, cache), turns)
+    yield Fact(Subject("RING", name, cache, unit="tokens"), group.ring or "none")
 
 
 def _worker(name: str, worker: Worker) -> Iterator[Fact]:
@@ -148,17 +153,19 @@ def _worker(name: str, worker: Worker) -> Iterator[Fact]:
         yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, unit="B"), entry.page)
         yield Fact(Subject("BLOCK_STRIDE", name, entry.cache, part, unit="B"), entry.stride)
         for view in entry.views:
-            tensor = f"{part}.{view.tensor}" if part and part != view.tensor else view.tensor
-            yield Fact(Subject("PLACE", name, entry.cache, tensor, unit="B"), view.offset)
-            yield Fact(Subject("AXIS_ORDER", name, entry.cache, tensor), " ".join(axis for axis, _, _ in view.axes))
+            yield Fact(Subject("PLACE", name, entry.cache, view.tensor, unit="B"), view.offset)
+            order = " ".join(axis for axis, _, _ in view.axes)
+            yield Fact(Subject("AXIS_ORDER", name, entry.cache, view.tensor), order)
             for axis, _, step in view.axes:
-                yield Fact(Subject("STEPS", name, entry.cache, tensor, axis, "B"), step)
+                yield Fact(Subject("STEPS", name, entry.cache, view.tensor, axis, "B"), step)
 
 
 def _reads(plan: Plan) -> Iterator[Fact]:
     for pair in plan.pairs:
         yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}, {pair.page} rows a page")
-        yield Fact(Subject("NEEDS", name=NUMBER.sub("", pair.name)), reading(plan, pair) or "all tokens")
+        caches = {read.cache: None for reads in plan.reads for read in reads if read.pair == pair.name}
+        yield from (Fact(Subject("NEEDS", name=cache), reading(plan, pair) or "all tokens") for cache in caches)
+    yield from _kept(plan)
     for number, reads in enumerate(plan.reads):
         workers = ranges(read.worker for read in reads) or "none"
         yield Fact(Subject("READERS", "decode", "reads from prefill workers"), workers, number)
@@ -169,6 +176,14 @@ def _reads(plan: Plan) -> Iterator[Fact]:
             for name, ranges_ in (("unpack", read.table.unpack), ("pack", read.table.pack)):
                 text = ", ".join(map(_page_range, ranges_)) or "no stage"
                 yield Fact(Subject("STAGES", "decode", NUMBER.sub("", read.pair), word=name), text, number)
+
+
+def _kept(plan: Plan) -> Iterator[Fact]:
+    """Which tokens prefill keeps, where these are others than decode needs."""
+    kept, read = dict(plan.prefill.needs), dict(plan.decode.needs)
+    for cache in sorted({*kept, *read}):
+        if kept.get(cache) != read.get(cache):
+            yield Fact(Subject("NEEDS", "prefill", cache, word="kept"), needed(kept.get(cache, ALL)) or "all tokens")
 
 
 def _page_range(part: PageRange) -> str:

@@ -12,7 +12,7 @@ from kvplan.compiler.explain.contract import expected
 from kvplan.compiler.explain.diff.changes import Change, changes
 from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import ranges
-from kvplan.plan.types import Nest, Plan, Table
+from kvplan.plan.types import Needs, Nest, Plan, Table
 
 
 @cache
@@ -80,6 +80,65 @@ def test_groups_of_one_cache_are_told_once() -> None:
         "attention",
         "mamba",
     }
+
+
+def regrouped(old: Plan, tokens: int = 16) -> Plan:
+    """The same with another name of the group of prefill."""
+    group = replace(old.prefill.groups[0], name="all", tokens=tokens)
+    workers = tuple(
+        replace(worker, planes=tuple(replace(entry, group="all") for entry in worker.planes))
+        for worker in old.prefill.workers
+    )
+    side = replace(old.prefill, digest="other", groups=(group,), workers=workers)
+    return replace(old, digest="other", prefill=side, pairs=(replace(old.pairs[0], prefill="all"),))
+
+
+def test_other_blocks_are_told_where_groups_have_other_names_too() -> None:
+    old = plan("tp=4", "tp=2")
+    (tokens,) = of("BLOCK_TOKENS", changes(old, regrouped(old, tokens=32)))
+    assert (tokens.subject.side, tokens.subject.name, tokens.before, tokens.after) == ("prefill", "attention", 16, 32)
+
+
+def test_groups_of_other_names_are_no_other_blocks() -> None:
+    old = plan("tp=4", "tp=2")
+    found = rules(changes(old, regrouped(old)))
+    assert "GROUP" in found
+    assert not {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"} & found
+
+
+def test_a_page_that_changes_on_one_side_is_told_where_its_cache_is_new_on_the_other() -> None:
+    old = plan("tp=4", "tp=2")
+    without = tuple(replace(worker, planes=()) for worker in old.prefill.workers)
+    before = replace(old, prefill=replace(old.prefill, digest="before", workers=without), reads=((), ()))
+    larger = tuple(
+        replace(worker, planes=tuple(replace(entry, page=2 * entry.page) for entry in worker.planes))
+        for worker in old.decode.workers
+    )
+    new = replace(old, digest="other", decode=replace(old.decode, digest="other", workers=larger))
+    assert [change.subject.side for change in of("PAGE_BYTES", changes(before, new))] == ["decode"]
+
+
+def test_what_prefill_keeps_beyond_what_is_read_is_told() -> None:
+    old = plan("tp=4", "tp=2")
+    needs = (("attention", Needs(keep=100)),)
+    new = replace(old, digest="other", prefill=replace(old.prefill, digest="other", needs=needs))
+    (kept,) = of("NEEDS", changes(old, new))
+    assert (kept.subject.side, kept.before, kept.after) == ("prefill", "what is read", "the last 100 tokens")
+
+
+def test_engines_that_refuse_each_other_have_a_change_of_bytes() -> None:
+    old = plan("tp=4", "tp=2")
+    options = (("elect", "spread"), ("strategy", "direct"))
+    new = replace(old, digest="other", model_digest="another", options=options)
+    (untold,) = of("DIGEST", changes(old, new))
+    assert (untold.subject.name, untold.after) == ("digest of what is stored", "another")
+    assert not of("DIGEST", changes(old, replace(new, model_digest=old.model_digest)))
+
+
+def test_a_tensor_keeps_its_name_in_planes_of_its_own() -> None:
+    found = changes(plan("tp=4", "tp=2"), plan("tp=4", "tp=2,engine=custom,order=planes"))
+    assert {change.subject.part for change in of("PLACE", found)} <= {"k", "v"}
+    assert all(change.before is not None and change.after is not None for change in of("PLACE", found))
 
 
 def test_every_decode_worker_is_counted_once_per_prefill_worker() -> None:
