@@ -20,7 +20,7 @@ DEFAULT = ""
 class LayoutChange:
     """One key of one file.
 
-    `models` are those that it describes, `engines` the one that it describes and those that extend it; a kind has none.
+    `models` are those that it describes and those that extend them, `engines` likewise; a kind has neither.
     """
 
     path: str
@@ -34,31 +34,48 @@ class LayoutChange:
 def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[LayoutChange]:
     """The keys that differ between texts of layout files by path; files that no plan is made of have none."""
     trees = [{path: _tree(text, path) for path, text in texts.items()} for texts in (before, after)]
-    bases, found = dict(pair for some in trees for pair in _bases(some.values())), list[LayoutChange]()
+    every = [tree for some in trees for tree in some.values()]
+    models, engines = (frozenset(pair for tree in every for pair in bases(tree)) for bases in (_bases, _engine_bases))
+    found: list[LayoutChange] = []
     for path in sorted({*before, *after}):
         old, new = (some.get(path) for some in trees)
-        about = new or old
-        if not _word(about, CONFIGURATIONS):
-            sort = _models(about), _engines(about, bases)
-            found += [LayoutChange(path, *change, *sort) for change in _differences("", old, new)]
+        if not _word(new or old, CONFIGURATIONS):
+            of_engines = _heirs(_engines(old) | _engines(new), engines)
+            described = _models(old) | _models(new)
+            for change in _differences("", old, new):
+                found.append(LayoutChange(path, *change, _heirs(_meant(change[0], described), models), of_engines))
     return found
 
 
-def _bases(trees: Iterable[Tree | None]) -> Iterator[tuple[str, str]]:
-    """Engines, and which other one each is made of; the default one under its other name, too."""
-    for tree in trees:
-        if name := _word(tree, ENGINE):
-            yield name, _word(tree, BASE)
-            if _word(tree, "default") == "true":
-                yield DEFAULT, name
+def _heirs(names: frozenset[str], bases: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Names with those that are made of them; `bases` are (name, what it is made of)."""
+    while more := {name for name, base in bases if base in names} - names:
+        names |= more
+    return names
 
 
-def _engines(tree: Tree | None, bases: Mapping[str, str]) -> frozenset[str]:
-    """The engines that a file is for."""
-    found = {name} if (name := _word(tree, ENGINE)) else set[str]()
-    while found and (more := {one for one, base in bases.items() if base in found} - found):
-        found |= more
-    return frozenset(found)
+def _bases(tree: Tree | None) -> Iterator[tuple[str, str]]:
+    """The models of a file, and which other one each is made of."""
+    if base := _word(tree, BASE):
+        yield from ((name, base) for name in _models(tree))
+
+
+def _engine_bases(tree: Tree | None) -> Iterator[tuple[str, str]]:
+    """An engine, and which other one it is made of; the default one under its other name, too."""
+    if name := _word(tree, ENGINE):
+        yield name, _word(tree, BASE)
+        if _word(tree, "default") == "true":
+            yield DEFAULT, name
+
+
+def _engines(tree: Tree | None) -> frozenset[str]:
+    """The engine that a file is for."""
+    return frozenset({_word(tree, ENGINE)} - {""})
+
+
+def _meant(key: str, models: frozenset[str]) -> frozenset[str]:
+    """The models of a file that a key is about: one, where it is a variant's own."""
+    return frozenset(name for name in models if f"{key}.".startswith(f"{FAMILY}.{name}.")) or models
 
 
 def _word(tree: Tree | None, key: str) -> str:

@@ -43,6 +43,17 @@ def test_a_change_knows_its_models() -> None:
     assert change == LayoutChange("a.yaml", "states.state", "128", "64", frozenset({"small", "large"}))
 
 
+def test_a_change_of_a_variant_is_of_no_other_one() -> None:
+    (change,) = layout_changes({"a.yaml": MODEL}, {"a.yaml": MODEL.replace("layers: 4", "layers: 6")})
+    assert change.models == {"large"}
+
+
+def test_a_change_is_of_models_that_extend_its_own_too() -> None:
+    others = {"b.yaml": "model: b\nextends: small\n", "c.yaml": "model: c\nextends: b\n", "d.yaml": "model: d\n"}
+    (change,) = layout_changes({"a.yaml": MODEL, **others}, {"a.yaml": MODEL.replace("128", "64"), **others})
+    assert change.models == {"small", "large", "b", "c"}
+
+
 ENGINES = {"one.yaml": "engine: one\ndefault: true\nn: 1\n", "two.yaml": "engine: two\nextends: one\nn: 1\n"}
 
 
