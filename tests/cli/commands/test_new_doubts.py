@@ -187,6 +187,67 @@ def test_numbers_that_do_not_divide(tmp_path: Path, config: Mapping[str, object]
     assert list(new(tmp_path, {**PLAIN, **config}).notes) == ([note] if note else [])
 
 
+DEFAULTS = "inside another configuration what a model has by default is left out"
+NESTED: Mapping[str, object] = {
+    "model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 2560, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "dtype": "float16",
+}  # fmt: skip
+
+
+def less(config: Mapping[str, object], *keys: str, **more: object) -> dict[str, object]:
+    return {key: value for key, value in config.items() if key not in keys} | more
+
+
+@pytest.mark.parametrize(
+    ("inner", "doubts"),
+    [
+        (NESTED, ()),
+        (less(NESTED, "num_key_value_heads"), (f"32 KV heads are a guess: {DEFAULTS}",)),
+        (less(NESTED, "head_dim"), (f"the elements of a head are a guess: {DEFAULTS}",)),
+        (less(NESTED, "head_dim", model_type="qwen2"), ()),
+        (less(NESTED, "num_key_value_heads", "head_dim", kv_lora_rank=512, qk_rope_head_dim=64), ()),
+    ],
+)
+def test_what_a_configuration_inside_another_leaves_out(
+    tmp_path: Path, inner: Mapping[str, object], doubts: tuple[str, ...]
+) -> None:
+    assert new(tmp_path, {"architectures": ["SeeingModel"], "text_config": inner}).doubts == doubts
+
+
+ALL_SLIDE = "a window of 4096 tokens, and nothing says in which layers: it is read as that of all"
+NO_WINDOW = "'sliding_attention' layers, and no window: sliding_window is missing, or use_sliding_window false"
+BOTH = {"mamba_d_state": 16, "mamba_n_heads": 64, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_conv": 4}
+
+
+@pytest.mark.parametrize(
+    ("config", "doubt"),
+    [
+        ({"sliding_window": 4096}, f"layers 0-3: {ALL_SLIDE}"),
+        ({"sliding_window": 4096, "model_type": "mistral"}, None),
+        ({"sliding_window": 4096, "sliding_window_pattern": 4}, None),
+        ({"sliding_window": 4096, "use_sliding_window": False}, None),
+        (
+            {"layer_types": ["full_attention", "sliding_attention"] * 2},
+            f"layers 1, 3: {NO_WINDOW}",
+        ),
+        (
+            {"layer_types": ["sliding_attention"] * 4, "sliding_window": 64, "use_sliding_window": False},
+            f"layers 0-3: {NO_WINDOW}",
+        ),
+        (
+            {"attention_chunk_size": 64, "no_rope_layers": []},
+            "layers 0-3: chunks of 64 tokens, and nothing says in which layers: none is read so",
+        ),
+        ({"attention_chunk_size": 64, "no_rope_layers": [1, 1, 1, 0]}, None),
+        (BOTH, "layers 0-3: states and attention, and nothing says in which layers: each is read as having both"),
+        ({**BOTH, "architectures": ["FalconH1ForCausalLM"]}, None),
+        ({**BOTH, "attn_layer_indices": [3]}, None),
+    ],
+)  # fmt: skip
+def test_layers_that_nothing_tells_apart(tmp_path: Path, config: Mapping[str, object], doubt: str | None) -> None:
+    assert new(tmp_path, {**PLAIN, **config}).doubts == ((doubt,) if doubt else ())
+
+
 def test_more_kv_heads_than_query_heads(tmp_path: Path) -> None:
     with pytest.raises(DslError, match="F007") as error:
         new(tmp_path, {**PLAIN, "num_key_value_heads": 64})
