@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kvplan.dsl.text.diagnostics import ranges
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
 
@@ -39,9 +40,7 @@ def reading(plan: Plan, pair: Pair) -> str:
 
 def readings(plan: Plan) -> list[str]:
     """A sentence for every such reading, with the pairs that it is of."""
-    alike: dict[str, list[str]] = {}
-    for pair in plan.pairs:
-        alike.setdefault(reading(plan, pair), []).append(pair.name)
+    alike = grouped((reading(plan, pair), pair.name) for pair in plan.pairs)
     return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items() if said]
 
 

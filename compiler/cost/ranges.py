@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.stage import extent, moved_bytes, planes
 from kvplan.plan.types import Interval, PageRange, Table
 
@@ -12,14 +13,9 @@ PREFILL, DECODE = 0, 1
 
 def touched(table: Table, side: int, rows: int) -> tuple[PageRange, ...]:
     """The ranges of one side's pages that hold all nests of a table, each nest in one; a page has `rows` of tokens."""
-    found: dict[int, list[Interval]] = {}
-    for nest in (*table.page, *table.token):
-        for plane in planes(nest, side):
-            found.setdefault(plane, []).append(extent(nest, side, rows))
-    alike: dict[Interval, list[int]] = {}
-    for plane, extents in sorted(found.items()):
-        for joined in _joined(extents):
-            alike.setdefault(joined, []).append(plane)
+    nests = (*table.page, *table.token)
+    found = grouped((plane, extent(nest, side, rows)) for nest in nests for plane in planes(nest, side))
+    alike = grouped((joined, plane) for plane, extents in sorted(found.items()) for joined in _joined(extents))
     return tuple(part for where, numbers in sorted(alike.items()) for part in _ranges(where, numbers))
 
 

@@ -16,6 +16,7 @@ from kvplan.compiler.dumps.expected import BETWEEN_TOKENS, PAGE, ExpectedLayer, 
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.keys import check_pool, side_keys
 from kvplan.dsl.model import Engine
+from kvplan.dsl.text.grouped import grouped
 
 Match = tuple[DumpedLayer, ExpectedLayer]
 NONE = "none"
@@ -77,9 +78,7 @@ def compare(dump: Dump, side: BoundSide) -> tuple[Difference, ...]:
 
 def matched(dump: Dump, found: Sequence[ExpectedLayer]) -> tuple[Match, ...]:
     """Dumped layers with their pieces, the likest first, in order of the dump."""
-    by_layer: dict[int, list[ExpectedLayer]] = {}
-    for piece in found:
-        by_layer.setdefault(piece.layer, []).append(piece)
+    by_layer = grouped((piece.layer, piece) for piece in found)
     costs = [
         (len(_unlike(dump, layer, piece)), at, number)
         for at, layer in enumerate(dump.layers)
@@ -119,9 +118,7 @@ def _parts(dump: Dump, layer: DumpedLayer, piece: ExpectedLayer) -> list[Differe
 
 def _sharing(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match]) -> list[Difference]:
     """Groups of the dump whose layers share no group of the layout, or share it with others."""
-    tables: dict[str, set[tuple[str, int]]] = {}
-    for piece in found:
-        tables.setdefault(piece.group, set()).add((piece.name, piece.layer))
+    tables = {group: {*names} for group, names in grouped((p.group, (p.name, p.layer)) for p in found).items()}
     differences = []
     for number in range(len(dump.groups)):
         here = [piece for layer, piece in pairs if layer.group == number]
@@ -135,10 +132,7 @@ def _sharing(dump: Dump, found: Iterable[ExpectedLayer], pairs: Sequence[Match])
 
 def _listed(names: Iterable[tuple[str, int]]) -> str:
     """`attention 3 7 11, states 0 1 2`"""
-    found: dict[str, list[int]] = {}
-    for name, layer in sorted(names):
-        found.setdefault(name, []).append(layer)
-    return ", ".join(f"{name} {' '.join(map(str, layers))}" for name, layers in found.items())
+    return ", ".join(f"{name} {' '.join(map(str, layers))}" for name, layers in grouped(sorted(names)).items())
 
 
 def _inside(pairs: Sequence[Match]) -> list[Difference]:
@@ -155,7 +149,5 @@ def _inside(pairs: Sequence[Match]) -> list[Difference]:
 
 
 def _together(differences: Iterable[Difference]) -> list[Difference]:
-    found: dict[tuple[str, str, str, str], list[str]] = {}
-    for d in differences:
-        found.setdefault((d.cache, d.what, d.dump, d.layout), []).extend(d.layers)
-    return [Difference(cache, what, dump, layout, tuple(names)) for (cache, what, dump, layout), names in found.items()]
+    found = grouped(((d.cache, d.what, d.dump, d.layout), name) for d in differences for name in d.layers)
+    return [Difference(*same, tuple(names)) for same, names in found.items()]

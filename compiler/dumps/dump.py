@@ -13,6 +13,7 @@ from typing import Any
 from kvplan.compiler.json_input import JsonInput, shown
 from kvplan.compiler.side.text import nearest
 from kvplan.dsl.lang.dtypes import NAMES, canonical, size
+from kvplan.dsl.text.grouped import grouped
 
 BLOCK, TOKEN, HEAD, CONTENT = "block", "token", "head", "content"
 AXES = (BLOCK, TOKEN, HEAD, CONTENT)
@@ -217,10 +218,7 @@ def _check_groups(groups: Sequence[DumpedGroup], layers: Sequence[DumpedLayer]) 
     if len(known) < len(layers):
         names = [layer.name for layer in layers]
         JSON.bad("D005", f"two layers are called {next(n for n in names if names.count(n) > 1)!r}", "names are unique")
-    inside: dict[str, list[int]] = {}
-    for number, group in enumerate(groups):
-        for name in group.layers:
-            inside.setdefault(name, []).append(number)
+    inside = grouped((name, number) for number, group in enumerate(groups) for name in group.layers)
     for name in inside.keys() - known:
         JSON.bad("D005", f"a group has a layer {name!r} that is not among the layers", nearest(name, sorted(known)))
     for layer in layers:

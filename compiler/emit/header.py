@@ -12,6 +12,7 @@ from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import many, readings
 from kvplan.dsl.text.diagnostics import ranges
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import Plan, Planes, Side
 
@@ -47,9 +48,7 @@ def moved(facts: PlanCost) -> list[str]:
     lines = [
         f"What moves of {TOKENS:,} tokens, per decode worker; requests where no two logical blocks are neighbours:"
     ]
-    alike: dict[Moves, list[str]] = {}
-    for move in facts.moves:
-        alike.setdefault(replace(move, pair=""), []).append(move.pair)
+    alike = grouped((replace(move, pair=""), move.pair) for move in facts.moves)
     said = [_move(move, ", ".join(pairs) + (", each" if len(pairs) > 1 else "")) for move, pairs in alike.items()]
     return lines + [line for text in said for line in _wrapped(text, "    ", "        ")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvplan.compiler.emit.pylit import comment, flat
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.match import MatchRule, is_uneven, rule_of
 from kvplan.plan.needs import Needs
 from kvplan.plan.types import Group, Pair, Plan
@@ -12,9 +13,7 @@ STATE = "the slot of a state on both sides"
 
 def match_text(plan: Plan) -> str:
     """Comments: what holds of which pairs, those that match alike together."""
-    alike: dict[str, list[str]] = {}
-    for pair in plan.pairs:
-        alike.setdefault(described(plan, pair), []).append(pair.name)
+    alike = grouped((described(plan, pair), pair.name) for pair in plan.pairs)
     return "\n".join(comment(f"{', '.join(names)}: {text}.", "#   ") for text, names in alike.items())
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Interval, Plan, Planes, Read, Side, Table
 
 Names = dict[object, str]
@@ -92,9 +93,7 @@ def of_workers(plan: Plan) -> Names:
 
 def of_readers(plan: Plan) -> Names:
     """`READS_0_TO_3`: what several decode workers read alike, unless it is little."""
-    users: dict[object, list[int]] = {}
-    for number, reads in enumerate(plan.reads):
-        users.setdefault(reads, []).append(number)
+    users = grouped((reads, number) for number, reads in enumerate(plan.reads))
     often = {reads: found for reads, found in users.items() if len(found) > 1 and len(plan.reads[found[0]]) > 1}
     return apart({reads: f"READS_{_span(found)}" for reads, found in often.items()})
 
@@ -108,10 +107,7 @@ def _span(numbers: list[int]) -> str:
 
 def of_tables(plan: Plan) -> Names:
     """Tables by their caches: `KEYS`, or `KEYS_LOWER` and `KEYS_9_LAYERS` where a cache has several."""
-    users: dict[Table, list[tuple[int, Read]]] = {}
-    for number, reads in enumerate(plan.reads):
-        for read in reads:
-            users.setdefault(read.table, []).append((number, read))
+    users = grouped((read.table, (number, read)) for number, reads in enumerate(plan.reads) for read in reads)
     plain = {table: "_AND_".join(dict.fromkeys(constant(r.cache) for _, r in found)) for table, found in users.items()}
     count = Counter(plain.values())
     return apart({t: name if count[name] == 1 else f"{name}{_words(plan, users, t)}" for t, name in plain.items()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeVar
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, Members
@@ -13,10 +14,13 @@ from kvplan.compiler.paging.pool import ONE, PACKED, PagePool
 from kvplan.compiler.side.text import nearest
 from kvplan.dsl.lang.storage import layers_inside
 from kvplan.dsl.model import GroupRules
+from kvplan.dsl.text.grouped import grouped
 
 Bucket = tuple[BoundCache, ...]
 # Caches that share tables, and the layers of each of their groups.
 Split = tuple[Bucket, list[Layers]]
+# What the caches of a bucket have in common.
+Key = Callable[[BoundCache], object]
 T = TypeVar("T")
 BY_RETENTION = "by_retention"
 
@@ -83,14 +87,14 @@ def _group(name: str, bucket: Bucket, members: Layers, arena: int) -> BoundGroup
 
 
 def _splits(rule: GroupRules, caches: Sequence[BoundCache], pool: PagePool | None) -> list[Split]:
-    buckets = _choose(FORMS, "group form", rule.form)(caches)
+    buckets = _buckets(caches, _choose(FORMS, "group form", rule.form))
     assign = _choose(ASSIGN, "group assignment", rule.assign)
     reaching = pool if rule.form == BY_RETENTION else None
     if reaching and reaching.way == PACKED:
         paged = {cache.name: cache for cache in caches}
         return [(tuple(paged[cache.name] for cache in lot), parts) for lot, parts in packed(reaching.entries)]
     if reaching and reaching.way == ONE:
-        return [(bucket, [_members(bucket)]) for bucket in _by_tokens(caches)]
+        return [(bucket, [_members(bucket)]) for bucket in _buckets(caches, _paged)]
     if rule.form not in (BY_RETENTION, "by_page"):
         return [(bucket, assign(_members(bucket), 1, 0)) for bucket in buckets]
     size = _group_size(rule, buckets)
@@ -109,29 +113,19 @@ def _group_size(rule: GroupRules, buckets: Sequence[Bucket]) -> int:
     return max(lengths) if max(lengths) * under < min(lengths) * over else min(lengths)
 
 
-def _by_page(caches: Sequence[BoundCache]) -> list[Bucket]:
-    """Caches that store the same thing per layer share a table."""
-    buckets: dict[object, Bucket] = {}
-    for cache in caches:
-        key = (cache.kind, cache.tensors, cache.needs, *_paged(cache))
-        buckets[key] = (*buckets.get(key, ()), cache)
-    return list(buckets.values())
-
-
-def _by_tokens(caches: Sequence[BoundCache]) -> list[Bucket]:
-    """Caches whose blocks hold the same tokens share a table, whatever a token takes."""
-    buckets: dict[object, Bucket] = {}
-    for cache in caches:
-        buckets[_paged(cache)] = (*buckets.get(_paged(cache), ()), cache)
-    return list(buckets.values())
+def _buckets(caches: Sequence[BoundCache], key: Key) -> list[Bucket]:
+    """Caches that share a table: those of one key."""
+    return [tuple(alike) for alike in grouped((key(cache), cache) for cache in caches).values()]
 
 
 def _paged(cache: BoundCache) -> tuple[object, ...]:
+    """What caches have in common whose blocks hold the same tokens, whatever a token takes."""
     return cache.store, cache.tokens, cache.kernel, cache.length, cache.ring
 
 
-def _by_cache(caches: Sequence[BoundCache]) -> list[Bucket]:
-    return [(cache,) for cache in caches]
+def _stored(cache: BoundCache) -> tuple[object, ...]:
+    """What caches have in common that store the same thing per layer."""
+    return cache.kind, cache.tensors, cache.needs, *_paged(cache)
 
 
 def _strided(members: Layers, parts: int, size: int) -> list[Layers]:
@@ -142,11 +136,11 @@ def _blocked(members: Layers, parts: int, size: int) -> list[Layers]:
     return [members] if parts == 1 else [members[i * size : (i + 1) * size] for i in range(parts)]
 
 
-FORMS: Mapping[str, Callable[[Sequence[BoundCache]], list[Bucket]]] = {
-    "by_page": _by_page,
-    "by_cache": _by_cache,
-    "by_tokens": _by_tokens,
-    BY_RETENTION: _by_page,
+FORMS: Mapping[str, Key] = {
+    "by_page": _stored,
+    "by_cache": attrgetter("name"),
+    "by_tokens": _paged,
+    BY_RETENTION: _stored,
 }
 ASSIGN = {"strided": _strided, "blocked": _blocked}
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.paging.pool import PooledCache, reach
+from kvplan.dsl.text.grouped import grouped
 
 Layers = list[tuple[str, int]]
 
@@ -59,17 +60,12 @@ def balanced_size(counts: Sequence[int], least: int) -> int:
 
 
 def _lots(entries: Sequence[PooledCache]) -> list[PackedCaches]:
-    found: dict[object, list[PooledCache]] = {}
-    for entry in entries:
-        found.setdefault(reach(entry), []).append(entry)
-    return [_lot(alike) for alike in found.values()]
+    return [_lot(alike) for alike in grouped((reach(entry), entry) for entry in entries).values()]
 
 
 def _lot(entries: Sequence[PooledCache]) -> PackedCaches:
-    pages: dict[int, Layers] = {}
     layers = [(layer, entry.cache.name, entry.page) for entry in entries for layer in entry.cache.layers]
-    for layer, name, page in sorted(layers):
-        pages.setdefault(page, []).append((name, layer))
+    pages = grouped((page, (name, layer)) for layer, name, page in sorted(layers))
     return PackedCaches(tuple(entry.cache for entry in entries), tuple(pages.items()))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from kvplan.compiler.pair.intersect import AddressLoop, AddressNest
 from kvplan.compiler.placement.planes import locate
 from kvplan.compiler.placement.tree import PLANE, Element, PlacedCache, Tree
+from kvplan.dsl.text.grouped import grouped
 
 # Whether the places [start, stop) of a side hold no data.
 Vacant = Callable[[int, int], bool]
@@ -62,10 +63,7 @@ def _ends(span: AddressNest, loop: AddressLoop) -> list[tuple[int, int]]:
 
 def _merge(spans: list[AddressNest], gaps: PaddingTests) -> list[AddressNest]:
     """Join spans that follow each other on both sides under the same loops."""
-    alike: dict[object, list[AddressNest]] = {}
-    for span in spans:
-        key = (frozenset((s.axis, s.count, s.prefill, s.decode) for s in span.loops), span.token)
-        alike.setdefault(key, []).append(span)
+    alike = grouped(((frozenset(span.loops), span.token), span) for span in spans)
     return [joined for group in alike.values() for joined in _join(sorted(group, key=lambda s: s.decode), gaps)]
 
 

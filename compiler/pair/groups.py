@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide
 from kvplan.compiler.errors import Refused
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Needs
 
 
@@ -37,10 +38,7 @@ def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[Group
     """One meeting, or one for each sort of tensor where the caches that meet are not needed alike."""
     both = set(theirs.members) & set(ours.members)
     caches = [cache for cache in decode.caches if any(name == cache.name for name, _ in both)]
-    sorts: dict[tuple[Needs, int], list[tuple[str, str]]] = {}
-    for cache in caches:
-        for tensor in cache.tensors:
-            sorts.setdefault((cache.needs, tensor.tokens_per_row), []).append((cache.name, tensor.name))
+    sorts = grouped(((c.needs, tensor.tokens_per_row), (c.name, tensor.name)) for c in caches for tensor in c.tensors)
     name = ours.name if ours.name == theirs.name else f"{theirs.name}>{ours.name}"
     page = ours.kernel if ours.kernel == theirs.kernel else 0
     return [

@@ -18,6 +18,7 @@ from kvplan.compiler.pair.relative import relative, shape
 from kvplan.compiler.placement.place import place
 from kvplan.compiler.placement.shards import Interval, shard_intervals
 from kvplan.compiler.placement.tree import PLANE, SHIFT, PlacedCache, spots
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Loop, Nest, Place, Read, Table
 
 
@@ -92,9 +93,7 @@ def _shared_tables(tables: Iterable[Table]) -> dict[Table, Table]:
     """The table to write for each: planes are counted from the first one that it moves, and of several that differ
     by an offset in the page the one that begins at byte 0 stands for all."""
     first = {table: table.moved(*((-plane, 0) for plane, _ in _start(table))) for table in dict.fromkeys(tables)}
-    alike: dict[Table, list[Table]] = {}
-    for table in dict.fromkeys(first.values()):
-        alike.setdefault(table.moved(*((0, -byte) for _, byte in _start(table))), []).append(table)
+    alike = grouped((t.moved(*((0, -byte) for _, byte in _start(t))), t) for t in dict.fromkeys(first.values()))
     shared = {table: start if len(same) > 1 else table for start, same in alike.items() for table in same}
     return {table: shared[counted] for table, counted in first.items()}
 
@@ -162,7 +161,7 @@ def _matches(
     chosen: Mapping[tuple[str, str], list[ReaderChoice]],
 ) -> Iterator[tuple[BoundCache, BoundTensor, ReaderChoice, PlacedCache, PlacedCache, tuple[int, ...]]]:
     """Every choice of a tensor with the two units that have layers of it."""
-    ours, theirs = ([_by_cache(units) for units in side.units] for side in (decode, prefill))
+    ours, theirs = ([grouped((u.cache, u) for u in units) for units in side.units] for side in (decode, prefill))
     for (name, tensor_name), choices in chosen.items():
         tensor = next(t for t in caches[name].tensors if t.name == tensor_name)
         for choice in choices:
@@ -171,13 +170,6 @@ def _matches(
             for to_unit, from_unit in product(*units):
                 if layers := _shared(from_unit, to_unit, wanted):
                     yield caches[name], tensor, choice, from_unit, to_unit, layers
-
-
-def _by_cache(units: Iterable[PlacedCache]) -> Mapping[str, list[PlacedCache]]:
-    found: dict[str, list[PlacedCache]] = {}
-    for unit in units:
-        found.setdefault(unit.cache, []).append(unit)
-    return found
 
 
 def _shared(from_unit: PlacedCache, to_unit: PlacedCache, wanted: frozenset[int]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from itertools import pairwise, product
 from math import prod
 
 from kvplan.compiler.errors import ProofFailed
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.planes import planes
 from kvplan.plan.spans import group_named, pair_named
 from kvplan.plan.types import Group, Nest, PageRange, Plan, Read, Worker
@@ -61,10 +62,7 @@ def _images(worker: Worker, ranges: tuple[PageRange, ...]) -> dict[int, list[tup
 
 def _check_inside(nest: Nest, side: int, rows: int, images: dict[int, list[tuple[int, int]]]) -> None:
     """Every plane that a nest touches has one image row around all that the nest touches there."""
-    touched: dict[int, list[int]] = {}
-    for plane, byte in _corners(nest, side, rows):
-        touched.setdefault(plane, []).append(byte)
-    for plane, starts in touched.items():
+    for plane, starts in grouped(_corners(nest, side, rows)).items():
         low, high = min(starts), max(starts) + nest.bytes
         if not any(start <= low and high <= end for start, end in images.get(plane, [])):
             what = f"bytes {low} to {high} of plane {plane}"

@@ -9,6 +9,7 @@ from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, St
 from kvplan.dsl.model import TensorSpec
 from kvplan.dsl.schema.fields import check_names
 from kvplan.dsl.text.diagnostics import Sink, close, listed, nearest
+from kvplan.dsl.text.grouped import grouped
 from kvplan.dsl.text.source import SourceSpan
 
 PLACES = {"block": "E014", "layer": "E015"}
@@ -65,12 +66,8 @@ def _all(items: tuple[Item, ...]) -> Iterator[Item]:
 
 def _check_place(sink: Sink, storage: Storage, place: str, spots: list[LeafPath]) -> None:
     """Every tensor under exactly one `place` (E014, E015): one error for all that miss it alike."""
-    wrong: dict[int, list[Leaf]] = {}
-    for spot in spots:
-        count = sum(axis.name == place for axis in spot.loops)
-        if count != 1:
-            wrong.setdefault(count, []).append(spot.leaf)
-    for count, leaves in wrong.items():
+    found = grouped((sum(axis.name == place for axis in spot.loops), spot.leaf) for spot in spots)
+    for count, leaves in ((count, leaves) for count, leaves in found.items() if count != 1):
         often = f"no '{place}'" if count == 0 else f"{count} loops of '{place}'"
         message = f"storage '{storage.name}' has {_tensors(leaf.tensor for leaf in leaves)} under {often}"
         sink.add(PLACES[place], message, leaves[0].span, help=f"every tensor lies under exactly one {place} {{ … }}")
@@ -83,14 +80,10 @@ def _tensors(names: Iterable[str]) -> str:
 
 def _check_axes(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec]) -> None:
     """Each loop once, whichever tensors are under it: E012 names those that lack the axis."""
-    lacking: dict[Axis, list[str]] = {}
     known = [spot for spot in spots if spot.leaf.tensor in tensors]
     _check_loops(sink, storage, known, tensors)
-    for spot in known:
-        own = dict(tensors[spot.leaf.tensor].axes)
-        for axis in spot.loops:
-            if axis.name not in own and axis.name not in PLACES:
-                lacking.setdefault(axis, []).append(spot.leaf.tensor)
+    loops = [(axis, spot.leaf.tensor) for spot in known for axis in spot.loops if axis.name not in PLACES]
+    lacking = grouped((axis, name) for axis, name in loops if axis.name not in dict(tensors[name].axes))
     for axis, names in lacking.items():
         own_axes = [name for name, _ in tensors[names[0]].axes]
         help = f"did you mean '{near[0]}'?" if (near := close(axis.name, own_axes)) else ""
@@ -102,10 +95,8 @@ def _check_axes(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Ma
 
 def _check_loops(sink: Sink, storage: Storage, spots: list[LeafPath], tensors: Mapping[str, TensorSpec]) -> None:
     """Every axis of a tensor is looped over once, or in two or more tiles (E016); a loop is accused once."""
-    wrong: dict[tuple[str, str, SourceSpan | None], list[Leaf]] = {}
-    for spot in spots:
-        for name, does, place in _misused(spot, tuple(name for name, _ in tensors[spot.leaf.tensor].axes)):
-            wrong.setdefault((name, does, place), []).append(spot.leaf)
+    own = {name: tuple(axis for axis, _ in spec.axes) for name, spec in tensors.items()}
+    wrong = grouped((misuse, spot.leaf) for spot in spots for misuse in _misused(spot, own[spot.leaf.tensor]))
     for (name, does, place), leaves in wrong.items():
         whose = _tensors(leaf.tensor for leaf in leaves)
         help = f"loop over it once, or in tiles that make up the axis: {name}/8 … {name}%8"
