@@ -29,7 +29,7 @@ from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.schema.params import read_params
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, ordered
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
 
@@ -87,7 +87,7 @@ class Library:
         if name not in self.models and (family := self.family(name)):
             how = "give one by name" + ("" if self.shipped("model", family[0]) else ", with --layouts DIR")
             help = f"its models are {listed(family, 'and')}; {how}"
-            raise DslError(Diagnostic("K016", f"'{name}' is a family", inline(name, "<argument>"), (), help))
+            raise fault("K016", f"'{name}' is a family", inline(name, "<argument>"), help=help)
         return self.models.find(name)
 
     def machine(self, name: str) -> MachineProfile:
@@ -242,7 +242,7 @@ class Library:
             return chosen[0]
         message = f"{listed(chosen, 'and') if chosen else f'no {file_type}'} marked as the default"
         help = f"{otherwise}, or mark one {file_type} 'default: true'"
-        raise DslError(Diagnostic("K014", message, inline("default", "<layouts>"), (), help))
+        raise fault("K014", message, inline("default", "<layouts>"), help=help)
 
     def _extended(self, file_type: str, name: str) -> YamlTable:
         """A file with all that it extends."""
@@ -320,7 +320,7 @@ def _put(found: NamedFiles, path: Path) -> None:
             note = f"the other one is in {shown(other)}"
             at = place(open_document(path).root, name) if file_type == "model" else _name_span(path, file_type)
             message = f"{file_type} '{name}' is given twice"
-            raise DslError(Diagnostic("K007", message, at, (note,), "choose another name"))
+            raise fault("K007", message, at, note, help="choose another name")
     known.update({name: path for name in names if name not in known})
 
 

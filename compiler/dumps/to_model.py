@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kvplan.compiler.bind.mesh import PIPELINE
 from kvplan.compiler.dumps.dump import Dump, DumpedLayer
 from kvplan.compiler.errors import BadInput
-from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
+from kvplan.dsl.configs.recognise import RecognisedModel, caches_of
 from kvplan.dsl.lang import dtypes
+from kvplan.dsl.lang.foreign_json import value as foreign
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import DumpRules, Engine, Kind
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, with_words
@@ -31,20 +31,15 @@ def recognised(dump: Dump, engine: Engine, kinds: Mapping[str, Kind]) -> Recogni
     found = [_found(engine.dump, kinds, layer, facts) for layer, facts in zip(dump.layers, every, strict=True)]
     layers = Answer(count, "the last layers may store nothing; a dump cannot show them")
     heads = _most(engine.dump.query_heads, every)
-    dtype, caches = _dtype(engine.dump.dtype, every), tuple(_stored(dump, found))
+    dtype = _dtype(engine.dump.dtype, every)
+    caches = caches_of(zip((layer.layer for layer in dump.layers), found, strict=True))
     return RecognisedModel(ForeignValues({}), layers, dtype, heads, caches, ())
 
 
 def facts_of(dump: Dump, layer: DumpedLayer) -> ForeignValues:
     """What rules may ask: the layer's spec, before that the options in force, before that the sizes of the mesh."""
     side = {name: int(text) if text.isdecimal() and len(text) < 10 else text for name, text in dump.side.items()}
-    return ForeignValues({**dump.mesh, **side, **{name: _foreign(value) for name, value in layer.spec.items()}})
-
-
-def _foreign(value: object) -> object:
-    if isinstance(value, list):
-        return tuple(_foreign(item) for item in value)
-    return {key: _foreign(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return ForeignValues({**dump.mesh, **side, **{name: foreign(value) for name, value in layer.spec.items()}})
 
 
 def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, facts: ForeignValues) -> RuleMatch:
@@ -61,21 +56,6 @@ def _found(rules: DumpRules, kinds: Mapping[str, Kind], layer: DumpedLayer, fact
             why = found.unknown.get(name, "no rule says where it stands")
             raise BadInput("D013", f"layer {layer.name!r}, a cache of kind {rule.kind!r}, has no {name!r}: {why}", "")
     return found
-
-
-def _stored(dump: Dump, found: Sequence[RuleMatch]) -> Iterator[RecognisedCache]:
-    """Caches in order of their first layers; what has other numbers, or a layer twice, is a cache of its own."""
-    merged: list[tuple[tuple[object, ...], list[int], RuleMatch]] = []
-    for layer, one in zip(dump.layers, found, strict=True):
-        key = (one.rule.kind, one.rule.name, *((name, a.value) for name, a in sorted(one.params.items())))
-        home = next((numbers for other, numbers, _ in merged if other == key and layer.layer not in numbers), None)
-        if home is None:
-            merged.append((key, [layer.layer], one))
-        else:
-            home.append(layer.layer)
-    labels = numbered(one.rule.name for _, _, one in merged)
-    for label, (_, numbers, one) in zip(labels, merged, strict=True):
-        yield RecognisedCache(label, one.rule.kind, tuple(sorted(numbers)), one.params)
 
 
 def _answers(expr: Expr | None, every: Sequence[ForeignValues]) -> list[Answer]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.schema.fields import LABEL
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.diagnostics import fault
 from kvplan.dsl.text.source import inline
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def name_of(library: Library, out: Path) -> str:
         (not out.parent.is_dir(), f"there is no folder '{out.parent}'", "make the folder, or choose another"),
     )
     for message, help in ((message, help) for holds, message, help in faults if holds):
-        raise DslError(Diagnostic("F006", f"{out}: {message}", inline(str(out), "<argument>"), (), help))
+        raise fault("F006", f"{out}: {message}", inline(str(out), "<argument>"), help=help)
     return out.stem
 
 

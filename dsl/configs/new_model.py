@@ -16,7 +16,7 @@ from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.diagnostics import fault
 from kvplan.dsl.text.source import SourceSpan, shown
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         help = "give the path of a checkpoint, or of its config.json"
-        raise DslError(Diagnostic("F001", f"the file cannot be read: {reason}", place, (), help)) from None
+        raise fault("F001", f"the file cannot be read: {reason}", place, help=help) from None
     return described(library, parse_foreign(text, place.path), place, out)
 
 

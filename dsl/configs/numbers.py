@@ -6,7 +6,7 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign import UnusableValue, described
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.schema.model import MOST_LAYERS
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
+from kvplan.dsl.text.diagnostics import fault, listed
 from kvplan.dsl.text.source import SourceSpan
 
 # Words that config files give a meaning to.
@@ -20,11 +20,11 @@ def layers_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     answer = _word(facts, COUNT)
     if isinstance(answer.value, bool) or not isinstance(answer.value, int):
         if answer.value is None:
-            raise fault(place, "F002", UNSAID, (_why(answer),), ADD)
+            raise fault("F002", UNSAID, place, _why(answer), help=ADD)
         message = f"{listed(answer.sources, 'and')} is '{answer.value}', which is no number of layers"
-        raise fault(place, "F002", shortened(message), (), ADD)
+        raise fault("F002", shortened(message), place, help=ADD)
     if not 1 <= answer.value <= MOST_LAYERS:
-        raise fault(place, "F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}", (), ADD)
+        raise fault("F002", f"a model has 1 to {MOST_LAYERS} layers, not {answer.value}", place, help=ADD)
     return answer
 
 
@@ -34,7 +34,7 @@ def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     dtype = dtypes.canonical(str(answer.value))
     if dtype not in dtypes.SIZES:
         known = f"known: {', '.join(dtypes.NAMES)}"
-        raise fault(place, "F005", "it does not say of which element type the model is", (_why(answer),), known)
+        raise fault("F005", "it does not say of which element type the model is", place, _why(answer), help=known)
     return answer.giving(dtype)
 
 
@@ -59,7 +59,3 @@ def _word(facts: ForeignValues, name: str) -> Answer:
     if not isinstance(value, bool | int | str):
         return Answer(None, f"it is {described(value)}", sources)
     return Answer(value, facts.doubts.get(name, ""), sources)
-
-
-def fault(place: SourceSpan, code: str, message: str, notes: tuple[str, ...] = (), help: str = "") -> DslError:
-    return DslError(Diagnostic(code, message, place, notes, help))

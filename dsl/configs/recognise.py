@@ -5,18 +5,20 @@ Nothing here knows an architecture: kinds, families and config files do, by rule
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvplan.dsl.configs.families import LAYER, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.numbers import dtype_of, fault, heads_of, layers_of
+from kvplan.dsl.configs.numbers import dtype_of, heads_of, layers_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import unread
 from kvplan.dsl.model import ConfigRules, Kind, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
-from kvplan.dsl.text.diagnostics import listed
+from kvplan.dsl.text.diagnostics import fault, listed
+from kvplan.dsl.text.grouped import grouped
 from kvplan.dsl.text.source import SourceSpan
 
 NOTHING = "nothing is known to be stored"
@@ -67,10 +69,10 @@ def recognise(
     layer_facts = tuple(at_layer(facts, layer, layered_words) for layer in range(layers.value))
     caches, rules, doubts = _caches(layer_facts, reading.caches, kinds)
     if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
-        raise fault(place, "F007", "its numbers make no layout", faults, "no model has such numbers")
+        raise fault("F007", "its numbers make no layout", place, *faults, help="no model has such numbers")
     if not caches:
         notes = (_looked_for(reading, kinds), *doubts)
-        raise fault(place, "F003", "no layer of it stores a cache that is known", notes, NEW)
+        raise fault("F003", "no layer of it stores a cache that is known", place, *notes, help=NEW)
     _check(caches, kinds, place)
     ignored = unread(chain, reading, rules)
     unsure, general = (
@@ -105,18 +107,16 @@ def _caches(
     layer_facts: Sequence[ForeignValues], own: tuple[Rule, ...], kinds: Mapping[str, Kind]
 ) -> tuple[tuple[RecognisedCache, ...], tuple[Rule, ...], tuple[str, ...]]:
     """The caches of all layers, their rules, and what is to be told of layers: rules nobody can judge, no cache."""
-    merged: dict[tuple[object, ...], list[tuple[int, RuleMatch]]] = {}
+    found: list[tuple[int, RuleMatch]] = []
     remarks = LayerRemarks()
     for layer, facts in enumerate(layer_facts):
         matches = list(_matches(facts, own, kinds, layer, remarks))
-        for match in matches:
-            values = ((name, answer.value) for name, answer in sorted(match.params.items()))
-            merged.setdefault((match.rule.kind, match.rule.name, *values), []).append((layer, match))
+        found += [(layer, match) for match in matches]
         if not matches and facts.values.get(BARE) is not True and not remarks.about(layer):
             layer_is = facts.values.get(LAYER_IS)
             remarks.add(layer, NOTHING + (f" by '{shortened(layer_is)}'" if isinstance(layer_is, str) else ""))
-    rules = {match.rule.span: match.rule for matches in merged.values() for _, match in matches}
-    return tuple(_named(merged)), tuple(rules.values()), remarks.sentences()
+    rules = {match.rule.span: match.rule for _, match in found}
+    return caches_of(found), tuple(rules.values()), remarks.sentences()
 
 
 def _matches(
@@ -133,12 +133,27 @@ def _matches(
             yield apply(rule, facts, kinds[rule.kind].params)
 
 
-def _named(merged: Mapping[tuple[object, ...], list[tuple[int, RuleMatch]]]) -> Iterator[RecognisedCache]:
-    """Caches in order of their first layers; where a name comes again it gets a number."""
+def caches_of(found: Iterable[tuple[int, RuleMatch]]) -> tuple[RecognisedCache, ...]:
+    """The caches of what layers store, in order of their first ones; a name that comes again gets a number.
+
+    What has other numbers, or a layer twice, is a cache of its own.
+    """
+    times = Counter[object]()
+    merged = grouped((_alike(layer, match, times), (layer, match)) for layer, match in found)
     labels = numbered(matches[0][1].rule.name for matches in merged.values())
-    for label, matches in zip(labels, merged.values(), strict=True):
-        _, first = matches[0]
-        yield RecognisedCache(label, first.rule.kind, tuple(layer for layer, _ in matches), first.params)
+    return tuple(_cache(label, matches) for label, matches in zip(labels, merged.values(), strict=True))
+
+
+def _alike(layer: int, match: RuleMatch, times: Counter[object]) -> tuple[object, ...]:
+    """What the layers of one cache have in common: the rule, its numbers, and how often a layer has had them."""
+    same = match.rule.kind, match.rule.name, *((name, answer.value) for name, answer in sorted(match.params.items()))
+    times[layer, same] += 1
+    return times[layer, same], *same
+
+
+def _cache(label: str, matches: Sequence[tuple[int, RuleMatch]]) -> RecognisedCache:
+    _, first = matches[0]
+    return RecognisedCache(label, first.rule.kind, tuple(sorted(layer for layer, _ in matches)), first.params)
 
 
 def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: SourceSpan) -> None:
@@ -150,7 +165,7 @@ def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: 
         if param.default is None and (name not in cache.params or cache.params[name].value is None)
     ]
     if lacking:
-        raise fault(place, "F004", "it does not say all numbers of a cache", tuple(lacking))
+        raise fault("F004", "it does not say all numbers of a cache", place, *lacking)
 
 
 def _lacks(cache: RecognisedCache, name: str) -> str:

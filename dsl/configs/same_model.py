@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.model import Cache, Kind, Model
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
+from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import read_text
 
@@ -28,7 +28,7 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
         sink.take(error)
     if sink.errors:
         notes = tuple(f"{d.span.text.strip()}: {d.message}" for d in sink.errors)
-        raise DslError(Diagnostic("F007", "its numbers make no layout", place, notes, "no model has such numbers"))
+        raise fault("F007", "its numbers make no layout", place, *notes, help="no model has such numbers")
     return model
 
 

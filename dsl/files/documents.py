@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from kvplan.dsl.schema.model import FAMILY
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, nearest
 from kvplan.dsl.text.source import inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, YamlTable, read_cached
 
@@ -130,4 +130,4 @@ class LazyFiles(Mapping[str, T], Generic[T]):
         if name in self.paths:
             return self[name]
         help = nearest(name, self.paths) or ELSEWHERE
-        raise DslError(Diagnostic("K008", f"unknown {self.file_type} '{name}'", inline(name, "<argument>"), (), help))
+        raise fault("K008", f"unknown {self.file_type} '{name}'", inline(name, "<argument>"), help=help)

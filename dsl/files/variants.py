@@ -12,7 +12,7 @@ from kvplan.dsl.files.documents import unknown
 from kvplan.dsl.schema.fields import entries as entries_of
 from kvplan.dsl.schema.model import FAMILY, ONCE, VARIANTS
 from kvplan.dsl.schema.shapes import EXTENDS
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
+from kvplan.dsl.text.diagnostics import DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable
 
@@ -32,7 +32,7 @@ def extended(
         return root
     if base.text in chain:
         circle = " -> ".join((*chain, base.text))
-        raise DslError(Diagnostic("K011", f"{file_type} '{chain[-1]}' extends itself: {circle}", base.span))
+        raise fault("K011", f"{file_type} '{chain[-1]}' extends itself: {circle}", base.span)
     if base.text not in known:
         raise DslError(unknown(file_type, base, [name for name in known if name not in chain]))
     under = extended(root_of(base.text), (*chain, base.text), file_type, known, root_of)

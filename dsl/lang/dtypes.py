@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
+from kvplan.dsl.text.diagnostics import fault, nearest
 from kvplan.dsl.text.source import inline
 
 SIZES = {
@@ -24,5 +24,5 @@ def size(dtype: str) -> int:
     """Bytes of one element. Raises DslError (T002) for an unknown type."""
     if canonical(dtype) not in SIZES:
         place, help = inline(dtype, "<element type>"), nearest(dtype, NAMES) or f"known: {', '.join(SIZES)}"
-        raise DslError(Diagnostic("T002", f"'{dtype}' is not an element type", place, (), help))
+        raise fault("T002", f"'{dtype}' is not an element type", place, help=help)
     return SIZES[canonical(dtype)]

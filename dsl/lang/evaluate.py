@@ -13,7 +13,7 @@ from functools import reduce
 from kvplan.dsl.lang import dtypes, foreign
 from kvplan.dsl.lang.functions import FOREIGN_ARITY
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, SizeSet, Text, Unary, Value, used
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, fault, nearest
 from kvplan.dsl.text.source import SourceSpan
 
 Env = Mapping[str, object]
@@ -33,7 +33,7 @@ def evaluate(expr: Expr, env: Env) -> Result:
         value = _value(expr.tree, env)
         if isinstance(value, bool | int | str | SizeSet):
             return value
-        raise _fail("T001", f"expected a number or a word, not {_kind(value)}", expr.tree.span)
+        raise fault("T001", f"expected a number or a word, not {_kind(value)}", expr.tree.span)
     except DslError as error:
         raise _played(error, expr, env) from None
 
@@ -72,10 +72,6 @@ def filled(text: str, env: Env) -> str:
     return reduce(lambda part, name: part.replace("{" + name + "}", str(env[name])), sorted(env), text)
 
 
-def _fail(code: str, message: str, span: SourceSpan, help: str = "") -> DslError:
-    return DslError(Diagnostic(code, message, span, (), help))
-
-
 def _value(node: Node, env: Env) -> object:
     # What comes most comes first.
     match node:
@@ -105,14 +101,14 @@ def _look_up(name: str, span: SourceSpan, env: Env) -> object:
     if name not in env:
         # A foreign name that is not there is no mistake of spelling.
         help = "" if foreign.ASSUMING in env else nearest(name, env)
-        raise _fail("E005", f"unknown name '{name}'", span, help)
+        raise fault("E005", f"unknown name '{name}'", span, help=help)
     return foreign.usable(env[name], name, span)
 
 
 def _number(node: Node, env: Env) -> int:
     value = _value(node, env)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _fail("T001", f"expected a number, not {_kind(value)}", node.span)
+        raise fault("T001", f"expected a number, not {_kind(value)}", node.span)
     return value
 
 
@@ -120,14 +116,16 @@ def _truth(node: Node, env: Env) -> bool:
     """A condition: true, false, or a number that is not 0."""
     value = _value(node, env)
     if not isinstance(value, int):
-        raise _fail("T001", f"expected a condition, not {_kind(value)}", node.span)
+        raise fault("T001", f"expected a condition, not {_kind(value)}", node.span)
     return bool(value)
 
 
 def _set(node: Node, env: Env) -> SizeSet:
     value = _value(node, env)
     if not isinstance(value, SizeSet):
-        raise _fail("T001", f"expected a set of sizes, not {_kind(value)}", node.span, "multiples(16) or sizes(16, 32)")
+        raise fault(
+            "T001", f"expected a set of sizes, not {_kind(value)}", node.span, help="multiples(16) or sizes(16, 32)"
+        )
     return value
 
 
@@ -150,20 +148,20 @@ def _compare(node: Binary, env: Env) -> bool:
         return COMPARE[node.op](_number(node.left, env), _number(node.right, env))
     left, right = _value(node.left, env), _value(node.right, env)
     if type(left) is not type(right):
-        raise _fail("T001", f"{_kind(left)} cannot be compared with {_kind(right)}", node.span)
+        raise fault("T001", f"{_kind(left)} cannot be compared with {_kind(right)}", node.span)
     return (left == right) is (node.op == "==")
 
 
 def _arithmetic(node: Binary, env: Env) -> int:
     left, right = _number(node.left, env), _number(node.right, env)
     if node.op in ("//", "%") and right == 0:
-        raise _fail("B001", "division by zero", node.right.span)
+        raise fault("B001", "division by zero", node.right.span)
     return _checked(ARITHMETIC[node.op](left, right), node.span)
 
 
 def _checked(value: int, span: SourceSpan) -> int:
     if abs(value) >= LIMIT:
-        raise _fail("B002", "the result is too large: it does not fit 63 bits", span)
+        raise fault("B002", "the result is too large: it does not fit 63 bits", span)
     return value
 
 
@@ -196,19 +194,19 @@ def _bytes(node: Node, env: Env) -> int:
     word = node.id if isinstance(node, Name) and node.id not in env else _value(node, env)
     if not isinstance(word, str) or dtypes.canonical(word) not in dtypes.SIZES:
         shown = word if isinstance(word, str) else _kind(word)
-        raise _fail("T002", f"'{shown}' is not an element type", node.span, nearest(str(word), dtypes.NAMES))
+        raise fault("T002", f"'{shown}' is not an element type", node.span, help=nearest(str(word), dtypes.NAMES))
     return dtypes.size(word)
 
 
 def _sizes(node: Call, numbers: list[int]) -> SizeSet:
     if min(numbers) < 1:
-        raise _fail("T001", f"sizes are numbers from 1, not {min(numbers)}", node.span)
+        raise fault("T001", f"sizes are numbers from 1, not {min(numbers)}", node.span)
     return SizeSet(step=numbers[0]) if node.function == "multiples" else SizeSet(only=tuple(sorted(set(numbers))))
 
 
 def _ceildiv(node: Call, value: int, by: int) -> int:
     if by == 0:
-        raise _fail("B001", "division by zero", node.args[1].span)
+        raise fault("B001", "division by zero", node.args[1].span)
     return -(-value // by)
 
 
@@ -225,7 +223,9 @@ def _largest(node: Call, env: Env) -> int:
         fits = [total] if total > 0 and total % sizes.step == 0 else []
     if not fits:
         among = ", ".join(map(str, sizes.only)) if sizes.only else f"the multiples of {sizes.step}"
-        raise _fail("B003", f"none of {among} divides {total}", node.span, "choose a block that one of them divides")
+        raise fault(
+            "B003", f"none of {among} divides {total}", node.span, help="choose a block that one of them divides"
+        )
     return max(fits)
 
 

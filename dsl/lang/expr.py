@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.dsl.lang import syntax
 from kvplan.dsl.lang.functions import ARITY, EVERY, Arity
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest
+from kvplan.dsl.text.diagnostics import fault, nearest
 from kvplan.dsl.text.source import SourceSpan, inline
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ def build(tree: Tree[Token], span: SourceSpan, exact: bool, functions: Arity = A
 
 def _atom(kind: str, text: str, at: SourceSpan) -> Node:
     if kind == "number":
-        large = len(text) > 18
-        return _refuse("B002", f"the number {text[:12]}… is too large", at) if large else Number(int(text), at)
+        if len(text) > 18:
+            raise fault("B002", f"the number {text[:12]}… is too large", at)
+        return Number(int(text), at)
     if kind == "name":
         return Name(text, at)
     return Text(text == "true", at) if kind == "truth" else Text(text[1:-1], at)
@@ -57,16 +58,12 @@ def _atom(kind: str, text: str, at: SourceSpan) -> Node:
 def _call(function: str, args: tuple[Node, ...], at: SourceSpan, name: SourceSpan, functions: Arity) -> Node:
     if function not in functions:
         if function in EVERY:
-            return _refuse("E025", f"{function} is for foreign values, and there are none here", name)
-        return _refuse("E003", f"unknown function '{function}'", name, nearest(function, functions))
+            raise fault("E025", f"{function} is for foreign values, and there are none here", name)
+        raise fault("E003", f"unknown function '{function}'", name, help=nearest(function, functions))
     low, high = functions[function]
     if not low <= len(args) <= high:
         count = str(low) if low == high else f"{low} or more"
-        return _refuse("E004", f"{function} takes {count} argument{'s' * (count != '1')}, not {len(args)}", at)
+        raise fault("E004", f"{function} takes {count} argument{'s' * (count != '1')}, not {len(args)}", at)
     if function == "rank" and not isinstance(args[0], Name):
-        return _refuse("E004", "rank takes the name of a mesh axis", at, listed(["rank(tp)"]))
+        raise fault("E004", "rank takes the name of a mesh axis", at, help="rank(tp)")
     return Call(function, args, at)
-
-
-def _refuse(code: str, message: str, at: SourceSpan, help: str = "") -> Node:
-    raise DslError(Diagnostic(code, message, at, (), help))

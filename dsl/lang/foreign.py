@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kvplan.dsl.lang.nodes import Call, Name, Node
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.diagnostics import DslError, fault
 from kvplan.dsl.text.source import SourceSpan
 
 Worth = Callable[[Node, Mapping[str, object]], object]
@@ -35,9 +35,9 @@ def absent(error: DslError) -> bool:
 def usable(value: object, name: str, span: SourceSpan) -> object:
     """`value`, unless it is null or unusable (DslError E026, or what the value says)."""
     if value is None:
-        raise fail("E026", f"{name} is null", span)
+        raise fault("E026", f"{name} is null", span)
     if isinstance(value, UnusableValue):
-        raise fail(value.code, value.reason if value.named else f"{name}: {value.reason}", span)
+        raise fault(value.code, value.reason if value.named else f"{name}: {value.reason}", span)
     return value
 
 
@@ -65,10 +65,6 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
 def same(value: object, other: object) -> bool:
     """Equal and of one type: neither 1 and true nor 1 and '1' are the same."""
     return type(value) is type(other) and value == other
-
-
-def fail(code: str, message: str, span: SourceSpan) -> DslError:
-    return DslError(Diagnostic(code, message, span))
 
 
 def described(value: object) -> str:
@@ -101,7 +97,7 @@ def _try(node: Node, env: Mapping[str, object], worth: Worth) -> object:
 
 def _assumed(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     if not env.get(ASSUMING):
-        raise fail("E026", "nothing says it", node.span)
+        raise fault("E026", "nothing says it", node.span)
     return worth(node.args[0], env)
 
 
@@ -109,7 +105,7 @@ def _several(node: Node, env: Mapping[str, object], worth: Worth) -> tuple[objec
     value = worth(node, env)
     if isinstance(value, tuple | str | Mapping):
         return value
-    raise fail("T001", "expected a list, a mapping or a word, not a single value", node.span)
+    raise fault("T001", "expected a list, a mapping or a word, not a single value", node.span)
 
 
 def _at(node: Call, env: Mapping[str, object], worth: Worth) -> object:
@@ -117,10 +113,10 @@ def _at(node: Call, env: Mapping[str, object], worth: Worth) -> object:
     if isinstance(entries, Mapping):
         return usable(_entry(entries, index, node), f"'{index}'", node.span)
     if isinstance(index, bool) or not isinstance(index, int):
-        raise fail("T001", "an entry of a list is named by its number", node.args[1].span)
+        raise fault("T001", "an entry of a list is named by its number", node.args[1].span)
     if not 0 <= index < len(entries):
         few = f"{_called(node.args[0])} has only {len(entries)} entries"
-        raise fail("B007", f"there is no entry {index}" if index < 0 else few, node.span)
+        raise fault("B007", f"there is no entry {index}" if index < 0 else few, node.span)
     return usable(entries[index], f"entry {index}", node.span)
 
 
@@ -133,7 +129,7 @@ def _entry(entries: Mapping[str, object], index: object, node: Call) -> object:
     if isinstance(index, str):
         return entries.get(index)
     if isinstance(index, bool) or not isinstance(index, int):
-        raise fail("T001", "an entry of a mapping is named by a word or a number", node.args[1].span)
+        raise fault("T001", "an entry of a mapping is named by a word or a number", node.args[1].span)
     return next((value for key, value in entries.items() if _number(key) == index), None)
 
 

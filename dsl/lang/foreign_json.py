@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kvplan.dsl.lang.evaluate import LIMIT
 from kvplan.dsl.lang.foreign import UnusableValue
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+from kvplan.dsl.text.diagnostics import DslError, fault
 from kvplan.dsl.text.source import SourceSpan
 
 TOO_LARGE = UnusableValue("B002", "the number is too large: it does not fit 63 bits")
@@ -45,4 +45,4 @@ def _number(digits: str) -> object:
 
 def _fault(name: str, message: str, line: int = 1, column: int = 1) -> DslError:
     help = "give the config.json of a checkpoint"
-    return DslError(Diagnostic("F001", message, SourceSpan(name, line, column, 1), (), help))
+    return fault("F001", message, SourceSpan(name, line, column, 1), help=help)

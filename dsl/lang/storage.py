@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvplan.dsl.lang import syntax
 from kvplan.dsl.lang.expr import build, place
 from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Name, Number, Pad, Repeat, Storage
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
+from kvplan.dsl.text.diagnostics import DslError, fault, nearest
 from kvplan.dsl.text.source import SourceSpan
 
 if TYPE_CHECKING:
@@ -156,11 +156,11 @@ def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
     wanted = tree.data == "fragment"
     if fragment is None:
         help = nearest(name, [*of.fragments, *FILLERS])
-        raise DslError(Diagnostic("E019", f"'{name}' takes no argument", of.place(tree), (), help))
+        raise fault("E019", f"'{name}' takes no argument", of.place(tree), help=help)
     if wanted != bool(fragment.loop) or (wanted and not rest):
         help = f"write {name}(…) with loops for its '{fragment.loop}'" if fragment.loop else f"write {name} alone"
         message = f"fragment '{name}' takes {'loops' if fragment.loop else 'no argument'}"
-        raise DslError(Diagnostic("E019", message, of.place(tree), (), help))
+        raise fault("E019", message, of.place(tree), help=help)
     if name in of.busy:
         raise _circle(of, name)
     loops = _every_loop(rest, of)
@@ -176,7 +176,7 @@ def _fragment(tree: Tree[Token] | Any, of: StorageText) -> tuple[Item, ...]:
     items = _whole(inner)
     if _count(items) > MOST_ITEMS:
         message = f"fragment '{name}' stands for more than {MOST_ITEMS:,} loops and tensors"
-        raise DslError(Diagnostic("E006", message, of.place(tree)))
+        raise fault("E006", message, of.place(tree))
     return items if wanted else _nest(loops, items)
 
 
@@ -191,7 +191,7 @@ def _circle(of: StorageText, name: str) -> DslError:
     at = around.index(min(around))
     circle = (*around[at:], *around[:at], around[at])
     message = f"fragment '{circle[0]}' needs itself: {' -> '.join(circle)}"
-    return DslError(Diagnostic("E007", message, of.fragments[circle[0]].span))
+    return fault("E007", message, of.fragments[circle[0]].span)
 
 
 def _every_loop(trees: Sequence[Any], of: StorageText) -> tuple[Axis, ...]:
@@ -201,11 +201,11 @@ def _every_loop(trees: Sequence[Any], of: StorageText) -> tuple[Axis, ...]:
 def _loops(tree: Any, of: StorageText) -> tuple[Axis, ...]:
     """The loop that an axis is, or those that it stands for."""
     if getattr(tree, "data", None) != "axis":
-        raise DslError(Diagnostic("E019", "a fragment takes loops, which are axes", of.place(tree)))
+        raise fault("E019", "a fragment takes loops, which are axes", of.place(tree))
     name, *rest = tree.children
     if of.loop and str(name) == of.loop:
         if rest:
-            raise DslError(Diagnostic("E019", f"'{name}' stands for loops and has no tiles", of.place(tree)))
+            raise fault("E019", f"'{name}' stands for loops and has no tiles", of.place(tree))
         return of.loops
     tiles = tuple((str(t.children[0]), _expr(t.children[1], of)) for t in rest if t.data == "tile")
     extra = [_expr(t.children[1], of) for t in rest if t.data == "extra"]

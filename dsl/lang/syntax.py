@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed
+from kvplan.dsl.text.diagnostics import DslError, fault, listed
 from kvplan.dsl.text.source import SourceSpan
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def tree(text: str, start: str, span: SourceSpan, exact: bool) -> Tree[Token]:
         raise _unexpected(text, error.pos_in_stream or 0, 1, set(error.allowed or ()), span, exact) from None
     except UnexpectedInput as error:
         raise _unexpected(text, error.pos_in_stream or 0, 1, set(), span, exact) from None
-    raise DslError(Diagnostic("E006", "the expression is too long or nested too deeply", span))
+    raise fault("E006", "the expression is too long or nested too deeply", span)
 
 
 def _depth(text: str) -> int:
@@ -100,8 +100,8 @@ def _signs(text: str) -> int:
 def _ends(text: str, allowed: set[str], span: SourceSpan, exact: bool) -> DslError:
     place = span.at(len(text.rstrip()), 1) if exact else span
     if not text.strip():
-        return DslError(Diagnostic("E002", "there is no expression here", span))
-    return DslError(Diagnostic("E002", f"the expression ends where {_expected(allowed)} is expected", place))
+        return fault("E002", "there is no expression here", span)
+    return fault("E002", f"the expression ends where {_expected(allowed)} is expected", place)
 
 
 def _unexpected(text: str, at: int, length: int, allowed: set[str], span: SourceSpan, exact: bool) -> DslError:
@@ -109,7 +109,7 @@ def _unexpected(text: str, at: int, length: int, allowed: set[str], span: Source
     hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
     place = span.at(at, length) if exact else span
     message = f"expected {_expected(allowed)}, not '{text[at : at + length]}'"
-    return DslError(Diagnostic("E001", message, place, (), hint))
+    return fault("E001", message, place, help=hint)
 
 
 def _expected(allowed: Iterable[str]) -> str:

@@ -42,6 +42,11 @@ class DslError(Exception):
         return render(self.diagnostics)
 
 
+def fault(code: str, message: str, span: SourceSpan, *notes: str, help: str = "") -> DslError:
+    """The error of one diagnostic."""
+    return DslError(Diagnostic(code, message, span, notes, help))
+
+
 @dataclass(slots=True)
 class Sink:
     """Collects the errors of one file, so that one run reports them all."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault
 from kvplan.dsl.text.source import SourceSpan, SourceText, shown, source
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -92,13 +92,13 @@ def read(path: Path) -> YamlDocument:
         data = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
-        raise DslError(Diagnostic("Y012", f"the file cannot be read: {reason}", SourceSpan(name, 1, 1, 1))) from None
+        raise fault("Y012", f"the file cannot be read: {reason}", SourceSpan(name, 1, 1, 1)) from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         place = SourceSpan(name, line, 1, 1)
-        raise DslError(Diagnostic("Y007", f"byte {error.start} is not UTF-8", place, (), "save it as UTF-8")) from None
+        raise fault("Y007", f"byte {error.start} is not UTF-8", place, help="save it as UTF-8") from None
     return read_text(text, path)
 
 
@@ -110,13 +110,13 @@ def read_text(text: str, path: Path) -> YamlDocument:
     try:
         root = _Reader(where, sink).document()
     except yaml.MarkedYAMLError as error:
-        fault = _syntax(where, error)
+        found = _syntax(where, error)
         # What follows a forbidden mark on its line may not be YAML for that reason alone.
-        if fault.span.line not in [d.span.line for d in sink.errors]:
-            sink.errors.append(fault)
+        if found.span.line not in [d.span.line for d in sink.errors]:
+            sink.errors.append(found)
         raise DslError(*sink.errors) from None
     except yaml.reader.ReaderError as error:
-        raise DslError(Diagnostic("Y001", f"not YAML: {error.reason}", where.span(0, 0, 1))) from None
+        raise fault("Y001", f"not YAML: {error.reason}", where.span(0, 0, 1)) from None
     if any(d.code == "Y006" for d in sink.errors):
         raise DslError(*sink.errors)
     if root is None or (isinstance(root, YamlScalar) and root.empty):
@@ -163,9 +163,7 @@ def _refuse_hidden(where: SourceText) -> None:
     for number, line in enumerate(where.lines):
         if hidden := HIDDEN.search(line):
             seen = replace(where.span(number, hidden.start(), 1), text=HIDDEN.sub("\N{REPLACEMENT CHARACTER}", line))
-            raise DslError(
-                Diagnostic("Y014", f"a character that cannot be seen, {_named(hidden[0])}", seen, (), UNSEEN)
-            )
+            raise fault("Y014", f"a character that cannot be seen, {_named(hidden[0])}", seen, help=UNSEEN)
 
 
 def _named(character: str) -> str:
@@ -178,7 +176,7 @@ def _refuse_tabs(where: SourceText) -> None:
         blank = line[: len(line) - len(line.lstrip())]
         if "\t" in blank and line.strip() and not line.lstrip().startswith("#"):
             span = where.span(number, blank.index("\t"), 1)
-            raise DslError(Diagnostic("Y009", "a tab indents this line", span, (), "indent with spaces"))
+            raise fault("Y009", "a tab indents this line", span, help="indent with spaces")
 
 
 def _syntax(where: SourceText, error: yaml.MarkedYAMLError) -> Diagnostic:
@@ -228,7 +226,7 @@ class _Reader:
         self.depth += 1
         if self.depth > DEEPEST:
             help = f"no file needs more than {DEEPEST} levels"
-            raise DslError(Diagnostic("Y015", "this is nested too deeply", self._span(event), (), help))
+            raise fault("Y015", "this is nested too deeply", self._span(event), help=help)
         found = self._table(event) if isinstance(event, yaml.MappingStartEvent) else self._list(event)
         self.depth -= 1
         return found
