@@ -11,9 +11,9 @@ from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.errors import BadInput
-from kvplan.compiler.prove.parse import parse
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files import index
+from kvplan.plan.files.loader import parse
 from kvplan.plan.types import Plan
 
 GIT = "git:"

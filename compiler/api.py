@@ -20,10 +20,10 @@ from kvplan.compiler.pair.elect import DIRECT, MACHINE, OPTIONS
 from kvplan.compiler.pair.groups import pair_groups
 from kvplan.compiler.pair.reads import PlacedSide, elections, notified, placed, reads
 from kvplan.compiler.pair.sides import plan_side
-from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
 from kvplan.plan.errors import KvplanError
+from kvplan.plan.files.loader import parse
 from kvplan.plan.types import FORMAT, Pair, Plan, Side
 
 if TYPE_CHECKING:

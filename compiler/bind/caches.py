@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvplan.compiler.bound import BoundCache, BoundTensor
 from kvplan.compiler.errors import BadInput, Refused
@@ -26,16 +26,6 @@ from kvplan.plan.types import Needs as Needed
 MOST_ITEMS = 1 << 22
 
 
-@dataclass(frozen=True, slots=True)
-class UnboundCache:
-    """A cache that is to be stored: its kind, and as what record of it."""
-
-    cache: str
-    kind: Kind
-    record: Kind
-    engine: Engine
-
-
 def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[], Collection[str]]) -> BoundCache:
     """A cache before it is paged; `known` are the names of all storage expressions that there are.
 
@@ -51,7 +41,7 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
         raise BadInput("S012", message, f"give the cache itself a `when`, or mend those of kind {kind.name!r}")
     _check_split_axes(cache.name, tensors)
     needs = _needs(cache.name, cache.needs or kind.needs, own)
-    storage = _storage(UnboundCache(cache.name, kind, record, engine), env, known)
+    storage = _storage(cache.name, kind, record, engine, env, known)
     _check_place(cache.name, tensors, storage)
     # A ring is a way to keep tokens: another engine may keep them otherwise.
     store = "tokens" if kind.store == "ring" else kind.store
@@ -176,20 +166,20 @@ def _check_place(cache: str, tensors: tuple[BoundTensor, ...], storage: Storage)
         raise Refused("C121", said, "choose another storage, or another record")
 
 
-def _storage(asked: UnboundCache, env: Env, known: Callable[[], Collection[str]]) -> Storage:
-    kind, engine = asked.kind, asked.engine
+def _storage(
+    cache: str, kind: Kind, record: Kind, engine: Engine, env: Env, known: Callable[[], Collection[str]]
+) -> Storage:
+    """The storage expression that an engine has for a cache, which is stored as a `record` of its kind."""
     rule = engine.storage.get(kind.name) or engine.storage.get(kind.store) or engine.storage["default"]
     name = filled(rule, env)
-    mine = {**asked.record.storage, **engine.own.get(kind.name, {})}
+    mine = {**record.storage, **engine.own.get(kind.name, {})}
     if name in mine:
         return mine[name]
     if name not in known() and not any(name in own for own in engine.own.values()):
         said = f"engine {engine.name!r} is asked for a storage {name!r}, which no kind has"
         raise BadInput("S014", said, nearest(name, sorted(mine)))
-    record = f" for the record {asked.record.variant!r}" if name in kind.storage else ""
-    said = (
-        f"engine {engine.name!r} cannot store cache {asked.cache!r}: kind {kind.name!r} has no storage {name!r}{record}"
-    )
+    stored_as = f" for the record {record.variant!r}" if name in kind.storage else ""
+    said = f"engine {engine.name!r} cannot store cache {cache!r}: kind {kind.name!r} has no storage {name!r}{stored_as}"
     other = "".join(f"give another {option}, or " for option in placeholders(rule))
     own = f"in an engine's file name one for {kind.name!r} under `storage`, or add one under `own`"
     raise Refused("C121", said, f"it has {listed(sorted(mine), 'and')}: {other}{own}")

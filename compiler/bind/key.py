@@ -11,6 +11,7 @@ from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.nodes import SizeSet, Value
 from kvplan.dsl.model import Engine, Param
+from kvplan.dsl.text.diagnostics import as_written
 
 
 def side_key(
@@ -23,7 +24,7 @@ def side_key(
     axes = [inner, *reversed(engine.mesh.workers[:-1]), *engine.mesh.derived]
     words = [f"{axis}={sizes[axis]}" for axis in axes if sizes[axis] != 1 or axis == inner]
     options = engine.options.items()
-    words += [f"{name}={show(env[name])}" for name, option in options if env[name] != _usual(option, env)]
+    words += [f"{name}={as_written(env[name])}" for name, option in options if env[name] != _usual(option, env)]
     words += [f"{name}={value}" for name, value in changed.items()]
     words += _shares(side)
     words += _cut(filled(engine.mesh.layers, env), side, drafts)
@@ -46,12 +47,6 @@ def _cut(rule: str, side: BoundSide, drafts: int) -> list[str]:
     if cut == stages(rule, cut[-1].stop, len(cut)):
         return []
     return ["layers=" + "+".join(str(len(layers)) for layers in cut)]
-
-
-def show(value: Value | SizeSet) -> str:
-    if isinstance(value, SizeSet):
-        return "+".join(str(size) for size in value.only) if value.only else f"multiples({value.step})"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _usual(option: Param, env: Env) -> Value | SizeSet | None:

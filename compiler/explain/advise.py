@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.bind.key import show
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import Moves
@@ -23,6 +22,7 @@ from kvplan.compiler.side.keys import check_pool, side_keys
 from kvplan.compiler.side.options import split_options
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine, LayoutChoice, MachineProfile, Model
+from kvplan.dsl.text.diagnostics import as_written
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -129,7 +129,7 @@ def _values(engine: Engine, model: Model, given: Mapping[str, str]) -> Values:
     """What the choices of an engine are now, by option."""
     own = {name: value for name, value in given.items() if name != "engine"}
     env = split_options(engine.options, own, {**model.values, **mesh_sizes(engine, own)})
-    return tuple((name, show(env[name])) for name in engine.choices)
+    return tuple((name, as_written(env[name])) for name in engine.choices)
 
 
 def _others(choices: Mapping[str, LayoutChoice], now: Values) -> Iterator[Values]:

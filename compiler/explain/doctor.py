@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.compiler.api import compile_bound, path, side_of
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.bind.key import show
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
@@ -18,6 +17,7 @@ from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.options import split_options
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.model import Engine, Model, Serve, Setting
+from kvplan.dsl.text.diagnostics import as_written
 from kvplan.plan.types import Group, Side
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _told(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, 
         for name, setting in serve.settings.items()
         if name not in given and setting.unset and _differs(side, f"{name}={setting.unset}", digest)
     ]
-    words = {name: show(env[name]) for name in said}
+    words = {name: as_written(env[name]) for name in said}
     return [(serve.settings[name], serve.settings[name].words.get(word, word)) for name, word in words.items()]
 
 

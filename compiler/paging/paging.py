@@ -32,14 +32,6 @@ class PagedSide:
     overrides: Overrides
 
 
-@dataclass(frozen=True, slots=True)
-class TableRules:
-    """How an engine forms groups, and the form that names the tables: the engine's own unless a side says another."""
-
-    own: GroupRules
-    named: str
-
-
 def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -> PagedSide:
     """The side with blocks, strides, groups and turns. Raises BadInput (S004, S006), Refused (C11x, C138)."""
     workers = unlike_workers(side)
@@ -50,28 +42,27 @@ def paged(side: BoundSide, engine: Engine, env: Env, given: Mapping[str, str]) -
         assign=filled(groups.assign, env),
         overlay=filled(groups.overlay, env),
     )
-    rules = TableRules(own, given.get("groups", own.form))
+    named = given.get("groups", own.form)
     facts = RuleInputs(engine, side, workers, {**env, **of_side(side, workers)}, own.form == BY_RETENTION)
     over = given_values(engine, side.caches, given)
-    bind = once(lambda other: _bound(facts, rules, other))
+    bind = once(lambda other: _bound(facts, own, named, other))
     found, bound = bind(over)
     made = overrides(facts, bind, over) if over else NONE_GIVEN
     checked = _checked(replace(bound, notes=made.notes), workers)
     return PagedSide(checked, {**found.env, **of_groups(bound)}, found.caches, made)
 
 
-def _bound(facts: RuleInputs, rules: TableRules, over: Over) -> tuple[DerivedValues, BoundSide]:
-    """Everything derived with the overrides `over`, and the side that it makes."""
+def _bound(facts: RuleInputs, own: GroupRules, named: str, over: Over) -> tuple[DerivedValues, BoundSide]:
+    """Everything derived with the overrides `over`, and the side that it makes; `named` is the form of its tables."""
     found = derived(facts, over)
     caches = tuple(_paged(cache, facts.engine, found.caches[cache.name]) for cache in facts.side.caches)
     ways, chunk = _turns(facts.engine, facts.side, found.env)
-    groups = form(rules.own, caches, found.pool)
+    groups = form(own, caches, found.pool)
     paged = replace(facts.side, caches=caches, groups=groups, token_shards=ways, interleave_tokens=chunk)
-    if rules.named == rules.own.form:
+    if named == own.form:
         return found, paged
     stored = tuple(group.members for group in groups)
-    named = form(replace(rules.own, form=rules.named), caches, None, stored)
-    return found, replace(paged, groups=named, stored=stored)
+    return found, replace(paged, groups=form(replace(own, form=named), caches, None, stored), stored=stored)
 
 
 def _paged(cache: BoundCache, engine: Engine, env: Env) -> BoundCache:

@@ -88,13 +88,13 @@ def _padding_between(span: AddressNest, gap: int, gaps: PaddingTests) -> bool:
     return gaps.face(p, d, gap) and gaps.face(p + far_p, d + far_d, gap)
 
 
-def vacant(units: tuple[PlacedCache, ...]) -> Vacant:
-    """The test for padding of one worker: inside one page, and no element there."""
+def vacant(unit: PlacedCache) -> Vacant:
+    """The test for padding of one unit: inside one page, and no element there."""
 
     def test(start: int, stop: int) -> bool:
-        found = locate(units, start // PLANE)
+        found = locate(unit, start // PLANE)
         low, high = start % PLANE, start % PLANE + stop - start
-        return found is not None and high <= found[1].page and not _occupied(found[1].body, low, high)
+        return found is not None and high <= found[0].page and not _occupied(found[0].body, low, high)
 
     return test
 

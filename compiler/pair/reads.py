@@ -202,7 +202,7 @@ def _read(prefill: PlacedSide, decode: PlacedSide, job: PlannedRead, memo: dict[
 def _table(
     prefill: PlacedSide, decode: PlacedSide, job: PlannedRead, ranges: Mapping[str, Mapping[str, CommonRange]]
 ) -> Table:
-    gaps = PaddingTests(vacant((job.from_unit,)), vacant((job.to_unit,)))
+    gaps = PaddingTests(vacant(job.from_unit), vacant(job.to_unit))
     stays = job.cache.store != "tokens"
     page = coalesce(_spans(job, ranges, job.groups.page), gaps) if stays or job.groups.page else ()
     token = () if stays else coalesce(_spans(job, ranges, None), gaps)

@@ -18,12 +18,10 @@ def indices(part: PagedRegion, plane: int) -> tuple[int, ...] | None:
     return tuple(found) if rest == 0 else None
 
 
-def locate(units: tuple[PlacedCache, ...], plane: int) -> tuple[PlacedCache, PagedRegion, tuple[int, ...]] | None:
-    """The unit, part and loop indices of a worker's plane number."""
-    for unit in units:
-        if unit.first <= plane < unit.first + unit.planes:
-            for part in unit.parts:
-                index = indices(part, plane - unit.first)
-                if index is not None:
-                    return unit, part, index
+def locate(unit: PlacedCache, plane: int) -> tuple[PagedRegion, tuple[int, ...]] | None:
+    """The part and the loop indices of a worker's plane number, None if it is another unit's."""
+    for part in unit.parts:
+        index = indices(part, plane - unit.first)
+        if index is not None:
+            return part, index
     return None

@@ -38,18 +38,26 @@ class ReadEnds:
     seen: dict[tuple[int, int, int], tuple[Box, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenCoordinates:
+    """The decode coordinates that a read's two tables write."""
+
+    page: tuple[CoordinateSet, ...]
+    token: tuple[CoordinateSet, ...]
+
+
 def regions(
     table: Table, prefill: PlacedCache, decode: PlacedCache, shift: Shift, tokens: Mapping[str, str]
-) -> dict[str, list[CoordinateSet]]:
+) -> WrittenCoordinates:
     """The decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
     numbers = {layer: number for number, layer in enumerate(decode.layers)}
     ends = ReadEnds(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode), numbers)
     if any(nest.token or nest.hops for nest in table.page):
         raise ProofFailed("P013", "a table of pages has a nest with a token step")
-    page = [region for nest in table.page for region in _nest(ends, nest)]
+    page = tuple(region for nest in table.page for region in _nest(ends, nest))
     for nest in table.token:
         _check_token(ends, nest)
-    return {"page": page, "token": [_tokenless(ends, r) for nest in table.token for r in _nest(ends, nest)]}
+    return WrittenCoordinates(page, tuple(_tokenless(ends, r) for nest in table.token for r in _nest(ends, nest)))
 
 
 def _tiled(unit: PlacedCache) -> frozenset[tuple[str, str]]:
@@ -138,10 +146,10 @@ def _boxes(ends: ReadEnds, nest: Nest, prefill: Place, decode: Place) -> tuple[B
 
 
 def _side(ends: ReadEnds, unit: PlacedCache, at: Place, size: int) -> tuple[Box, ...]:
-    found = locate((unit,), at[0])
-    if found is None or at[1] < 0 or size < 1 or at[1] + size > found[1].page:
+    found = locate(unit, at[0])
+    if found is None or at[1] < 0 or size < 1 or at[1] + size > found[0].page:
         raise ProofFailed("P017", f"a span of {size} B at {at} leaves its page")
-    _, part, index = found
+    part, index = found
     outer = tuple((digit.axis, number * digit.weight) for digit, number in zip(part.outer, index, strict=True))
     key = (id(part), at[1], size)
     if key not in ends.seen:

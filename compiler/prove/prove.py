@@ -18,7 +18,8 @@ from kvplan.compiler.placement.shards import meet, token_share
 from kvplan.compiler.placement.tree import PlacedCache
 from kvplan.compiler.prove.cover import CoordinateSet, check_cover
 from kvplan.compiler.prove.frame import check_balance, check_contract, check_frame
-from kvplan.compiler.prove.reads import ProofContext, WrittenCoordinates, group_of, read_regions
+from kvplan.compiler.prove.match import WrittenCoordinates
+from kvplan.compiler.prove.reads import ProofContext, group_of, read_regions
 from kvplan.compiler.prove.stages import check_stages
 from kvplan.plan.types import Plan, Read
 

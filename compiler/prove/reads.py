@@ -10,17 +10,8 @@ from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.pair.relative import relative, shape
 from kvplan.compiler.placement.shards import Interval
 from kvplan.compiler.placement.tree import PlacedCache
-from kvplan.compiler.prove.cover import CoordinateSet
-from kvplan.compiler.prove.match import regions
+from kvplan.compiler.prove.match import WrittenCoordinates, regions
 from kvplan.plan.types import Pair, Plan, Read
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenCoordinates:
-    """The decode coordinates that a read's two tables write."""
-
-    page: tuple[CoordinateSet, ...]
-    token: tuple[CoordinateSet, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +53,7 @@ def read_regions(case: ProofContext, number: int, unit: PlacedCache, read: Read)
     key = (*shape(there, here), read.table, ahead, read.offset, str(shift))
     if key not in case.seen:
         tokens = {t.name: axis for t in case.cache(read.cache).tensors for axis, extent in t.axes if not extent}
-        table = replace(read, first=ahead).placed
-        found = regions(table, there, here, shift, tokens)
-        case.seen[key] = WrittenCoordinates(tuple(found["page"]), tuple(found["token"]))
+        case.seen[key] = regions(replace(read, first=ahead).placed, there, here, shift, tokens)
     _check_layers(number, unit, read, case.seen[key])
     return case.seen[key]
 

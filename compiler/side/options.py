@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import nearest, whole
@@ -15,31 +14,23 @@ from kvplan.dsl.model import Param
 Env = dict[str, Value | SizeSet]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingExpressions:
-    """Expressions not evaluated yet, by name, and the names being evaluated now (to find circles)."""
-
-    exprs: Mapping[str, Expr]
-    busy: tuple[str, ...] = ()
-
-
 def settle(exprs: Mapping[str, Expr], env: Env) -> Env:
     """`env` with every expression's value added, in whatever order they need each other. Raises BadInput (S008)."""
     found = dict(env)
     for name in exprs:
-        _settle(name, PendingExpressions(exprs), found)
+        _settle(name, exprs, (), found)
     return found
 
 
-def _settle(name: str, waiting: PendingExpressions, env: Env) -> None:
-    if name in env or name not in waiting.exprs:
+def _settle(name: str, exprs: Mapping[str, Expr], busy: tuple[str, ...], env: Env) -> None:
+    """Add the value of `name`, which those that are `busy` wait for."""
+    if name in env:
         return
-    if name in waiting.busy:
-        raise BadInput("S008", f"{' -> '.join((*waiting.busy, name))} need each other", "give one of them in the side")
-    expr = waiting.exprs[name]
-    for other in sorted(expr.names & waiting.exprs.keys() - env.keys()):
-        _settle(other, PendingExpressions(waiting.exprs, (*waiting.busy, name)), env)
-    env[name] = evaluate(expr, env)
+    if name in busy:
+        raise BadInput("S008", f"{' -> '.join((*busy, name))} need each other", "give one of them in the side")
+    for other in sorted(exprs[name].names & exprs.keys() - env.keys()):
+        _settle(other, exprs, (*busy, name), env)
+    env[name] = evaluate(exprs[name], env)
 
 
 def read_option(param: Param, text: str) -> Value | SizeSet:

@@ -141,7 +141,7 @@ def as_text(d: Diagnostic) -> str:
         span = _clipped(d.span)
         lines += [rail, f"{d.span.line:>{width}} | {span.text}", f"{rail} {_caret(span)}"]
     if d.values:
-        lines.append(f"{rail} {', '.join(f'{name} = {_shown(value)}' for name, value in d.values)}")
+        lines.append(f"{rail} {', '.join(f'{name} = {as_written(value)}' for name, value in d.values)}")
     return "\n".join([*lines, *(f"{'':{width}} = {note}" for note in (*d.notes, d.help) if note)])
 
 
@@ -149,7 +149,7 @@ def _severity(d: Diagnostic) -> str:
     return "doubt" if is_doubt(d) else "error"
 
 
-def _shown(value: object) -> str:
+def as_written(value: object) -> str:
     """A value as layout files and sides write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -173,7 +173,7 @@ def _caret(span: SourceSpan) -> str:
 
 def _record(d: Diagnostic) -> dict[str, object]:
     place = {"path": d.span.path, "line": d.span.line, "column": d.span.column, "length": d.span.length}
-    values = {name: _shown(value) for name, value in d.values}
+    values = {name: as_written(value) for name, value in d.values}
     return {"code": d.code, "message": d.message, **place, "notes": list(d.notes), "help": d.help, "values": values}
 
 

@@ -31,6 +31,11 @@ def loaded(data: bytes, name: str) -> Plan:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise PlanLoadError(f"{name} cannot be read: it is not UTF-8: {error}") from error
+    return parse(text, name)
+
+
+def parse(text: str, name: str) -> Plan:
+    """The plan of a module's text. Raises PlanFormatError."""
     plan = module.read(text, name)
     digest.check(plan)
     return plan

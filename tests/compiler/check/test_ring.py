@@ -19,10 +19,10 @@ from kvplan.compiler.check.trace import copies
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.explain.describe import describe_side
 from kvplan.compiler.explain.diff.changes import changes
-from kvplan.compiler.prove.parse import parse
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.files.loader import parse
 from kvplan.plan.needs import oldest, room
 from kvplan.plan.request import Request
 from kvplan.plan.types import ALL, Needs

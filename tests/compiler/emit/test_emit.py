@@ -16,9 +16,9 @@ from kvplan.compiler.cost.cost import Moves, PlanCost, plan_cost
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.emit.header import docstring
 from kvplan.compiler.emit.names import apart, constant
-from kvplan.compiler.prove.parse import parse
 from kvplan.plan import digest
 from kvplan.plan.errors import BlockTableError, PlanFormatError
+from kvplan.plan.files.loader import parse
 from kvplan.plan.match import MatchRule
 from kvplan.plan.types import Blocks, Needs, Pair, Plan
 

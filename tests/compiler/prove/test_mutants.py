@@ -20,10 +20,10 @@ from kvplan.compiler.check.simulate import simulated
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair.reads import PlacedSide, placed
-from kvplan.compiler.prove.parse import parse
 from kvplan.compiler.prove.prove import prove
 from kvplan.plan.digest import sealed
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.files.loader import parse
 from kvplan.plan.request import Request
 from kvplan.plan.spans import group_named, pair_named
 from kvplan.plan.types import Nest, Pair, Plan, Side

@@ -14,8 +14,8 @@ from tests.compiler.prove.test_mutants import whole
 
 from kvplan.compiler.check.request import Copy
 from kvplan.compiler.check.simulate import simulate
-from kvplan.compiler.prove.parse import parse
 from kvplan.plan.errors import PlanFormatError
+from kvplan.plan.files.loader import parse
 from kvplan.plan.types import Plan
 
 PAIRS = (
