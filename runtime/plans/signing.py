@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from kvplan.plan.errors import PlanSignatureError
 from kvplan.runtime.errors import KeysError
@@ -24,12 +26,21 @@ PUBLIC, SECRET = ".sign.pub", ".sign"
 LARGEST_KEY = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class SignedIndex:
+class SignedIndex(msgspec.Struct, frozen=True):
     """The text of a plans directory's index, and its number: whoever has seen one takes none of a lower number."""
 
     index: str
     serial: int
+
+
+class _Version(msgspec.Struct, frozen=True):
+    format: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Envelope(_Version, frozen=True):
+    key: str
+    payload: str
+    signature: bytes
 
 
 class SigningKey:
@@ -79,7 +90,8 @@ class TrustedKeys:
         """What an envelope holds. Raises PlanSignatureError, beginning with `name`, where no trusted key signed it."""
         from cryptography.exceptions import InvalidSignature
 
-        key, payload, signature = _envelope(envelope, name)
+        found = _envelope(envelope, name)
+        key, payload = ascii(found.key)[1:-1], found.payload.encode()
         known = {fingerprint(each): each for each in self.keys}
         if key not in known:
             raise PlanSignatureError(
@@ -87,11 +99,14 @@ class TrustedKeys:
                 f"if it should be, give its NAME{PUBLIC}, too, to push with --trusted"
             )
         try:
-            known[key].verify(signature, DOMAIN + payload)
+            known[key].verify(found.signature, DOMAIN + payload)
         except InvalidSignature:
             told = f"{name} was altered after {key} signed it: find out by whom, and push again"
             raise PlanSignatureError(told) from None
-        return _payload(payload, name)
+        try:
+            return msgspec.json.decode(payload, type=SignedIndex)
+        except msgspec.DecodeError:
+            raise PlanSignatureError(f"{name} was signed, but has no index: push again") from None
 
 
 def make(folder: Path, name: str) -> tuple[Path, Path]:
@@ -154,40 +169,13 @@ def _no_key(path: Path, half: str, error: Exception) -> KeysError:
     return KeysError(f"{path} is no {half} Ed25519 key in PEM ({error}): make one with `kvplan keys NAME --signing`")
 
 
-def _envelope(data: bytes, name: str) -> tuple[str, bytes, bytes]:
-    """The key, the payload and the signature of an envelope."""
+def _envelope(data: bytes, name: str) -> _Envelope:
     try:
-        found = _object(data)
-        if type(found.get("format")) is int and found["format"] > FORMAT:
-            raise PlanSignatureError(
-                f"{name} has format {found['format']}, this kvplan reads {FORMAT}: use a newer one"
-            )
-        key, payload, signature = (found[word] for word in ("key", "payload", "signature"))
-        if (
-            type(found["format"]) is not int
-            or found["format"] != FORMAT
-            or not isinstance(key, str)
-            or not isinstance(payload, str)
-        ):
-            raise ValueError("other fields")
-        return ascii(key)[1:-1], payload.encode(), base64.b64decode(signature, validate=True)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        version = msgspec.json.decode(data, type=_Version).format
+        if version > FORMAT:
+            raise PlanSignatureError(f"{name} has format {version}, this kvplan reads {FORMAT}: use a newer one")
+        return msgspec.json.decode(data, type=_Envelope)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise PlanSignatureError(
             f"{name} is no signed index ({type(error).__name__}): `kvplan push` writes one"
         ) from error
-
-
-def _payload(payload: bytes, name: str) -> SignedIndex:
-    """What a trusted key has signed."""
-    found = _object(payload)
-    index, serial = found.get("index"), found.get("serial")
-    if not isinstance(index, str) or type(serial) is not int:
-        raise PlanSignatureError(f"{name} was signed, but has no index: push again")
-    return SignedIndex(index, serial)
-
-
-def _object(data: bytes) -> Mapping[str, Any]:
-    found = json.loads(data)
-    if not isinstance(found, dict):
-        raise ValueError("no object")
-    return found

@@ -20,9 +20,8 @@ Wanted = dict[str, dict[int, Ranges]]
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """The planes of one worker, by number, that one object of `group` has pages of, `pages` bytes each."""
+    """The planes of one worker, by number, that one object of a group has pages of, `pages` bytes each."""
 
-    group: str
     name: str
     planes: tuple[int, ...]
     pages: tuple[int, ...]
@@ -136,14 +135,14 @@ def _unfit(why: str) -> StoreSideError:
 def _parts(group: str, planes: Sequence[tuple[int, names.Plane]], layers: int) -> tuple[StoredPart, ...]:
     """A group's planes in runs of so many layers; planes without a layer hold all of them."""
     if not layers:
-        return (_part(group, group, planes),)
+        return (_part(group, planes),)
     runs: dict[int, list[tuple[int, names.Plane]]] = {}
     # Of a layer there may be several planes, apart from each other.
     for number, plane in planes:
         runs.setdefault((plane.layer or 0) // layers, []).append((number, plane))
     # Objects of other numbers of layers have other names.
-    return tuple(_part(group, f"{group}.{run * layers}+{layers}", found) for run, found in sorted(runs.items()))
+    return tuple(_part(f"{group}.{run * layers}+{layers}", found) for run, found in sorted(runs.items()))
 
 
-def _part(group: str, name: str, planes: Sequence[tuple[int, names.Plane]]) -> StoredPart:
-    return StoredPart(group, name, tuple(n for n, _ in planes), tuple(plane.page for _, plane in planes))
+def _part(name: str, planes: Sequence[tuple[int, names.Plane]]) -> StoredPart:
+    return StoredPart(name, tuple(n for n, _ in planes), tuple(plane.page for _, plane in planes))
