@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.library import WORDS, Library
+from kvplan.dsl.library import Library
 from kvplan.dsl.model import Kind, Param
 from kvplan.dsl.schema.engine import ENGINE
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS
@@ -20,6 +20,7 @@ from kvplan.dsl.schema.fleet import FLEET
 from kvplan.dsl.schema.kind import KIND, NEEDS, PARAM
 from kvplan.dsl.schema.machine import MACHINE
 from kvplan.dsl.schema.model import CACHE, CONFIG, DEPLOYMENT, FAMILY, MODEL
+from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import (
     EXPRESSION,
     EXTENDS,

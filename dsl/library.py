@@ -15,7 +15,7 @@ from typing import TypeVar
 from kvplan.dsl.files.conditions import OptionWords
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import FILE_TYPES, LazyFiles, identify, names_in, open_document
-from kvplan.dsl.files.engines import EngineContext, parse_engine
+from kvplan.dsl.files.engines import parse_engine
 from kvplan.dsl.files.fleet import parse_fleet
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.machines import parse_machine
@@ -28,6 +28,7 @@ from kvplan.dsl.rules.rule import parse_reading
 from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.model import FAMILY
+from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.params import read_params
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
@@ -35,8 +36,6 @@ from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, Yam
 
 T = TypeVar("T")
 FOLDERS = {"kinds": "kind", "engines": "engine", "models": "model", "machines": "machine", "configs": "config"}
-# Words that a model gives to every expression.
-WORDS = ("dtype", "query_heads")
 LIBRARIES = 8
 # Files by type, and by the name of what they describe.
 NamedFiles = dict[str, dict[str, Path]]
@@ -224,7 +223,7 @@ class Library:
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
         root = self._over("engine", document.root, name)
-        return parse_engine(sink, root, name, EngineContext(self.kinds, WORDS))
+        return parse_engine(sink, root, name, self.kinds)
 
     def _check_default(self, sink: Sink, file_type: str, root: YamlTable, name: str) -> None:
         """Report a file that is the default beside another one (K014)."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from itertools import pairwise
-from pathlib import Path
 
-from kvplan.dsl.files.documents import unknown
+from kvplan.dsl.files.documents import is_known, path_of
 from kvplan.dsl.model import Deployment, PlanSpec
 from kvplan.dsl.schema.fields import LABEL, LETTERS
 from kvplan.dsl.schema.model import DEPLOYMENT, PlanKeys
@@ -82,12 +80,7 @@ def is_path(word: str) -> bool:
 
 def _model(sink: Sink, model: YamlScalar, models: Collection[str]) -> str:
     """A model's name, or the path of its file: relative ones begin at the deployment file's folder."""
-    if not is_path(model.text):
-        if model.text not in models:
-            sink.errors.append(unknown("model", model, models))
-        return model.text
-    path = Path(model.span.path).parent / model.text
-    if not os.path.isfile(path):
-        help = "relative paths begin at the deployment file's folder"
-        sink.add("Y012", f"no such file '{path.as_posix()}'", model.span, help=help)
-    return str(path)
+    if is_path(model.text):
+        return path_of(sink, model, "deployment")
+    is_known(sink, "model", model, models)
+    return model.text

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, nearest
 from kvplan.dsl.text.source import inline, shown
@@ -65,6 +66,28 @@ def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnosti
     """A name in a file that no known file describes (K008)."""
     help = _beside(file_type, name) or nearest(name.text, known) or ELSEWHERE
     return Diagnostic("K008", f"unknown {file_type} '{name.text}'", name.span, (), help)
+
+
+def is_known(sink: Sink, file_type: str, name: YamlScalar, known: Iterable[str]) -> bool:
+    """Whether a known file describes a name (K008)."""
+    names = {*known}
+    if name.text not in names:
+        sink.errors.append(unknown(file_type, name, names))
+    return name.text in names
+
+
+def described(sink: Sink, file_type: str, name: YamlScalar, files: Mapping[str, T]) -> T | None:
+    """What the file of that name describes (K008), or None, its own errors reported, where that is bad."""
+    return guarded(sink, lambda: files[name.text]) if is_known(sink, file_type, name, files) else None
+
+
+def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:
+    """The path of a file that another one names (Y012 where there is none): relative ones begin at its folder."""
+    path = Path(file.span.path).parent / file.text
+    if not os.path.isfile(path):
+        help = f"relative paths begin at the {whose} file's folder"
+        sink.add("Y012", f"no such file '{path.as_posix()}'", file.span, help=help)
+    return str(path)
 
 
 def _beside(file_type: str, name: YamlScalar) -> str:

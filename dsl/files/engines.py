@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from kvplan.dsl.files.documents import unknown
+from kvplan.dsl.files.documents import described
 from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read_mesh
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
@@ -31,26 +30,20 @@ from kvplan.dsl.schema.engine import (
 )
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE
-from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
+from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED, WORDS
 from kvplan.dsl.schema.params import check_circles, check_defaults, read_params
 from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 
 ALONE = "an engine that extends another replaces it by an expression alone"
+# The kinds that an engine file may refer to.
+Kinds = Mapping[str, Kind]
 # Without these every name in an engine's file would be unknown.
 NAMING = ("mesh", "options", "derive")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineContext:
-    """What an engine file may refer to: kinds, and the words that a model gives."""
-
-    kinds: Mapping[str, Kind]
-    words: tuple[str, ...]
-
-
-def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) -> Engine:
+def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine:
     """An engine, with every error in the sink. Raises DslError where one would make others everywhere."""
     keys = ENGINE.read(sink, root)
     if not all(isinstance(keys.given.get(each, root), YamlTable) for each in NAMING):
@@ -66,8 +59,8 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
     axes = {*mesh.workers, *mesh.derived}
     for each in (each for each in (*keys.options, *keys.derive) if each.text in axes):
         sink.add("K007", f"'{each.text}' is an axis of the mesh", each.span, help="choose another name")
-    check_defaults(sink, options, {*axes, *around.words})
-    known = {*options, *derive, *axes, *around.words, *MEASURED}
+    check_defaults(sink, options, {*axes, *WORDS})
+    known = {*options, *derive, *axes, *WORDS, *MEASURED}
     for value in derive.values():
         check_names(sink, value, {*known, *PAGED, *ALIKE})
     check_circles(sink, derive)
@@ -75,7 +68,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
     for rule in (keys.groups.block, keys.groups.inside, keys.groups.rigid):
         check_names(sink, rule, {*known, *PAGED})
     serve = _serve(sink, keys.serve, (*axes, *options)) if keys.serve.tree is not None else None
-    page = _by_cache(sink, keys.groups.page, {*known, *PAGED}, around)
+    page = _by_cache(sink, keys.groups.page, {*known, *PAGED}, kinds)
     return Engine(
         name=name,
         title=keys.title,
@@ -84,19 +77,19 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, around: EngineContext) 
         package=keys.package,
         platforms=tuple(name.text for name in keys.platforms),
         options=options,
-        require=tuple(_requirement(sink, each, known, around) for each in keys.require),
+        require=tuple(_requirement(sink, each, known, kinds) for each in keys.require),
         copies=keys.copies,
-        storage=_storage(sink, keys, options, around),
-        own=_own(sink, keys, known, around),
+        storage=_storage(sink, keys, options, kinds),
+        own=_own(sink, keys, known, kinds),
         derive=derive,
         groups=read_groups(sink, keys.groups, page),
         mesh=mesh,
-        stride=_by_cache(sink, keys.stride, {*known, *PAGED, *ALIKE, *PLACED}, around),
-        dump=_dump(sink, keys.dump, around) if keys.dump.tree is not None else None,
+        stride=_by_cache(sink, keys.stride, {*known, *PAGED, *ALIKE, *PLACED}, kinds),
+        dump=_dump(sink, keys.dump, kinds) if keys.dump.tree is not None else None,
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
         legend={letters.text: text for letters, text in keys.legend.items()},
-        probed=_probed(sink, keys.probed, around),
+        probed=_probed(sink, keys.probed, kinds),
         serve=serve,
         choices=_choices(sink, keys.choices, options, serve),
         flags=_flags(sink, keys.flags, serve, (*axes, *options, *derive)),
@@ -123,49 +116,41 @@ def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
             sink.add("E018", f"'{name.text}' is measured by the compiler", name.span, help="choose another name")
 
 
-def _requirement(sink: Sink, keys: RequireKeys, known: set[str], around: EngineContext) -> Requirement:
-    kinds = [_kind(sink, name, around) for name in keys.kinds if name.text not in REQUIRED_OF.words]
+def _requirement(sink: Sink, keys: RequireKeys, known: set[str], kinds: Kinds) -> Requirement:
+    about = [described(sink, "kind", name, kinds) for name in keys.kinds if name.text not in REQUIRED_OF.words]
     names = {*known, *PAGED, *ALIKE} if keys.kinds else known
     # What a requirement asks of several kinds all of them have, and caches of one store need have nothing.
-    params = [{*kind.params} for kind in kinds if kind]
-    common = set.intersection(*params) if params and len(kinds) == len(keys.kinds) else set()
+    params = [{*kind.params} for kind in about if kind]
+    common = set.intersection(*params) if params and len(about) == len(keys.kinds) else set()
     check_names(sink, keys.that, names | common)
     check_sentence(sink, keys.say, names | common)
     that, say = keys.that or parse_expr("true"), keys.say.text if keys.say else ""
     return Requirement(that, say, tuple(name.text for name in keys.kinds))
 
 
-def _kind(sink: Sink, name: YamlScalar, around: EngineContext) -> Kind | None:
-    """The kind of that name (K008), or None, its own errors reported, where its file is bad."""
-    if name.text not in around.kinds:
-        sink.errors.append(unknown("kind", name, around.kinds))
-        return None
-    return guarded(sink, lambda: around.kinds[name.text])
-
-
-def _by_cache(sink: Sink, given: Mapping[YamlScalar, Expr], known: set[str], around: EngineContext) -> dict[str, Expr]:
+def _by_cache(sink: Sink, given: Mapping[YamlScalar, Expr], known: set[str], kinds: Kinds) -> dict[str, Expr]:
     """Kind, store or `default` to a number of bytes."""
     for expr in given.values():
         check_names(sink, expr, known, "a number of bytes is expected")
-    return {whose.text: expr for whose, expr in given.items() if _is_whose(sink, whose, around)}
+    return {whose.text: expr for whose, expr in given.items() if _is_whose(sink, whose, kinds)}
 
 
-def _is_whose(sink: Sink, key: YamlScalar, around: EngineContext) -> bool:
+def _is_whose(sink: Sink, key: YamlScalar, kinds: Kinds) -> bool:
     """Whether a key says which caches a rule is for; else K008."""
-    allowed = [*around.kinds, *WHOSE.words]
+    allowed = [*kinds, *WHOSE.words]
     if key.text not in allowed:
         message, help = f"'{key.text}' is neither a kind, a store nor default", nearest(key.text, allowed)
         sink.add("K008", message, key.span, help=help)
     return key.text in allowed
 
 
-def _storage(sink: Sink, keys: EngineKeys, options: Mapping[str, Param], around: EngineContext) -> dict[str, str]:
+def _storage(sink: Sink, keys: EngineKeys, options: Mapping[str, Param], kinds: Kinds) -> dict[str, str]:
     """Kind, store or `default` to the name of a storage expression, in which {option} stands for an option's value."""
-    found = {whose: rule for whose, rule in keys.storage.items() if _is_whose(sink, whose, around)}
+    found = {whose: rule for whose, rule in keys.storage.items() if _is_whose(sink, whose, kinds)}
     own = {kind.text: {name.text for name in named} for kind, named in keys.own.items()}
     for whose, rule in found.items():
         check_sentence(sink, rule, options)
-        kind = _kind(sink, whose, around) if whose.text in around.kinds and not placeholders(rule.text) else None
+        kind = described(sink, "kind", whose, kinds) if whose.text in kinds and not placeholders(rule.text) else None
         known = {*kind.storage, *own.get(kind.name, ())} if kind else set()
         if kind and rule.text not in known:
             help = nearest(rule.text, sorted(known))
@@ -173,19 +158,19 @@ def _storage(sink: Sink, keys: EngineKeys, options: Mapping[str, Param], around:
     return {whose.text: rule.text for whose, rule in found.items()}
 
 
-def _own(sink: Sink, keys: EngineKeys, known: set[str], around: EngineContext) -> dict[str, dict[str, Storage]]:
+def _own(sink: Sink, keys: EngineKeys, known: set[str], kinds: Kinds) -> dict[str, dict[str, Storage]]:
     """The engine's own storage expressions, by kind and name; of a record's tensors those it lacks drop out."""
-    kinds = {name: _kind(sink, name, around) for name in keys.own}
+    about = {name: described(sink, "kind", name, kinds) for name in keys.own}
     return {
         name.text: read_storages(sink, keys.own[name], kind.every_tensor, {*known, *kind.params}, kind.fragments)
-        for name, kind in kinds.items()
+        for name, kind in about.items()
         if kind
     }
 
 
-def _probed(sink: Sink, keys: ProbedKeys, around: EngineContext) -> Probed:
-    kinds = tuple(name.text for name in keys.kinds if _kind(sink, name, around))
-    return Probed(kinds, keys.version, keys.date, keys.how)
+def _probed(sink: Sink, keys: ProbedKeys, kinds: Kinds) -> Probed:
+    probed = tuple(name.text for name in keys.kinds if described(sink, "kind", name, kinds))
+    return Probed(probed, keys.version, keys.date, keys.how)
 
 
 def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
@@ -258,11 +243,11 @@ def _texts(given: Mapping[YamlScalar, str]) -> dict[str, str]:
     return {name.text: text for name, text in given.items()}
 
 
-def _dump(sink: Sink, keys: DumpKeys, around: EngineContext) -> DumpRules:
+def _dump(sink: Sink, keys: DumpKeys, kinds: Kinds) -> DumpRules:
     """How an engine's dump is read."""
 
     def params_of(name: str) -> Mapping[str, Param] | None:
-        kind = guarded(sink, lambda: around.kinds[name]) if name in around.kinds else None
+        kind = guarded(sink, lambda: kinds[name]) if name in kinds else None
         return kind.params if kind else None
 
     caches = parse_rules(sink, keys.given.get("caches"), "a rule of a dump", params_of)

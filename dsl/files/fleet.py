@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from kvplan.dsl.files.documents import unknown
+from kvplan.dsl.files.documents import is_known, path_of
 from kvplan.dsl.model import (
     DecodeFigures,
     FleetCandidate,
@@ -32,7 +30,7 @@ from kvplan.dsl.schema.fleet import (
 from kvplan.dsl.schema.shapes import FormKeys
 from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.source import SourceSpan
-from kvplan.dsl.text.yaml_reader import YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import YamlTable
 
 MB = 1e6
 F = TypeVar("F", PrefillFigures, DecodeFigures)
@@ -43,8 +41,9 @@ def parse_fleet(
 ) -> FleetFile:
     """A fleet, with every error in the sink. `models` and `machines` are the known names."""
     keys = FLEET.read(sink, root)
-    _check_known(sink, "model", keys.model, models)
-    _check_known(sink, "machine", keys.machine, machines)
+    for file_type, word, known in (("model", keys.model, models), ("machine", keys.machine, machines)):
+        if word is not None:
+            is_known(sink, file_type, word, known)
     candidates = tuple(_candidate(sink, each, keys.engines) for each in keys.candidates)
     _check_names(sink, keys.candidates)
     return FleetFile(
@@ -58,11 +57,6 @@ def parse_fleet(
         candidates=candidates,
         traffic=_traffic(sink, keys.traffic),
     )
-
-
-def _check_known(sink: Sink, what: str, word: YamlScalar | None, known: Collection[str]) -> None:
-    if word is not None and word.text not in known:
-        sink.errors.append(unknown(what, word, known))
 
 
 def _check_names(sink: Sink, candidates: Collection[CandidateKeys]) -> None:
@@ -120,17 +114,8 @@ def _traffic(sink: Sink, keys: TrafficKeys) -> PoissonTraffic | TraceTraffic:
             message = f"'{name}' is of a trace, and there is none"
             sink.add("K019", message, keys.given[name].span, help="take it out, or give trace: FILE.jsonl")
         return _poisson(keys.poisson)
-    return TraceTraffic(_path(sink, keys.trace), keys.first, keys.percent or 100)
+    return TraceTraffic(path_of(sink, keys.trace, "fleet"), keys.first, keys.percent or 100)
 
 
 def _poisson(keys: PoissonKeys) -> PoissonTraffic:
     return PoissonTraffic(keys.per_minute or 1, keys.requests or 1, keys.input or 1, keys.output or 1, keys.seed or 0)
-
-
-def _path(sink: Sink, trace: YamlScalar) -> str:
-    """The path of a trace (Y012 where there is no file): relative ones begin at the fleet file's folder."""
-    path = Path(trace.span.path).parent / trace.text
-    if not os.path.isfile(path):
-        help = "relative paths begin at the fleet file's folder"
-        sink.add("Y012", f"no such file '{path.as_posix()}'", trace.span, help=help)
-    return str(path)

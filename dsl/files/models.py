@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kvplan.dsl.files.conditions import OptionWords, check_condition
-from kvplan.dsl.files.documents import unknown
+from kvplan.dsl.files.documents import described, is_known
 from kvplan.dsl.files.needs import check_tokens, parse_needs
 from kvplan.dsl.files.static_check import check_worth
 from kvplan.dsl.files.variants import notes
@@ -17,6 +17,7 @@ from kvplan.dsl.model import Cache, Kind, Model, Param
 from kvplan.dsl.rules.rule import parse_own
 from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
 from kvplan.dsl.schema.model import CACHE, MODEL
+from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.params import check_value, checked
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
 from kvplan.dsl.text.diagnostics import Sink, close
@@ -52,8 +53,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
     """A model, with every error in the sink."""
     keys, kinds = MODEL.read(sink, root), known.kinds
     for engine in keys.sides:
-        if engine.text not in known.engines:
-            sink.errors.append(unknown("engine", engine, known.engines))
+        is_known(sink, "engine", engine, known.engines)
     # Of a number of drafts that is none it is known that there are some.
     drafts = keys.drafts if keys.drafts is not None else int("drafts" in keys.given)
     values: dict[str, Value | None] = {"dtype": keys.dtype, "query_heads": keys.query_heads}
@@ -116,16 +116,13 @@ def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known:
             help = f"add kind: …, or did you mean '{meant[0]}'?" if meant else "add kind: …"
             sink.add("K002", f"cache '{name.text}' lacks 'kind'", name.span, help=help)
         return None
-    if chosen.text not in known.kinds:
-        sink.errors.append(unknown("kind", chosen, known.kinds))
-        return None
-    return guarded(sink, lambda: known.kinds[chosen.text])
+    return described(sink, "kind", chosen, known.kinds)
 
 
 def _param(sink: Sink, param: Param, tree: Tree, around: ModelContext) -> Expr | None:
     before = len(sink.errors)
     expr = checked(sink, param, EXPRESSION.read(sink, tree, f"'{param.name}'"))
-    check_value(sink, param, expr, {"dtype", "query_heads"} | set(around.values))
+    check_value(sink, param, expr, {*WORDS, *around.values})
     return expr if len(sink.errors) == before else None
 
 

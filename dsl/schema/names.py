@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Words that a model gives to every expression.
+WORDS = ("dtype", "query_heads")
 # What expressions may ask of a side; of the cache that is paged; once pages are made alike; of the page of a stride.
 MEASURED = {
     "states": "how many caches are states",
