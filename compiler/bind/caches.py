@@ -35,7 +35,8 @@ def stored(kind: Kind, cache: Cache, engine: Engine, env: Env, known: Callable[[
     defaults = {n: p.default for n, p in kind.params.items() if n not in given and p.default is not None}
     own = settle(defaults, {**_less(env, kind.params), **given})
     record = kind.stored_as(own)
-    tensors = tuple(_tensor(spec, own) for spec in record.tensors.values() if _exists(spec, own))
+    there = (spec for spec in record.tensors.values() if spec.when is None or is_true(spec.when, own))
+    tensors = tuple(_tensor(spec, own) for spec in there)
     if not tensors:
         message = f"cache {cache.name!r} has no tensors: the condition of each is false"
         raise BadInput("S012", message, f"give the cache itself a `when`, or mend those of kind {kind.name!r}")
@@ -93,10 +94,6 @@ def _counts(key: str, text: str, items: int, workers: int) -> tuple[int, ...]:
 def _less(env: Env, params: Mapping[str, object]) -> Env:
     """`env` without the names that a kind's own parameters hide, except where a parameter defaults to its own name."""
     return {name: value for name, value in env.items() if name not in params}
-
-
-def _exists(spec: TensorSpec, env: Env) -> bool:
-    return spec.when is None or is_true(spec.when, env)
 
 
 def _tensor(spec: TensorSpec, env: Env) -> BoundTensor:

@@ -17,9 +17,9 @@ def wire_us(profile: MachineProfile, requests: int, size: int) -> float:
     return requests * profile.request_us + size / profile.wire * 1e6
 
 
-def transfer_us(profile: MachineProfile, requests: int, size: int, slices: int = 1) -> float:
-    """What a transfer of `requests` requests of `size` bytes in all takes, from submit to done."""
-    return profile.transfer_us + slices * profile.slice_us + wire_us(profile, requests, size)
+def transfer_us(profile: MachineProfile, requests: int, size: int) -> float:
+    """What a transfer of `requests` requests of `size` bytes in all takes in one slice, from submit to done."""
+    return profile.transfer_us + profile.slice_us + wire_us(profile, requests, size)
 
 
 def cold_us(profile: MachineProfile, idle_us: float) -> float:

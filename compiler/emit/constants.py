@@ -21,7 +21,7 @@ from kvplan.compiler.emit.names import (
     planes,
 )
 from kvplan.compiler.emit.pylit import ConstructorCall, ForEach, NameRef, Value, flat
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Table, View, Worker
+from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, View, Worker
 
 # How many fields of a constructor are written without their names: what it is called, then numbers with names.
 BARE: Mapping[type, int] = {Group: 2, Loop: 1, Nest: 1, Pair: 1, Planes: 2, View: 2, Worker: 1}
@@ -229,14 +229,10 @@ def _loops(plan: Plan) -> Names:
     caches: dict[object, str] = {}
     names = Names()
     for read in (read for worker in plan.reads for read in worker):
-        for loops in _of_table(read.table):
+        for loops in (nest.loops for nest in (*read.table.page, *read.table.token) if nest.loops):
             caches.setdefault(loops, constant(read.cache))
             names[loops] = _each(loops)
     return apart(names, lambda loops: f"{caches[loops]}_{names[loops]}")
-
-
-def _of_table(table: Table) -> Iterator[tuple[Loop, ...]]:
-    return (nest.loops for nest in (*table.page, *table.token) if nest.loops)
 
 
 def _each(loops: tuple[Loop, ...]) -> str:

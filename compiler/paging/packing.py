@@ -43,7 +43,7 @@ class PackedCaches:
 
 def packed(entries: Sequence[PooledCache]) -> list[tuple[tuple[BoundCache, ...], list[Layers]]]:
     """Per lot its caches and the layers of each of its groups."""
-    lots = _lots(entries)
+    lots = [_lot(alike) for alike in grouped((reach(entry), entry) for entry in entries).values()]
     least = max((lot.repeats for lot in lots if lot.balanced and len(lot.pages) > 1), default=0)
     size = balanced_size([lot.repeats for lot in lots if lot.balanced], least) if least else 0
     parts = [-(-lot.repeats // size) if size and lot.balanced else 1 for lot in lots]
@@ -57,10 +57,6 @@ def balanced_size(counts: Sequence[int], least: int) -> int:
     """The size from `least` up that leaves least over when every count is cut into pieces of it; the largest such."""
     sizes = range(least, max(max(counts), least) + 1)
     return min(sizes, key=lambda size: (sum(-count % size for count in counts), -size))
-
-
-def _lots(entries: Sequence[PooledCache]) -> list[PackedCaches]:
-    return [_lot(alike) for alike in grouped((reach(entry), entry) for entry in entries).values()]
 
 
 def _lot(entries: Sequence[PooledCache]) -> PackedCaches:

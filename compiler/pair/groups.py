@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide
-from kvplan.compiler.errors import Refused
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Needs
 
@@ -27,11 +26,8 @@ class GroupPair:
 
 
 def pair_groups(prefill: BoundSide, decode: BoundSide) -> tuple[GroupPair, ...]:
-    """All meetings, by decode group, then prefill group. Raises Refused (C136) where there is none."""
-    found = tuple(m for ours in decode.groups for theirs in prefill.groups for m in _meet(theirs, ours, decode))
-    if not found:
-        raise Refused("C136", "the two sides have no cache in common: nothing would move", "leave out fewer caches")
-    return found
+    """All meetings, by decode group, then prefill group: of sides that `check_pair` has let by there is one."""
+    return tuple(m for ours in decode.groups for theirs in prefill.groups for m in _meet(theirs, ours, decode))
 
 
 def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[GroupPair]:

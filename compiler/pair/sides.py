@@ -20,11 +20,8 @@ def plan_side(side: PlacedSide) -> Side:
     planes: dict[object, tuple[Planes, ...]] = {}
     workers = tuple(_worker(side, worker, planes) for worker in side.side.workers)
     needs = tuple(sorted((cache.name, cache.needs) for cache in side.side.caches if cache.needs != ALL))
-    return Side(side.side.key, "", _groups(side.side), workers, needs)
-
-
-def _groups(side: BoundSide) -> tuple[Group, ...]:
-    return tuple(_group(side, group) for group in side.groups)
+    groups = tuple(_group(side.side, group) for group in side.side.groups)
+    return Side(side.side.key, "", groups, workers, needs)
 
 
 def _group(side: BoundSide, g: BoundGroup) -> Group:

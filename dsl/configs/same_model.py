@@ -39,12 +39,9 @@ def twins(library: Library, model: Model) -> tuple[str, ...]:
 
 
 def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
-    caches = [_cache(kinds[cache.kind], cache, model) for cache in model.caches.values() if not _draft(cache, model)]
-    return model.layers, model.values, sorted(caches, key=repr)
-
-
-def _draft(cache: Cache, model: Model) -> bool:
-    return bool(cache.layers) and cache.layers[0] >= model.layers
+    # Without those that only draft layers have.
+    own = [cache for cache in model.caches.values() if not cache.layers or cache.layers[0] < model.layers]
+    return model.layers, model.values, sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
 
 
 def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:

@@ -41,19 +41,17 @@ class RuleMatch:
         return {name: answer.doubt for name, answer in self.params.items() if answer.value is None}
 
 
-def parse_rules(
-    sink: Sink, tree: Tree | None, what: str, params_of: Params, kind: str = "", more: Iterable[str] = ()
-) -> tuple[Rule, ...]:
-    """A rule, or a list of them. `kind` is what all are about; without it, each names its own. `more` keys are let by.
+def parse_rules(sink: Sink, tree: Tree | None, what: str, params_of: Params, kind: str = "") -> tuple[Rule, ...]:
+    """A rule, or a list of them. `kind` is what all are about; without it, each names its own.
 
     Reports K001, K003, K008 and errors of expressions.
     """
     items = tree.items if isinstance(tree, YamlList) else (tree,) if tree is not None else ()
-    rules = [_rule(sink, item, what, params_of, kind, tuple(more)) for item in items]
+    rules = [_rule(sink, item, what, params_of, kind) for item in items]
     return tuple(rule for rule in rules if rule is not None)
 
 
-def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str, more: tuple[str, ...]) -> Rule | None:
+def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Rule | None:
     if not isinstance(tree, YamlTable):
         sink.add("K003", f"{what} must be a mapping or a list of mappings, not {shown(tree)}", tree.span)
         return None
@@ -64,7 +62,7 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str, more:
         code, message = ("K008", f"unknown kind '{about}'") if about else ("K002", f"{what} lacks 'kind'")
         sink.add(code, message, chosen.span if chosen else tree.span)
         return None
-    keys = RULE.read(sink, tree, what, (*(() if kind else ("kind",)), *more, *params))
+    keys = RULE.read(sink, tree, what, (*(() if kind else ("kind",)), *params))
     exprs = {
         name: checked(sink, params[name], FOREIGN.read(sink, keys.given[name], f"'{name}'"))
         for name in params

@@ -62,7 +62,7 @@ def serve(
     if counters is not None:
         pages["/metrics"] = metrics_page(counters)
     try:
-        server = _server(host)((host, port), _Handler)
+        server = (_Server6 if ":" in host else _Server)((host, port), _Handler)
     except (OSError, OverflowError) as error:
         raise MetricsAddressError(f"cannot serve metrics at {host}:{port}: {error}: choose another port") from error
     server.set_app(lambda asked, begin: pages.get(asked["PATH_INFO"], _absent)(asked, begin))
@@ -98,10 +98,6 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Server6(_Server):
     address_family = socket.AF_INET6
-
-
-def _server(host: str) -> type[_Server]:
-    return _Server6 if ":" in host else _Server
 
 
 class _Handler(WSGIRequestHandler):

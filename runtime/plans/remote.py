@@ -68,7 +68,9 @@ def pull(url: str, target: Path, trusted: TrustedKeys, seconds: float = PATIENCE
 
 def _push(source: Path, remote: RemoteFolder, key: SigningKey, prune: bool, trusted: TrustedKeys | None) -> Exchanged:
     texts = {_addressed(one): data for one, data in _checked(source)}
-    before = _last_pushed(remote, _before(key, trusted), prune)
+    # Whose index a push goes on from.
+    known = TrustedKeys((*key.trusted().keys, *(trusted.keys if trusted else ())))
+    before = _last_pushed(remote, known, prune)
     old = () if before is None or prune else index.parse(before.index.encode(), f"{remote.url}/{SIGNED}")
     pins = {one.sha256 for one in texts}
     every = [*texts, *(one for one in old if one.sha256 not in pins)]
@@ -112,11 +114,6 @@ def _addressed(one: IndexEntry) -> IndexEntry:
     """An entry with a path that no other bytes have: two releases lie side by side, and a pull replaces no plan."""
     stem, pin = one.path.removesuffix(".py"), one.sha256[:16]
     return one if stem.endswith(f".{pin}") else replace(one, path=f"{stem}.{pin}.py")
-
-
-def _before(key: SigningKey, trusted: TrustedKeys | None) -> TrustedKeys:
-    """Whose index a push goes on from."""
-    return TrustedKeys((*key.trusted().keys, *(trusted.keys if trusted else ())))
 
 
 def _pull(remote: RemoteFolder, target: Path, trusted: TrustedKeys) -> Exchanged:

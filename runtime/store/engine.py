@@ -105,18 +105,19 @@ class StorePort:
         self._threads.shutdown()
         self._carrier.close()
 
-    def _request(self, tokens: Interval, tables: Tables) -> Request:
-        """The request, as if the store had a block for every position. Raises BadRequestError, HandleError."""
+    def _demands(self, tokens: Interval, tables: Tables) -> list[WorkerRuns]:
+        """What every decode worker reads, as if the store had a block for every position.
+
+        Raises BadRequestError, HandleError.
+        """
         if self._closed:
             raise HandleError("this end of a store is closed: make another one")
         stored = {group.name: _every_block(self.layout, group.name, tokens[1]) for group in self.layout.side.groups}
         sides = {self.role: stored, self.engine_role: tables}
         sizes = {self.role: dict[str, int](), self.engine_role: self._sizes}
         request = Request("stored", tokens, sides["prefill"], sides["decode"])
-        return check(self._plan, request, sizes["prefill"], sizes["decode"])
-
-    def _demands(self, request: Request) -> list[WorkerRuns]:
-        return [demand(self._plan, worker, request).runs for worker in range(len(self._plan.reads))]
+        asked = check(self._plan, request, sizes["prefill"], sizes["decode"])
+        return [demand(self._plan, worker, asked).runs for worker in range(len(self._plan.reads))]
 
     def _windows(self, objects: Wanted) -> Iterator[StoreWindow]:
         """The objects in windows of the memory, which take turns, from their first position on."""
@@ -182,7 +183,7 @@ class Saver(StorePort):
         and writing raise; then some blocks are saved, each of them whole.
         """
         tokens = 0, self._end(keys)
-        demands = self._demands(self._request(tokens, tables))
+        demands = self._demands(tokens, tables)
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         missing = self._missing(keys, objects)
         size, writing = 0, deque[Future[None]]()
@@ -236,7 +237,7 @@ class Loader(StorePort):
         StoreKeyError, and what moving bytes raises; then the engine's blocks may hold anything.
         """
         tokens = first, self._end(keys)
-        demands = self._demands(self._request(tokens, tables))
+        demands = self._demands(tokens, tables)
         objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
         size, windows = 0, self._windows(objects)
         reading = deque(self._begun(keys, window) for window in islice(windows, len(self._places)))

@@ -104,7 +104,7 @@ class Folder:
 
     def _write(self, objects: Sequence[ObjectPages], begun: Sequence[Path]) -> None:
         with ExitStack() as stack:
-            opened = [stack.enter_context(_created(path)) for path in begun]
+            opened = [stack.enter_context(_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)) for path in begun]
             self.files.write([_with_head(fd, each) for fd, each in zip(opened, objects, strict=True)])
             for fd in opened:
                 os.fsync(fd)
@@ -220,15 +220,12 @@ def _opened(path: Path, name: str) -> Iterator[int]:
     """A file that is open. Raises MissingObjectError where there is none, ForeignObjectError where it is no file."""
     try:
         # A pipe of that name would be waited for.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with _descriptor(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ForeignObjectError(f"{path} is no plain file: move it away")
+            yield fd
     except FileNotFoundError:
         raise MissingObjectError(f"there is no object {name}") from None
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ForeignObjectError(f"{path} is no plain file: move it away")
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _unlinked(path: Path) -> bool:
@@ -249,9 +246,9 @@ def _changed(path: Path) -> float:
 
 
 @contextmanager
-def _created(path: Path) -> Iterator[int]:
-    """A new file that is open."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _descriptor(path: Path, flags: int) -> Iterator[int]:
+    """A file or folder that is open; a new file is its owner's alone."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         yield fd
     finally:
@@ -269,8 +266,5 @@ def _header(fd: int, name: str) -> tuple[ObjectHeader, int]:
 
 
 def _sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)
