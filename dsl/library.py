@@ -116,7 +116,7 @@ class Library:
     def outer(self) -> tuple[str, ...]:
         """The names that a kind's expressions may use besides its own: options of every engine, and a model's words."""
         options = (self._root("engine", name).get("options") for name in self.engines)
-        names = {entry.key.text for option in options if isinstance(option, YamlTable) for entry in option.entries}
+        names = {entry.key for option in options if isinstance(option, YamlTable) for entry in option.entries}
         return tuple(sorted({*names, *WORDS}))
 
     @cached_property
@@ -130,7 +130,7 @@ class Library:
             for param in read_params(Sink(), keys).values():
                 options[param.name] = (*options.get(param.name, ()), param)
             for own in entries(Sink(), root.get("own") if root else None, "own").values():
-                words |= {key.text for key in entries(Sink(), own, "own")}
+                words |= entries(Sink(), own, "own").keys()
         return OptionWords(options, self.storages | words | frozenset(dtypes.NAMES))
 
     @property
@@ -265,7 +265,7 @@ def _machine(sink: Sink, document: YamlDocument, name: str) -> MachineProfile:
 
 def _says_default(root: YamlTable) -> bool:
     default = root.get("default")
-    return isinstance(default, YamlScalar) and default.text == "true"
+    return isinstance(default, YamlScalar) and default == "true"
 
 
 def load(paths: Sequence[Path] = (), layouts: Sequence[Path] = ()) -> Library:

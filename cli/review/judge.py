@@ -127,11 +127,11 @@ def _exempt(sink: Sink, entry: AcceptedKeys) -> Exempt | None:
     if entry.rule is None or entry.pair is None or entry.reason is None:
         return None
     try:
-        rules = chosen(entry.rule.text)
+        rules = chosen(entry.rule)
     except BadInput as error:
         sink.add(error.code, error.message, entry.rule.span, help=error.help)
         return None
-    return Exempt(rules, entry.rule.text, entry.pair.text, entry.reason.text, entry.rule.span)
+    return Exempt(rules, entry.rule, entry.pair, entry.reason, entry.rule.span)
 
 
 def _asked(change: Change, policy: Policy) -> bool:

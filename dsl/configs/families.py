@@ -14,7 +14,7 @@ from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import ConfigRules
 from kvplan.dsl.rules.answers import ForeignValues, with_words
 from kvplan.dsl.rules.rule import over
-from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar, YamlTable
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -89,16 +89,14 @@ def _score(match: Tree | None, keys: tuple[str, ...], chain: tuple[Mapping[str, 
     """How many keys of `match` hold; none where the first of `keys` that it has does not."""
     if not isinstance(match, YamlTable):
         return 0
-    holds = {entry.key.text: _holds(entry.value, entry.key.text, chain) for entry in match.entries}
+    holds: Named[bool] = {entry.key: _holds(entry.value, entry.key, chain) for entry in match.entries}
     leading = next((holds[key] for key in keys if key in holds), False)
     return sum(holds.values()) if leading else 0
 
 
 def _holds(wanted: Tree, key: str, chain: tuple[Mapping[str, object], ...]) -> bool:
     words = [
-        item.text
-        for item in (wanted.items if isinstance(wanted, YamlList) else (wanted,))
-        if isinstance(item, YamlScalar)
+        item for item in (wanted.items if isinstance(wanted, YamlList) else (wanted,)) if isinstance(item, YamlScalar)
     ]
     return any(word in words for mapping in chain for word in spoken(mapping.get(key)))
 

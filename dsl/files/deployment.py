@@ -25,24 +25,24 @@ def parse_deployment(sink: Sink, root: YamlTable, name: str, models: Collection[
 
 def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:
     for side in (*keys.prefill, *keys.decode):
-        if not side.text.strip(" ,"):
+        if not side.strip(" ,"):
             sink.add("K003", "a side has at least one key", side.span, help="write for example tp=1")
     _check_commas(sink, keys.given.get("prefill"))
     _check_commas(sink, keys.given.get("decode"))
     named = {_model(sink, model, models): model.span for model in keys.models}
     places = {
-        **({("name", keys.name.text): keys.name.span} if keys.name else {}),
+        **({("name", keys.name): keys.name.span} if keys.name else {}),
         **{("model", name): span for name, span in named.items()},
-        **{("prefill", side.text): side.span for side in keys.prefill},
-        **{("decode", side.text): side.span for side in keys.decode},
-        **{("option", name.text): name.span for name in keys.options},
-        **{("value", name.text): value.span for name, value in keys.options.items()},
+        **{("prefill", side): side.span for side in keys.prefill},
+        **{("decode", side): side.span for side in keys.decode},
+        **{("option", name): name.span for name in keys.options},
+        **{("value", name): value.span for name, value in keys.options.items()},
     }
     return PlanSpec(
         models=tuple(named),
-        prefill=tuple(side.text for side in keys.prefill),
-        decode=tuple(side.text for side in keys.decode),
-        options={name.text: value.text for name, value in keys.options.items()},
+        prefill=keys.prefill,
+        decode=keys.decode,
+        options=dict(keys.options),
         places=places,
         name=_name(sink, keys.name),
     )
@@ -53,24 +53,24 @@ def _check_commas(sink: Sink, sides: Tree | None) -> None:
     items = sides.items if isinstance(sides, YamlList) and sides.flow else ()
     for before, item in pairwise(item for item in items if isinstance(item, YamlScalar)):
         # Whoever quotes a comma knows.
-        known = (before.quoted and item.quoted) or "," in before.text + item.text
+        known = (before.quoted and item.quoted) or "," in before + item
         if known or _side_key(before) == _side_key(item):
             continue
-        message = f"'{before.text}' and '{item.text}' are two sides: inside [ ] a comma ends one that is not quoted"
-        help = f'quote a side with a comma: ["{before.text},{item.text}"]; for two, quote each'
+        message = f"'{before}' and '{item}' are two sides: inside [ ] a comma ends one that is not quoted"
+        help = f'quote a side with a comma: ["{before},{item}"]; for two, quote each'
         sink.add("K018", message, item.span, help=help)
 
 
 def _side_key(side: YamlScalar) -> str:
-    return side.text.partition("=")[0].strip()
+    return side.partition("=")[0].strip()
 
 
 def _name(sink: Sink, name: YamlScalar | None) -> str:
     """What a pair is called (K009): never as pairs are that nobody named."""
-    if name and (not LABEL.fullmatch(name.text) or name.text.lower().startswith(UNNAMED)):
+    if name is not None and (not LABEL.fullmatch(name) or name.lower().startswith(UNNAMED)):
         help = f"{LETTERS[LABEL]}; {UNNAMED!r} begins the names of pairs that have none of their own"
-        sink.add("K009", f"'{name.text}' cannot be the name of a pair", name.span, help=help)
-    return name.text if name else ""
+        sink.add("K009", f"'{name}' cannot be the name of a pair", name.span, help=help)
+    return name or ""
 
 
 def is_path(word: str) -> bool:
@@ -80,7 +80,7 @@ def is_path(word: str) -> bool:
 
 def _model(sink: Sink, model: YamlScalar, models: Collection[str]) -> str:
     """A model's name, or the path of its file: relative ones begin at the deployment file's folder."""
-    if is_path(model.text):
+    if is_path(model):
         return path_of(sink, model, "deployment")
     is_known(sink, "model", model, models)
-    return model.text
+    return model

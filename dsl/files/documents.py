@@ -28,62 +28,62 @@ def open_document(path: Path) -> YamlDocument:
 def identify(sink: Sink, document: YamlDocument) -> tuple[str | None, str]:
     """The type and name of a file; reports K004 (version), K005 (type) and K006 (name is not the file's)."""
     root = document.root
-    entries = [entry for entry in root.entries if not entry.key.text.startswith("-")]
+    entries = [entry for entry in root.entries if not entry.key.startswith("-")]
     if not entries:
         sink.add("K004", "the first key must be 'kvplan: 1'", root.span)
         return None, ""
     first = entries[0]
-    if first.key.text != "kvplan":
-        sink.add("K004", f"the first key must be 'kvplan: 1', not '{first.key.text}'", first.key.span)
-    elif not isinstance(first.value, YamlScalar) or first.value.text != VERSION:
-        version = first.value.text if isinstance(first.value, YamlScalar) else "…"
+    if first.key != "kvplan":
+        sink.add("K004", f"the first key must be 'kvplan: 1', not '{first.key}'", first.key.span)
+    elif not isinstance(first.value, YamlScalar) or first.value != VERSION:
+        version = first.value if isinstance(first.value, YamlScalar) else "…"
         help = f"this kvplan reads version {VERSION}"
         sink.add("K004", f"format version '{version}' is not known", first.value.span, help=help)
-    said = next((entry for word in FILE_TYPES for entry in entries if entry.key.text == word), None)
+    said = next((entry for word in FILE_TYPES for entry in entries if entry.key == word), None)
     if said is None:
-        keys = [entry.key.text for entry in entries if entry.key.text != "kvplan"]
+        keys = [entry.key for entry in entries if entry.key != "kvplan"]
         hint = nearest(keys[0], FILE_TYPES) if keys else ""
         message = f"the file does not say what it is: it has none of {listed(FILE_TYPES)}"
         sink.add("K005", message, first.key.span, help=hint)
         return None, ""
-    return said.key.text, _name(sink, document, said)
+    return said.key, _name(sink, document, said)
 
 
 def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
     """What a file says that it describes, which is the file's name (K003, K006)."""
-    file_type, name, stem = said.key.text, said.value, document.path.stem
-    if not isinstance(name, YamlScalar) or not name.text:
+    file_type, name, stem = said.key, said.value, document.path.stem
+    if not isinstance(name, YamlScalar) or not name:
         sink.add("K003", f"{file_type} must be a name", name.span)
         return stem
-    if name.text != stem:
-        help = f"name the file {name.text}.yaml, or the {file_type} '{stem}'"
-        message = f"{file_type} '{name.text}' is in a file called '{document.path.name}'"
+    if name != stem:
+        help = f"name the file {name}.yaml, or the {file_type} '{stem}'"
+        message = f"{file_type} '{name}' is in a file called '{document.path.name}'"
         sink.add("K006", message, name.span, help=help)
-    return name.text
+    return name
 
 
 def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:
     """A name in a file that no known file describes (K008)."""
-    help = _beside(file_type, name) or nearest(name.text, known) or ELSEWHERE
-    return Diagnostic("K008", f"unknown {file_type} '{name.text}'", name.span, (), help)
+    help = _beside(file_type, name) or nearest(name, known) or ELSEWHERE
+    return Diagnostic("K008", f"unknown {file_type} '{name}'", name.span, (), help)
 
 
 def is_known(sink: Sink, file_type: str, name: YamlScalar, known: Iterable[str]) -> bool:
     """Whether a known file describes a name (K008)."""
     names = {*known}
-    if name.text not in names:
+    if name not in names:
         sink.errors.append(unknown(file_type, name, names))
-    return name.text in names
+    return name in names
 
 
 def described(sink: Sink, file_type: str, name: YamlScalar, files: Mapping[str, T]) -> T | None:
     """What the file of that name describes (K008), or None, its own errors reported, where that is bad."""
-    return guarded(sink, lambda: files[name.text]) if is_known(sink, file_type, name, files) else None
+    return guarded(sink, lambda: files[name]) if is_known(sink, file_type, name, files) else None
 
 
 def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:
     """The path of a file that another one names (Y012 where there is none): relative ones begin at its folder."""
-    path = Path(file.span.path).parent / file.text
+    path = Path(file.span.path).parent / file
     if not os.path.isfile(path):
         help = f"relative paths begin at the {whose} file's folder"
         sink.add("Y012", f"no such file '{path.as_posix()}'", file.span, help=help)
@@ -94,11 +94,11 @@ def _beside(file_type: str, name: YamlScalar) -> str:
     """What to do about a file that lies beside the one which names it; empty where none of that type does."""
     here = Path(os.path.abspath(name.span.path)).parent
     for folder, root in ((here.parent / f"{file_type}s", here.parent), (here, here)):
-        file = folder / f"{name.text}.yaml"
+        file = folder / f"{name}.yaml"
         # A name that no file can have is that of none; Path.is_file raises for some of them.
         if not os.path.isfile(file) or _type_of(file) != file_type:
             continue
-        if file_type == "model" and name.text not in (models := names_in(file)):
+        if file_type == "model" and name not in (models := names_in(file)):
             return f"{shown(file)} is a family: its models are {listed(models, 'and')}"
         return f"{shown(file)} is not read: give --layouts {shown(root)}"
     return ""
@@ -121,7 +121,7 @@ def names_in(path: Path) -> tuple[str, ...]:
     except DslError:
         return (path.stem,)
     entries = variants.entries if isinstance(variants, YamlTable) else ()
-    names = (entry.key.text for entry in entries if isinstance(entry.value, YamlTable))
+    names = (entry.key for entry in entries if isinstance(entry.value, YamlTable))
     return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
 
 

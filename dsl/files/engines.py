@@ -50,15 +50,15 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         raise DslError(*sink.errors)
     _check_versions(sink, keys)
     options = read_params(sink, keys.options)
-    derived = {name.text: read_derived(sink, name.text, tree) for name, tree in keys.derive.items()}
+    derived = {name: read_derived(sink, name, tree) for name, tree in keys.derive.items()}
     derive = {name: expr for name, (expr, _) in derived.items() if expr is not None}
     _check_measured(sink, (*keys.options, *keys.derive))
     for form, given in ((ENGINE, keys), (GROUPS, keys.groups), (MESH, keys.mesh)):
         check_options(sink, form, given, options)
     mesh = read_mesh(sink, keys.mesh)
     axes = {*mesh.workers, *mesh.derived}
-    for each in (each for each in (*keys.options, *keys.derive) if each.text in axes):
-        sink.add("K007", f"'{each.text}' is an axis of the mesh", each.span, help="choose another name")
+    for each in (each for each in (*keys.options, *keys.derive) if each in axes):
+        sink.add("K007", f"'{each}' is an axis of the mesh", each.span, help="choose another name")
     check_defaults(sink, options, {*axes, *WORDS})
     known = {*options, *derive, *axes, *WORDS, *MEASURED}
     for value in derive.values():
@@ -75,7 +75,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         doc_ref=keys.doc_ref,
         versions=keys.versions,
         package=keys.package,
-        platforms=tuple(name.text for name in keys.platforms),
+        platforms=keys.platforms,
         options=options,
         require=tuple(_requirement(sink, each, known, kinds) for each in keys.require),
         copies=keys.copies,
@@ -88,12 +88,12 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         dump=_dump(sink, keys.dump, kinds) if keys.dump.tree is not None else None,
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
-        legend={letters.text: text for letters, text in keys.legend.items()},
+        legend=keys.legend,
         probed=_probed(sink, keys.probed, kinds),
         serve=serve,
         choices=_choices(sink, keys.choices, options, serve),
         flags=_flags(sink, keys.flags, serve, (*axes, *options, *derive)),
-        aside={spelled(flag.text): why for flag, why in keys.aside.items()},
+        aside={spelled(flag): why for flag, why in keys.aside.items()},
     )
 
 
@@ -112,82 +112,80 @@ def _check_versions(sink: Sink, keys: EngineKeys) -> None:
 def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
     """Report options and derived values that a measured name would hide (E018)."""
     for name in names:
-        if name.text in (*MEASURED, *PAGED, *ALIKE, *PLACED):
-            sink.add("E018", f"'{name.text}' is measured by the compiler", name.span, help="choose another name")
+        if name in (*MEASURED, *PAGED, *ALIKE, *PLACED):
+            sink.add("E018", f"'{name}' is measured by the compiler", name.span, help="choose another name")
 
 
 def _requirement(sink: Sink, keys: RequireKeys, known: set[str], kinds: Kinds) -> Requirement:
-    about = [described(sink, "kind", name, kinds) for name in keys.kinds if name.text not in REQUIRED_OF.words]
+    about = [described(sink, "kind", name, kinds) for name in keys.kinds if name not in REQUIRED_OF.words]
     names = {*known, *PAGED, *ALIKE} if keys.kinds else known
     # What a requirement asks of several kinds all of them have, and caches of one store need have nothing.
     params = [{*kind.params} for kind in about if kind]
     common = set.intersection(*params) if params and len(about) == len(keys.kinds) else set()
     check_names(sink, keys.that, names | common)
     check_sentence(sink, keys.say, names | common)
-    that, say = keys.that or parse_expr("true"), keys.say.text if keys.say else ""
-    return Requirement(that, say, tuple(name.text for name in keys.kinds))
+    return Requirement(keys.that or parse_expr("true"), keys.say or "", keys.kinds)
 
 
 def _by_cache(sink: Sink, given: Mapping[YamlScalar, Expr], known: set[str], kinds: Kinds) -> dict[str, Expr]:
     """Kind, store or `default` to a number of bytes."""
     for expr in given.values():
         check_names(sink, expr, known, "a number of bytes is expected")
-    return {whose.text: expr for whose, expr in given.items() if _is_whose(sink, whose, kinds)}
+    return {whose: expr for whose, expr in given.items() if _is_whose(sink, whose, kinds)}
 
 
 def _is_whose(sink: Sink, key: YamlScalar, kinds: Kinds) -> bool:
     """Whether a key says which caches a rule is for; else K008."""
     allowed = [*kinds, *WHOSE.words]
-    if key.text not in allowed:
-        message, help = f"'{key.text}' is neither a kind, a store nor default", nearest(key.text, allowed)
+    if key not in allowed:
+        message, help = f"'{key}' is neither a kind, a store nor default", nearest(key, allowed)
         sink.add("K008", message, key.span, help=help)
-    return key.text in allowed
+    return key in allowed
 
 
-def _storage(sink: Sink, keys: EngineKeys, options: Mapping[str, Param], kinds: Kinds) -> dict[str, str]:
+def _storage(sink: Sink, keys: EngineKeys, options: Mapping[str, Param], kinds: Kinds) -> Mapping[str, str]:
     """Kind, store or `default` to the name of a storage expression, in which {option} stands for an option's value."""
     found = {whose: rule for whose, rule in keys.storage.items() if _is_whose(sink, whose, kinds)}
-    own = {kind.text: {name.text for name in named} for kind, named in keys.own.items()}
     for whose, rule in found.items():
         check_sentence(sink, rule, options)
-        kind = described(sink, "kind", whose, kinds) if whose.text in kinds and not placeholders(rule.text) else None
-        known = {*kind.storage, *own.get(kind.name, ())} if kind else set()
-        if kind and rule.text not in known:
-            help = nearest(rule.text, sorted(known))
-            sink.add("K008", f"kind '{kind.name}' has no storage '{rule.text}'", rule.span, help=help)
-    return {whose.text: rule.text for whose, rule in found.items()}
+        kind = described(sink, "kind", whose, kinds) if whose in kinds and not placeholders(rule) else None
+        known = {*kind.storage, *keys.own.get(kind.name, ())} if kind else set()
+        if kind and rule not in known:
+            help = nearest(rule, sorted(known))
+            sink.add("K008", f"kind '{kind.name}' has no storage '{rule}'", rule.span, help=help)
+    return found
 
 
 def _own(sink: Sink, keys: EngineKeys, known: set[str], kinds: Kinds) -> dict[str, dict[str, Storage]]:
     """The engine's own storage expressions, by kind and name; of a record's tensors those it lacks drop out."""
     about = {name: described(sink, "kind", name, kinds) for name in keys.own}
     return {
-        name.text: read_storages(sink, keys.own[name], kind.every_tensor, {*known, *kind.params}, kind.fragments)
+        name: read_storages(sink, keys.own[name], kind.every_tensor, {*known, *kind.params}, kind.fragments)
         for name, kind in about.items()
         if kind
     }
 
 
 def _probed(sink: Sink, keys: ProbedKeys, kinds: Kinds) -> Probed:
-    probed = tuple(name.text for name in keys.kinds if described(sink, "kind", name, kinds))
+    probed = tuple(name for name in keys.kinds if described(sink, "kind", name, kinds))
     return Probed(probed, keys.version, keys.date, keys.how)
 
 
 def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
     for name, setting in keys.settings.items():
-        if name.text not in known:
-            message = f"'{name.text}' is neither a mesh axis nor an option"
-            sink.add("K008", message, name.span, help=nearest(name.text, known))
+        if name not in known:
+            message = f"'{name}' is neither a mesh axis nor an option"
+            sink.add("K008", message, name.span, help=nearest(name, known))
         if not setting.flag and not setting.variable:
             help = "add flag: … or variable: …"
-            sink.add("K002", f"setting '{name.text}' has neither flag nor variable", name.span, help=help)
+            sink.add("K002", f"setting '{name}' has neither flag nor variable", name.span, help=help)
     return Serve(
         keys.flag,
-        _texts(keys.connector),
+        keys.connector,
         keys.role,
-        _texts(keys.roles),
+        keys.roles,
         keys.extra,
-        {name.text: _setting(setting) for name, setting in keys.settings.items()},
+        {name: _setting(setting) for name, setting in keys.settings.items()},
         _setting(keys.interleave),
     )
 
@@ -199,22 +197,22 @@ def _choices(
     told = serve.settings if serve else {}
     choices: dict[str, LayoutChoice] = {}
     for name, keys in given.items():
-        option = options.get(name.text)
+        option = options.get(name)
         if option is None:
-            sink.add("K008", f"'{name.text}' is no option", name.span, help=nearest(name.text, options))
+            sink.add("K008", f"'{name}' is no option", name.span, help=nearest(name, options))
             continue
         _check_values(sink, keys.values, option)
-        setting = _setting(keys.setting) if keys.setting.tree is not None else told.get(name.text, Setting())
-        choices[name.text] = LayoutChoice(setting, tuple(value.text for value in keys.values))
+        setting = _setting(keys.setting) if keys.setting.tree is not None else told.get(name, Setting())
+        choices[name] = LayoutChoice(setting, keys.values)
     return choices
 
 
 def _check_values(sink: Sink, values: Iterable[YamlScalar], option: Param) -> None:
     """Report values that an option with named ones has not (K010)."""
     for value in values:
-        if option.values and value.text not in option.values:
-            message = f"'{option.name}' cannot be '{value.text}'"
-            sink.add("K010", message, value.span, help=nearest_or_all(value.text, option.values))
+        if option.values and value not in option.values:
+            message = f"'{option.name}' cannot be '{value}'"
+            sink.add("K010", message, value.span, help=nearest_or_all(value, option.values))
 
 
 def spelled(flag: str) -> str:
@@ -227,20 +225,16 @@ def _flags(
 ) -> dict[str, str]:
     """The engine's words for keys of a side. Reports K008 for keys that there are not."""
     for name in given:
-        if name.text not in known:
-            message = f"'{name.text}' is neither a mesh axis nor an option"
-            sink.add("K008", message, name.span, help=nearest(name.text, known))
+        if name not in known:
+            message = f"'{name}' is neither a mesh axis nor an option"
+            sink.add("K008", message, name.span, help=nearest(name, known))
     settings = serve.settings.items() if serve else ()
     told = {spelled(setting.flag or setting.variable): name for name, setting in settings}
-    return {**told, **{spelled(word.text): name.text for name, words in given.items() for word in words}}
+    return {**told, **{spelled(word): name for name, words in given.items() for word in words}}
 
 
 def _setting(keys: SettingKeys) -> Setting:
-    return Setting(keys.flag, keys.variable, _texts(keys.words), keys.unset.text if keys.unset else "")
-
-
-def _texts(given: Mapping[YamlScalar, str]) -> dict[str, str]:
-    return {name.text: text for name, text in given.items()}
+    return Setting(keys.flag, keys.variable, keys.words, keys.unset or "")
 
 
 def _dump(sink: Sink, keys: DumpKeys, kinds: Kinds) -> DumpRules:
@@ -251,8 +245,7 @@ def _dump(sink: Sink, keys: DumpKeys, kinds: Kinds) -> DumpRules:
         return kind.params if kind else None
 
     caches = parse_rules(sink, keys.given.get("caches"), "a rule of a dump", params_of)
-    words = tuple((name.text, expr) for name, expr in keys.words.items())
-    return DumpRules(keys.dtype, keys.query_heads, caches, words)
+    return DumpRules(keys.dtype, keys.query_heads, caches, tuple(keys.words.items()))
 
 
 def read_derived(sink: Sink, name: str, tree: Tree) -> tuple[Expr | None, ValueDoc]:

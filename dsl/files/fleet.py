@@ -29,7 +29,7 @@ from kvplan.dsl.schema.fleet import (
 )
 from kvplan.dsl.schema.shapes import FormKeys
 from kvplan.dsl.text.diagnostics import Sink
-from kvplan.dsl.text.source import SourceSpan
+from kvplan.dsl.text.source import NOWHERE
 from kvplan.dsl.text.yaml_reader import YamlTable
 
 MB = 1e6
@@ -49,8 +49,8 @@ def parse_fleet(
     return FleetFile(
         name=name,
         title=keys.title,
-        model=keys.model.text if keys.model else "",
-        machine=keys.machine.text if keys.machine else "",
+        model=keys.model or "",
+        machine=keys.machine or "",
         cores=keys.cores,
         router=keys.router,
         limits=_given(keys.limits),
@@ -63,11 +63,11 @@ def _check_names(sink: Sink, candidates: Collection[CandidateKeys]) -> None:
     """Report a name that cannot be (K009), or is given twice (K007)."""
     seen: set[str] = set()
     for name in (each.name for each in candidates if each.name is not None):
-        if not LABEL.fullmatch(name.text):
-            sink.add("K009", f"'{name.text}' cannot be the name of a candidate", name.span, help=LETTERS[LABEL])
-        if name.text in seen:
-            sink.add("K007", f"candidate '{name.text}' is given twice", name.span, help="choose another name")
-        seen.add(name.text)
+        if not LABEL.fullmatch(name):
+            sink.add("K009", f"'{name}' cannot be the name of a candidate", name.span, help=LETTERS[LABEL])
+        if name in seen:
+            sink.add("K007", f"candidate '{name}' is given twice", name.span, help="choose another name")
+        seen.add(name)
 
 
 def _candidate(sink: Sink, keys: CandidateKeys, engines: EnginesKeys) -> FleetCandidate:
@@ -76,15 +76,15 @@ def _candidate(sink: Sink, keys: CandidateKeys, engines: EnginesKeys) -> FleetCa
     decode = _figures(_figures(DecodeFigures(), engines.decode), keys.engines.decode)
     options = {"strategy": keys.strategy, "elect": keys.elect}
     return FleetCandidate(
-        name=keys.name.text if keys.name else "",
-        prefill=keys.prefill.text if keys.prefill else "",
-        decode=keys.decode.text if keys.decode else "",
+        name=keys.name or "",
+        prefill=keys.prefill or "",
+        decode=keys.decode or "",
         options=options,
         mode=keys.mode,
         layer_by_layer=keys.layer_by_layer,
         prefill_engines=prefill,
         decode_engines=decode,
-        span=keys.tree.span if keys.tree else SourceSpan("", 1, 1, 1),
+        span=keys.tree.span if keys.tree else NOWHERE,
     )
 
 

@@ -60,7 +60,7 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
         fragments=fragments,
         variants=tuple(_variant(sink, variant, own, keys, scope) for variant, own in keys.variants.items()),
         doc_ref=keys.doc_ref,
-        legend={letters.text: text for letters, text in keys.legend.items()},
+        legend=keys.legend,
         doubts=tuple(_doubt(sink, doubt, params, known) for doubt in keys.doubts),
     )
 
@@ -68,10 +68,9 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
 def _doubt(sink: Sink, keys: DoubtKeys, params: Mapping[str, Param], known: set[str]) -> KindDoubt:
     check_names(sink, keys.when, known)
     check_sentence(sink, keys.say, known)
-    if keys.of and keys.of.text not in params:
-        sink.add("K008", f"unknown parameter '{keys.of.text}'", keys.of.span, help=nearest(keys.of.text, params))
-    said, of = keys.say.text if keys.say else "", keys.of.text if keys.of else ""
-    return KindDoubt(keys.when or parse_expr("false"), said, of)
+    if keys.of is not None and keys.of not in params:
+        sink.add("K008", f"unknown parameter '{keys.of}'", keys.of.span, help=nearest(keys.of, params))
+    return KindDoubt(keys.when or parse_expr("false"), keys.say or "", keys.of or "")
 
 
 def _variant(sink: Sink, name: YamlScalar, own: KindVariantKeys, base: KindKeys, scope: RecordScope) -> KindVariant:
@@ -79,29 +78,27 @@ def _variant(sink: Sink, name: YamlScalar, own: KindVariantKeys, base: KindKeys,
     check_names(sink, own.when, scope.known)
     tensors = _tensors(sink, own.tensors, scope)
     fragments = {**read_fragments(Sink(), base.fragments, ()), **read_fragments(sink, own.fragments, own.tensors)}
-    replaced = {storage.text for storage in own.storage}
-    inherited = {storage: tree for storage, tree in base.storage.items() if storage.text not in replaced}
-    left_out = {tensor.text for tensor in base.tensors} - {*tensors}
-    lenient = Inherited({storage.text for storage in inherited}, left_out)
+    inherited = {storage: tree for storage, tree in base.storage.items() if storage not in own.storage}
+    lenient = Inherited({*inherited}, {*base.tensors} - {*tensors})
     storage = read_storages(sink, {**inherited, **own.storage}, tensors, scope.known, fragments, lenient)
     if tensors and not storage:
         help = f"give it a fragment or a storage expression with a place for {listed([*tensors], 'and')}"
-        sink.add("K008", f"no storage has a place for the tensors of variant '{name.text}'", name.span, help=help)
-    return KindVariant(name.text, own.when or parse_expr("false"), own.doc, own.doc_ref, tensors, storage)
+        sink.add("K008", f"no storage has a place for the tensors of variant '{name}'", name.span, help=help)
+    return KindVariant(name, own.when or parse_expr("false"), own.doc, own.doc_ref, tensors, storage)
 
 
 def _length(sink: Sink, name: YamlScalar | None) -> str:
     """The name of the range of tokens that a request gives for such caches (K009)."""
-    if name and (not re.fullmatch(LENGTH, name.text) or name.text in KEYWORDS):
+    if name is not None and (not re.fullmatch(LENGTH, name) or name in KEYWORDS):
         help = "lower case letters, digits and _; no word of expressions"
-        sink.add("K009", f"'{name.text}' cannot be the name of a length", name.span, help=help)
-    return name.text if name else CONTEXT
+        sink.add("K009", f"'{name}' cannot be the name of a length", name.span, help=help)
+    return name or CONTEXT
 
 
 def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorKeys], scope: RecordScope) -> dict[str, TensorSpec]:
     """Tensors by name, the kind's split added; a tensor's own comes first."""
     good = {name: tensor for name, tensor in given.items() if _is_free(sink, name, "tensor")}
-    tensors = {name.text: _tensor(sink, name, tensor, scope) for name, tensor in good.items()}
+    tensors = {name: _tensor(sink, name, tensor, scope) for name, tensor in good.items()}
     axes = {axis: extent for tensor in tensors.values() for axis, extent in tensor.axes}
     common = _split(sink, scope.split, axes, "no tensor has") if tensors else {}
     return {name: _with_split(tensor, common) for name, tensor in tensors.items()}
@@ -109,23 +106,23 @@ def _tensors(sink: Sink, given: Mapping[YamlScalar, TensorKeys], scope: RecordSc
 
 def _is_free(sink: Sink, name: YamlScalar, what: str) -> bool:
     """Whether a name is no word of storage expressions (E018)."""
-    if name.text in RESERVED:
-        message = f"'{name.text}' is a word of storage expressions"
+    if name in RESERVED:
+        message = f"'{name}' is a word of storage expressions"
         sink.add("E018", message, name.span, help=f"choose another name for the {what}")
-    return name.text not in RESERVED
+    return name not in RESERVED
 
 
 def _tensor(sink: Sink, name: YamlScalar, keys: TensorKeys, scope: RecordScope) -> TensorSpec:
-    axes, tokens_per_row = _axes(sink, name.text, keys, scope.store)
+    axes, tokens_per_row = _axes(sink, name, keys, scope.store)
     dtype = worded(keys.dtype, {word: dtypes.canonical(word) for word in dtypes.NAMES})
     for expr in (*(extent for _, extent in axes), tokens_per_row, keys.when):
         check_names(sink, expr, scope.known)
     check_dtype(sink, dtype, scope.known)
     return TensorSpec(
-        name=name.text,
+        name=name,
         axes=axes,
         dtype=dtype or parse_expr("'u8'"),
-        split=_split(sink, keys.split, dict(axes), f"tensor {name.text} does not have"),
+        split=_split(sink, keys.split, dict(axes), f"tensor {name} does not have"),
         span=name.span,
         tokens_per_row=tokens_per_row,
         when=keys.when,
@@ -141,14 +138,14 @@ def _axes(
     for name, extent in keys.axes.items():
         if not _is_free(sink, name, "axis"):
             continue
-        if not (isinstance(extent, YamlScalar) and extent.text.startswith(TOKEN)):
+        if not (isinstance(extent, YamlScalar) and extent.startswith(TOKEN)):
             # An axis without a good extent is still an axis, so that its uses are not accused, too.
-            axes.append((name.text, EXPRESSION.read(sink, extent, f"axis '{name.text}'") or parse_expr("1")))
+            axes.append((name, EXPRESSION.read(sink, extent, f"axis '{name}'") or parse_expr("1")))
             continue
         if token is not None:
-            sink.add("E024", f"tensor {tensor} has two token axes, '{token}' and '{name.text}'", name.span)
-        token, tokens_per_row = name.text, _tokens_per_row(sink, extent)
-        axes.append((name.text, None))
+            sink.add("E024", f"tensor {tensor} has two token axes, '{token}' and '{name}'", name.span)
+        token, tokens_per_row = name, _tokens_per_row(sink, extent)
+        axes.append((name, None))
     _check_token(sink, tensor, keys.given.get("axes"), token, store)
     return tuple(axes), tokens_per_row
 
@@ -164,29 +161,29 @@ def _check_token(sink: Sink, tensor: str, axes: Tree | None, token: str | None, 
 
 def _tokens_per_row(sink: Sink, extent: YamlScalar) -> Expr | None:
     """`~` is a row per token, `~/4` one row per four tokens."""
-    rest = extent.text[len(TOKEN) :].strip()
+    rest = extent[len(TOKEN) :].strip()
     if not rest:
         return None
     if not rest.startswith("/"):
-        sink.add("E001", f"expected '~' or '~/n', not '{extent.text}'", extent.span)
+        sink.add("E001", f"expected '~' or '~/n', not '{extent}'", extent.span)
         return None
     size = rest[1:].strip()
-    place = extent.span.at(extent.text.rindex(size), len(size)) if size else extent.span
+    place = extent.span.at(extent.rindex(size), len(size)) if size else extent.span
     return guarded(sink, lambda: parse_expr(size, place, extent.exact))
 
 
 def _split(sink: Sink, given: Mapping[YamlScalar, str], axes: Mapping[str, Expr | None], whose: str) -> dict[str, str]:
     """Axis to mesh axis (E020 for an axis that there is not, or that tokens are on)."""
-    split = {}
+    split: dict[str, str] = {}
     for axis, over in given.items():
-        if axis.text not in axes:
-            help = nearest(axis.text, axes)
-            sink.add("E020", f"split over axis '{axis.text}', which {whose}", axis.span, help=help)
-        elif axes[axis.text] is None:
+        if axis not in axes:
+            help = nearest(axis, axes)
+            sink.add("E020", f"split over axis '{axis}', which {whose}", axis.span, help=help)
+        elif axes[axis] is None:
             help = "engines share out tokens: mesh: tokens"
-            sink.add("E020", f"the token axis '{axis.text}' cannot be split", axis.span, help=help)
+            sink.add("E020", f"the token axis '{axis}' cannot be split", axis.span, help=help)
         else:
-            split[axis.text] = over
+            split[axis] = over
     return split
 
 

@@ -61,9 +61,9 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
         layers=keys.layers or 0,
         drafts=drafts,
         values={word: value for word, value in values.items() if value is not None},
-        caches=tuple(cache.text for cache in keys.caches),
+        caches=tuple(keys.caches),
     )
-    caches = {cache.text: _cache(sink, cache, tree, around, known) for cache, tree in keys.caches.items()}
+    caches = {cache: _cache(sink, cache, tree, around, known) for cache, tree in keys.caches.items()}
     return Model(
         name=name,
         title=keys.title,
@@ -74,8 +74,8 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
         span=span,
         drafts=drafts,
         notes=tuple(notes(root)),
-        sides={engine.text: keys for engine, keys in keys.sides.items()},
-        doubts={doubt.text: doubt.span for doubt in keys.doubts},
+        sides=keys.sides,
+        doubts={doubt: doubt.span for doubt in keys.doubts},
         config=parse_own(sink, keys.config, name, lambda kind: kinds[kind].params if kind in kinds else None),
     )
 
@@ -85,7 +85,7 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     if kind is None:
         return None
     required = [param.name for param in kind.params.values() if param.default is None]
-    keys = CACHE.read(sink, tree, f"cache '{name.text}' of kind '{kind.name}'", kind.params, required)
+    keys = CACHE.read(sink, tree, f"cache '{name}' of kind '{kind.name}'", kind.params, required)
     check_tokens(sink, kind.store, f"kind '{kind.name}'", keys.given)
     needs = parse_needs(sink, keys.needs, {*kind.params, *known.outer})
     given = [(param, keys.given[param.name]) for param in kind.params.values() if param.name in keys.given]
@@ -95,7 +95,7 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     check_names(sink, keys.when, known.outer)
     check_condition(sink, keys.when, known.option_words)
     return Cache(
-        name=name.text,
+        name=name,
         kind=kind.name,
         layers=parse_layers(sink, keys.layers, around.layers, around.drafts),
         params=good,
@@ -108,13 +108,13 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
 
 def _kind(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known: ModelReferences) -> Kind | None:
     """The kind that a cache is of; its keys are known with that only. None, reported, where it names none."""
-    given = {key.text: value for key, value in entries(sink, tree, f"cache '{name.text}'").items()}
+    given = entries(sink, tree, f"cache '{name}'")
     chosen = NameShape("kind").read(sink, given.get("kind"), "kind")
     if chosen is None:
         if isinstance(tree, YamlTable) and "kind" not in given:
-            meant = close(name.text, {*around.caches} - {name.text})
+            meant = close(name, {*around.caches} - {name})
             help = f"add kind: …, or did you mean '{meant[0]}'?" if meant else "add kind: …"
-            sink.add("K002", f"cache '{name.text}' lacks 'kind'", name.span, help=help)
+            sink.add("K002", f"cache '{name}' lacks 'kind'", name.span, help=help)
         return None
     return described(sink, "kind", chosen, known.kinds)
 
@@ -136,9 +136,9 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
         help = "a list of numbers, all, drafts, or an expression of layer"
         sink.add("K012", f"layers cannot be {shown(tree)}", tree.span, help=help)
         return ()
-    if tree.text == ALL:
+    if tree == ALL:
         return tuple(range(count))
-    if tree.text == DRAFTS:
+    if tree == DRAFTS:
         if not drafts:
             sink.add("K012", "the model has no draft layers", tree.span, help="say how many there are: drafts: 1")
         return tuple(range(count, count + drafts))

@@ -20,8 +20,8 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRul
     if tree is None:
         return None
     if isinstance(tree, YamlScalar):
-        if tree.text != ALL:
-            sink.add("K010", f"needs cannot be '{tree.text}'", tree.span, help="write all, {window: …} or {chunk: …}")
+        if tree != ALL:
+            sink.add("K010", f"needs cannot be '{tree}'", tree.span, help="write all, {window: …} or {chunk: …}")
         return NeedsRule(span=tree.span)
     keys = NEEDS.read(sink, tree)
     if isinstance(tree, YamlTable) and len(keys.given) == len(entries(sink, tree, "needs")):

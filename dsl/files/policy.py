@@ -18,7 +18,7 @@ def check_options(sink: Sink, form: Form[Any], keys: FormKeys, options: Mapping[
     """Report words in place of which an `{option}` stands that is none, or may be another word (K010, E005)."""
     for key in form.keys:
         tree = keys.given.get(key.name)
-        if isinstance(key.shape, WordShape) and isinstance(tree, YamlScalar) and "{" in tree.text:
+        if isinstance(key.shape, WordShape) and isinstance(tree, YamlScalar) and "{" in tree:
             _check_option(sink, tree, key.name, key.shape.values, options)
 
 
@@ -26,9 +26,9 @@ def _check_option(
     sink: Sink, tree: YamlScalar, what: str, allowed: tuple[str, ...], options: Mapping[str, Param]
 ) -> None:
     """Report a rule that is not one {option} (K010), an unknown option (E005), values that are not allowed (K010)."""
-    name, help = next(iter(placeholders(tree.text)), ""), f"{what} is {listed(allowed)}"
-    if tree.text != "{" + name + "}":
-        sink.add("K010", f"{what} cannot be '{tree.text}'", tree.span, help="write a word, or one {option} and no more")
+    name, help = next(iter(placeholders(tree)), ""), f"{what} is {listed(allowed)}"
+    if tree != "{" + name + "}":
+        sink.add("K010", f"{what} cannot be '{tree}'", tree.span, help="write a word, or one {option} and no more")
     elif name not in options:
         check_sentence(sink, tree, options)
     elif options[name].type != "name" or not options[name].values:
@@ -56,39 +56,37 @@ def _fraction(sink: Sink, given: YamlScalar | None) -> tuple[int, int]:
     """A fraction from 1 up, as numerator and denominator (K013)."""
     if given is None:
         return 1, 1
-    over, _, under = given.text.partition("/")
+    over, _, under = given.partition("/")
     if over.isdecimal() and (under or "1").isdecimal() and int(under or 1) and int(over) >= int(under or 1):
         return int(over), int(under or 1)
-    sink.add("K013", f"stretch must be a fraction from 1, not '{given.text}'", given.span, help="write it as 3/2")
+    sink.add("K013", f"stretch must be a fraction from 1, not '{given}'", given.span, help="write it as 3/2")
     return 1, 1
 
 
 def read_mesh(sink: Sink, keys: MeshKeys) -> MeshRules:
-    derived = {axis.text: expr for axis, expr in keys.derived.items()}
-    workers = tuple(axis.text for axis in keys.workers)
     _check_once(sink, (*keys.workers, *keys.derived))
-    tokens = _tokens(sink, keys.tokens, {*workers, *derived})
+    tokens = _tokens(sink, keys.tokens, {*keys.workers, *keys.derived})
     if tokens and keys.interleave is None and keys.tree:
         sink.add("K002", "mesh lacks 'interleave'", keys.tree.span, help="say how many tokens a worker has at once")
-    return MeshRules(workers, derived, keys.layers, tokens, keys.interleave)
+    return MeshRules(keys.workers, keys.derived, keys.layers, tokens, keys.interleave)
 
 
 def _tokens(sink: Sink, given: Sequence[YamlScalar], axes: set[str]) -> tuple[str, ...]:
     """The axes that tokens are shared out over, outermost first (K008, K010)."""
     for axis in given:
-        if axis.text not in axes:
-            sink.add("K008", f"unknown mesh axis '{axis.text}'", axis.span, help=nearest(axis.text, axes))
-    _check_once(sink, [axis for axis in given if axis.text in axes])
-    return tuple(axis.text for axis in given)
+        if axis not in axes:
+            sink.add("K008", f"unknown mesh axis '{axis}'", axis.span, help=nearest(axis, axes))
+    _check_once(sink, [axis for axis in given if axis in axes])
+    return tuple(given)
 
 
 def _check_once(sink: Sink, axes: Iterable[YamlScalar]) -> None:
     """Report mesh axes that are there already (K010)."""
     known: set[str] = set()
     for axis in axes:
-        if axis.text in known:
-            sink.add("K010", f"mesh axis '{axis.text}' is listed twice", axis.span, help="list each axis once")
-        known.add(axis.text)
+        if axis in known:
+            sink.add("K010", f"mesh axis '{axis}' is listed twice", axis.span, help="list each axis once")
+        known.add(axis)
 
 
 def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:

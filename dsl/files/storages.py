@@ -13,7 +13,7 @@ from kvplan.dsl.model import TensorSpec
 from kvplan.dsl.schema.fields import guarded, shown
 from kvplan.dsl.schema.kind import STORAGE_PARTS
 from kvplan.dsl.text.diagnostics import Sink, nearest
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar, YamlTable
 
 RESERVED = ("pad", "align", "block", "layer")
 # `LBNHC: = LBHNC`: another name for a storage expression.
@@ -43,15 +43,15 @@ def read_fragments(
     sink: Sink, given: Mapping[YamlScalar, YamlScalar], tensors: Iterable[YamlScalar]
 ) -> dict[str, Fragment]:
     """Fragments by name, `F(loops)` as F. Reports names that mean something else (E018)."""
-    taken = {*RESERVED, *(tensor.text for tensor in tensors)}
+    taken = {*RESERVED, *tensors}
     found = {}
     for key, value in given.items():
-        name, _, loop = key.text.removesuffix(")").partition("(")
+        name, _, loop = key.removesuffix(")").partition("(")
         if name in taken:
             what = "a word of storage expressions" if name in RESERVED else "a tensor"
             sink.add("E018", f"'{name}' is {what}", key.span, help="choose another name for the fragment")
             continue
-        found[name] = Fragment(name, loop, value.text, value.span, value.exact)
+        found[name] = Fragment(name, loop, value, value.span, value.exact)
     for fragment in found.values():
         # Those with loops are read where they are used.
         if not fragment.loop:
@@ -61,7 +61,7 @@ def read_fragments(
 
 def read_storages(
     sink: Sink,
-    given: Mapping[YamlScalar, Tree],
+    given: Named[Tree],
     tensors: Mapping[str, TensorSpec],
     known: set[str],
     fragments: Mapping[str, Fragment],
@@ -72,13 +72,13 @@ def read_storages(
     What is wrong with a fragment is told once.
     """
     own = Sink()
-    found = {}
+    found: dict[str, Storage] = {}
     for name in given:
         parts = _parts(own, name, given, fragments)
-        storage = Storage(name.text, parts, name.span) if parts is not None else None
+        storage = Storage(name, parts, name.span) if parts is not None else None
         if storage is None or (inherited and not inherited.fits(storage, tensors)):
             continue
-        found[name.text] = storage
+        found[name] = storage
         if tensors and not _is_other_name(given[name]):
             check_storage(own, storage, tensors, known | {"kernel_block"})
     sink.errors += {(fault.code, fault.span): fault for fault in reversed(own.errors)}.values()
@@ -86,40 +86,38 @@ def read_storages(
 
 
 def _is_other_name(tree: Tree) -> bool:
-    return isinstance(tree, YamlScalar) and tree.text.startswith(SAME)
+    return isinstance(tree, YamlScalar) and tree.startswith(SAME)
 
 
-def _parts(
-    sink: Sink, name: YamlScalar, given: Mapping[YamlScalar, Tree], fragments: Mapping[str, Fragment]
-) -> Parts | None:
+def _parts(sink: Sink, name: str, given: Named[Tree], fragments: Mapping[str, Fragment]) -> Parts | None:
     """The allocations of a storage expression; None, reported, where it is none."""
     tree = given[name]
-    if isinstance(tree, YamlScalar) and tree.text.startswith(SAME):
+    if isinstance(tree, YamlScalar) and tree.startswith(SAME):
         return _parts_of_other(sink, tree, given, fragments)
     if not isinstance(tree, YamlTable):
         items = _items(sink, tree, fragments)
         return ((None, items),) if items is not None else None
-    trees = STORAGE_PARTS.read(sink, tree, f"storage '{name.text}'")
-    parts = {part.text: _items(sink, value, fragments) for part, value in trees.items()}
+    trees = STORAGE_PARTS.read(sink, tree, f"storage '{name}'")
+    parts = {part: _items(sink, value, fragments) for part, value in trees.items()}
     good = {part: items for part, items in parts.items() if items is not None}
     return tuple(good.items()) if len(good) == len(parts) else None
 
 
 def _parts_of_other(
-    sink: Sink, tree: YamlScalar, given: Mapping[YamlScalar, Tree], fragments: Mapping[str, Fragment]
+    sink: Sink, tree: YamlScalar, given: Named[Tree], fragments: Mapping[str, Fragment]
 ) -> Parts | None:
     """Those of the storage expression that another name stands for (K008), whose own errors are told there."""
-    wanted = tree.text.removeprefix(SAME).strip()
-    others = {name.text: name for name, value in given.items() if not _is_other_name(value)}
+    wanted = tree.removeprefix(SAME).strip()
+    others = [name for name, value in given.items() if not _is_other_name(value)]
     if wanted not in others:
-        place = tree.span.at(tree.text.index(wanted), len(wanted)) if wanted and tree.exact else tree.span
+        place = tree.span.at(tree.index(wanted), len(wanted)) if wanted and tree.exact else tree.span
         sink.add("K008", f"no storage '{wanted}' that is written out", place, help=nearest(wanted, others))
         return None
-    return _parts(Sink(), others[wanted], given, fragments)
+    return _parts(Sink(), wanted, given, fragments)
 
 
 def _items(sink: Sink, tree: Tree, fragments: Mapping[str, Fragment]) -> tuple[Item, ...] | None:
     if isinstance(tree, YamlScalar):
-        return guarded(sink, partial(parse_items, tree.text, tree.span, tree.exact, fragments))
+        return guarded(sink, partial(parse_items, tree, tree.span, tree.exact, fragments))
     sink.add("E023", f"expected a storage expression, not {shown(tree)}", tree.span, help="layer { block { … } }")
     return None

@@ -30,12 +30,12 @@ def extended(
     base = root.get(EXTENDS)
     if not isinstance(base, YamlScalar):
         return root
-    if base.text in chain:
-        circle = " -> ".join((*chain, base.text))
+    if base in chain:
+        circle = " -> ".join((*chain, base))
         raise fault("K011", f"{file_type} '{chain[-1]}' extends itself: {circle}", base.span)
-    if base.text not in known:
+    if base not in known:
         raise DslError(unknown(file_type, base, [name for name in known if name not in chain]))
-    under = extended(root_of(base.text), (*chain, base.text), file_type, known, root_of)
+    under = extended(root_of(base), (*chain, base), file_type, known, root_of)
     return merged(without(under, *NOT_INHERITED), root)
 
 
@@ -52,16 +52,16 @@ def place(root: YamlTable, name: str) -> SourceSpan:
     keys = [entry.key for entry in variants.entries] if isinstance(variants, YamlTable) else []
     own = root.get("model")
     of_file = own if isinstance(own, YamlScalar) else root
-    return next((key.span for key in keys if key.text == name), of_file.span)
+    return next((key.span for key in keys if key == name), of_file.span)
 
 
 def check_variants(sink: Sink, tree: Tree | None) -> None:
     """Report variants that are none: names (K009), shapes (K003), keys that a file has once (K001)."""
     for name, value in VARIANTS.read(sink, tree, FAMILY).items():
-        for key in entries_of(sink, value, f"variant '{name.text}'"):
-            if key.text in ONCE:
+        for key in entries_of(sink, value, f"variant '{name}'"):
+            if key in ONCE:
                 help = "a file says it once, for all its variants"
-                sink.add("K001", f"unknown key '{key.text}' in variant '{name.text}'", key.span, help=help)
+                sink.add("K001", f"unknown key '{key}' in variant '{name}'", key.span, help=help)
     if isinstance(tree, YamlTable) and not tree.entries:
         sink.add("K003", f"{FAMILY} must have one model at least", tree.span, help=f"leave {FAMILY} out")
 
@@ -70,27 +70,27 @@ def notes(tree: Tree, path: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     """The notes in a tree, each with what it is about: `-heads-note` in cache `a` is about `a.heads`."""
     told: list[tuple[str, str]] = []
     items = [(str(i), item) for i, item in enumerate(tree.items)] if isinstance(tree, YamlList) else []
-    for key, value in items or ([(e.key.text, e.value) for e in tree.entries] if isinstance(tree, YamlTable) else []):
+    for key, value in items or ([(e.key, e.value) for e in tree.entries] if isinstance(tree, YamlTable) else []):
         if not key.startswith("-"):
             told += notes(value, path if key == "caches" else (*path, key))
         elif isinstance(value, YamlScalar):
             about = key.strip("-").removesuffix("note").strip("-")
-            told.append((".".join([*path, about] if about else path), value.text))
+            told.append((".".join([*path, about] if about else path), value))
     return told
 
 
 def merged(base: YamlTable, own: YamlTable) -> YamlTable:
     """`own` laid over `base`: mappings deep, everything else replaced."""
-    entries = {entry.key.text: entry for entry in base.entries}
+    entries = {entry.key: entry for entry in base.entries}
     for entry in own.entries:
-        under = entries.get(entry.key.text)
+        under = entries.get(entry.key)
         value = entry.value
         if under is not None and isinstance(under.value, YamlTable) and isinstance(value, YamlTable):
             value = merged(under.value, value)
-        entries[entry.key.text] = YamlEntry(entry.key, value)
+        entries[entry.key] = YamlEntry(entry.key, value)
     return YamlTable(tuple(entries.values()), own.span)
 
 
 def without(table: YamlTable, *keys: str) -> YamlTable:
     """`table` less some of its keys."""
-    return YamlTable(tuple(entry for entry in table.entries if entry.key.text not in keys), table.span)
+    return YamlTable(tuple(entry for entry in table.entries if entry.key not in keys), table.span)

@@ -147,7 +147,7 @@ def _compare(node: Binary, env: Env) -> bool:
     if node.op not in ("==", "!="):
         return COMPARE[node.op](_number(node.left, env), _number(node.right, env))
     left, right = _value(node.left, env), _value(node.right, env)
-    if type(left) is not type(right):
+    if not foreign.alike(left, right):
         raise fault("T001", f"{_kind(left)} cannot be compared with {_kind(right)}", node.span)
     return (left == right) is (node.op == "==")
 

@@ -64,7 +64,12 @@ def call(node: Call, env: Mapping[str, object], worth: Worth) -> object:
 
 def same(value: object, other: object) -> bool:
     """Equal and of one type: neither 1 and true nor 1 and '1' are the same."""
-    return type(value) is type(other) and value == other
+    return alike(value, other) and value == other
+
+
+def alike(value: object, other: object) -> bool:
+    """Whether two values are of one type: a word of a layout file, which knows its place, is a word."""
+    return isinstance(other, str) if isinstance(value, str) else type(value) is type(other)
 
 
 def described(value: object) -> str:

@@ -56,7 +56,7 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Ru
         sink.add("K003", f"{what} must be a mapping or a list of mappings, not {shown(tree)}", tree.span)
         return None
     chosen = NameShape("kind").read(sink, tree.get("kind"), "kind") if not kind else None
-    about = kind or (chosen.text if chosen else "")
+    about = kind or chosen or ""
     params = params_of(about)
     if params is None:
         code, message = ("K008", f"unknown kind '{about}'") if about else ("K002", f"{what} lacks 'kind'")
@@ -69,11 +69,10 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Ru
         if name in keys.given
     }
     good = {name: expr for name, expr in exprs.items() if expr is not None}
-    if keys.name and not LABEL.fullmatch(keys.name.text):
-        message = f"'{keys.name.text}' cannot be the name of a cache"
+    if keys.name is not None and not LABEL.fullmatch(keys.name):
+        message = f"'{keys.name}' cannot be the name of a cache"
         sink.add("K009", message, keys.name.span, help="letters, digits, -, _ and .")
-    name = keys.name.text if keys.name else about
-    return Rule(kind=about, name=name, when=keys.when, params=good, span=tree.span, covers=keys.covers)
+    return Rule(kind=about, name=keys.name or about, when=keys.when, params=good, span=tree.span, covers=keys.covers)
 
 
 def first(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tuple[str, ...]]:
@@ -125,8 +124,8 @@ def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> Co
     keys = OWN.read(sink, tree)
     rules: tuple[Rule, ...] = ()
     for cache, given in keys.caches.items():
-        own = parse_rules(sink, given, f"cache '{cache.text}' of config", params_of)
-        rules += tuple(replace(rule, name=cache.text, span=cache.span) for rule in own)
+        own = parse_rules(sink, given, f"cache '{cache}' of config", params_of)
+        rules += tuple(replace(rule, name=cache, span=cache.span) for rule in own)
     return ConfigRules(name, words=_words(keys.words), remarks=_remarks(keys.remarks), caches=rules)
 
 
@@ -142,8 +141,8 @@ def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
 
 
 def _words(given: Mapping[YamlScalar, Expr]) -> tuple[tuple[str, Expr], ...]:
-    return tuple((name.text, expr) for name, expr in given.items())
+    return tuple(given.items())
 
 
 def _remarks(given: Iterable[RemarkKeys]) -> tuple[RemarkRule, ...]:
-    return tuple(RemarkRule(keys.when, keys.say.text, keys.numbers) for keys in given if keys.when and keys.say)
+    return tuple(RemarkRule(keys.when, keys.say, keys.numbers) for keys in given if keys.when and keys.say)

@@ -27,7 +27,7 @@ from kvplan.dsl.schema.shapes import (
     document,
     key,
 )
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 COPIES = ("consecutive", "round_robin")
 FORMS, ASSIGNS = ("by_page", "by_cache", "by_tokens", "by_retention"), ("strided", "blocked")
@@ -101,9 +101,7 @@ class GroupsKeys(FormKeys):
     block: Expr | None = key(
         EXPRESSION, "tokens of a cache's block before pages are made alike; those derived if not given (`by_retention`)"
     )
-    page: dict[YamlScalar, Expr] = key(
-        BY_CACHE, "by kind, store or `default`: bytes that a page has at least (`by_retention`)"
-    )
+    page: Named[Expr] = key(BY_CACHE, "by kind, store or `default`: bytes that a page has at least (`by_retention`)")
     inside: Expr | None = key(EXPRESSION, "whether layers lie inside blocks (`by_retention`)")
     rigid: Expr | None = key(EXPRESSION, "whether a cache's page may hold more tokens, but no padding (`by_retention`)")
 
@@ -111,7 +109,7 @@ class GroupsKeys(FormKeys):
 @dataclass(frozen=True, slots=True)
 class MeshKeys(FormKeys):
     workers: tuple[YamlScalar, ...] = key(AXES, "the axes of the grid of workers, outermost first", required=True)
-    derived: dict[YamlScalar, Expr] = key(
+    derived: Named[Expr] = key(
         MapShape(EXPRESSION), "axes computed from a worker's `rank(axis)`; their sizes are keys of a side, too"
     )
     layers: str = key(
@@ -131,7 +129,7 @@ class MeshKeys(FormKeys):
 @dataclass(frozen=True, slots=True)
 class DumpKeys(FormKeys):
     dtype: Expr | None = key(FOREIGN, "the model's element type")
-    words: dict[YamlScalar, Expr] = key(WORDS, DUMP_WORDS_DOC)
+    words: Named[Expr] = key(WORDS, DUMP_WORDS_DOC)
     query_heads: Expr | None = key(
         FOREIGN, "query heads of the whole model, or of a part of it that kinds are checked against"
     )
@@ -154,9 +152,7 @@ class ProbedKeys(FormKeys):
 class SettingKeys(FormKeys):
     flag: str = key(TEXT, "the flag that sets it, as `--block-size`")
     variable: str = key(TEXT, "or the variable of the environment that does")
-    words: dict[YamlScalar, str] = key(
-        MapShape(TEXT), "the engine's words for values, by those of a side, where they differ"
-    )
+    words: Named[str] = key(MapShape(TEXT), "the engine's words for values, by those of a side, where they differ")
     unset: YamlScalar | None = key(
         ScalarShape("value"), "what the engine takes where nobody sets it, if that is not the default here"
     )
@@ -168,13 +164,13 @@ SETTING = Form("a setting", SettingKeys)
 @dataclass(frozen=True, slots=True)
 class ServeKeys(FormKeys):
     flag: str = key(TEXT, "the flag that takes the connector's configuration, as JSON", required=True)
-    connector: dict[YamlScalar, str] = key(MapShape(TEXT), "what that JSON has to say in any case", required=True)
+    connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case", required=True)
     role: str = key(TEXT, "its key for the part that an engine plays", required=True)
-    roles: dict[YamlScalar, str] = key(
+    roles: Named[str] = key(
         MapShape(TEXT, must=("prefill", "decode", "both")), "the words there for each part", required=True
     )
     extra: str = key(TEXT, "its key for what is the connector's own", required=True)
-    settings: dict[YamlScalar, SettingKeys] = key(
+    settings: Named[SettingKeys] = key(
         MapShape(SETTING), "mesh axis or option of a side → how the engine is told; others are told to the connector"
     )
     interleave: SettingKeys = key(
@@ -211,7 +207,7 @@ class EngineKeys(DocumentKeys):
         "the platforms on which it is as the file says, by the engine's own names, such as `cuda`; not inherited",
     )
     default: bool = key(TRUTH, "`true` in one engine's file: sides that name no engine run it; not inherited")
-    options: dict[YamlScalar, ParamKeys] = key(OPTIONS, "what a side may set", required=True)
+    options: Named[ParamKeys] = key(OPTIONS, "what a side may set", required=True)
     require: tuple[RequireKeys, ...] = key(ListShape(REQUIRE), "conditions without which a side is refused")
     copies: str = key(
         WordShape(COPIES, option=True),
@@ -219,26 +215,24 @@ class EngineKeys(DocumentKeys):
         " mod n",
         required=True,
     )
-    storage: dict[YamlScalar, YamlScalar] = key(
+    storage: Named[YamlScalar] = key(
         MapShape(SENTENCE, keys=WHOSE, must=("default",)),
         "kind, store or `default` → name of the storage expression, in which `{option}` is replaced by an option's "
         "value",
         required=True,
     )
-    own: dict[YamlScalar, dict[YamlScalar, Tree]] = key(
+    own: Named[Named[Tree]] = key(
         MapShape(STORAGES, keys=NameShape("kind")), "kind → name → storage expressions of this engine only"
     )
-    derive: dict[YamlScalar, Tree] = key(
+    derive: Named[Tree] = key(
         MapShape(EitherShape((EXPRESSION, DERIVED)), must=MUST),
         "`tokens` of a logical block, `kernel_block`, `ratio`, and whatever they need",
         required=True,
     )
-    stride: dict[YamlScalar, Expr] = key(
-        BY_CACHE, "kind, store or `default` → bytes between two blocks; without it, the page"
-    )
+    stride: Named[Expr] = key(BY_CACHE, "kind, store or `default` → bytes between two blocks; without it, the page")
     groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
     mesh: MeshKeys = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
-    legend: dict[YamlScalar, str] = key(LEGEND, LEGEND_DOC)
+    legend: Named[str] = key(LEGEND, LEGEND_DOC)
     probed: ProbedKeys = key(
         PROBED,
         "that the engine's own write function was seen to put tokens where the file says (`kvplan from-cache --probe`);"
@@ -247,16 +241,16 @@ class EngineKeys(DocumentKeys):
     serve: ServeKeys = key(
         SERVE, "how the engine is started with a connector of kvplan's, for `kvplan doctor`; nothing where it has none"
     )
-    choices: dict[YamlScalar, LayoutChoiceKeys] = key(
+    choices: Named[LayoutChoiceKeys] = key(
         MapShape(CHOICE),
         "option of a side → what `kvplan advise` compares: options that say where bytes lie, and not which",
     )
-    flags: dict[YamlScalar, tuple[YamlScalar, ...]] = key(
+    flags: Named[tuple[YamlScalar, ...]] = key(
         MapShape(ListShape(ScalarShape("flag"), bare=True)),
         "key of a side → the engine's flags and variables for it, which a side may say as well; those of `serve` need"
         " not be repeated",
     )
-    aside: dict[YamlScalar, str] = key(
+    aside: Named[str] = key(
         MapShape(TEXT), "flag of the engine that no side has → why; it is refused with that sentence"
     )
     dump: DumpKeys = key(

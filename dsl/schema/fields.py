@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kvplan.dsl.lang.nodes import Expr, Name, Text, used
 from kvplan.dsl.text.diagnostics import DslError, Sink, close, listed, nearest
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar, YamlTable
 
 T = TypeVar("T")
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -25,18 +25,18 @@ KEYWORDS = {"if", "else", "and", "or", "not", "true", "false"}
 def shown(tree: Tree) -> str:
     """A value in a message: its text, or what it is."""
     if isinstance(tree, YamlScalar):
-        return "nothing" if tree.empty else f"'{tree.text}'"
+        return "nothing" if tree.empty else f"'{tree}'"
     return "a mapping" if isinstance(tree, YamlTable) else "a list"
 
 
-def entries(sink: Sink, tree: Tree | None, what: str) -> dict[YamlScalar, Tree]:
+def entries(sink: Sink, tree: Tree | None, what: str) -> Named[Tree]:
     """The entries of a mapping, without notes (keys that begin with '-')."""
     if tree is None:
         return {}
     if not isinstance(tree, YamlTable):
         sink.add("K003", f"{what} must be a mapping, not {shown(tree)}", tree.span)
         return {}
-    return {entry.key: entry.value for entry in tree.entries if not entry.key.text.startswith("-")}
+    return {entry.key: entry.value for entry in tree.entries if not entry.key.startswith("-")}
 
 
 def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Tree]:
@@ -45,11 +45,11 @@ def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: It
     allowed = list(known)
     meant: set[str] = set()
     for key, value in entries(sink, tree, what).items():
-        if key.text in allowed:
-            given[key.text] = value
+        if key in allowed:
+            given[key] = value
         else:
-            meant.update(close(key.text, allowed))
-            sink.add("K001", f"unknown key '{key.text}' in {what}", key.span, help=nearest(key.text, allowed))
+            meant.update(close(key, allowed))
+            sink.add("K001", f"unknown key '{key}' in {what}", key.span, help=nearest(key, allowed))
     missing = [name for name in required if name not in given and name not in meant]
     if missing and isinstance(tree, YamlTable):
         quoted = listed([f"'{name}'" for name in missing], "and")
@@ -84,9 +84,9 @@ def placeholders(text: str) -> tuple[str, ...]:
 def check_sentence(sink: Sink, tree: YamlScalar | None, known: Iterable[str]) -> None:
     """Report every {name} in a sentence that is not `known` (E005)."""
     names = set(known)
-    for name in placeholders(tree.text) if tree else ():
+    for name in placeholders(tree) if tree else ():
         if tree and name not in names:
-            place = tree.span.at(tree.text.index("{" + name + "}"), len(name) + 2) if tree.exact else tree.span
+            place = tree.span.at(tree.index("{" + name + "}"), len(name) + 2) if tree.exact else tree.span
             sink.add("E005", f"unknown name '{name}' in braces", place, help=nearest(name, names))
 
 

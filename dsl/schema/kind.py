@@ -28,7 +28,7 @@ from kvplan.dsl.schema.shapes import (
     document,
     key,
 )
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 TYPES = ("int", "dtype", "name", "sizes")
 STORES = ("tokens", "ring", "state")
@@ -48,7 +48,7 @@ class ParamKeys(FormKeys):
     )
     default: Expr | None = key(EXPRESSION, "its value where none is given; a parameter without one is required")
     values: tuple[str, ...] = key(ListShape(TextShape("word"), bare=True), "the words that it may be")
-    aliases: dict[YamlScalar, YamlScalar] = key(MapShape(ScalarShape("word")), "other words, each for one of `values`")
+    aliases: Named[YamlScalar] = key(MapShape(ScalarShape("word")), "other words, each for one of `values`")
     doc: str = key(TEXT, "what it is, for people")
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
 
@@ -79,14 +79,14 @@ class RuleKeys(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class TensorKeys(FormKeys):
-    axes: dict[YamlScalar, Tree] = key(
+    axes: Named[Tree] = key(
         MapShape(TokensShape()),
         "its axes in logical order, each with its extent; the token axis has `~`",
         required=True,
     )
     dtype: Expr | None = key(EXPRESSION, "an element type, or an expression for one", required=True)
     when: Expr | None = key(EXPRESSION, "where it is false, the tensor is not stored, and storage expressions skip it")
-    split: dict[YamlScalar, str] = key(SPLIT, "axis → mesh axis that it is shared over; comes before the kind's")
+    split: Named[str] = key(SPLIT, "axis → mesh axis that it is shared over; comes before the kind's")
 
 
 TENSOR = Form("a tensor", TensorKeys)
@@ -98,11 +98,9 @@ class KindVariantKeys(FormKeys):
     when: Expr | None = key(EXPRESSION, "an expression of parameters and of a side's options", required=True)
     doc: str = key(TEXT, "what such a record is, for people")
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
-    tensors: dict[YamlScalar, TensorKeys] = key(
-        MapShape(TENSOR), "what is stored, in place of the kind's tensors", required=True
-    )
-    fragments: dict[YamlScalar, YamlScalar] = key(FRAGMENTS, "fragments that are other ones than the kind's, or more")
-    storage: dict[YamlScalar, Tree] = key(
+    tensors: Named[TensorKeys] = key(MapShape(TENSOR), "what is stored, in place of the kind's tensors", required=True)
+    fragments: Named[YamlScalar] = key(FRAGMENTS, "fragments that are other ones than the kind's, or more")
+    storage: Named[Tree] = key(
         STORAGES,
         "storage expressions that are other ones than the kind's, or more; of the kind's it has those in which all its "
         "tensors have a place",
@@ -129,7 +127,7 @@ LEGEND_DOC = "what letters in names stand for, for people"
 @dataclass(frozen=True, slots=True)
 class KindKeys(DocumentKeys):
     extends: YamlScalar | None = key(NameShape("kind"), EXTENDS_DOC)
-    params: dict[YamlScalar, ParamKeys] = key(MapShape(PARAM), "the numbers and words that a model gives")
+    params: Named[ParamKeys] = key(MapShape(PARAM), "the numbers and words that a model gives")
     store: str = key(
         WordShape(STORES),
         "`tokens`: grows with the context; `ring`: the last so many tokens; `state`: one slot per request",
@@ -141,24 +139,22 @@ class KindKeys(DocumentKeys):
         ScalarShape("name", LENGTH),
         "the name of the range of tokens that a request gives for such caches; `context` if not given",
     )
-    split: dict[YamlScalar, str] = key(
-        SPLIT, "axis → mesh axis that it is shared over. More workers than items hold copies"
-    )
-    tensors: dict[YamlScalar, TensorKeys] = key(MapShape(TENSOR), "what is stored", required=True)
-    fragments: dict[YamlScalar, YamlScalar] = key(
+    split: Named[str] = key(SPLIT, "axis → mesh axis that it is shared over. More workers than items hold copies")
+    tensors: Named[TensorKeys] = key(MapShape(TENSOR), "what is stored", required=True)
+    fragments: Named[YamlScalar] = key(
         FRAGMENTS, "pieces of storage expressions by name, with a name for loops in brackets where they take some"
     )
-    storage: dict[YamlScalar, Tree] = key(
+    storage: Named[Tree] = key(
         STORAGES,
         "in which ways it may lie in memory: a storage expression, or several by name, an allocation each; or `= NAME`,"
         " another one of them",
         required=True,
     )
-    variants: dict[YamlScalar, KindVariantKeys] = key(
+    variants: Named[KindVariantKeys] = key(
         MapShape(KIND_VARIANT, names=LABEL),
         "records that are other ones than what the file says: the first whose `when` is true",
     )
-    legend: dict[YamlScalar, str] = key(LEGEND, LEGEND_DOC)
+    legend: Named[str] = key(LEGEND, LEGEND_DOC)
     doubts: tuple[DoubtKeys, ...] = key(
         ListShape(DOUBT), "numbers of a model that can be and seldom are meant: `kvplan check` says so"
     )

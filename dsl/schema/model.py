@@ -30,7 +30,7 @@ from kvplan.dsl.schema.shapes import (
     document,
     key,
 )
-from kvplan.dsl.text.yaml_reader import Tree, YamlScalar
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 FAMILY = "variants"
 # What a variant cannot differ in: it is said once in a file.
@@ -79,8 +79,8 @@ REMARKS_DOC = "sentences to say to whoever reads a configuration"
 
 @dataclass(frozen=True, slots=True)
 class OwnKeys(FormKeys):
-    words: dict[YamlScalar, Expr] = key(WORDS, WORDS_DOC)
-    caches: dict[YamlScalar, Tree] = key(
+    words: Named[Expr] = key(WORDS, WORDS_DOC)
+    caches: Named[Tree] = key(
         MapShape(EitherShape((FOUND, ListShape(FOUND))), names=LABEL),
         "rules for caches, which come before those of the kinds",
     )
@@ -93,7 +93,7 @@ OWN = Form("config", OwnKeys)
 @dataclass(frozen=True, slots=True)
 class VariantKeys(DocumentKeys):
     title: str = key(TEXT, "what it is called, for people")
-    match: dict[YamlScalar, tuple[str, ...]] = key(
+    match: Named[tuple[str, ...]] = key(
         MapShape(ListShape(TEXT, bare=True), keys=NameShape("key")),
         "keys of a checkpoint's configuration by which the model is known, each with its value or a list of values",
     )
@@ -111,13 +111,11 @@ class VariantKeys(DocumentKeys):
         WholeShape(0, MOST_LAYERS),
         "how many draft layers follow them, 0 if not given; they run on the last stage of a pipeline",
     )
-    sides: dict[YamlScalar, str] = key(
+    sides: Named[str] = key(
         MapShape(TEXT, keys=NameShape("engine")),
         "engine → keys that a side needs there, where the engine's defaults cannot hold the model; a refusal says them",
     )
-    caches: dict[YamlScalar, Tree] = key(
-        MapShape(LaterShape(CACHE), names=LABEL), "what its layers store", required=True
-    )
+    caches: Named[Tree] = key(MapShape(LaterShape(CACHE), names=LABEL), "what its layers store", required=True)
     config: Tree | None = key(
         LaterShape(OWN), "how a configuration of such a model is read where the kinds' `match` does not say it"
     )
@@ -131,7 +129,7 @@ VARIANTS: MapShape[Tree] = MapShape(LaterShape(VARIANT), names=LABEL)
 class ModelKeys(VariantKeys):
     title: str = key(TEXT, "what it is called, for people", required=True)
     extends: YamlScalar | None = key(NameShape("model"), EXTENDS_DOC)
-    variants: dict[YamlScalar, Tree] = key(
+    variants: Named[Tree] = key(
         VARIANTS,
         "models that differ from this file in some keys; the file itself is none then",
     )
@@ -150,9 +148,7 @@ class PlanKeys(FormKeys):
     )
     prefill: tuple[YamlScalar, ...] = key(SIDES, "sides that have the cache", required=True)
     decode: tuple[YamlScalar, ...] = key(SIDES, "sides that need it", required=True)
-    options: dict[YamlScalar, YamlScalar] = key(
-        MapShape(SENTENCE, keys=NameShape("option")), "options of `kvplan compile`"
-    )
+    options: Named[YamlScalar] = key(MapShape(SENTENCE, keys=NameShape("option")), "options of `kvplan compile`")
 
 
 PLAN = Form("a plan", PlanKeys)
@@ -170,7 +166,7 @@ class DeploymentKeys(DocumentKeys):
 class ConfigKeys(DocumentKeys):
     inside: tuple[str, ...] = key(NAMES, "mappings in which the numbers of a model may stand")
     match: tuple[str, ...] = key(NAMES, "keys that tell one model from another; the first must hold")
-    words: dict[YamlScalar, Expr] = key(WORDS, WORDS_DOC, required=True)
+    words: Named[Expr] = key(WORDS, WORDS_DOC, required=True)
     remarks: tuple[RemarkKeys, ...] = key(ListShape(REMARK), REMARKS_DOC)
     faults: tuple[RemarkKeys, ...] = key(ListShape(REMARK), "sentences to refuse a configuration with")
     about: tuple[str, ...] = key(

@@ -19,20 +19,20 @@ WANTED = {"int": "a whole number is expected", "sizes": "a set of sizes is expec
 
 def read_params(sink: Sink, given: Mapping[YamlScalar, ParamKeys]) -> dict[str, Param]:
     """Parameters by name. Reports T…, K010."""
-    return {name.text: _param(sink, name, keys) for name, keys in given.items()}
+    return {name: _param(sink, name, keys) for name, keys in given.items()}
 
 
 def _param(sink: Sink, name: YamlScalar, keys: ParamKeys) -> Param:
     for alias, word in keys.aliases.items():
-        if word.text not in keys.values:
-            message = f"alias '{alias.text}' stands for '{word.text}', which is no value"
-            sink.add("K010", message, word.span, help=nearest_or_all(word.text, keys.values))
+        if word not in keys.values:
+            message = f"alias '{alias}' stands for '{word}', which is no value"
+            sink.add("K010", message, word.span, help=nearest_or_all(word, keys.values))
     param = Param(
-        name=name.text,
+        name=name,
         type=keys.type,
         default=None,
         values=keys.values,
-        aliases={alias.text: word.text for alias, word in keys.aliases.items()},
+        aliases=keys.aliases,
         doc=keys.doc,
         doc_ref=keys.doc_ref,
         span=name.span,

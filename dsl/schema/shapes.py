@@ -18,7 +18,7 @@ from kvplan.dsl.lang.functions import ARITY, EVERY
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LETTERS, entries, fields, guarded, shown
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest, nearest_or_all
-from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar
+from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
@@ -57,7 +57,7 @@ class TextShape:
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> str:
         scalar = SCALAR.read(sink, tree, what)
-        return scalar.text if scalar else ""
+        return scalar or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ExpressionShape:
             help = "quote an expression that begins with a bracket"
             sink.add("E023", f"{what} must be an expression, not {shown(tree)}", tree.span, help=help)
             return None
-        return guarded(sink, lambda: parse_expr(tree.text, tree.span, tree.exact, EVERY if self.foreign else ARITY))
+        return guarded(sink, lambda: parse_expr(tree, tree.span, tree.exact, EVERY if self.foreign else ARITY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class WholeShape:
         scalar = SCALAR.read(sink, tree, what)
         if scalar is None:
             return None
-        number = None if scalar.quoted or not INTEGER.fullmatch(scalar.text) else int(scalar.text)
+        number = None if scalar.quoted or not INTEGER.fullmatch(scalar) else int(scalar)
         if number is not None and number >= self.least and (self.most is None or number <= self.most):
             return number
         whole = f"a whole number from {self.least}" + ("" if self.most is None else f" to {self.most}")
         help = DECIMAL if number is None else ""
-        sink.add("K013", f"{what} must be {whole}, not '{scalar.text}'", scalar.span, help=help)
+        sink.add("K013", f"{what} must be {whole}, not '{scalar}'", scalar.span, help=help)
         return None
 
 
@@ -105,10 +105,10 @@ class WordShape:
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> str:
         scalar = SCALAR.read(sink, tree, what)
-        if scalar is None or scalar.text in self.values or (self.option and "{" in scalar.text):
-            return scalar.text if scalar else self.values[0]
-        help = nearest_or_all(scalar.text, self.values)
-        sink.add("K010", f"{what} cannot be '{scalar.text}'", scalar.span, help=help)
+        if scalar is None or scalar in self.values or (self.option and "{" in scalar):
+            return str(scalar) if scalar else self.values[0]
+        help = nearest_or_all(scalar, self.values)
+        sink.add("K010", f"{what} cannot be '{scalar}'", scalar.span, help=help)
         return self.values[0]
 
 
@@ -130,10 +130,10 @@ class DtypeShape:
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> str | None:
         scalar = SCALAR.read(sink, tree, what)
-        if scalar and scalar.text not in self.values:
-            help = nearest(scalar.text, self.values)
-            sink.add("T002", f"'{scalar.text}' is not an element type", scalar.span, help=help)
-        return dtypes.canonical(scalar.text) if scalar else None
+        if scalar is not None and scalar not in self.values:
+            help = nearest(scalar, self.values)
+            sink.add("T002", f"'{scalar}' is not an element type", scalar.span, help=help)
+        return dtypes.canonical(str(scalar)) if scalar is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +190,19 @@ class MapShape(Generic[T]):
     keys: NameShape | None = None
     must: tuple[str, ...] = ()
 
-    def read(self, sink: Sink, tree: Tree | None, what: str) -> dict[YamlScalar, T]:
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> Named[T]:
         """The values by their names, each with its place. Reports names that cannot be (K009)."""
         given = entries(sink, tree, what)
         good = {key: value for key, value in given.items() if self._is_name(sink, key, what)}
         noun = f"{self.of.what.split()[-1]} " if isinstance(self.of, Form) else ""
-        values = {key: self.of.read(sink, value, f"{noun}'{key.text}'") for key, value in good.items()}
-        self._check_must(sink, tree, {key.text for key in given}, what)
+        values = {key: self.of.read(sink, value, f"{noun}'{key}'") for key, value in good.items()}
+        self._check_must(sink, tree, {*given}, what)
         return {key: value for key, value in values.items() if value is not None}
 
     def _is_name(self, sink: Sink, key: YamlScalar, what: str) -> bool:
-        if self.keys is not None or (self.names.fullmatch(key.text) and key.text not in KEYWORDS):
+        if self.keys is not None or (self.names.fullmatch(key) and key not in KEYWORDS):
             return True
-        sink.add("K009", f"'{key.text}' cannot be a name in {what}", key.span, help=LETTERS[self.names])
+        sink.add("K009", f"'{key}' cannot be a name in {what}", key.span, help=LETTERS[self.names])
         return False
 
     def _check_must(self, sink: Sink, tree: Tree | None, given: set[str], what: str) -> None:

@@ -22,6 +22,9 @@ class SourceSpan:
         return SourceSpan(self.path, self.line, self.column + offset, max(length, 1), self.text)
 
 
+NOWHERE = SourceSpan("", 1, 1, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceText:
     """A file's text, split into lines once; `path` is how messages name it."""

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import yaml
 
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault
-from kvplan.dsl.text.source import SourceSpan, SourceText, shown, source
+from kvplan.dsl.text.source import NOWHERE, SourceSpan, SourceText, shown, source
 
+T = TypeVar("T")
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Levels of mappings and lists: the reader calls itself for each.
 DEEPEST = 32
@@ -31,18 +32,23 @@ HIDDEN = re.compile(
 STAR_HELP = f"{FORBIDDEN_HELP}, or quote a text that begins with '*'"
 
 
-@dataclass(frozen=True, slots=True)
-class YamlScalar:
-    """A scalar as text. `exact`: the text stands at `span` letter by letter, so that places inside it are known."""
+class YamlScalar(str):
+    """A scalar: a text that knows where it stands. `exact`: at `span` letter by letter, so that places inside it are
+    known."""
 
-    text: str
+    __slots__ = ("exact", "quoted", "span")
     span: SourceSpan
-    exact: bool = True
-    quoted: bool = False
+    exact: bool
+    quoted: bool
+
+    def __new__(cls, text: str, span: SourceSpan = NOWHERE, exact: bool = True, quoted: bool = False) -> Self:
+        made = super().__new__(cls, text)
+        made.span, made.exact, made.quoted = span, exact, quoted
+        return made
 
     @property
     def empty(self) -> bool:
-        return not self.quoted and self.text == ""
+        return not self.quoted and self == ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class YamlTable:
     span: SourceSpan
 
     def get(self, key: str) -> Tree | None:
-        return next((entry.value for entry in self.entries if entry.key.text == key), None)
+        return next((entry.value for entry in self.entries if entry.key == key), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class YamlList:
 
 
 Tree = YamlScalar | YamlTable | YamlList
+# Values by names, which are scalars: texts to whoever does not ask for their places.
+Named = dict[Any, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,25 +265,25 @@ class _Reader:
             value = self._node(next(self.events), flow)
             if not isinstance(key, YamlScalar):
                 self.sink.add("Y011", "a key must be a word", key.span)
-            elif key.text in seen:
-                first = seen[key.text].span.line
-                self.sink.add("Y002", f"key '{key.text}' is given twice", key.span, f"first given at line {first}")
+            elif key in seen:
+                first = seen[key].span.line
+                self.sink.add("Y002", f"key '{key}' is given twice", key.span, f"first given at line {first}")
             elif flow and isinstance(value, YamlScalar) and value.empty:
                 self._comma(key, entries)
             else:
-                seen[key.text] = key
+                seen[key] = key
                 entries.append(YamlEntry(key, value))
         return YamlTable(tuple(entries), self._span(event))
 
     def _comma(self, key: YamlScalar, entries: list[YamlEntry]) -> None:
         last = entries[-1].value if entries else None
         if isinstance(last, YamlScalar) and not last.quoted:
-            note = f"inside {{ }} a comma ends the value '{last.text}'"
+            note = f"inside {{ }} a comma ends the value '{last}'"
             help = "quote an expression with a comma"
-            self.sink.add("Y010", f"key '{key.text}' has no value", key.span, note, help=help)
+            self.sink.add("Y010", f"key '{key}' has no value", key.span, note, help=help)
             entries[-1] = YamlEntry(entries[-1].key, _joined(last, key))
             return
-        self.sink.add("Y010", f"key '{key.text}' has no value", key.span, help="write key: value")
+        self.sink.add("Y010", f"key '{key}' has no value", key.span, help="write key: value")
 
     def _span(self, event: Any) -> SourceSpan:
         start, end = event.start_mark, event.end_mark
@@ -292,6 +300,6 @@ def _joined(value: YamlScalar, key: YamlScalar) -> YamlScalar:
     """What was meant where a comma cut a value, so that one mistake is one error."""
     start = value.span.column - 1
     if value.span.line != key.span.line:
-        return YamlScalar(f"{value.text}, {key.text}", value.span, False)
+        return YamlScalar(f"{value}, {key}", value.span, False)
     text = value.span.text[start : key.span.column - 1 + key.span.length]
     return YamlScalar(text, value.span.at(0, len(text)), value.exact)

@@ -81,7 +81,7 @@ def _meant(key: str, models: frozenset[str]) -> frozenset[str]:
 def _word(tree: Tree | None, key: str) -> str:
     """The text of a key, empty where it has none."""
     value = tree.get(key) if isinstance(tree, YamlTable) else None
-    return value.text if isinstance(value, YamlScalar) else ""
+    return value if isinstance(value, YamlScalar) else ""
 
 
 def _tree(text: str, path: str) -> Tree | None:
@@ -98,7 +98,7 @@ def _models(tree: Tree | None) -> frozenset[str]:
         return frozenset()
     family, own = tree.get(FAMILY), _word(tree, "model")
     if isinstance(family, YamlTable):
-        return frozenset(entry.key.text for entry in family.entries)
+        return frozenset(entry.key for entry in family.entries)
     return frozenset({own} if own else ())
 
 
@@ -116,7 +116,7 @@ def _differences(key: str, old: Tree | None, new: Tree | None) -> Iterator[tuple
 def _entries(tree: Tree | None) -> dict[str, Tree]:
     if not isinstance(tree, YamlTable):
         return {}
-    every = {entry.key.text: entry.value for entry in tree.entries}
+    every = {entry.key: entry.value for entry in tree.entries}
     return {name: value for name, value in every.items() if name not in SAID and not name.startswith("-")}
 
 
@@ -129,5 +129,5 @@ def _shown(tree: Tree) -> str:
     if isinstance(tree, YamlList):
         return f"[{', '.join(map(_shown, tree.items))}]"
     if isinstance(tree, YamlTable):
-        return f"{{{', '.join(f'{entry.key.text}: {_shown(entry.value)}' for entry in tree.entries)}}}"
-    return " ".join(tree.text.split())
+        return f"{{{', '.join(f'{entry.key}: {_shown(entry.value)}' for entry in tree.entries)}}}"
+    return " ".join(tree.split())

@@ -21,12 +21,12 @@ def seen(path: Path) -> object:
 
 def value(tree: Tree) -> object:
     if isinstance(tree, YamlTable):
-        return {entry.key.text: value(entry.value) for entry in tree.entries}
+        return {str(entry.key): value(entry.value) for entry in tree.entries}
     return scalar(tree) if isinstance(tree, YamlScalar) else [value(item) for item in tree.items]
 
 
 def scalar(tree: YamlScalar) -> object:
-    text = tree.text
+    text = str(tree)
     if tree.quoted or not any(kind.fullmatch(text) for kind in (NULL, TRUTH, INTEGER, FLOAT)):
         return int(text, BASES[text[:2]]) if not tree.quoted and re.fullmatch("0x[0-9a-fA-F]+|0o[0-7]+", text) else text
     if NULL.fullmatch(text):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
+from kvplan.dsl.lang.evaluate import evaluate
+from kvplan.dsl.lang.expr import parse_expr
+from kvplan.dsl.lang.functions import EVERY
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, read, read_text
 
@@ -24,7 +28,7 @@ def scalars(node: Tree) -> list[YamlScalar]:
 def test_every_scalar_is_where_its_span_says() -> None:
     text = 'a: one\n"b": \'two words\'\nc: [1, "x", ~]\nd:\n  é: {f: on, g: 1:30}\n'
     found = scalars(tree(text))
-    assert [s.text for s in found] == [
+    assert list(found) == [
         "a",
         "one",
         "b",
@@ -43,12 +47,12 @@ def test_every_scalar_is_where_its_span_says() -> None:
     for scalar in found:
         line = text.split("\n")[scalar.span.line - 1]
         assert scalar.exact
-        assert line[scalar.span.column - 1 :][: scalar.span.length] == scalar.text
+        assert line[scalar.span.column - 1 :][: scalar.span.length] == scalar
 
 
 def test_scalars_that_are_not_written_letter_by_letter() -> None:
     found = scalars(tree("a: 'it''s'\nb: \"\\t\"\nc: |\n  x\nd: y\n  z\n"))
-    assert [s.exact for s in found if s.text not in "abcd"] == [False] * 4
+    assert [s.exact for s in found if s not in "abcd"] == [False] * 4
 
 
 def test_what_was_meant_where_a_comma_cut_a_value() -> None:
@@ -58,7 +62,7 @@ def test_what_was_meant_where_a_comma_cut_a_value() -> None:
     assert isinstance(inner, YamlTable)
     value = inner.get("b")
     assert isinstance(value, YamlScalar)
-    assert (value.text, value.span.column) == ("max(c, d)", 8)
+    assert (value, value.span.column) == ("max(c, d)", 8)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
-    assert [entry.key.text for entry in read(path).root.entries] == ["a", "b"]
+    assert [entry.key for entry in read(path).root.entries] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -116,3 +120,13 @@ def test_an_escape_hides_nothing(escape: str) -> None:
 
 def test_ends_of_lines_and_other_scripts_are_seen() -> None:
     assert read_text("kvplan: 1\r\ntitle: 模型 é – ×\r\n", Path("m.yaml")).errors == ()
+
+
+def test_a_scalar_is_a_text_that_keeps_its_place() -> None:
+    """In expressions it is a word like any other, and a copy of it is the same."""
+    scalar = read_text("kvplan: 1\ntitle: fp8\n", Path("m.yaml")).root.entries[1].value
+    assert isinstance(scalar, YamlScalar)
+    assert evaluate(parse_expr("dtype == 'fp8' and dtype != 'f16'"), {"dtype": scalar}) is True
+    assert evaluate(parse_expr("among(dtype, 'fp8')", functions=EVERY), {"dtype": scalar}) is True
+    again = pickle.loads(pickle.dumps(scalar))
+    assert (again, again.span, again.exact, again.quoted) == ("fp8", scalar.span, True, False)

@@ -86,10 +86,10 @@ def said(root: YamlTable, key: str) -> str:
 
 def written(tree: Tree | None) -> str:
     if isinstance(tree, YamlScalar):
-        return " ".join(tree.text.split())
+        return " ".join(tree.split())
     if isinstance(tree, YamlList):
         return " or ".join(written(item) for item in tree.items)
-    return ", ".join(f"{e.key.text} {written(e.value)}" for e in tree.entries) if isinstance(tree, YamlTable) else ""
+    return ", ".join(f"{e.key} {written(e.value)}" for e in tree.entries) if isinstance(tree, YamlTable) else ""
 
 
 def default_first(library: Library) -> list[Engine]:
