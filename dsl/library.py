@@ -24,12 +24,12 @@ from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.model import ConfigRules, Deployment, Engine, FleetFile, Kind, MachineProfile, Model, Param
+from kvplan.dsl.rules.params import read_params
 from kvplan.dsl.rules.rule import parse_reading
 from kvplan.dsl.schema.engine import OPTIONS
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.schema.names import WORDS
-from kvplan.dsl.schema.params import read_params
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from kvplan.dsl.lang.evaluate import is_true
 from kvplan.dsl.lang.nodes import Expr, Storage, Value
 from kvplan.dsl.lang.storage import Fragment
+from kvplan.dsl.schema.engine import LayoutChoice, MeshRules, Probed, Serve
 from kvplan.dsl.text.source import SourceSpan
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
@@ -277,70 +278,6 @@ class GroupRules:
 
 
 @dataclass(frozen=True, slots=True)
-class MeshRules:
-    """The axes of the worker grid, outermost first; axes derived from a worker's coordinates; the pipeline rule.
-
-    `derived` maps an axis to the worker's coordinate on it (`rank(tp) % dcp`); its size is a side's key. `tokens`
-    names the derived or worker axes that token caches are shared out over, outermost first, `interleave` the tokens
-    that a worker has before the next one's begin. `layers` may be `{option}`.
-    """
-
-    workers: tuple[str, ...]
-    derived: Mapping[str, Expr]
-    layers: str
-    tokens: tuple[str, ...]
-    interleave: Expr | None
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """That an engine was seen to put tokens where its file says: of which kinds, in which release, when, how."""
-
-    kinds: tuple[str, ...] = ()
-    version: str = ""
-    date: str = ""
-    how: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """How an engine is told an option of a side: by a `flag` or a `variable`, in its own `words`.
-
-    `unset` is what it takes where nobody says anything, empty where that is the option's default.
-    """
-
-    flag: str = ""
-    variable: str = ""
-    words: Mapping[str, str] = field(default_factory=dict)
-    unset: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Serve:
-    """How an engine is started with a connector: the `flag` that takes its configuration, which is `connector`, the
-    word of `roles` for its part under the key `role`, and what is the connector's own under the key `extra`.
-
-    `settings` are those of options and mesh axes; `interleave` says how tokens are shared out, where they are.
-    """
-
-    flag: str
-    connector: Mapping[str, str]
-    role: str
-    roles: Mapping[str, str]
-    extra: str
-    settings: Mapping[str, Setting] = field(default_factory=dict)
-    interleave: Setting = Setting()
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutChoice:
-    """An option that may be set otherwise for the sake of speed: how the engine is told, the `values` to compare."""
-
-    setting: Setting
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Engine:
     """Where an engine puts things. `storage` maps a kind, a store or `default` to the name of a storage expression,
     `stride` to the bytes between two blocks. `copies` may be `{option}`. `docs` say what derived values are. `package`
@@ -361,12 +298,12 @@ class Engine:
     derive: Mapping[str, Expr]
     groups: GroupRules
     mesh: MeshRules
+    probed: Probed
     stride: Mapping[str, Expr] = field(default_factory=lambda: EMPTY)
     dump: DumpRules | None = None
     docs: Mapping[str, ValueDoc] = field(default_factory=dict)
     doc: str = ""
     legend: Mapping[str, str] = field(default_factory=dict)
-    probed: Probed = Probed()
     package: str = ""
     platforms: tuple[str, ...] = ()
     serve: Serve | None = None

@@ -12,7 +12,8 @@ from kvplan.compiler.words import columns
 if TYPE_CHECKING:
     from kvplan.dsl.lang.nodes import Expr, Storage
     from kvplan.dsl.library import Library
-    from kvplan.dsl.model import Engine, Kind, Param, Probed, TensorSpec
+    from kvplan.dsl.model import Engine, Kind, Param, TensorSpec
+    from kvplan.dsl.schema.engine import Probed
 
 Plain = Mapping[str, Any]
 TYPES = {"int": "a whole number", "dtype": "an element type", "name": "a word", "sizes": "a set of sizes"}

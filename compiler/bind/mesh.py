@@ -44,7 +44,7 @@ def workers(
 
 
 def _worker(engine: Engine, env: Env, number: int, at: tuple[int, ...], cut: tuple[range, ...]) -> BoundWorker:
-    where = dict(zip(engine.mesh.workers, at, strict=True))
+    where: dict[str, int] = dict(zip(engine.mesh.workers, at, strict=True))
     known = {**env, **{f"rank({axis})": index for axis, index in where.items()}}
     for axis, expr in engine.mesh.derived.items():
         where[axis] = _coordinate(axis, evaluate(expr, known), env[axis])

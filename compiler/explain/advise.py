@@ -21,7 +21,8 @@ from kvplan.compiler.pair.elect import AUTO, DIRECT
 from kvplan.compiler.side.keys import check_pool, side_keys
 from kvplan.compiler.side.options import split_options
 from kvplan.compiler.side.text import parse_side
-from kvplan.dsl.model import Engine, LayoutChoice, MachineProfile, Model
+from kvplan.dsl.model import Engine, MachineProfile, Model
+from kvplan.dsl.schema.engine import LayoutChoice
 from kvplan.dsl.text.diagnostics import as_written
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.options import split_options
 from kvplan.compiler.side.text import parse_side
-from kvplan.dsl.model import Engine, Model, Serve, Setting
+from kvplan.dsl.model import Engine, Model
+from kvplan.dsl.schema.engine import Serve, Setting
 from kvplan.dsl.text.diagnostics import as_written
 from kvplan.plan.types import Group, Side
 

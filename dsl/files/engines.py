@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from kvplan.dsl.files.documents import described
-from kvplan.dsl.files.policy import check_mesh, check_options, read_groups, read_mesh
+from kvplan.dsl.files.policy import check_mesh, check_options, read_groups
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
-from kvplan.dsl.model import DumpRules, Engine, Kind, LayoutChoice, Param, Probed, Requirement, Serve, Setting, ValueDoc
+from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Requirement, ValueDoc
+from kvplan.dsl.rules.params import check_circles, check_defaults, read_params
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import (
     DERIVED,
@@ -22,16 +24,13 @@ from kvplan.dsl.schema.engine import (
     CaseKeys,
     DumpKeys,
     EngineKeys,
-    LayoutChoiceKeys,
-    ProbedKeys,
+    LayoutChoice,
     RequireKeys,
-    ServeKeys,
-    SettingKeys,
+    Serve,
 )
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED, WORDS
-from kvplan.dsl.schema.params import check_circles, check_defaults, read_params
 from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
@@ -55,8 +54,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
     _check_measured(sink, (*keys.options, *keys.derive))
     for form, given in ((ENGINE, keys), (GROUPS, keys.groups), (MESH, keys.mesh)):
         check_options(sink, form, given, options)
-    mesh = read_mesh(sink, keys.mesh)
-    axes = {*mesh.workers, *mesh.derived}
+    axes = {*keys.mesh.workers, *keys.mesh.derived}
     for each in (each for each in (*keys.options, *keys.derive) if each in axes):
         sink.add("K007", f"'{each}' is an axis of the mesh", each.span, help="choose another name")
     check_defaults(sink, options, {*axes, *WORDS})
@@ -64,10 +62,13 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
     for value in derive.values():
         check_names(sink, value, {*known, *PAGED, *ALIKE})
     check_circles(sink, derive)
-    check_mesh(sink, mesh, known)
+    check_mesh(sink, keys.mesh, known)
     for rule in (keys.groups.block, keys.groups.inside, keys.groups.rigid):
         check_names(sink, rule, {*known, *PAGED})
-    serve = _serve(sink, keys.serve, (*axes, *options)) if keys.serve.tree is not None else None
+    serve = keys.serve if keys.serve.tree is not None else None
+    _check_serve(sink, keys.serve, (*axes, *options))
+    for kind in keys.probed.kinds:
+        described(sink, "kind", kind, kinds)
     page = _by_cache(sink, keys.groups.page, {*known, *PAGED}, kinds)
     return Engine(
         name=name,
@@ -83,13 +84,13 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         own=_own(sink, keys, known, kinds),
         derive=derive,
         groups=read_groups(sink, keys.groups, page),
-        mesh=mesh,
+        mesh=keys.mesh,
         stride=_by_cache(sink, keys.stride, {*known, *PAGED, *ALIKE, *PLACED}, kinds),
         dump=_dump(sink, keys.dump, kinds) if keys.dump.tree is not None else None,
         docs={name: doc for name, (_, doc) in derived.items()},
         doc=keys.doc,
         legend=keys.legend,
-        probed=_probed(sink, keys.probed, kinds),
+        probed=keys.probed,
         serve=serve,
         choices=_choices(sink, keys.choices, options, serve),
         flags=_flags(sink, keys.flags, serve, (*axes, *options, *derive)),
@@ -166,32 +167,18 @@ def _own(sink: Sink, keys: EngineKeys, known: set[str], kinds: Kinds) -> dict[st
     }
 
 
-def _probed(sink: Sink, keys: ProbedKeys, kinds: Kinds) -> Probed:
-    probed = tuple(name for name in keys.kinds if described(sink, "kind", name, kinds))
-    return Probed(probed, keys.version, keys.date, keys.how)
-
-
-def _serve(sink: Sink, keys: ServeKeys, known: Sequence[str]) -> Serve:
-    for name, setting in keys.settings.items():
+def _check_serve(sink: Sink, serve: Serve, known: Sequence[str]) -> None:
+    for name, setting in serve.settings.items():
         if name not in known:
             message = f"'{name}' is neither a mesh axis nor an option"
             sink.add("K008", message, name.span, help=nearest(name, known))
         if not setting.flag and not setting.variable:
             help = "add flag: … or variable: …"
             sink.add("K002", f"setting '{name}' has neither flag nor variable", name.span, help=help)
-    return Serve(
-        keys.flag,
-        keys.connector,
-        keys.role,
-        keys.roles,
-        keys.extra,
-        {name: _setting(setting) for name, setting in keys.settings.items()},
-        _setting(keys.interleave),
-    )
 
 
 def _choices(
-    sink: Sink, given: Mapping[YamlScalar, LayoutChoiceKeys], options: Mapping[str, Param], serve: Serve | None
+    sink: Sink, given: Mapping[YamlScalar, LayoutChoice], options: Mapping[str, Param], serve: Serve | None
 ) -> dict[str, LayoutChoice]:
     """What may be set otherwise. Reports options and values that there are not."""
     told = serve.settings if serve else {}
@@ -202,8 +189,8 @@ def _choices(
             sink.add("K008", f"'{name}' is no option", name.span, help=nearest(name, options))
             continue
         _check_values(sink, keys.values, option)
-        setting = _setting(keys.setting) if keys.setting.tree is not None else told.get(name, Setting())
-        choices[name] = LayoutChoice(setting, keys.values)
+        told_apart = keys.setting.tree is not None
+        choices[name] = keys if told_apart else replace(keys, setting=told.get(name, keys.setting))
     return choices
 
 
@@ -231,10 +218,6 @@ def _flags(
     settings = serve.settings.items() if serve else ()
     told = {spelled(setting.flag or setting.variable): name for name, setting in settings}
     return {**told, **{spelled(word): name for name, words in given.items() for word in words}}
-
-
-def _setting(keys: SettingKeys) -> Setting:
-    return Setting(keys.flag, keys.variable, keys.words, keys.unset or "")
 
 
 def _dump(sink: Sink, keys: DumpKeys, kinds: Kinds) -> DumpRules:

@@ -12,10 +12,10 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import Kind, KindDoubt, KindVariant, Param, TensorSpec
+from kvplan.dsl.rules.params import check_defaults, check_dtype, read_params
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.fields import KEYWORDS, check_names, check_sentence, guarded, worded
 from kvplan.dsl.schema.kind import KIND, LENGTH, DoubtKeys, KindKeys, KindVariantKeys, TensorKeys
-from kvplan.dsl.schema.params import check_defaults, check_dtype, read_params
 from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable

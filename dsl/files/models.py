@@ -14,11 +14,11 @@ from kvplan.dsl.files.variants import notes
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Expr, Value
 from kvplan.dsl.model import Cache, Kind, Model, Param
+from kvplan.dsl.rules.params import check_value, checked
 from kvplan.dsl.rules.rule import parse_own
 from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
 from kvplan.dsl.schema.model import CACHE, MODEL
 from kvplan.dsl.schema.names import WORDS
-from kvplan.dsl.schema.params import check_value, checked
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
 from kvplan.dsl.text.diagnostics import Sink, close
 from kvplan.dsl.text.source import SourceSpan

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import GroupRules, MeshRules, Param
-from kvplan.dsl.schema.engine import GroupsKeys, MeshKeys
+from kvplan.dsl.model import GroupRules, Param
+from kvplan.dsl.schema.engine import GroupsKeys, MeshRules
 from kvplan.dsl.schema.fields import check_names, check_sentence, placeholders
 from kvplan.dsl.schema.shapes import Form, FormKeys, WordShape
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
@@ -63,21 +63,22 @@ def _fraction(sink: Sink, given: YamlScalar | None) -> tuple[int, int]:
     return 1, 1
 
 
-def read_mesh(sink: Sink, keys: MeshKeys) -> MeshRules:
-    _check_once(sink, (*keys.workers, *keys.derived))
-    tokens = _tokens(sink, keys.tokens, {*keys.workers, *keys.derived})
-    if tokens and keys.interleave is None and keys.tree:
-        sink.add("K002", "mesh lacks 'interleave'", keys.tree.span, help="say how many tokens a worker has at once")
-    return MeshRules(keys.workers, keys.derived, keys.layers, tokens, keys.interleave)
+def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:
+    """Report axes that are none or listed twice (K008, K010), what `tokens` lack (K002), unknown names (E005).
 
-
-def _tokens(sink: Sink, given: Sequence[YamlScalar], axes: set[str]) -> tuple[str, ...]:
-    """The axes that tokens are shared out over, outermost first (K008, K010)."""
-    for axis in given:
-        if axis not in axes:
-            sink.add("K008", f"unknown mesh axis '{axis}'", axis.span, help=nearest(axis, axes))
-    _check_once(sink, [axis for axis in given if axis in axes])
-    return tuple(given)
+    `known` are the names of the engine's expressions.
+    """
+    axes = {*mesh.workers, *mesh.derived}
+    _check_once(sink, (*mesh.workers, *mesh.derived))
+    for axis in (axis for axis in mesh.tokens if axis not in axes):
+        sink.add("K008", f"unknown mesh axis '{axis}'", axis.span, help=nearest(axis, axes))
+    _check_once(sink, [axis for axis in mesh.tokens if axis in axes])
+    if mesh.tokens and mesh.interleave is None and mesh.tree:
+        sink.add("K002", "mesh lacks 'interleave'", mesh.tree.span, help="say how many tokens a worker has at once")
+    ranks = {f"rank({axis})" for axis in mesh.workers}
+    for expr in mesh.derived.values():
+        check_names(sink, expr, {*known, *ranks})
+    check_names(sink, mesh.interleave, known)
 
 
 def _check_once(sink: Sink, axes: Iterable[YamlScalar]) -> None:
@@ -87,11 +88,3 @@ def _check_once(sink: Sink, axes: Iterable[YamlScalar]) -> None:
         if axis in known:
             sink.add("K010", f"mesh axis '{axis}' is listed twice", axis.span, help="list each axis once")
         known.add(axis)
-
-
-def check_mesh(sink: Sink, mesh: MeshRules, known: Iterable[str]) -> None:
-    """Report unknown names in a mesh (E005). `known` are those of the engine's expressions."""
-    ranks = {f"rank({axis})" for axis in mesh.workers}
-    for expr in mesh.derived.values():
-        check_names(sink, expr, {*known, *ranks})
-    check_names(sink, mesh.interleave, known)

@@ -12,10 +12,10 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.model import ConfigRules, Param, RemarkRule, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
+from kvplan.dsl.rules.params import checked
 from kvplan.dsl.schema.fields import LABEL, shown
 from kvplan.dsl.schema.kind import RULE
 from kvplan.dsl.schema.model import CONFIG, OWN, RemarkKeys
-from kvplan.dsl.schema.params import checked
 from kvplan.dsl.schema.shapes import FOREIGN, NameShape
 from kvplan.dsl.text.diagnostics import Sink
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable

@@ -23,6 +23,7 @@ from kvplan.dsl.schema.shapes import (
     MapShape,
     NameShape,
     ScalarShape,
+    TextShape,
     WordShape,
     document,
     key,
@@ -107,7 +108,14 @@ class GroupsKeys(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class MeshKeys(FormKeys):
+class MeshRules(FormKeys):
+    """The axes of the worker grid, outermost first; axes derived from a worker's coordinates; the pipeline rule.
+
+    `derived` maps an axis to the worker's coordinate on it (`rank(tp) % dcp`); its size is a side's key. `tokens`
+    names the derived or worker axes that token caches are shared out over, outermost first, `interleave` the tokens
+    that a worker has before the next one's begin. `layers` may be `{option}`.
+    """
+
     workers: tuple[YamlScalar, ...] = key(AXES, "the axes of the grid of workers, outermost first", required=True)
     derived: Named[Expr] = key(
         MapShape(EXPRESSION), "axes computed from a worker's `rank(axis)`; their sizes are keys of a side, too"
@@ -139,7 +147,9 @@ class DumpKeys(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class ProbedKeys(FormKeys):
+class Probed(FormKeys):
+    """That an engine was seen to put tokens where its file says: of which kinds, in which release, when, how."""
+
     kinds: tuple[YamlScalar, ...] = key(
         ListShape(NameShape("kind"), bare=True), "the kinds whose pages were probed", required=True
     )
@@ -149,20 +159,29 @@ class ProbedKeys(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class SettingKeys(FormKeys):
+class Setting(FormKeys):
+    """How an engine is told an option of a side: by a `flag` or a `variable`, in its own `words`.
+
+    `unset` is what it takes where nobody says anything, empty where that is the option's default.
+    """
+
     flag: str = key(TEXT, "the flag that sets it, as `--block-size`")
     variable: str = key(TEXT, "or the variable of the environment that does")
     words: Named[str] = key(MapShape(TEXT), "the engine's words for values, by those of a side, where they differ")
-    unset: YamlScalar | None = key(
-        ScalarShape("value"), "what the engine takes where nobody sets it, if that is not the default here"
-    )
+    unset: str = key(TextShape("value"), "what the engine takes where nobody sets it, if that is not the default here")
 
 
-SETTING = Form("a setting", SettingKeys)
+SETTING = Form("a setting", Setting)
 
 
 @dataclass(frozen=True, slots=True)
-class ServeKeys(FormKeys):
+class Serve(FormKeys):
+    """How an engine is started with a connector: the `flag` that takes its configuration, which is `connector`, the
+    word of `roles` for its part under the key `role`, and what is the connector's own under the key `extra`.
+
+    `settings` are those of options and mesh axes; `interleave` says how tokens are shared out, where they are.
+    """
+
     flag: str = key(TEXT, "the flag that takes the connector's configuration, as JSON", required=True)
     connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case", required=True)
     role: str = key(TEXT, "its key for the part that an engine plays", required=True)
@@ -170,30 +189,32 @@ class ServeKeys(FormKeys):
         MapShape(TEXT, must=("prefill", "decode", "both")), "the words there for each part", required=True
     )
     extra: str = key(TEXT, "its key for what is the connector's own", required=True)
-    settings: Named[SettingKeys] = key(
+    settings: Named[Setting] = key(
         MapShape(SETTING), "mesh axis or option of a side → how the engine is told; others are told to the connector"
     )
-    interleave: SettingKeys = key(
+    interleave: Setting = key(
         SETTING,
         "how it is told the interleave, where workers take turns of tokens; by itself it may have another",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutChoiceKeys(FormKeys):
+class LayoutChoice(FormKeys):
+    """An option that may be set otherwise for the sake of speed: how the engine is told, the `values` to compare."""
+
     values: tuple[YamlScalar, ...] = key(ListShape(SENTENCE), "the values that are compared", required=True)
-    setting: SettingKeys = key(
+    setting: Setting = key(
         SETTING, "how the engine is told, where `serve` does not say it; without either, the option is named"
     )
 
 
-CHOICE = Form("a choice", LayoutChoiceKeys)
-PROBED = Form("a probe", ProbedKeys)
-SERVE = Form("serve", ServeKeys)
+CHOICE = Form("a choice", LayoutChoice)
+PROBED = Form("a probe", Probed)
+SERVE = Form("serve", Serve)
 REQUIRE = Form("a requirement", RequireKeys)
 DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
-MESH = Form("mesh", MeshKeys)
+MESH = Form("mesh", MeshRules)
 DUMP = Form("dump", DumpKeys)
 
 
@@ -231,17 +252,17 @@ class EngineKeys(DocumentKeys):
     )
     stride: Named[Expr] = key(BY_CACHE, "kind, store or `default` → bytes between two blocks; without it, the page")
     groups: GroupsKeys = key(GROUPS, "how layers form groups, each with a block table", required=True)
-    mesh: MeshKeys = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
+    mesh: MeshRules = key(MESH, "how workers are arranged, and what is shared out over them", required=True)
     legend: Named[str] = key(LEGEND, LEGEND_DOC)
-    probed: ProbedKeys = key(
+    probed: Probed = key(
         PROBED,
         "that the engine's own write function was seen to put tokens where the file says (`kvplan from-cache --probe`);"
         " not inherited",
     )
-    serve: ServeKeys = key(
+    serve: Serve = key(
         SERVE, "how the engine is started with a connector of kvplan's, for `kvplan doctor`; nothing where it has none"
     )
-    choices: Named[LayoutChoiceKeys] = key(
+    choices: Named[LayoutChoice] = key(
         MapShape(CHOICE),
         "option of a side → what `kvplan advise` compares: options that say where bytes lie, and not which",
     )

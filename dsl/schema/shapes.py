@@ -234,10 +234,13 @@ class LaterShape:
 
 @dataclass(frozen=True, slots=True)
 class FormKeys:
-    """A mapping that was read: a field for each key of its form, and the keys that were given as they are written."""
+    """A mapping that was read: a field for each key of its form, and the keys that were given as they are written.
 
-    given: Mapping[str, Tree]
-    tree: Tree | None
+    It is what a file says: `dsl.model` has what more has to be worked out for.
+    """
+
+    given: Mapping[str, Tree] = field(default_factory=dict, kw_only=True, compare=False)
+    tree: Tree | None = field(default=None, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +256,8 @@ class FormKey:
 
 def key(shape: Shape[T], doc: str, required: bool = False, name: str = "") -> T:
     """A field of a FormKeys that is read as `shape`; `name` is the key where that is not the field's own."""
-    read: T = field(metadata={"key": FormKey(name, shape, doc, required)})
-    return read
+    metadata = {"key": FormKey(name, shape, doc, required)}
+    return field(default_factory=lambda: shape.read(Sink(), None, name), metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
