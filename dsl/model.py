@@ -9,7 +9,9 @@ from types import MappingProxyType
 from kvplan.dsl.lang.evaluate import is_true
 from kvplan.dsl.lang.nodes import Expr, Storage, Value
 from kvplan.dsl.lang.storage import Fragment
-from kvplan.dsl.schema.engine import LayoutChoice, MeshRules, Probed, Serve
+from kvplan.dsl.schema.engine import LayoutChoice, MeshRules, Probed, Requirement, Serve
+from kvplan.dsl.schema.kind import KindDoubt, NeedsRule
+from kvplan.dsl.schema.model import RemarkRule
 from kvplan.dsl.text.source import SourceSpan
 
 EMPTY: Mapping[str, Expr] = MappingProxyType({})
@@ -42,15 +44,6 @@ class Rule:
     params: Mapping[str, Expr]
     span: SourceSpan
     covers: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RemarkRule:
-    """A sentence to say where `when` holds; {name} is replaced. `numbers`: some number may be wrong for that."""
-
-    when: Expr
-    say: str
-    numbers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +100,6 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsRule:
-    """The tokens of [first, end) that a reader must have: all, unless `window` or `chunk` is more than 0.
-
-    Then those of the last `window` - 1 + `retain` tokens, or from `end // chunk * chunk` on, and of the first `sink`.
-    """
-
-    window: Expr | None = None
-    retain: Expr | None = None
-    chunk: Expr | None = None
-    sink: Expr | None = None
-    span: SourceSpan | None = None
-
-    @property
-    def limits(self) -> tuple[tuple[str, Expr], ...]:
-        """What is given, by name."""
-        exprs = {"window": self.window, "retain": self.retain, "chunk": self.chunk, "sink": self.sink}
-        return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
-
-
-@dataclass(frozen=True, slots=True)
 class KindVariant:
     """A record that a kind stores where `when` is true: its tensors, storage expressions with a place for them."""
 
@@ -136,15 +109,6 @@ class KindVariant:
     doc_ref: str
     tensors: Mapping[str, TensorSpec]
     storage: Mapping[str, Storage]
-
-
-@dataclass(frozen=True, slots=True)
-class KindDoubt:
-    """A sentence about a model's numbers where `when` holds; where `of` is given only, if there is one."""
-
-    when: Expr
-    say: str
-    of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +192,6 @@ class Model:
     config: ConfigRules = ConfigRules("")
     doubts: Mapping[str, SourceSpan] = field(default_factory=dict)
     sides: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """A condition, the sentence to say when it fails ({name} is replaced), and the kinds or stores whose caches it is
-    about. Without any it is about the side.
-    """
-
-    that: Expr
-    say: str
-    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from kvplan.dsl.lang.dtypes import size as dtype_size
 from kvplan.dsl.lang.evaluate import evaluate, filled, is_true
 from kvplan.dsl.lang.nodes import SizeSet, Storage, Value
 from kvplan.dsl.lang.storage import leaves
-from kvplan.dsl.model import Cache, Engine, Kind, NeedsRule, TensorSpec
+from kvplan.dsl.model import Cache, Engine, Kind, TensorSpec
 from kvplan.dsl.schema.fields import placeholders
+from kvplan.dsl.schema.kind import NeedsRule
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import ALL
 from kvplan.plan.types import Needs as Needed

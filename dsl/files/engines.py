@@ -10,9 +10,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from kvplan.dsl.files.documents import described
 from kvplan.dsl.files.policy import check_mesh, check_options, read_groups
 from kvplan.dsl.files.storages import read_storages
-from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Choice, Expr, Storage
-from kvplan.dsl.model import DumpRules, Engine, Kind, Param, Requirement, ValueDoc
+from kvplan.dsl.model import DumpRules, Engine, Kind, Param, ValueDoc
 from kvplan.dsl.rules.params import check_circles, check_defaults, read_params
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import (
@@ -25,7 +24,7 @@ from kvplan.dsl.schema.engine import (
     DumpKeys,
     EngineKeys,
     LayoutChoice,
-    RequireKeys,
+    Requirement,
     Serve,
 )
 from kvplan.dsl.schema.fields import check_names, check_sentence, guarded, placeholders
@@ -69,6 +68,8 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
     _check_serve(sink, keys.serve, (*axes, *options))
     for kind in keys.probed.kinds:
         described(sink, "kind", kind, kinds)
+    for each in keys.require:
+        _check_requirement(sink, each, known, kinds)
     page = _by_cache(sink, keys.groups.page, {*known, *PAGED}, kinds)
     return Engine(
         name=name,
@@ -78,7 +79,7 @@ def parse_engine(sink: Sink, root: YamlTable, name: str, kinds: Kinds) -> Engine
         package=keys.package,
         platforms=keys.platforms,
         options=options,
-        require=tuple(_requirement(sink, each, known, kinds) for each in keys.require),
+        require=keys.require,
         copies=keys.copies,
         storage=_storage(sink, keys, options, kinds),
         own=_own(sink, keys, known, kinds),
@@ -117,7 +118,7 @@ def _check_measured(sink: Sink, names: Iterable[YamlScalar]) -> None:
             sink.add("E018", f"'{name}' is measured by the compiler", name.span, help="choose another name")
 
 
-def _requirement(sink: Sink, keys: RequireKeys, known: set[str], kinds: Kinds) -> Requirement:
+def _check_requirement(sink: Sink, keys: Requirement, known: set[str], kinds: Kinds) -> None:
     about = [described(sink, "kind", name, kinds) for name in keys.kinds if name not in REQUIRED_OF.words]
     names = {*known, *PAGED, *ALIKE} if keys.kinds else known
     # What a requirement asks of several kinds all of them have, and caches of one store need have nothing.
@@ -125,7 +126,6 @@ def _requirement(sink: Sink, keys: RequireKeys, known: set[str], kinds: Kinds) -
     common = set.intersection(*params) if params and len(about) == len(keys.kinds) else set()
     check_names(sink, keys.that, names | common)
     check_sentence(sink, keys.say, names | common)
-    return Requirement(keys.that or parse_expr("true"), keys.say or "", keys.kinds)
 
 
 def _by_cache(sink: Sink, given: Mapping[YamlScalar, Expr], known: set[str], kinds: Kinds) -> dict[str, Expr]:

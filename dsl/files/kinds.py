@@ -11,11 +11,11 @@ from kvplan.dsl.files.storages import RESERVED, Inherited, read_fragments, read_
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import Kind, KindDoubt, KindVariant, Param, TensorSpec
+from kvplan.dsl.model import Kind, KindVariant, Param, TensorSpec
 from kvplan.dsl.rules.params import check_defaults, check_dtype, read_params
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.fields import KEYWORDS, check_names, check_sentence, guarded, worded
-from kvplan.dsl.schema.kind import KIND, LENGTH, DoubtKeys, KindKeys, KindVariantKeys, TensorKeys
+from kvplan.dsl.schema.kind import KIND, LENGTH, KindDoubt, KindKeys, KindVariantKeys, TensorKeys
 from kvplan.dsl.schema.shapes import EXPRESSION
 from kvplan.dsl.text.diagnostics import Sink, listed, nearest
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
@@ -44,6 +44,8 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
     check_names(sink, keys.ring, known, "a number of tokens is expected")
     needs, scope = parse_needs(sink, keys.needs, known), RecordScope(keys.store, known, keys.split)
     tensors, fragments = _tensors(sink, keys.tensors, scope), read_fragments(sink, keys.fragments, keys.tensors)
+    for doubt in keys.doubts:
+        _check_doubt(sink, doubt, params, known)
     return Kind(
         name=name,
         title=keys.title,
@@ -61,16 +63,15 @@ def parse_kind(sink: Sink, root: YamlTable, name: str, outer: Iterable[str]) -> 
         variants=tuple(_variant(sink, variant, own, keys, scope) for variant, own in keys.variants.items()),
         doc_ref=keys.doc_ref,
         legend=keys.legend,
-        doubts=tuple(_doubt(sink, doubt, params, known) for doubt in keys.doubts),
+        doubts=keys.doubts,
     )
 
 
-def _doubt(sink: Sink, keys: DoubtKeys, params: Mapping[str, Param], known: set[str]) -> KindDoubt:
+def _check_doubt(sink: Sink, keys: KindDoubt, params: Mapping[str, Param], known: set[str]) -> None:
     check_names(sink, keys.when, known)
     check_sentence(sink, keys.say, known)
     if keys.of is not None and keys.of not in params:
         sink.add("K008", f"unknown parameter '{keys.of}'", keys.of.span, help=nearest(keys.of, params))
-    return KindDoubt(keys.when or parse_expr("false"), keys.say or "", keys.of or "")
 
 
 def _variant(sink: Sink, name: YamlScalar, own: KindVariantKeys, base: KindKeys, scope: RecordScope) -> KindVariant:
@@ -84,7 +85,7 @@ def _variant(sink: Sink, name: YamlScalar, own: KindVariantKeys, base: KindKeys,
     if tensors and not storage:
         help = f"give it a fragment or a storage expression with a place for {listed([*tensors], 'and')}"
         sink.add("K008", f"no storage has a place for the tensors of variant '{name}'", name.span, help=help)
-    return KindVariant(name, own.when or parse_expr("false"), own.doc, own.doc_ref, tensors, storage)
+    return KindVariant(name, own.when, own.doc, own.doc_ref, tensors, storage)
 
 
 def _length(sink: Sink, name: YamlScalar | None) -> str:

@@ -7,9 +7,8 @@ from functools import partial
 
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import SizeSet, Value
-from kvplan.dsl.model import NeedsRule
 from kvplan.dsl.schema.fields import check_names, entries, guarded
-from kvplan.dsl.schema.kind import ALL, NEEDS, NeedsKeys
+from kvplan.dsl.schema.kind import ALL, NEEDS, NeedsRule
 from kvplan.dsl.text.diagnostics import Diagnostic, Sink
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
@@ -22,11 +21,10 @@ def parse_needs(sink: Sink, tree: Tree | None, known: Iterable[str]) -> NeedsRul
     if isinstance(tree, YamlScalar):
         if tree != ALL:
             sink.add("K010", f"needs cannot be '{tree}'", tree.span, help="write all, {window: …} or {chunk: …}")
-        return NeedsRule(span=tree.span)
-    keys = NEEDS.read(sink, tree)
-    if isinstance(tree, YamlTable) and len(keys.given) == len(entries(sink, tree, "needs")):
-        _check_limits(sink, tree, keys)
-    needs = NeedsRule(window=keys.window, retain=keys.retain, chunk=keys.chunk, sink=keys.sink, span=tree.span)
+        return NeedsRule()
+    needs = NEEDS.read(sink, tree)
+    if isinstance(tree, YamlTable) and len(needs.given) == len(entries(sink, tree, "needs")):
+        _check_limits(sink, tree, needs)
     for _, expr in needs.limits:
         check_names(sink, expr, known, "a number of tokens is expected")
     if needs.window and needs.chunk and not needs.window.names | needs.chunk.names:
@@ -43,7 +41,7 @@ def at_once(limits: Sequence[Value | SizeSet | None], place: SourceSpan, note: s
     return [Diagnostic("B006", message, place, (note,) if note else (), "leave out one of them, or make it 0")]
 
 
-def _check_limits(sink: Sink, tree: YamlTable, keys: NeedsKeys) -> None:
+def _check_limits(sink: Sink, tree: YamlTable, keys: NeedsRule) -> None:
     """Report what has nothing to add to (K002): `retain` goes with a window, `sink` with a window or a chunk."""
     if "retain" in keys.given and "window" not in keys.given:
         sink.add("K002", "needs has 'retain' but lacks 'window'", tree.span, help="retained tokens lie before a window")

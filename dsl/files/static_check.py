@@ -10,8 +10,9 @@ from functools import partial
 from kvplan.dsl.files.needs import at_once
 from kvplan.dsl.lang.evaluate import evaluate, filled, in_play, is_true
 from kvplan.dsl.lang.nodes import Expr, Name, SizeSet, Value
-from kvplan.dsl.model import Cache, Kind, NeedsRule, TensorSpec
+from kvplan.dsl.model import Cache, Kind, TensorSpec
 from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.schema.kind import NeedsRule
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink
 from kvplan.dsl.text.source import SourceSpan
 

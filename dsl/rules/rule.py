@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.nodes import Expr
-from kvplan.dsl.model import ConfigRules, Param, RemarkRule, Rule
+from kvplan.dsl.model import ConfigRules, Param, Rule
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
 from kvplan.dsl.rules.params import checked
 from kvplan.dsl.schema.fields import LABEL, shown
 from kvplan.dsl.schema.kind import RULE
-from kvplan.dsl.schema.model import CONFIG, OWN, RemarkKeys
+from kvplan.dsl.schema.model import CONFIG, OWN
 from kvplan.dsl.schema.shapes import FOREIGN, NameShape
 from kvplan.dsl.text.diagnostics import Sink
-from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
 
 # The parameters of a kind by its name; None where there is no such kind.
 Params = Callable[[str], Mapping[str, Param] | None]
@@ -112,10 +111,10 @@ def _fitting(answer: Answer, param: Param) -> Answer:
 def parse_reading(sink: Sink, root: YamlTable, name: str) -> ConfigRules:
     """A config file, with every error in the sink."""
     keys = CONFIG.read(sink, root)
-    words, remarks, faults = _words(keys.words), _remarks(keys.remarks), _remarks(keys.faults)
+    words = tuple(keys.words.items())
     return ConfigRules(
-        name, keys.inside, keys.match, words, remarks,
-        faults=faults, about=keys.about, perhaps=keys.perhaps, aside=keys.aside,
+        name, keys.inside, keys.match, words, keys.remarks,
+        faults=keys.faults, about=keys.about, perhaps=keys.perhaps, aside=keys.aside,
     )  # fmt: skip
 
 
@@ -126,7 +125,7 @@ def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> Co
     for cache, given in keys.caches.items():
         own = parse_rules(sink, given, f"cache '{cache}' of config", params_of)
         rules += tuple(replace(rule, name=cache, span=cache.span) for rule in own)
-    return ConfigRules(name, words=_words(keys.words), remarks=_remarks(keys.remarks), caches=rules)
+    return ConfigRules(name, words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules)
 
 
 def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
@@ -138,11 +137,3 @@ def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
         words = (*words[:at], (name, expr), *words[at:])
     remarks, caches = (*general.remarks, *own.remarks), (*own.caches, *general.caches)
     return replace(general, words=words, remarks=remarks, caches=caches)
-
-
-def _words(given: Mapping[YamlScalar, Expr]) -> tuple[tuple[str, Expr], ...]:
-    return tuple(given.items())
-
-
-def _remarks(given: Iterable[RemarkKeys]) -> tuple[RemarkRule, ...]:
-    return tuple(RemarkRule(keys.when, keys.say, keys.numbers) for keys in given if keys.when and keys.say)

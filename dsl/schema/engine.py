@@ -8,6 +8,7 @@ from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.kind import LEGEND, LEGEND_DOC, PARAM, STORAGES, WHOSE, ParamKeys
 from kvplan.dsl.schema.model import FOUND, WORDS
 from kvplan.dsl.schema.shapes import (
+    CONDITION,
     EXPRESSION,
     EXTENDS_DOC,
     FOREIGN,
@@ -44,10 +45,14 @@ OPTIONS = MapShape(PARAM)
 
 
 @dataclass(frozen=True, slots=True)
-class RequireKeys(FormKeys):
-    that: Expr | None = key(EXPRESSION, "what must hold", required=True)
-    say: YamlScalar | None = key(
-        SENTENCE, "the sentence to refuse with where it does not; `{name}` is replaced by a value", required=True
+class Requirement(FormKeys):
+    """A condition, the sentence to say when it fails ({name} is replaced), and the kinds or stores whose caches it is
+    about. Without any it is about the side.
+    """
+
+    that: Expr = key(CONDITION, "what must hold", required=True)
+    say: YamlScalar = key(
+        TEXT, "the sentence to refuse with where it does not; `{name}` is replaced by a value", required=True
     )
     kinds: tuple[YamlScalar, ...] = key(
         ListShape(REQUIRED_OF, bare=True),
@@ -211,7 +216,7 @@ class LayoutChoice(FormKeys):
 CHOICE = Form("a choice", LayoutChoice)
 PROBED = Form("a probe", Probed)
 SERVE = Form("serve", Serve)
-REQUIRE = Form("a requirement", RequireKeys)
+REQUIRE = Form("a requirement", Requirement)
 DERIVED = Form("a derived value", DerivedKeys)
 GROUPS = Form("groups", GroupsKeys)
 MESH = Form("mesh", MeshRules)
@@ -229,7 +234,7 @@ class EngineKeys(DocumentKeys):
     )
     default: bool = key(TRUTH, "`true` in one engine's file: sides that name no engine run it; not inherited")
     options: Named[ParamKeys] = key(OPTIONS, "what a side may set", required=True)
-    require: tuple[RequireKeys, ...] = key(ListShape(REQUIRE), "conditions without which a side is refused")
+    require: tuple[Requirement, ...] = key(ListShape(REQUIRE), "conditions without which a side is refused")
     copies: str = key(
         WordShape(COPIES, option=True),
         "where an axis has fewer items than workers: `consecutive`, worker i of t holds item i·n//t; `round_robin`, i"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.fields import FRAGMENT, LABEL
 from kvplan.dsl.schema.shapes import (
+    CONDITION,
     EXPRESSION,
     EXTENDS_DOC,
     FOREIGN,
-    SENTENCE,
     STORAGE,
     TEXT,
     DocumentKeys,
@@ -54,7 +54,12 @@ class ParamKeys(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsKeys(FormKeys):
+class NeedsRule(FormKeys):
+    """The tokens of [first, end) that a reader must have: all, unless `window` or `chunk` is more than 0.
+
+    Then those of the last `window` - 1 + `retain` tokens, or from `end // chunk * chunk` on, and of the first `sink`.
+    """
+
     window: Expr | None = key(
         EXPRESSION, "those among the last `window` − 1: the window of the next token includes that token itself"
     )
@@ -63,6 +68,12 @@ class NeedsKeys(FormKeys):
         EXPRESSION, "those in the chunk of `end`, from `end // chunk * chunk` on; none where `end` begins a chunk"
     )
     sink: Expr | None = key(EXPRESSION, "the first tokens of the whole request, besides those of the window or chunk")
+
+    @property
+    def limits(self) -> tuple[tuple[str, Expr], ...]:
+        """What is given, by name."""
+        exprs = {"window": self.window, "retain": self.retain, "chunk": self.chunk, "sink": self.sink}
+        return tuple((name, expr) for name, expr in exprs.items() if expr is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,7 @@ FRAGMENTS = MapShape(STORAGE, names=FRAGMENT)
 
 @dataclass(frozen=True, slots=True)
 class KindVariantKeys(FormKeys):
-    when: Expr | None = key(EXPRESSION, "an expression of parameters and of a side's options", required=True)
+    when: Expr = key(CONDITION, "an expression of parameters and of a side's options", required=True)
     doc: str = key(TEXT, "what such a record is, for people")
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
     tensors: Named[TensorKeys] = key(MapShape(TENSOR), "what is stored, in place of the kind's tensors", required=True)
@@ -108,15 +119,17 @@ class KindVariantKeys(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtKeys(FormKeys):
-    when: Expr | None = key(EXPRESSION, "an expression of parameters and of the model's words", required=True)
-    say: YamlScalar | None = key(SENTENCE, "the sentence; `{name}` is replaced by a value", required=True)
+class KindDoubt(FormKeys):
+    """A sentence about a model's numbers where `when` holds; where `of` is given only, if there is one."""
+
+    when: Expr = key(CONDITION, "an expression of parameters and of the model's words", required=True)
+    say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced by a value", required=True)
     of: YamlScalar | None = key(NameShape("parameter"), "the parameter that has to be given for that")
 
 
 PARAM = Form("a parameter", ParamKeys)
-DOUBT = Form("a doubt", DoubtKeys)
-NEEDS = Form("needs", NeedsKeys)
+DOUBT = Form("a doubt", KindDoubt)
+NEEDS = Form("needs", NeedsRule)
 NEEDED = EitherShape((WordShape((ALL,)), NEEDS))
 RULE = Form("a rule", RuleKeys, rest=FOREIGN)
 KIND_VARIANT = Form("a kind's variant", KindVariantKeys)
@@ -155,7 +168,7 @@ class KindKeys(DocumentKeys):
         "records that are other ones than what the file says: the first whose `when` is true",
     )
     legend: Named[str] = key(LEGEND, LEGEND_DOC)
-    doubts: tuple[DoubtKeys, ...] = key(
+    doubts: tuple[KindDoubt, ...] = key(
         ListShape(DOUBT), "numbers of a model that can be and seldom are meant: `kvplan check` says so"
     )
     match: Tree | None = key(

@@ -16,6 +16,7 @@ from kvplan.dsl.schema.shapes import (
     SENTENCE,
     TEXT,
     TRUTH,
+    ConditionShape,
     DocumentKeys,
     EitherShape,
     Form,
@@ -58,9 +59,11 @@ class CacheKeys(FormKeys):
 
 
 @dataclass(frozen=True, slots=True)
-class RemarkKeys(FormKeys):
-    when: Expr | None = key(FOREIGN, "where it is said", required=True)
-    say: YamlScalar | None = key(SENTENCE, "the sentence; `{name}` is replaced", required=True)
+class RemarkRule(FormKeys):
+    """A sentence to say where `when` holds; {name} is replaced. `numbers`: some number may be wrong for that."""
+
+    when: Expr = key(ConditionShape(foreign=True), "where it is said", required=True)
+    say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced", required=True)
     numbers: bool = key(TRUTH, "whether a number may be another one for that: a doubt that somebody has to accept")
 
 
@@ -70,7 +73,7 @@ class FoundKeys(RuleKeys):
 
 
 CACHE = Form("a cache", CacheKeys, rest=EXPRESSION)
-REMARK = Form("a remark", RemarkKeys)
+REMARK = Form("a remark", RemarkRule)
 FOUND = Form("a cache's rule", FoundKeys, rest=FOREIGN)
 WORDS = MapShape(FOREIGN)
 WORDS_DOC = "names for what a configuration says, in this order; each may use those before it"
@@ -84,7 +87,7 @@ class OwnKeys(FormKeys):
         MapShape(EitherShape((FOUND, ListShape(FOUND))), names=LABEL),
         "rules for caches, which come before those of the kinds",
     )
-    remarks: tuple[RemarkKeys, ...] = key(ListShape(REMARK), REMARKS_DOC)
+    remarks: tuple[RemarkRule, ...] = key(ListShape(REMARK), REMARKS_DOC)
 
 
 OWN = Form("config", OwnKeys)
@@ -167,8 +170,8 @@ class ConfigKeys(DocumentKeys):
     inside: tuple[str, ...] = key(NAMES, "mappings in which the numbers of a model may stand")
     match: tuple[str, ...] = key(NAMES, "keys that tell one model from another; the first must hold")
     words: Named[Expr] = key(WORDS, WORDS_DOC, required=True)
-    remarks: tuple[RemarkKeys, ...] = key(ListShape(REMARK), REMARKS_DOC)
-    faults: tuple[RemarkKeys, ...] = key(ListShape(REMARK), "sentences to refuse a configuration with")
+    remarks: tuple[RemarkRule, ...] = key(ListShape(REMARK), REMARKS_DOC)
+    faults: tuple[RemarkRule, ...] = key(ListShape(REMARK), "sentences to refuse a configuration with")
     about: tuple[str, ...] = key(
         PATTERNS,
         "what keys look like that are about caches; `*` is any letters. One that no rule read puts a number in doubt",

@@ -55,9 +55,8 @@ class TextShape:
     what: str = "text"
     pattern: str = ""
 
-    def read(self, sink: Sink, tree: Tree | None, what: str) -> str:
-        scalar = SCALAR.read(sink, tree, what)
-        return scalar or ""
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> YamlScalar:
+        return SCALAR.read(sink, tree, what) or YamlScalar("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,14 @@ class ExpressionShape:
             sink.add("E023", f"{what} must be an expression, not {shown(tree)}", tree.span, help=help)
             return None
         return guarded(sink, lambda: parse_expr(tree, tree.span, tree.exact, EVERY if self.foreign else ARITY))
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionShape(ExpressionShape):
+    """A condition; one that is not given, or cannot be read, is false."""
+
+    def read(self, sink: Sink, tree: Tree | None, what: str) -> Expr:
+        return ExpressionShape.read(self, sink, tree, what) or parse_expr("false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +312,7 @@ TEXT = TextShape()
 SENTENCE = ScalarShape("text")
 EXPRESSION = ExpressionShape()
 FOREIGN = ExpressionShape(foreign=True)
+CONDITION = ConditionShape()
 STORAGE = ScalarShape("storage expression")
 TRUTH = TruthShape()
 EXTENDS = "extends"

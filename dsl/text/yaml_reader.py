@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -81,7 +81,7 @@ class YamlList:
 
 Tree = YamlScalar | YamlTable | YamlList
 # Values by names, which are scalars: texts to whoever does not ask for their places.
-Named = dict[Any, T]
+Named = Mapping[Any, T]
 
 
 @dataclass(frozen=True, slots=True)

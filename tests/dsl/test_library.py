@@ -14,7 +14,7 @@ from tests.paths import ROOT
 
 from kvplan.dsl.lang.nodes import Text
 from kvplan.dsl.library import Library, check, load
-from kvplan.dsl.model import NeedsRule
+from kvplan.dsl.schema.kind import NeedsRule
 from kvplan.dsl.text.diagnostics import DslError, render
 
 SHIPPED = sorted(Path(str(files("kvplan.layouts"))).glob("*/*.yaml"))
