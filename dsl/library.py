@@ -219,7 +219,7 @@ class Library:
     def _model(self, sink: Sink, document: YamlDocument, name: str) -> Model:
         root, known = document.root, self._references
         check_variants(sink, root.get(FAMILY))
-        return parse_model(sink, self._over("model", variant(root, name), name), name, place(root, name), known)
+        return parse_model(sink, self._over("model", variant(root, name), name), name, known)
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
         root = self._over("engine", document.root, name)
@@ -256,7 +256,7 @@ class Library:
 
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
-    return parse_reading(sink, document.root, name)
+    return parse_reading(sink, document.root)
 
 
 def _machine(sink: Sink, document: YamlDocument, name: str) -> MachineProfile:

@@ -1,4 +1,4 @@
-"""The typed model of layout files: frozen values; `span` says where each was written."""
+"""The typed model of layout files: frozen values; `span` says where one was written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Param:
     values: tuple[str, ...]
     aliases: Mapping[str, str]
     doc: str
-    span: SourceSpan
     doc_ref: str = ""
 
 
@@ -57,7 +56,6 @@ class ConfigRules:
     are words asked for in any case.
     """
 
-    name: str
     inside: tuple[str, ...] = ()
     match: tuple[str, ...] = ()
     words: tuple[tuple[str, Expr], ...] = ()
@@ -94,7 +92,6 @@ class TensorSpec:
     axes: tuple[tuple[str, Expr | None], ...]
     dtype: Expr
     split: Mapping[str, str]
-    span: SourceSpan
     tokens_per_row: Expr | None = None
     when: Expr | None = None
 
@@ -186,10 +183,9 @@ class Model:
     layers: int
     values: Mapping[str, Value]
     caches: Mapping[str, Cache]
-    span: SourceSpan
     drafts: int = 0
     notes: tuple[tuple[str, str], ...] = ()
-    config: ConfigRules = ConfigRules("")
+    config: ConfigRules = ConfigRules()
     doubts: Mapping[str, SourceSpan] = field(default_factory=dict)
     sides: Mapping[str, str] = field(default_factory=dict)
 
@@ -288,10 +284,9 @@ class MachineProfile:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment file: which models, sides and compile options are to be compiled, and the default output folder."""
+    """A deployment file: which models, sides and compile options are to be compiled."""
 
     name: str
-    title: str
     plans: tuple[PlanSpec, ...]
 
 
@@ -395,7 +390,6 @@ class FleetFile:
     """
 
     name: str
-    title: str
     model: str
     machine: str
     cores: int | None

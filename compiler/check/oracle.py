@@ -41,7 +41,6 @@ class OraclePlane:
     cache: str
     group: BoundGroup
     layer: int | None
-    head: int | None
     part: str | None
     page: int
     stride: int
@@ -200,8 +199,7 @@ def block_planes(
         words = [scope.cache.name + together, layer, *others, part]
         name = ".".join(str(w) for w in words if w is not None)
         fields = tuple(field(scope, leaf, index, seen) for leaf in leaves)
-        head = others[0] if others else None
-        yield OraclePlane(name, scope.cache.name, group, layer, head, part, page, page, fields)
+        yield OraclePlane(name, scope.cache.name, group, layer, part, page, page, fields)
 
 
 def field(scope: _Scope, leaf: _LeafFound, index: tuple[int, ...], seen: dict[tuple[bytes, ...], Ints]) -> PageField:

@@ -56,7 +56,6 @@ class DumpedLayer:
     offset: int
     counts: Mapping[str, int]
     steps: Mapping[str, int]
-    dtype: str
     size: int
     spec: Mapping[str, object]
 
@@ -189,7 +188,7 @@ def _layer(value: object, where: str, top: Mapping[str, Any]) -> DumpedLayer:
         JSON.bad("D007", f"{where}.dtype is {dtype!r}, no element type", nearest(dtype, sorted(NAMES)))
     group, allocation, offset = (JSON.whole(found[key], f"{where}.{key}") for key in ("group", "allocation", "offset"))
     spec = _spec(found.get("spec", {}), top.get("specs", []), f"{where}.spec")
-    return DumpedLayer(name, number, group, allocation, offset, counts, steps, canonical(dtype), size(dtype), spec)
+    return DumpedLayer(name, number, group, allocation, offset, counts, steps, size(dtype), spec)
 
 
 def _axes(value: object, where: str) -> list[str]:

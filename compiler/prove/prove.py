@@ -26,10 +26,9 @@ from kvplan.plan.types import Plan, Read
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was proved, as a sentence, and how many unlike (decode worker, unit) classes it took."""
+    """What was proved, as a sentence."""
 
     sentence: str
-    classes: int
 
 
 def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
@@ -45,7 +44,7 @@ def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
             check_stages(plan, worker.number, read)
     check_balance(plan, prefill.side, decode.side)
     check_contract(plan, prefill)
-    return Proof(claim(decode, plan.skipped), len(done))
+    return Proof(claim(decode, plan.skipped))
 
 
 def claim(decode: PlacedSide, skipped: tuple[str, ...] = ()) -> str:

@@ -23,7 +23,7 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
     try:
         root = read_text(text, Path(f"{name}.yaml")).root
         known = ModelReferences(library.kinds, library.outer, library.paths["engine"])
-        model = parse_model(sink, root, name, root.span, known)
+        model = parse_model(sink, root, name, known)
     except DslError as error:
         sink.take(error)
     if sink.errors:

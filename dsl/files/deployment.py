@@ -20,7 +20,7 @@ UNNAMED = "p_"
 def parse_deployment(sink: Sink, root: YamlTable, name: str, models: Collection[str]) -> Deployment:
     """A deployment, with every error in the sink. `models` are the known names; files are named by path."""
     keys = DEPLOYMENT.read(sink, root)
-    return Deployment(name, keys.title, tuple(_plan(sink, plan, models) for plan in keys.plans))
+    return Deployment(name, tuple(_plan(sink, plan, models) for plan in keys.plans))
 
 
 def _plan(sink: Sink, keys: PlanKeys, models: Collection[str]) -> PlanSpec:

@@ -48,7 +48,6 @@ def parse_fleet(
     _check_names(sink, keys.candidates)
     return FleetFile(
         name=name,
-        title=keys.title,
         model=keys.model or "",
         machine=keys.machine or "",
         cores=keys.cores,

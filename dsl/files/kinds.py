@@ -124,7 +124,6 @@ def _tensor(sink: Sink, name: YamlScalar, keys: TensorKeys, scope: RecordScope) 
         axes=axes,
         dtype=dtype or parse_expr("'u8'"),
         split=_split(sink, keys.split, dict(axes), f"tensor {name} does not have"),
-        span=name.span,
         tokens_per_row=tokens_per_row,
         when=keys.when,
     )

@@ -49,7 +49,7 @@ class ModelReferences:
     option_words: Callable[[], OptionWords] = OptionWords
 
 
-def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known: ModelReferences) -> Model:
+def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) -> Model:
     """A model, with every error in the sink."""
     keys, kinds = MODEL.read(sink, root), known.kinds
     for engine in keys.sides:
@@ -71,12 +71,11 @@ def parse_model(sink: Sink, root: YamlTable, name: str, span: SourceSpan, known:
         layers=around.layers,
         values=around.values,
         caches={name: cache for name, cache in caches.items() if cache is not None},
-        span=span,
         drafts=drafts,
         notes=tuple(notes(root)),
         sides=keys.sides,
         doubts={doubt: doubt.span for doubt in keys.doubts},
-        config=parse_own(sink, keys.config, name, lambda kind: kinds[kind].params if kind in kinds else None),
+        config=parse_own(sink, keys.config, lambda kind: kinds[kind].params if kind in kinds else None),
     )
 
 

@@ -51,7 +51,7 @@ def read_fragments(
             what = "a word of storage expressions" if name in RESERVED else "a tensor"
             sink.add("E018", f"'{name}' is {what}", key.span, help="choose another name for the fragment")
             continue
-        found[name] = Fragment(name, loop, value, value.span, value.exact)
+        found[name] = Fragment(loop, value, value.span, value.exact)
     for fragment in found.values():
         # Those with loops are read where they are used.
         if not fragment.loop:

@@ -26,9 +26,8 @@ PLACES = ("layer", "block")
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A named piece of a storage expression. `loop`: the name that a use puts loops in place of, or nothing."""
+    """A piece of a storage expression. `loop`: the name that a use puts loops in place of, or nothing."""
 
-    name: str
     loop: str
     text: str
     span: SourceSpan

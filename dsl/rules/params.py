@@ -35,7 +35,6 @@ def _param(sink: Sink, name: YamlScalar, keys: ParamKeys) -> Param:
         aliases=keys.aliases,
         doc=keys.doc,
         doc_ref=keys.doc_ref,
-        span=name.span,
     )
     return replace(param, default=checked(sink, param, keys.default))
 

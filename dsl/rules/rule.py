@@ -108,24 +108,23 @@ def _fitting(answer: Answer, param: Param) -> Answer:
     return answer.refused(shortened(f"'{param.name}' cannot be '{value}'"))
 
 
-def parse_reading(sink: Sink, root: YamlTable, name: str) -> ConfigRules:
+def parse_reading(sink: Sink, root: YamlTable) -> ConfigRules:
     """A config file, with every error in the sink."""
     keys = CONFIG.read(sink, root)
-    words = tuple(keys.words.items())
     return ConfigRules(
-        name, keys.inside, keys.match, words, keys.remarks,
+        keys.inside, keys.match, tuple(keys.words.items()), keys.remarks,
         faults=keys.faults, about=keys.about, perhaps=keys.perhaps, aside=keys.aside,
     )  # fmt: skip
 
 
-def parse_own(sink: Sink, tree: Tree | None, name: str, params_of: Params) -> ConfigRules:
-    """What the model file `name` says under `config`."""
+def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
+    """What a model file says under `config`."""
     keys = OWN.read(sink, tree)
     rules: tuple[Rule, ...] = ()
     for cache, given in keys.caches.items():
         own = parse_rules(sink, given, f"cache '{cache}' of config", params_of)
         rules += tuple(replace(rule, name=cache, span=cache.span) for rule in own)
-    return ConfigRules(name, words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules)
+    return ConfigRules(words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules)
 
 
 def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:

@@ -19,7 +19,7 @@ def test_deployment_is_the_sum_of_its_entries() -> None:
         PlanSpec(("m", "n"), ("tp=1", "tp=2"), ("tp=4",), {"elect": "spread"}),
         PlanSpec(("o",), ("tp=1/2",), ("tp=1",), {}),
     )
-    jobs = deployed(load(), Deployment("d", "", specs), {})
+    jobs = deployed(load(), Deployment("d", specs), {})
     assert len(jobs) == 6
     assert PairJob("n", "tp=2", "tp=4", {"elect": "spread"}) in jobs
     assert PairJob("o", "tp=2", "tp=1", {}) in jobs
@@ -27,4 +27,4 @@ def test_deployment_is_the_sum_of_its_entries() -> None:
 
 def test_command_line_wins() -> None:
     spec = PlanSpec(("m",), ("tp=1",), ("tp=4",), {"elect": "spread"})
-    assert deployed(load(), Deployment("d", "", (spec,)), {"elect": "one"})[0].options == {"elect": "one"}
+    assert deployed(load(), Deployment("d", (spec,)), {"elect": "one"})[0].options == {"elect": "one"}

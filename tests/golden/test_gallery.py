@@ -140,8 +140,8 @@ def reparsed(nest: tuple[str, ...]) -> Storage:
 @pytest.mark.parametrize("name", KINDS)
 def test_options_choose_the_storage_that_the_page_says(library: Library, name: str) -> None:
     """Unless the engine refuses the side for another reason."""
-    of, kind = subject(library, name), library.kind(name)
-    model = Model(name, name, "", LAYERS, WORDS, {name: of.cache(of.record)}, kind.span)
+    of = subject(library, name)
+    model = Model(name, name, "", LAYERS, WORDS, {name: of.cache(of.record)})
     said = [(each.engine.name, options, chosen) for each in of.uses for chosen, options in each.choices.items()]
     tried = [(chosen, stored_as(library, model, f"engine={engine},{options}")) for engine, options, chosen in said]
     known = [(chosen, storage) for chosen, storage in tried if storage]

@@ -117,7 +117,7 @@ def test_layers_with_numbers_of_their_own_are_caches_of_their_own() -> None:
     from kvplan.dsl.model import ConfigRules
     from kvplan.dsl.rules.rule import over
 
-    own = ConfigRules("x", words=(("kv_heads", parse_expr("at(kinds, layer)", functions=EVERY)),))
+    own = ConfigRules(words=(("kv_heads", parse_expr("at(kinds, layer)", functions=EVERY)),))
     made = recognise(found, over(reading, own), LIBRARY.kinds, PLACE).caches
     assert [(c.name, c.layers, c.params["heads"].value) for c in made] == [
         ("attention", (0, 2), 2), ("attention-2", (1,), 4),

@@ -204,13 +204,13 @@ def test_faults_of_rules(match: str, kind: str, fault: list[str]) -> None:
 
 def own(text: str) -> tuple[ConfigRules, list[str]]:
     sink = Sink()
-    made = parse_own(sink, read_text(f"kvplan: 1\nconfig: {text}\n", Path("x.yaml")).root.get("config"), "x", params)
+    made = parse_own(sink, read_text(f"kvplan: 1\nconfig: {text}\n", Path("x.yaml")).root.get("config"), params)
     return made, [d.code for d in sink.errors]
 
 
 def test_words_of_a_model_come_after_those_they_are_about() -> None:
     general = ConfigRules(
-        "g", words=tuple((name, parse_expr(text)) for name, text in [("a", "k"), ("b", "a + 1"), ("c", "b")])
+        words=tuple((name, parse_expr(text)) for name, text in [("a", "k"), ("b", "a + 1"), ("c", "b")])
     )
     mine, faults = own('{words: {b: "first(z, b)", z: k, y: b * 2}}')
     assert not faults

@@ -91,7 +91,7 @@ def _two(extent: Expr | None, given: Mapping[str, Expr]) -> dict[str, Expr]:
 
 def _side(stage: Stage, cache: Cache, tokens: int) -> BoundSide | None:
     """The cache alone in blocks of so many tokens, None where it cannot be placed."""
-    model = Model(cache.name, "", "", LAYERS, WORDS, {cache.name: cache}, cache.span)
+    model = Model(cache.name, "", "", LAYERS, WORDS, {cache.name: cache})
     try:
         side = bind(stage, model, f"tokens={tokens},kernel_block={tokens}")
         placed(side)
