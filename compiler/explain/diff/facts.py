@@ -14,7 +14,7 @@ from kvplan.compiler.words import interval, many, needed, reading
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, expand_tokens
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import ALL, Group, Interval, PageRange, Plan, Planes, Read, Side, View, Worker
+from kvplan.plan.types import ALL, Group, PageRange, Plan, Planes, Read, Side, View, Worker
 
 Value = int | str
 DEFAULT = "default"
