@@ -86,8 +86,7 @@ class PollingThread:
         self._poll, self._rest, self._wake, self._stop = poll, rest, wake, threading.Event()
         self._round_began = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
-        # At exit ZeroMQ closes the sockets of whoever did not: that is no failure to report.
-        atexit.register(self._stop.set)
+        atexit.register(self._end)
         self._thread.start()
 
     @property
@@ -107,14 +106,25 @@ class PollingThread:
     def stop(self) -> None:
         """End it, and wait until it has; from within it, only tell it to. Raises HandleError where it does not end."""
         self._stop.set()
-        self._wake()
-        atexit.unregister(self._stop.set)
+        atexit.unregister(self._end)
         if threading.current_thread() is self._thread:
             return
-        self._thread.join(STOP)
+        self._end()
         if self._thread.is_alive():
             # What it is in may still use the memory and the transport: they are left to it, and end with the process.
             raise HandleError(f"{self._thread.name} is stuck in a poll for more than {STOP:g} s: end the process")
+
+    def _end(self) -> None:
+        """Tell it to end, and wait for that as long as a round may take; also where a program ends without `stop`.
+
+        The sockets of whoever did not close them are closed after that, and a thread that is in a call of C++ as the
+        interpreter ends aborts the process.
+        """
+        self._stop.set()
+        # In a process that was forked off it does not run, and whoever had locks there does not either.
+        if self._thread.is_alive():
+            self._wake()
+            self._thread.join(STOP)
 
     def _loop(self) -> None:
         pause = SHORTEST

@@ -22,6 +22,37 @@ MOVING, BUSY, QUIET = 50e-6, 1e-3, 0.25
 Look = Callable[[], tuple[list[int], float]]
 
 
+class Bell:
+    """A descriptor that is readable from when it was rung until it is drained. Nobody ever waits to do either.
+
+    One at a time has it, lest it is closed in another's call: its number may be another connection's by then.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._heard, self._rung = socket.socketpair()
+        for end in (self._heard, self._rung):
+            end.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._heard.fileno()
+
+    def ring(self) -> None:
+        """Make it readable, which a full one is; one that was closed has nobody to tell."""
+        with self._lock, suppress(OSError):
+            self._rung.send(b"\0")
+
+    def drain(self) -> None:
+        with self._lock, suppress(OSError):
+            while self._heard.recv(4096):
+                pass
+
+    def close(self) -> None:
+        with self._lock:
+            self._heard.close()
+            self._rung.close()
+
+
 class PollingPause:
     """The pauses of who polls a worker: for as long as `look` says at most, and until a descriptor that it names tells.
 
@@ -29,23 +60,21 @@ class PollingPause:
     """
 
     def __init__(self, look: Look) -> None:
-        self._look = look
-        self._stirred, self._stirring = _pair()
+        self._look, self._bell = look, Bell()
 
     def rest(self, pause: float = LONGEST) -> None:
         """Wait until there may be something to do: while bytes move for `pause` seconds at most."""
         wakers, most = self._look()
-        rest([*wakers, self._stirred.fileno()], min(pause, most) if most <= MOVING else most)
-        _drain(self._stirred)
+        rest([*wakers, self._bell.fileno()], min(pause, most) if most <= MOVING else most)
+        self._bell.drain()
 
     def stir(self) -> None:
         """There may be something to do now."""
-        _ring(self._stirring)
+        self._bell.ring()
 
     def close(self) -> None:
         """After the thread has ended, or from within it."""
-        self._stirred.close()
-        self._stirring.close()
+        self._bell.close()
 
 
 class WakeupDescriptor:
@@ -53,7 +82,7 @@ class WakeupDescriptor:
 
     def __init__(self, name: str, look: Look) -> None:
         self._look, self._heard, self._closed = look, threading.Event(), False
-        self._bell, self._rope = _pair()
+        self._bell = Bell()
         self._pause = PollingPause(self._looked)
         self._thread = threading.Thread(target=self._wait, name=name, daemon=True)
         self._thread.start()
@@ -63,7 +92,7 @@ class WakeupDescriptor:
 
     def polled(self) -> None:
         """The worker was polled: it is not readable any more, until there may be something to do again."""
-        _drain(self._bell)
+        self._bell.drain()
         self._heard.set()
 
     def stir(self) -> None:
@@ -77,15 +106,14 @@ class WakeupDescriptor:
         self._heard.set()
         self._thread.join()
         self._pause.close()
-        for end in (self._bell, self._rope):
-            end.close()
+        self._bell.close()
 
     def _wait(self) -> None:
         while not self._closed:
             self._pause.rest()
             self._heard.clear()
             if not self._closed:
-                _ring(self._rope)
+                self._bell.ring()
                 self._heard.wait()
 
     def _looked(self) -> tuple[list[int], float]:
@@ -110,19 +138,17 @@ class LoopPolling:
         return self._loop.is_running()
 
     def close(self) -> None:
-        """Poll no more, and end the descriptor: in the loop, which may be another thread's."""
-        with suppress(RuntimeError):
-            if asyncio.get_running_loop() is self._loop:
-                self._end()
+        """Poll no more, and end the descriptor: in the loop, where it runs, which may be another thread's."""
+        if self._loop.is_running() and _running() is not self._loop:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._end)
                 return
-        try:
-            self._loop.call_soon_threadsafe(self._end)
-        except RuntimeError:
-            # The loop was closed, and waits for nothing any more.
-            self._wakeup.close()
+        self._end()
 
     def _end(self) -> None:
-        self._loop.remove_reader(self._wakeup.fileno())
+        # A loop that was closed waits for nothing any more.
+        with suppress(RuntimeError):
+            self._loop.remove_reader(self._wakeup.fileno())
         self._wakeup.close()
 
     def _round(self) -> None:
@@ -131,6 +157,14 @@ class LoopPolling:
             self._poll()
         except Exception:
             logs.failure("poll failed", thread="event loop")
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Wakeup:
@@ -155,8 +189,7 @@ class Wakeup:
         return self._made().fileno()
 
     def attach(self) -> None:
-        """Have the running event loop poll, and no other one any more."""
-        self.close()
+        """Have the running event loop poll; to be called when none does any more."""
         self._loop = LoopPolling(self._poll, self._made())
 
     def polled(self) -> None:
@@ -180,23 +213,3 @@ class Wakeup:
         with self._lock:
             self._descriptor = self._descriptor or WakeupDescriptor(self._name, self._look)
             return self._descriptor
-
-
-def _pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends, of which nobody ever waits to write to the one or to read from the other."""
-    ends = socket.socketpair()
-    for end in ends:
-        end.setblocking(False)
-    return ends
-
-
-def _ring(end: socket.socket) -> None:
-    """Make the other end readable, which a full one is; one that was closed has nobody to tell."""
-    with suppress(OSError):
-        end.send(b"\0")
-
-
-def _drain(end: socket.socket) -> None:
-    with suppress(OSError):
-        while end.recv(4096):
-            pass

@@ -46,13 +46,14 @@ class PolledWorker(ABC):
         """
         with self._lock:
             self._check_not_closed()
-        return self._wakeup.fileno()
+            return self._wakeup.fileno()
 
     def attach(self) -> None:
         """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
+        self._wakeup.close()
         with self._lock:
             self._check_not_closed()
-        self._wakeup.attach()
+            self._wakeup.attach()
 
     def detach(self) -> None:
         """Have no event loop poll any more; what `fileno` returned is closed."""
@@ -75,12 +76,17 @@ class PolledWorker(ABC):
 
     def _end_thread(self) -> None:
         """Raises HandleError where it is stuck, and then it is left as it is."""
-        if self._thread is None:
+        if (thread := self._thread) is None:
             return
-        self._thread.stop()
+        thread.stop()
         (pause, self._pause), self._thread = (self._pause, None), None
         if pause is not None:
             pause.close()
+
+    def _end_polling(self) -> None:
+        """No thread and no loop polls any more; to be called once more when no other can begin. Raises HandleError."""
+        self._end_thread()
+        self._wakeup.close()
 
     def _stir(self) -> None:
         """There may be something to do now: whoever polls is to do so."""

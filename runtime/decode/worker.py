@@ -395,8 +395,7 @@ class DecodeWorker(PolledWorker):
 
         Raises HandleError where its thread is stuck, and then nothing is given back.
         """
-        self._end_thread()
-        self._wakeup.close()
+        self._end_polling()
         with self._settled():
             if self._closed:
                 return
@@ -411,6 +410,7 @@ class DecodeWorker(PolledWorker):
             self._stage.close()
             self._transfers.quarantine.abandon()
             self._engines.sweep(set())
+        self._end_polling()
         for meeting in meetings:
             meeting.join()
 

@@ -294,8 +294,7 @@ class PrefillWorker(PolledWorker):
 
         Raises HandleError where its thread is stuck, and then nothing is given back.
         """
-        self._end_thread()
-        self._wakeup.close()
+        self._end_polling()
         with self._lock:
             if self._closed:
                 return
@@ -307,6 +306,7 @@ class PrefillWorker(PolledWorker):
             self._transport.close()
             self._stage.close()
             self._spans.end_all("closed")
+        self._end_polling()
         self._spans.tell()
 
     def _register(self, pool: Pool) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.runtime.helpers.plans import Shape
@@ -42,6 +43,24 @@ def test_a_thread_that_is_stuck_is_not_waited_for_for_ever(stuck: StuckPoll) -> 
     stuck.began.wait()
     with pytest.raises(HandleError, match="stuck is stuck in a poll"):
         thread.stop()
+
+
+def test_a_program_that_ends_waits_for_the_round_of_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is in a call of C++ while the interpreter ends aborts the process."""
+    at_exit, woken, begun = list[Callable[[], object]](), threading.Event(), threading.Event()
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+
+    def poll() -> bool:
+        begun.set()
+        return woken.wait()
+
+    thread = PollingThread(poll, "polls", wake=woken.set)
+    begun.wait()
+    [end] = at_exit
+    end()
+    alive = thread._thread.is_alive()
+    woken.set()
+    assert not alive
 
 
 def test_a_worker_gives_nothing_back_while_its_thread_is_stuck(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.runtime.helpers.plans import Shape
@@ -15,6 +15,9 @@ from tests.runtime.prefill.test_worker import Flag
 from tests.slowness import Patience
 
 from kvplan.runtime import DecodeWorker, PrefillWorker, Transfer, errors
+from kvplan.runtime.ops.locks import WorkerLock
+from kvplan.runtime.polling import PollingThread
+from kvplan.runtime.wakeup import Bell
 
 SECONDS = 20
 
@@ -134,6 +137,89 @@ def test_a_loop_that_is_closed_is_no_reason_to_leave_a_thread(pair: World) -> No
     assert not pair.decode[0].driven
     pair.decode[0].close()
     assert wakeups() == []
+
+
+def test_a_loop_that_stands_still_is_no_reason_to_leave_a_thread(pair: World) -> None:
+    loop = asyncio.new_event_loop()
+
+    async def serve() -> None:
+        pair.decode[0].attach()
+
+    loop.run_until_complete(serve())
+    pair.decode[0].close()
+    assert wakeups() == []
+    loop.close()
+
+
+def test_who_comes_while_a_worker_is_closed_leaves_no_thread(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its threads' end and its own."""
+    worker = pair.decode[0]
+    usual, comes = worker._wakeup.close, iter([worker.start, worker.fileno])
+
+    def close() -> None:
+        usual()
+        for come in comes:
+            come()
+
+    monkeypatch.setattr(worker._wakeup, "close", close)
+    worker.close()
+    assert [thread for thread in threading.enumerate() if thread.name == "kvplan-decode-0"] == wakeups() == []
+
+
+class ClosedBehind(WorkerLock):
+    """The lock of a worker that somebody closes as soon as it is released."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        super().__init__()
+        self._close: Callable[[], None] | None = close
+
+    def __exit__(self, *why: object) -> None:
+        super().__exit__(*why)
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+
+
+@pytest.mark.parametrize("ask", ["fileno", "attach"])
+def test_who_is_asked_for_a_descriptor_while_it_is_closed_leaves_no_thread(pair: World, ask: str) -> None:
+    worker = pair.decode[0]
+
+    async def serve() -> None:
+        worker._lock = ClosedBehind(worker.close)
+        getattr(worker, ask)()
+
+    asyncio.run(serve())
+    assert wakeups() == []
+
+
+def test_two_who_close_a_worker_end_its_thread_once(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one has done it between two looks."""
+    worker, looks = pair.decode[0], iter([PollingThread(lambda: False, "polls")])
+    found = property(lambda _: next(looks, None), lambda _self, _thread: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(DecodeWorker, "_thread", found, raising=False)
+        worker._end_thread()
+
+
+def test_nobody_closes_a_bell_that_another_one_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another connection's by then, which would be sent a byte, or lose what came."""
+    bell, got = Bell(), list[bool]()
+
+    class End:
+        def meddled(self, *_: object) -> int:
+            thread = threading.Thread(target=lambda: got.append(bell._lock.acquire(blocking=False)))
+            thread.start()
+            thread.join()
+            return 0
+
+        send = recv = close = meddled
+
+    monkeypatch.setattr(bell, "_heard", End())
+    monkeypatch.setattr(bell, "_rung", End())
+    bell.ring()
+    bell.drain()
+    bell.close()
+    assert got == [False] * 4
 
 
 def test_a_fault_of_a_look_wakes_who_waits(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:

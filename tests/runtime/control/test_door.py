@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import socket
 import struct
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -184,3 +187,44 @@ def test_a_descriptor_that_is_another_connection_s_by_now_is_left_alone(server: 
         server._door.weigh()
         assert not ended(mine)
         server._door._open.clear()
+
+
+def test_a_handler_of_a_signal_that_raises_closes_no_connection(server: ControlServer) -> None:
+    """libzmq has the descriptor: who closes it by number ends the process, or takes what has the number by then."""
+    lines = range(1, 1 + len(inspect.getsourcelines(doors._received)[0]))
+    with let_in(server) as mine:
+        came = doors._received(mine.fileno())
+        assert came > 0
+        for line in lines:
+            interrupted(line, lambda: doors._received(mine.fileno()))
+            assert doors._received(mine.fileno()) == came
+
+
+def interrupted(line: int, call: Callable[[], object]) -> None:
+    """`call`, ended by a KeyboardInterrupt before this line of `_received`, if it comes there."""
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is not doors._received.__code__:
+            return None
+        if event == "line" and frame.f_lineno - frame.f_code.co_firstlineno == line:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return
+    finally:
+        sys.settrace(before)
+
+
+def test_bytes_are_not_counted_where_the_system_does_not(
+    server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As macOS, whose Python has no TCP_INFO."""
+    monkeypatch.setattr(doors, "_TCP_INFO", None)
+    with let_in(server) as mine:
+        assert doors._received(mine.fileno()) == 0
+    answered(server)
