@@ -205,9 +205,14 @@ def test_nobody_closes_a_bell_that_another_one_rings(monkeypatch: pytest.MonkeyP
     """Its number may be another connection's by then, which would be sent a byte, or lose what came."""
     bell, got = Bell(), list[bool]()
 
+    def meddle() -> None:
+        if taken := bell._lock.acquire(blocking=False):
+            bell._lock.release()
+        got.append(taken)
+
     class End:
         def meddled(self, *_: object) -> int:
-            thread = threading.Thread(target=lambda: got.append(bell._lock.acquire(blocking=False)))
+            thread = threading.Thread(target=meddle)
             thread.start()
             thread.join()
             return 0
