@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from kvplan.runtime.errors import HandleError
@@ -160,7 +161,9 @@ async def ended(transfer: Awaited) -> None:
     future: asyncio.Future[None] = loop.create_future()
 
     def end(_: Awaited) -> None:
-        loop.call_soon_threadsafe(_set, future)
+        # In a loop that was closed nobody waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_set, future)
 
     transfer.on_end(end)
     try:

@@ -99,13 +99,17 @@ class WakeupDescriptor:
         """There may be something to do now."""
         self._pause.stir()
 
-    def close(self) -> None:
-        """End the thread, then the descriptor, which nobody may wait on any more."""
+    def end(self) -> None:
+        """End the thread."""
         self._closed = True
         self.stir()
         self._heard.set()
         self._thread.join()
         self._pause.close()
+
+    def close(self) -> None:
+        """End the thread, then the descriptor, which nobody may wait on any more."""
+        self.end()
         self._bell.close()
 
     def _wait(self) -> None:
@@ -126,11 +130,11 @@ class WakeupDescriptor:
 
 
 class LoopPolling:
-    """Polls a worker from an asyncio event loop, the running one, when its descriptor says so."""
+    """Polls a worker from an asyncio event loop when its descriptor says so."""
 
-    def __init__(self, poll: Callable[[], bool], wakeup: WakeupDescriptor) -> None:
-        self._poll, self._wakeup, self._loop = poll, wakeup, asyncio.get_running_loop()
-        self._loop.add_reader(wakeup.fileno(), self._round)
+    def __init__(self, poll: Callable[[], bool], wakeup: WakeupDescriptor, loop: asyncio.AbstractEventLoop) -> None:
+        self._poll, self._wakeup, self._loop, self._over = poll, wakeup, loop, False
+        loop.add_reader(wakeup.fileno(), self._round)
 
     @property
     def alive(self) -> bool:
@@ -138,7 +142,9 @@ class LoopPolling:
         return self._loop.is_running()
 
     def close(self) -> None:
-        """Poll no more, and end the descriptor: in the loop, where it runs, which may be another thread's."""
+        """Poll no more; the descriptor ends in the loop, which may be another thread's, unless that has ended."""
+        self._over = True
+        self._wakeup.end()
         if self._loop.is_running() and _running() is not self._loop:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._end)
@@ -152,11 +158,13 @@ class LoopPolling:
         self._wakeup.close()
 
     def _round(self) -> None:
-        """A failure ends neither the loop nor the answers to other peers."""
+        """A failure ends neither the loop nor the answers to other peers; while a worker is closed it is none."""
         try:
-            self._poll()
+            if not self._over:
+                self._poll()
         except Exception:
-            logs.failure("poll failed", thread="event loop")
+            if not self._over:
+                logs.failure("poll failed", thread="event loop")
 
 
 def _running() -> asyncio.AbstractEventLoop | None:
@@ -188,9 +196,11 @@ class Wakeup:
     def fileno(self) -> int:
         return self._made().fileno()
 
-    def attach(self) -> None:
-        """Have the running event loop poll; to be called when none does any more."""
-        self._loop = LoopPolling(self._poll, self._made())
+    def attach(self) -> LoopPolling | WakeupDescriptor | None:
+        """Have the running event loop poll. What did before is for who holds no lock that `look` takes to close."""
+        loop = asyncio.get_running_loop()
+        descriptor = WakeupDescriptor(self._name, self._look)
+        return self._replaced(descriptor, LoopPolling(self._poll, descriptor, loop))
 
     def polled(self) -> None:
         if (descriptor := self._descriptor) is not None:
@@ -202,12 +212,17 @@ class Wakeup:
 
     def close(self) -> None:
         """End the descriptor, and what polls by it. Who calls holds no lock that `look` takes."""
+        if (before := self._replaced(None, None)) is not None:
+            before.close()
+
+    def _replaced(
+        self, descriptor: WakeupDescriptor | None, loop: LoopPolling | None
+    ) -> LoopPolling | WakeupDescriptor | None:
+        """Have these in the place of those before, of which the one that closes both is returned."""
         with self._lock:
-            (descriptor, self._descriptor), (loop, self._loop) = (self._descriptor, None), (self._loop, None)
-        if loop is not None:
-            loop.close()
-        elif descriptor is not None:
-            descriptor.close()
+            before = self._loop or self._descriptor
+            self._descriptor, self._loop = descriptor, loop
+        return before
 
     def _made(self) -> WakeupDescriptor:
         with self._lock:

@@ -50,10 +50,11 @@ class PolledWorker(ABC):
 
     def attach(self) -> None:
         """Have the running asyncio event loop poll whenever there may be something to do, until `detach` or `close`."""
-        self._wakeup.close()
         with self._lock:
             self._check_not_closed()
-            self._wakeup.attach()
+            before = self._wakeup.attach()
+        if before is not None:
+            before.close()
 
     def detach(self) -> None:
         """Have no event loop poll any more; what `fileno` returned is closed."""

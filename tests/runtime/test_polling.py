@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import select
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.requests import ask
 from tests.runtime.helpers.worlds import world
 
 from kvplan.runtime import polling
@@ -98,3 +100,26 @@ def test_a_descriptor_beyond_the_size_of_select_ends_a_rest(monkeypatch: pytest.
         os.close(end)
     polling.rest([reader], 60)
     assert slept == [polling.LONGEST]
+
+
+def test_the_end_of_what_a_closed_loop_has_awaited_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    made = world(Shape(1), Shape(1))
+    loop = asyncio.new_event_loop()
+    made.decode[0].start()
+    transfer = made.decode[0].submit(ask(made, (0, 4)), 20)
+
+    async def look() -> None:
+        asyncio.create_task(until_ended())  # noqa: RUF006
+        await asyncio.sleep(0)
+
+    async def until_ended() -> None:
+        await polling.ended(transfer)
+
+    loop.run_until_complete(look())
+    [task] = asyncio.all_tasks(loop)
+    loop.close()
+    transfer.cancel()
+    assert "callback failed" not in caplog.text
+    # It is told of at its end otherwise.
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    made.close()

@@ -151,6 +151,46 @@ def test_a_loop_that_stands_still_is_no_reason_to_leave_a_thread(pair: World) ->
     loop.close()
 
 
+def test_a_loop_that_ends_before_it_lets_go_is_no_reason_to_leave_a_thread(
+    pair: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve() -> None:
+        pair.decode[0].attach()
+        # What another thread calls soon may never come.
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *_: None)
+        detaching = threading.Thread(target=pair.decode[0].detach)
+        detaching.start()
+        detaching.join()
+        assert wakeups() == []
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(serve())
+    loop.close()
+
+
+def test_a_worker_that_is_closed_is_no_failure_of_its_loop(pair: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The loop comes to a last round before it lets go."""
+    worker = pair.prefill[0]
+
+    async def serve() -> None:
+        worker.attach()
+        polling = worker._wakeup._loop
+        assert polling is not None
+        closing = threading.Thread(target=worker.close)
+        closing.start()
+        closing.join()
+        polling._round()
+
+    asyncio.run(serve())
+    assert "poll failed" not in caplog.text
+
+
+def test_nobody_attaches_outside_of_a_loop(pair: World) -> None:
+    with pytest.raises(RuntimeError, match="event loop"):
+        pair.decode[0].attach()
+    assert wakeups() == []
+
+
 def test_who_comes_while_a_worker_is_closed_leaves_no_thread(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its threads' end and its own."""
     worker = pair.decode[0]
