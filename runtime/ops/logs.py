@@ -38,9 +38,14 @@ def failure(name: str, /, **facts: object) -> None:
         _say(logging.ERROR, name, facts, sys.exc_info())
 
 
-def hold_back() -> None:
-    """Keep what this thread logs until as many `let_go`: a lock is taken, and handlers are foreign code."""
-    _KEPT.depth += 1
+def depth() -> int:
+    """How often what this thread logs is held back."""
+    return _KEPT.depth
+
+
+def hold_back(times: int) -> None:
+    """Keep what this thread logs until so many `let_go`: a lock is taken, and handlers are foreign code."""
+    _KEPT.depth = times
 
 
 def let_go() -> None:
