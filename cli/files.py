@@ -16,13 +16,13 @@ def on_disk(path: Path) -> str:
 
 
 def stale(out: Path, texts: Mapping[str, str]) -> list[str]:
-    """The paths of `texts` whose file under `out` is missing or reads differently, sorted."""
+    """The paths of `texts` whose file under `out` is missing or reads differently, in their order."""
     return not_current({path: state(out, path, text) for path, text in texts.items()})
 
 
 def not_current(states: Mapping[str, str]) -> list[str]:
-    """Of paths by how their files stand those that are missing or stale, sorted."""
-    return sorted(path for path, stands in states.items() if stands != "current")
+    """Of paths by how their files stand those that are missing or stale, in their order."""
+    return [path for path, stands in states.items() if stands != "current"]
 
 
 def state(out: Path, path: str, text: str) -> str:

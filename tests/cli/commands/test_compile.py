@@ -144,3 +144,12 @@ def test_a_fault_of_the_compiler_is_a_cell_of_a_matrix() -> None:
     said = run("matrix", SMALL, "--prefill", "tp=1", "--decode", "tp=4/2", "--format", "json")
     first, second = json.loads(said.stdout)["cells"]
     assert (said.exit_code, first["refused"], second["requests"] > 0) == (1, "P023", True)
+
+
+def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:
+    out = tmp_path / "plans"
+    assert run("compile", deployment(tmp_path, SMALL), "-o", str(out)).exit_code == 0
+    plan = out / "qwen3_0_6b" / "p_tp1__d_tp2.py"
+    plan.write_text(plan.read_text().replace("Emitted", "Written"))
+    shown = run("compile", deployment(tmp_path, SMALL, decode="[tp=2, tp=4]"), "-o", str(out), "--check").stdout
+    assert 0 < shown.index("+Emitted") < shown.index(f"+++ {out / 'index.json'}")
