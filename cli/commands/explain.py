@@ -1,4 +1,4 @@
-"""kvplan explain: a model, a pair of sides, an engine, a kind, a plan on disk, an error's code, a rule of `diff`.
+"""kvplan explain: a model, a pair, an engine, a kind, a plan on disk, an error's code, a rule of `diff`, a metric.
 
 A code must be explained at once: what needs the compiler imports it where it does.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from kvplan.cli.options import (
     library,
     pair_options,
 )
-from kvplan.cli.terminal import painted
+from kvplan.cli.terminal import PAGE, painted
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 # The side of an engine that is asked for nothing.
 ONE = "tp=1"
 CODE = re.compile(r"[A-Za-z]\d{3}")
+# How all metrics begin, and what a Prometheus server adds to names of counters and histograms.
+METRIC = "kvplan_"
+ADDED = re.compile(r"_(total|created|bucket|sum|count)$")
 
 
 @click.command("explain")
-@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE", shell_complete=complete.anything)
+@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE|METRIC", shell_complete=complete.anything)
 @pair_options(required=False)
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
 @layouts_option
@@ -47,7 +51,7 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
 
     A MODEL alone: its caches. With one side: its groups and pages; with both: what moves, and which pieces land
     where on one decode worker. An ENGINE: its options and what it derives; a KIND: its parameters, what it stores, in
-    which orders. Or a PLAN file, an error's CODE, or a RULE of diff.
+    which orders. Or a PLAN file, an error's CODE, a RULE of diff, or a METRIC of the runtime, kvplan_….
     """
     said = _explain(what, asked, worker or 0)
     if worker is not None and "landing" not in said:
@@ -65,6 +69,9 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if CODE.fullmatch(what):
         asked.leave_out(f"{what} is a code")
         return explain_code(what.upper())
+    if what.startswith(METRIC):
+        asked.leave_out(f"{what} is a metric")
+        return explain_metric(what)
     if what.endswith(".py"):
         asked.leave_out("a plan has its own sides and options")
         return explain_plan(Path(what), worker)
@@ -106,7 +113,7 @@ def _unknown(known: Library, what: str) -> Exception:
     from kvplan.dsl.text.source import inline
 
     near = nearest(what, (*known.models, *known.engines, *known.kinds, *RULES))
-    help = near or f"{ELSEWHERE}; metrics are in docs/operations.md, words in docs/glossary.md"
+    help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
     message = f"there is no model, engine, kind or rule '{what}'"
     return DslError(Diagnostic("K008", message, inline(what, "<argument>"), (), help))
 
@@ -191,3 +198,20 @@ def explain_code(code: str) -> dict[str, Any]:
         raise BadInput("S022", f"there is no code {code!r}", help)
     title, text = known[code]
     return {"code": code, "title": title, "text": text, "more": families()[code[0]].text}
+
+
+def explain_metric(asked: str) -> dict[str, Any]:
+    """A metric of the runtime, by the name that a Prometheus server has. Raises BadInput."""
+    from kvplan.compiler.errors import BadInput
+    from kvplan.dsl.text.diagnostics import listed, nearest_or_all
+    from kvplan.runtime.ops.metrics import OTHER
+    from kvplan.runtime.ops.prometheus import SORTS
+
+    sorts = {METRIC + metric.name: (sort, metric) for sort, metrics in SORTS.items() for metric in metrics}
+    name = ADDED.sub("", asked)
+    if name not in sorts:
+        raise BadInput("S022", f"there is no metric {asked!r}", nearest_or_all(name, [*sorts]))
+    sort, metric = sorts[name]
+    label = f"; its label {metric.label} is {listed([*metric.values, OTHER])}" if metric.label else ""
+    more = "What its value should be, alerts, and what to do: docs/operations.md."
+    return {"code": name, "title": metric.help, "text": textwrap.fill(f"A {sort}{label}.", PAGE), "more": more}

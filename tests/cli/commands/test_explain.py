@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 from kvplan.cli.main import main
 from kvplan.compiler.explain.describe_model import describe_model
 from kvplan.dsl.library import load
+from kvplan.runtime.ops.metrics import Counters
+from kvplan.runtime.ops.prometheus import SORTS, PrometheusCollector
 
 PAIR = ["llama-3.1-8b", "--prefill", "tp=4", "--decode", "tp=2"]
 
@@ -284,6 +286,30 @@ def test_options_that_choose_nothing_are_refused(words: list[str]) -> None:
 
 
 def test_a_word_that_is_nothing_is_shown_where_metrics_and_words_are() -> None:
-    said = CliRunner().invoke(main, ["explain", "kvplan_held_leases"])
+    said = run("quarantine")
     assert said.exit_code == 2
-    assert "metrics are in docs/operations.md, words in docs/glossary.md" in said.output
+    assert "metrics begin with kvplan_, words are in docs/glossary.md" in said.output
+
+
+def every_metric() -> list[str]:
+    """The names of all samples of a worker's counters, as a Prometheus server has them."""
+    families = PrometheusCollector(Counters()).collect()
+    return sorted({sample.name for family in families for sample in family.samples} | {"kvplan_peers"})
+
+
+@pytest.mark.parametrize("name", every_metric())
+def test_every_metric_is_explained_by_the_name_that_a_server_has(name: str) -> None:
+    said = answer(name)
+    assert name.startswith(said["code"])
+    assert said["title"] in {metric.help for metrics in SORTS.values() for metric in metrics}
+
+
+def test_a_metric_that_is_none_is_told_with_the_nearest() -> None:
+    said = run("kvplan_held_lease")
+    assert said.exit_code == 2
+    assert "error[S022]: there is no metric 'kvplan_held_lease'" in said.stderr
+    assert "did you mean 'kvplan_held_leases'?" in said.stderr
+
+
+def test_the_values_of_a_label_are_told() -> None:
+    assert "its label direction is read, write or other." in run("kvplan_moved_bytes_total").stdout
