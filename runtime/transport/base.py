@@ -82,7 +82,10 @@ class Transport(Protocol):
         """
 
     def remove_peer(self, peer: str) -> None:
-        """Forget a peer that nothing is under way with. This does not stop transfers: their bytes may still move."""
+        """Forget a peer that nothing is under way with. This does not stop transfers: their bytes may still move.
+
+        Lists that were prepared for it are no good any more. Its connection may stay, for when it is met again.
+        """
 
     def lost(self, peer: str) -> bool:
         """Whether the connection to a peer is known to be broken. False of one that is only slow, or frozen.

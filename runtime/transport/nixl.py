@@ -36,6 +36,9 @@ PROBE = 0.2
 # Of a write over TCP of which one connection breaks, others were seen to bring bytes for a while. What TCP sends again
 # three times (RFC 6298: after 0.2, 0.4 and 0.8 s, as Linux has it) comes within this.
 LINGERS = 2.0
+# Peers that are forgotten and stay connected: NIXL leaves a connection open, on both sides, where it removes an agent
+# that lives, and makes another one when that is met again. One that has died has closed it.
+KEPT = 1024
 UNSHARED = "it is of expandable segments, or of an engine that can sleep: within this host it goes over TCP, or RDMA"
 # What to do where memory of a type cannot be registered: NIXL says why in its log alone.
 HELP = {
@@ -176,11 +179,18 @@ class Nixl:
         known = self._met.get(metadata)
         if known in self.peers and known not in self._lost:
             return known
-        peer = self._added(metadata)
+        peer = self._added(metadata) if known is None or known in self._lost else known
+        if peer in self._kept():
+            self._probe(self.agent, peer)
         if peer in self._lost:
             self._renew(peer, metadata)
+        self.peers.add(peer)
         self._met[metadata] = peer
         return peer
+
+    def _kept(self) -> list[str]:
+        """The peers that are forgotten and stay connected, those first that have been for longest."""
+        return [name for name in dict.fromkeys(self._met.values()) if name not in self.peers]
 
     def _renew(self, peer: str, metadata: bytes) -> None:
         """Meet a peer anew whose connection broke. Raises NotBegunError where a transfer with it is under way."""
@@ -190,20 +200,21 @@ class Nixl:
             raise NotBegunError(f"{text}: ask again when they have")
         for failed in transfers:
             failed.cut()
-        self.remove_peer(peer)
+        used = peer in self.peers
+        self.remove_peer(peer) if used else self._disconnect(peer)
         try:
             self._added(metadata)
         except TransportError:
-            self.peers.add(peer)
-            self._lost.add(peer)
+            if used:
+                self.peers.add(peer)
+                self._lost.add(peer)
+                self._met[metadata] = peer
             raise
 
     def _added(self, metadata: bytes) -> str:
         with errors(self.bindings):
             name = self.agent.add_remote_agent(metadata)
-        peer = name.decode() if isinstance(name, bytes) else str(name)
-        self.peers.add(peer)
-        return peer
+        return name.decode() if isinstance(name, bytes) else str(name)
 
     def remove_peer(self, peer: str) -> None:
         if peer not in self.peers:
@@ -212,8 +223,14 @@ class Nixl:
             if isinstance(given, NixlList) and given.peer == peer:
                 given.cut()
         self.peers.discard(peer)
-        self._lost.discard(peer)
         self._asked.pop(peer, None)
+        self._met = dict(sorted(self._met.items(), key=lambda met: met[1] == peer))
+        for gone in [peer] if peer in self._lost else self._kept()[:-KEPT]:
+            self._disconnect(gone)
+
+    def _disconnect(self, peer: str) -> None:
+        """Have NIXL remove a peer's agent."""
+        self._lost.discard(peer)
         self._met = {data: name for data, name in self._met.items() if name != peer}
         with errors(self.bindings):
             self.agent.remove_remote_agent(peer)
@@ -222,21 +239,24 @@ class Nixl:
         """As the protocol says. Sends an empty message, seldom: nothing else tells of a process that is dead."""
         agent = self.agent
         if peer in self.peers and peer not in self._lost and self._due(peer):
-            try:
-                with errors(self.bindings):
-                    agent.send_notif(peer, b"")
-            except PeerLostError:
-                self.found_lost(peer)
-            except TransportError as error:
-                logs.event(logs.DEBUG, "probe failed", peer=peer, error=error)
+            self._probe(agent, peer)
         return self.broken(peer)
 
+    def _probe(self, agent: Any, peer: str) -> None:
+        try:
+            with errors(self.bindings):
+                agent.send_notif(peer, b"")
+        except PeerLostError:
+            self.found_lost(peer)
+        except TransportError as error:
+            logs.event(logs.DEBUG, "probe failed", peer=peer, error=error)
+
     def broken(self, peer: str) -> bool:
-        return peer in self._lost
+        return peer in self._lost and peer in self.peers
 
     def found_lost(self, peer: str) -> None:
         """A call has shown that the connection to a peer is broken."""
-        if peer in self.peers:
+        if peer in self.peers or peer in self._met.values():
             self._lost.add(peer)
 
     def _due(self, peer: str) -> bool:
@@ -248,6 +268,7 @@ class Nixl:
 
     def prepare(self, peer: str | None, rows: Ints, mem_type: str) -> NixlList:
         guard.check_rows(rows)
+        self._check_met(peer)
         with errors(self.bindings):
             value = self.agent.prep_xfer_dlist(peer or "NIXL_INIT_AGENT", _rows(rows), mem_type)
         made = NixlList(self, peer, value)
@@ -278,11 +299,17 @@ class Nixl:
         check_op(op)
         guard.check_spans(local)
         guard.check_spans(remote)
+        self._check_met(peer)
         with errors(self.bindings, NotBegunError):
             mine = self.agent.get_xfer_descs(_rows(local), local_type)
             theirs = self.agent.get_xfer_descs(_rows(remote), remote_type)
             value = self.agent.initialize_xfer(op, mine, theirs, peer)
         return self._post(peer, value)
+
+    def _check_met(self, peer: str | None) -> None:
+        """NIXL may still know who was forgotten. Raises PeerLostError."""
+        if self._agent is not None and peer is not None and peer not in self.peers:
+            raise PeerLostError(f"peer {peer} is not met, or was forgotten: connect again")
 
     def _post(self, peer: str, value: Any) -> NixlTransfer:
         handle = NixlTransfer(self, peer, value)
@@ -312,7 +339,7 @@ class Nixl:
         try:
             for given in list(self._given):
                 given.cut()
-            for peer in sorted(self.peers):
+            for peer in sorted(self.peers.union(self._met.values())):
                 attempt(f"removal of {peer}", self._agent.remove_remote_agent, peer)
             for registered in self._registered:
                 attempt("deregistration", self._agent.deregister_memory, registered)

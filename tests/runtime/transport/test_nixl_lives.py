@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -206,3 +208,107 @@ def test_a_peer_that_cannot_be_met_anew_stays_lost(two: Two, monkeypatch: pytest
     assert two.reader.lost(two.peer)
     assert two.reader.add_peer(two.owner.metadata()) == two.peer
     assert not two.reader.lost(two.peer)
+
+
+def sockets() -> int:
+    """How many sockets this process has."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return found
+
+
+def test_a_living_peer_that_is_forgotten_and_met_again_and_again_has_one_connection(two: Two) -> None:
+    two.until_done(two.read(index(1)))
+    before = sockets()
+    for _ in range(10):
+        two.reader.remove_peer(two.peer)
+        assert two.reader.peers == set()
+        assert two.reader.add_peer(two.owner.metadata()) == two.peer
+        two.until_done(two.read(index(2)))
+    assert sockets() == before
+
+
+def test_nothing_reaches_who_was_forgotten(two: Two) -> None:
+    """Its connection stays; what was prepared is no good, now and once it is met again."""
+    (local, remote), spans = two.lists(), (region(two.mine), region(two.theirs))
+    two.until_done(two.read(index(1)))
+    two.reader.remove_peer(two.peer)
+    with pytest.raises(errors.PeerLostError, match="forgotten"):
+        two.reader.post_spans("READ", two.peer, spans[0], "DRAM", spans[1], "DRAM")
+    with pytest.raises(errors.PeerLostError, match="forgotten"):
+        two.lists()
+    for _ in range(2):
+        with pytest.raises(errors.HandleError, match="after its release"):
+            two.reader.post("READ", two.peer, local, index(0), remote, index(0))
+        two.reader.add_peer(two.owner.metadata())
+    two.until_done(two.read(index(2)))
+
+
+def test_of_many_who_were_forgotten_the_last_ones_stay_connected(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvplan.runtime.transport.nixl.KEPT", 2)
+    owners, removed = [Nixl("other") for _ in range(3)], removals(two, monkeypatch)
+    peers = [two.reader.add_peer(owner.metadata()) for owner in owners]
+    two.reader.remove_peer(peers[0])
+    two.reader.remove_peer(peers[1])
+    two.reader.add_peer(owners[0].metadata())
+    two.reader.remove_peer(peers[0])
+    assert removed == []
+    two.reader.remove_peer(peers[2])
+    assert removed == [peers[1]]
+    two.until_done(two.read(index(2)))
+    two.reader.close()
+    assert sorted(removed[1:]) == sorted({two.peer, peers[0], peers[2]})
+    for owner in owners:
+        owner.close()
+
+
+def test_who_was_forgotten_and_whose_connection_broke_is_connected_anew(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, broken = removals(two, monkeypatch), two.reader.bindings.nixlRemoteDisconnectError
+
+    def raise_(peer: str, message: bytes) -> None:
+        raise broken("gone")
+
+    two.reader.remove_peer(two.peer)
+    with monkeypatch.context() as patch:
+        patch.setattr(two.reader.agent, "send_notif", raise_)
+        assert two.reader.add_peer(two.owner.metadata()) == two.peer
+    assert (removed, two.reader.broken(two.peer)) == ([two.peer], False)
+    two.until_done(two.read(index(2)))
+
+
+def test_what_a_read_finds_of_who_was_forgotten_is_remembered(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is met anew once that read is given back; a connection that was found broken is not kept at all."""
+    removed, handle = removals(two, monkeypatch), two.read(index(1))
+    monkeypatch.setattr(handle, "state", HandleState.POSTED)
+    two.reader.remove_peer(two.peer)
+    two.reader.found_lost(two.peer)
+    assert (two.reader.broken(two.peer), removed) == (False, [])
+    with pytest.raises(errors.NotBegunError, match="1 transfers by it have not ended"):
+        two.reader.add_peer(two.owner.metadata())
+    assert two.reader.peers == set()
+    two.until_done(handle)
+    handle.release()
+    assert two.reader.add_peer(two.owner.metadata()) == two.peer
+    assert (removed, two.reader.broken(two.peer)) == ([two.peer], False)
+    two.reader.found_lost(two.peer)
+    two.reader.remove_peer(two.peer)
+    assert removed == [two.peer] * 2
+    two.reader.found_lost(two.peer)
+    two.peer = two.reader.add_peer(two.owner.metadata())
+    two.until_done(two.read(index(2)))
+
+
+def removals(two: Two, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The agents that NIXL is told to remove from now on."""
+    told, remove = list[str](), two.reader.agent.remove_remote_agent
+
+    def note(peer: str) -> Any:
+        told.append(peer)
+        return remove(peer)
+
+    monkeypatch.setattr(two.reader.agent, "remove_remote_agent", note)
+    return told
