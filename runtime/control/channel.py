@@ -23,7 +23,7 @@ from kvplan.runtime.control.outbox import Outbox
 from kvplan.runtime.control.sockets import (
     HANDSHAKE,
     LINGER,
-    admit,
+    Guard,
     client_context,
     connection_of,
     descriptors,
@@ -63,15 +63,16 @@ class ControlServer:
         self._socket = socket(context, zmq.ROUTER, bind)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._monitor = watch_server(self._socket)
-        guard = admit(context, self._socket, keys)
+        guard = Guard()
         # Also where nobody calls `close`: a context that is collected with its guard still running waits for ever.
-        rest = (context.term,) if guard is None else (guard.stop, context.term)
+        rest = guard.stop, context.term
         self._end = weakref.finalize(self, end, os.getpid(), self._socket, self._monitor, *rest)
         try:
-            self._socket.bind(bind)
-        except zmq.ZMQError as error:
+            guard.admit(self._socket, keys)
+            self._listen(bind)
+        except HandshakeError:
             self.close()
-            raise HandshakeError(f"cannot listen at {bind}: {error}") from error
+            raise
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._door = Door(self.address, HANDSHAKE / 1000)
         if isinstance(keys, Plain):
@@ -135,6 +136,14 @@ class ControlServer:
         # The last words may be those that a request has ended well.
         self._socket.linger = LINGER
         self._end()
+
+    def _listen(self, bind: str) -> None:
+        import zmq
+
+        try:
+            self._socket.bind(bind)
+        except zmq.ZMQError as error:
+            raise HandshakeError(f"cannot listen at {bind}: {error}") from error
 
     def _read(self, most: int) -> None:
         keyed = [(key_of(frames), [frame.bytes for frame in frames]) for frames in self._heard(most)]

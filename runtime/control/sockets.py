@@ -123,21 +123,43 @@ def _watch(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     return monitor
 
 
-def admit(context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], keys: Keys | Plain) -> Any:
-    """Let only those whom `keys` allow into a server's socket. What comes back is to be stopped."""
-    import zmq
-    from zmq.auth.thread import ThreadAuthenticator
+class Guard:
+    """Who lets only those into a server's socket whom its keys allow, in a thread, until it is stopped."""
 
-    if isinstance(keys, Plain):
-        return None
-    guard = ThreadAuthenticator(context)
-    guard.start()
-    guard.configure_curve_callback(DOMAIN, _Peers(keys.allowed))
-    socket.curve_server, socket.curve_publickey, socket.curve_secretkey = True, keys.public, keys.secret
-    socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
-    # Otherwise a guard that is gone lets everybody in.
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-    return guard
+    def __init__(self) -> None:
+        self._threads: Any = None
+
+    def admit(self, socket: zmq.Socket[bytes], keys: Keys | Plain) -> None:
+        """Begin, where there are keys. Raises HandshakeError; it is to be stopped then, too."""
+        import zmq
+        from zmq.auth.thread import ThreadAuthenticator
+
+        if isinstance(keys, Plain):
+            return
+        self._threads = ThreadAuthenticator(socket.context)
+        try:
+            with _descriptors_named():
+                self._threads.start()
+        except RuntimeError as error:
+            raise HandshakeError(f"no thread can be started that looks at keys: {error}: raise the limit") from error
+        self._threads.configure_curve_callback(DOMAIN, _Peers(keys.allowed))
+        socket.curve_server, socket.curve_publickey, socket.curve_secretkey = True, keys.public, keys.secret
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
+        # Otherwise a guard that is gone lets everybody in.
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+
+    def stop(self) -> None:
+        """Its sockets are closed, also where its thread never began. Once more does nothing."""
+        threads, self._threads = self._threads, None
+        if threads is None:
+            return
+        if not threads.is_alive():
+            # Nobody would take the word that ends a thread: it would be waited for.
+            for end in (threads, threads.thread):
+                if end is not None and end.pipe:
+                    end.pipe.close(linger=0)
+                    end.pipe = None
+        threads.stop()
 
 
 def end(maker: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], *rest: Callable[[], object]) -> None:

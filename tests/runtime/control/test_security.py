@@ -18,8 +18,10 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 from tests.runtime.prefill.test_worker import Caller, Clock, caller, clock, pin, worker
 from tests.runtime.transport.test_hazards import NAMED, functions
+from zmq.auth.thread import AuthenticationThread
 
 from kvplan.runtime import Blocks, Jit, errors
+from kvplan.runtime.control import channel, sockets
 from kvplan.runtime.control.card import LARGEST, Refusal
 from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
@@ -67,6 +69,36 @@ def test_a_guard_that_died_lets_nobody_in() -> None:
     line.close()
     desk.close()
     assert found == []
+
+
+def test_a_server_whose_guard_cannot_start_is_a_named_error_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    keys, _ = control.pair()
+    context = sockets.new_context()
+    monkeypatch.setattr(channel, "new_context", lambda: context)
+    monkeypatch.setattr(AuthenticationThread, "start", refuse)
+    with pytest.raises(errors.HandshakeError, match="no thread can be started"):
+        ControlServer(control.BIND, keys)
+    assert context.closed
+
+
+def test_a_guard_whose_thread_died_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[AuthenticationThread]()
+
+    async def die(thread: AuthenticationThread) -> None:
+        threads.append(thread)
+        thread.started.set()
+
+    keys, _ = control.pair()
+    monkeypatch.setattr(AuthenticationThread, "_run", die)
+    desk = ControlServer(control.BIND, keys)
+    threads[0].join()
+    desk.close()
+    assert desk._socket.closed
 
 
 def test_a_peer_that_was_met_can_read_and_write_all_that_is_registered(pair: World) -> None:

@@ -255,6 +255,22 @@ def test_who_closes_waits_no_longer_than_it_says(server: EtcdServer, monkeypatch
     one._keeper.join()
 
 
+def test_who_closes_while_it_is_asked_for_free_blocks_is_gone(fleet: Callable[[], EtcdFleet]) -> None:
+    one, other, asked = fleet(), fleet(), list[str]()
+
+    def free() -> int:
+        until(lambda: "p0" in other.engines())
+        one.close()
+        asked.append("closed")
+        return 5
+
+    one.announce(record("p0"))
+    until(lambda: "p0" in other.engines())
+    one.announce(record("p0", free_blocks=7), free)
+    until(lambda: not other.engines())
+    assert (asked, one._cluster._ended) == (["closed"], True)
+
+
 def test_the_next_member_is_asked_where_one_does_not_answer(server: EtcdServer) -> None:
     one = EtcdFleet(["http://127.0.0.1:9", server.url], f"{PREFIX}members/", LEASE)
     one.announce(record("p0"))
