@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from kvplan.plan.block_tables import Ring, Slot, Table, Tables
+from kvplan.plan.request import LONGEST_ID
 from kvplan.plan.types import Blocks, Ints, Runs
 from kvplan.runtime.control.card import EngineCard, Hello, Refusal, WorkerCard
 from kvplan.runtime.errors import CardError
@@ -25,7 +26,9 @@ MOST_PARTS = 1 << 14
 FARTHEST = 1 << 62
 ORDER = np.dtype("<i8")
 
-Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_NAMED)]
+# What is said of a request may be kept, and so is its name.
+RequestId = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
+Names = Annotated[tuple[RequestId, ...], msgspec.Meta(max_length=MOST_NAMED)]
 Sums = Annotated[tuple[tuple[str, int, int], ...], msgspec.Meta(max_length=MOST_SUMS)]
 
 
@@ -54,8 +57,8 @@ class Claim(msgspec.Struct, frozen=True, tag="claim"):
     heartbeat: int
     requests: Names
     streamed: Names = ()
-    tables: dict[str, WireTables] = {}
-    tokens: dict[str, tuple[int, int]] = {}
+    tables: dict[RequestId, WireTables] = {}
+    tokens: dict[RequestId, tuple[int, int]] = {}
 
 
 class LossReason(TextEnum):
@@ -80,7 +83,7 @@ class LossReason(TextEnum):
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
     """A request is kept for a lease from now, by the pin of this number."""
 
-    request: str
+    request: RequestId
     pin: int
 
 
@@ -90,14 +93,14 @@ class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
     Its tables are not while it is not held. As soon as it is, this is said again, and decode names them anew.
     """
 
-    request: str
+    request: RequestId
     held: bool = True
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
     """A request is not kept, and `text` says it in words."""
 
-    request: str
+    request: RequestId
     reason: LossReason
     text: str
 
@@ -120,7 +123,7 @@ class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
 class AskPermit(msgspec.Struct, frozen=True, tag="ask"):
     """Decode: may I read `size` bytes of a request? `number` counts the slices of the asking worker."""
 
-    request: str
+    request: RequestId
     number: int
     size: int
 
@@ -128,14 +131,14 @@ class AskPermit(msgspec.Struct, frozen=True, tag="ask"):
 class Permit(msgspec.Struct, frozen=True, tag="permit"):
     """Prefill: the read of a slice may begin."""
 
-    request: str
+    request: RequestId
     number: int
 
 
 class ReturnPermit(msgspec.Struct, frozen=True, tag="return"):
     """Decode: the read of a slice is over, or will not begin."""
 
-    request: str
+    request: RequestId
     number: int
 
 
@@ -163,7 +166,7 @@ class AskBuffer(msgspec.Struct, frozen=True, tag="ask buffer"):
     all: they decide which images there are.
     """
 
-    request: str
+    request: RequestId
     number: Number
     layers: tuple[int, ...] | None
     parts: Annotated[tuple[WirePart, ...], msgspec.Meta(min_length=1, max_length=MOST_PARTS)]
@@ -172,7 +175,7 @@ class AskBuffer(msgspec.Struct, frozen=True, tag="ask buffer"):
 class Lent(msgspec.Struct, frozen=True, tag="lent"):
     """Whose stage it is: a piece has the buffer at `address` until it is given back. What prefill lends is packed."""
 
-    request: str
+    request: RequestId
     number: Number
     address: Number
 
@@ -183,7 +186,7 @@ class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
     Where it was `moved`, all of it was: what prefill has written is copied to its place now.
     """
 
-    request: str
+    request: RequestId
     number: Number
     moved: bool
 
@@ -194,7 +197,7 @@ class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
     `lends` says that buffers which are asked for now are lent in their turn.
     """
 
-    request: str
+    request: RequestId
     tokens: tuple[int, int]
     lengths: dict[str, tuple[int, int]]
     prefill: WireTables
@@ -210,7 +213,7 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
     blocks that decode was told of may be those of an earlier hold.
     """
 
-    request: str
+    request: RequestId
     pin: int
     number: int
     tokens: tuple[int, int] | None
@@ -223,7 +226,7 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
 class Written(msgspec.Struct, frozen=True, tag="written"):
     """Prefill: all of a request that this decode worker needs from here is written: `size` bytes."""
 
-    request: str
+    request: RequestId
     pin: int
     size: int
 
@@ -234,7 +237,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     `code` is that of the error.
     """
 
-    request: str
+    request: RequestId
     code: str
     message: str
     attempt: int | None = None
@@ -247,7 +250,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     `attempt` tells the answer from that to an earlier attempt at the same request.
     """
 
-    request: str
+    request: RequestId
     pin: int
     attempt: int
     sums: Sums = ()
@@ -258,7 +261,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
     """Prefill's answer to Done: the pin lasted until now, and checksums are alike. Otherwise it is Failed."""
 
-    request: str
+    request: RequestId
     attempt: int
 
 
@@ -268,7 +271,7 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
     With `alone`, this connection took the place of the one that it was wanted through, which is not listened to again.
     """
 
-    request: str
+    request: RequestId
     alone: bool = False
 
 
@@ -282,7 +285,7 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     `lost` says that its connection broke, or that nothing is known of the request: what was sent may still land.
     """
 
-    request: str
+    request: RequestId
     lost: bool
 
 

@@ -20,6 +20,7 @@ from tests.runtime.prefill.test_worker import Caller, Clock, caller, clock, pin,
 from tests.runtime.transport.test_hazards import NAMED, functions
 from zmq.auth.thread import AuthenticationThread
 
+from kvplan.plan.request import LONGEST_ID
 from kvplan.runtime import Blocks, Jit, errors
 from kvplan.runtime.control import channel, sockets
 from kvplan.runtime.control.card import LARGEST, Refusal
@@ -33,6 +34,7 @@ from kvplan.runtime.control.messages import (
     Confirmed,
     Done,
     Failed,
+    Leave,
     LossReason,
     NotYet,
     WireTable,
@@ -84,6 +86,30 @@ def test_a_server_whose_guard_cannot_start_is_a_named_error_and_leaves_nothing(
     with pytest.raises(errors.HandshakeError, match="no thread can be started"):
         ControlServer(control.BIND, keys)
     assert context.closed
+
+
+LONG = "x" * (LONGEST_ID + 1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Leave(LONG),
+        Claim(1, (LONG,)),
+        Claim(1, ("r",), (), {LONG: {}}),
+        Claim(1, ("r",), (), {}, {LONG: (0, 1)}),
+        Done(LONG, 1, 1),
+        AskPermit(LONG, 1, 1),
+        WriteRequest(LONG, (0, 1), {}, {}, {}),
+    ],
+    ids=lambda said: type(said).__name__,
+)
+def test_a_name_that_no_request_can_have_is_not_kept(worker: Any, caller: Caller, said: Any) -> None:
+    caller.hello()
+    caller.line.send(said)
+    until(lambda: worker.counters.snapshot()["messages"].get("malformed"), worker.poll)
+    assert [event.request for event in worker.events()] == [None]
+    assert [client.claims for client in worker._inbox.clients] == [{}]
 
 
 def test_a_guard_whose_thread_died_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
