@@ -165,6 +165,7 @@ class RequestWrites:
         """Hand over what is there, follow what is posted, tell who has everything."""
         self._buried = [(name, peer, handle) for name, peer, handle in self._buried if not over(peer, handle)]
         for write in list(self._all.values()):
+            self._end_late(write)
             if write.writing:
                 self._take(write)
                 write.executor.step()
@@ -172,6 +173,12 @@ class RequestWrites:
                 self._finish(write)
             if not write.writing:
                 self._settle(write)
+
+    def _end_late(self, write: RequestWrite) -> None:
+        """What is not promised any more is not written on: a reader that lends no buffer would keep the blocks."""
+        name, pin = write.request.id, write.source.pin
+        if write.writing and not self._leases.lasts(name, pin):
+            self._fail(write, LeaseError(f"its lease ran out while pin {pin} was written"))
 
     def _of(self, request: str) -> list[RequestWrite]:
         return [write for (_, name), write in self._all.items() if name == request]
@@ -210,9 +217,6 @@ class RequestWrites:
 
     def _finish(self, write: RequestWrite) -> None:
         name, pin, executor = write.request.id, write.source.pin, write.executor
-        if not self._leases.lasts(name, pin):
-            self._fail(write, LeaseError(f"its lease ran out while pin {pin} was written"))
-            return
         write.on(WriteEvent.WRITTEN)
         self._counters.add("moved_bytes", executor.moved, direction="write")
         self._counters.add("posts", executor.requests)

@@ -32,9 +32,11 @@ from tests.runtime.helpers.staging import (
 from tests.runtime.helpers.worlds import World, world
 
 from kvplan.runtime import Counters, DecodeWorker, PrefillWorker, Slot
-from kvplan.runtime.control.messages import ReturnBuffer
+from kvplan.runtime.control.messages import Done, ReturnBuffer
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.errors import RegisterError, TransferError, WithdrawnError
+from kvplan.runtime.decode.transfers import TransferTable
+from kvplan.runtime.decode.unpacks import PageUnpacks
+from kvplan.runtime.errors import LeaseError, RegisterError, TransferError, WithdrawnError
 from kvplan.runtime.plans.catalog import FixedPlans
 from kvplan.runtime.staging import buffers
 from kvplan.runtime.staging.buffers import BUFFERS
@@ -248,3 +250,19 @@ def test_a_buffer_that_is_lent_to_another_request_is_not_taken() -> None:
     assert not move.ready()
     assert stage.lent("r", 0, 4096)
     assert (move.ready(), move.address) == (True, 4096)
+
+
+def test_a_reader_that_lends_nothing_and_says_that_it_is_done_keeps_no_blocks(
+    made: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whom nothing is promised any more is not written to, though it lives and claims other requests."""
+    monkeypatch.setattr(PageUnpacks, "_lend", lambda *_: None)
+    monkeypatch.setattr(TransferTable, "claims", lambda *_: ((), ()))
+    transfer = begun(made, "quiet")
+    run(made, lambda: all(part.unpacks for part in transfer.parts))
+    for part in transfer.parts:
+        part.connection.control.say(Done("quiet", part.pin or 0, transfer.attempt))
+    assert made.released() == {("quiet", "finished")}
+    assert isinstance(transfer.error, LeaseError)
+    run(made, lambda: made.decode[0].settled(transfer) and unused(made))
+    assert untouched(made)
