@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kvplan.compiler.bind.bind import bind, held_as
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
+from kvplan.compiler.cost.limit import check_spans
 from kvplan.compiler.cost.strategy import staged, with_strategies
 from kvplan.compiler.emit.emit import emit
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
@@ -79,6 +80,7 @@ def compile_bound(
     skipped = check_pair(prefill, decode)
     here, there = placed(prefill), placed(decode)
     plan = _plan(here, there, chosen, skipped, title or prefill.model)
+    check_spans(plan)
     machine = None if chosen["strategy"] == DIRECT else profile or _shipped_machine()
     plan = digest.sealed(staged(plan, chosen["strategy"], machine)) if machine else plan
     sides = (("prefill", prefill), ("decode", decode))

@@ -36,8 +36,13 @@ def tokens(nests: tuple[Nest, ...]) -> tuple[TokenRows, ...]:
     """A table of tokens expanded, by the hops of its nests and whether their rows of tokens are joined."""
     alike: dict[tuple[tuple[tuple[int, int, int], ...], bool], list[Nest]] = {}
     for nest in nests:
-        alike.setdefault((nest.hops, nest.token == (nest.bytes, nest.bytes)), []).append(nest)
+        alike.setdefault((nest.hops, is_joined(nest)), []).append(nest)
     return tuple(TokenRows(expand_tokens(tuple(some)), *sort) for sort, some in alike.items())
+
+
+def is_joined(nest: Nest) -> bool:
+    """Whether rows of tokens lie one after the other on both sides."""
+    return nest.token == (nest.bytes, nest.bytes)
 
 
 def joined(page: Ints) -> Ints:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan import expand as rows
 from kvplan.plan import planes as names
 from kvplan.plan import spans
@@ -28,6 +28,7 @@ from kvplan.plan.types import (
     Planes,
     Read,
     Runs,
+    Side,
     Table,
     Worker,
 )
@@ -89,7 +90,14 @@ class PlanCost:
 
 def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCost:
     """The facts of `plan`. `proved` is the sentence of the prover, `notes` name the values that were overridden."""
-    costs = [cost for pair in plan.pairs for worker in range(len(plan.reads)) for cost in _moves(plan, worker, pair)]
+    by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
+    ends = ends_of(plan)
+    costs = [
+        _moves(plan, worker, pair, reads[pair.name], ends)
+        for pair in plan.pairs
+        for worker, reads in enumerate(by_pair)
+        if pair.name in reads
+    ]
     shortest = min((size for _, size in costs if size), default=0)
     return PlanCost(merged([moves for moves, _ in costs]), shortest, proved, tuple(notes), _strategy(plan))
 
@@ -110,12 +118,9 @@ def merged(moves: Iterable[Moves]) -> tuple[Moves, ...]:
     return tuple(replace(key, workers=workers) for key, workers in alike.items())
 
 
-def _moves(plan: Plan, worker: int, pair: Pair) -> list[tuple[Moves, int]]:
-    """What one decode worker moves for a pair, and its shortest span: one entry, none where it reads nothing."""
-    reads = [read for read in plan.reads[worker] if read.pair == pair.name]
-    if not reads:
-        return []
-    costs = [_count(read.table, ends_of(plan, worker, read)) for read in reads]
+def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf) -> tuple[Moves, int]:
+    """What one decode worker moves by its reads of a pair, and its shortest span."""
+    costs = [_count(read.table, ends(worker, read)) for read in reads]
     paged = all(read.table.page for read in reads)
     # A run lies on one shard of the tokens: what is read from the others is other runs. A ring has all of them.
     ring = spans.group_named(plan.prefill, pair.prefill).ring
@@ -127,7 +132,7 @@ def _moves(plan: Plan, worker: int, pair: Pair) -> list[tuple[Moves, int]]:
     requests, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
     shortest = min((cost[2] for cost in costs if cost[2]), default=0)
     store = spans.group_named(plan.decode, pair.decode).store
-    return [(Moves((worker,), pair.name, store, paged, len(reads), count, requests, size), shortest)]
+    return Moves((worker,), pair.name, store, paged, len(reads), count, requests, size), shortest
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,22 +152,40 @@ class TableEnds:
     tokens: int = TOKENS
 
 
-def ends_of(plan: Plan, worker: int, read: Read, tokens: int = TOKENS) -> TableEnds:
-    """What the cost of a read of decode worker `worker` depends on, apart from its table."""
-    pair = spans.pair_named(plan, read.pair)
-    ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
-    reach = _reach(read.table)
-    return TableEnds(
-        replace(spans.group_named(plan.prefill, pair.prefill), name=""),
-        replace(spans.group_named(plan.decode, pair.decode), name=""),
-        pair.needs,
-        pair.rows,
-        (theirs.shard, ours.shard),
-        pair.page,
-        _sizes(theirs.planes)[read.first[0] : read.first[0] + reach[0]],
-        _sizes(ours.planes)[read.first[1] : read.first[1] + reach[1]],
-        tokens,
-    )
+# By decode worker and one of its reads.
+EndsOf = Callable[[int, Read], TableEnds]
+
+
+def ends_of(plan: Plan, tokens: int = TOKENS) -> EndsOf:
+    """What the cost of every read of a plan depends on, apart from its table."""
+    pairs = {pair.name: pair for pair in plan.pairs}
+    prefill, decode = _unnamed(plan.prefill), _unnamed(plan.decode)
+    # Workers that are placed alike have the same planes: by identity, as there may be thousands of either.
+    planes = {id(worker.planes): worker.planes for side in (plan.prefill, plan.decode) for worker in side.workers}
+    sizes = {number: _sizes(entries) for number, entries in planes.items()}
+
+    def ends(worker: int, read: Read) -> TableEnds:
+        pair, reach = pairs[read.pair], _reach(read.table)
+        ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
+        first, last = read.first, (read.first[0] + reach[0], read.first[1] + reach[1])
+        return TableEnds(
+            prefill[pair.prefill],
+            decode[pair.decode],
+            pair.needs,
+            pair.rows,
+            (theirs.shard, ours.shard),
+            pair.page,
+            sizes[id(theirs.planes)][first[0] : last[0]],
+            sizes[id(ours.planes)][first[1] : last[1]],
+            tokens,
+        )
+
+    return ends
+
+
+def _unnamed(side: Side) -> dict[str, Group]:
+    """Groups by name, without it: those that are alike cost alike."""
+    return {group.name: replace(group, name="") for group in side.groups}
 
 
 def table_cost(table: Table, ends: TableEnds) -> tuple[int, int]:
@@ -180,7 +203,6 @@ def _reach(table: Table) -> Place:
     return 1 + max(prefill, default=0), 1 + max(decode, default=0)
 
 
-@lru_cache(maxsize=256)
 def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
     """(block stride, page) of every plane of a worker, by number."""
     return tuple((plane.stride, plane.page) for plane in names.planes(Worker(entries)))
@@ -193,11 +215,22 @@ def _count(table: Table, ends: TableEnds) -> tuple[int, int, int]:
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
     strides = np.array(ends.prefill_planes)[:, 0], np.array(ends.decode_planes)[:, 0]
-    paged = spans.page_spans(rows.expand(page), spans.pick(runs, whole), *strides)
-    short = spans.token_spans(rows.tokens(token), spans.pick(runs, ~whole), *strides)
-    found = np.concatenate([paged, short])
+    found = np.concatenate([
+        spans.page_spans(rows.expand(page if whole.any() else ()), spans.pick(runs, whole), *strides),
+        spans.token_spans(rows.tokens(token if not whole.all() else ()), spans.pick(runs, ~whole), *strides),
+    ])  # fmt: skip
     size = found[:, rows.BYTES]
     return _requests(found, ends) * repeat, int(size.sum()) * repeat, int(size.min()) if len(size) else 0
+
+
+def spans_of(table: Table, ends: TableEnds) -> int:
+    """How many spans the cost of a read is counted of, at most, and a page has at least: known before there is one."""
+    runs = sample(ends)
+    page, token, _ = _one_plane(table)
+    whole = spans.whole_pages(ends.page, table, runs)
+    few, many = int((~whole).sum()), int(runs.count[~whole].sum())
+    joined = rows.size(tuple(nest for nest in token if rows.is_joined(nest) and not nest.hops))
+    return rows.size(page) * max(1, int(whole.sum())) + joined * few + (rows.size(token) - joined) * many
 
 
 def sample(ends: TableEnds) -> Runs:
@@ -221,15 +254,21 @@ def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:
 
 
 def _apart(nests: tuple[Nest, ...], loops: list[Loop]) -> bool:
-    """Whether no two turns of `loops` reach the same decode plane, whichever nests they belong to."""
-    starts = {nest.decode[0] for nest in nests}
-    turns = [[turn * loop.decode[0] for turn in range(loop.count)] for loop in loops]
-    reached = [start + sum(moves) for start in starts for moves in product(*turns)]
-    return len(set(reached)) == len(reached)
+    """Whether no two turns of `loops` reach the same plane of both sides, whichever nests they belong to."""
+    reached = np.unique([_planes(nest.prefill, nest.decode) for nest in nests])
+    for loop in loops:
+        reached = (reached[:, None] + np.arange(loop.count) * _planes(loop.prefill, loop.decode)).reshape(-1)
+    return len(np.unique(reached)) == len(reached)
+
+
+def _planes(prefill: Place, decode: Place) -> int:
+    """The planes of both sides as one number."""
+    return (prefill[0] << 32) + decode[0]
 
 
 def _over_planes(loop: Loop) -> bool:
-    return _moves_plane(loop.prefill) and _moves_plane(loop.decode)
+    """Whether each turn reaches other planes on either side: no span of one continues one of another."""
+    return _moves_plane(loop.prefill) or _moves_plane(loop.decode)
 
 
 def _moves_plane(place: Place) -> bool:
@@ -240,14 +279,23 @@ def _requests(found: Ints, ends: TableEnds) -> int:
     """How many requests `found` comes to once spans that follow each other on both sides are joined."""
     if not len(found):
         return 0
-    found = found[np.lexsort((found[:, rows.D_OFFSET], found[:, rows.D_PLANE]))]
-    # The bytes after each span that may be bridged: those between whole pages where both sides have them alike.
-    prefill = np.array(ends.prefill_planes)[found[:, rows.P_PLANE]]
-    decode = np.array(ends.decode_planes)[found[:, rows.D_PLANE]]
-    whole = (prefill == decode).all(axis=1) & (found[:, rows.BYTES] == decode[:, 1])
-    end = found[:, rows.BYTES] + np.where(whole, decode[:, 0] - decode[:, 1], 0)
+    # Column by column, as there may be millions of rows.
+    order = np.lexsort((found[:, rows.D_OFFSET], found[:, rows.D_PLANE]))
+    end = _ends(found, ends)[order[:-1]]
     joined = np.ones(len(found) - 1, np.bool_)
     for plane, offset in ((rows.P_PLANE, rows.P_OFFSET), (rows.D_PLANE, rows.D_OFFSET)):
-        joined &= found[1:, plane] == found[:-1, plane]
-        joined &= found[1:, offset] == found[:-1, offset] + end[:-1]
+        joined &= np.diff(found[order, plane]) == 0
+        joined &= np.diff(found[order, offset]) == end
     return len(found) - int(joined.sum())
+
+
+def _ends(found: Ints, ends: TableEnds) -> Ints:
+    """Where what follows each span begins: behind it, and behind the bytes that may be bridged, which are those between
+    whole pages where both sides have them alike."""
+    size = found[:, rows.BYTES]
+    if all(stride == page for stride, page in ends.decode_planes):
+        return size
+    prefill = np.array(ends.prefill_planes)[found[:, rows.P_PLANE]]
+    decode = np.array(ends.decode_planes)[found[:, rows.D_PLANE]]
+    whole = (prefill == decode).all(axis=1) & (size == decode[:, 1])
+    return np.where(whole, size + decode[:, 0] - decode[:, 1], size)

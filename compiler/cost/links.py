@@ -38,9 +38,10 @@ def link_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) 
 
 
 def _read_loads(plan: Plan, profile: MachineProfile, strategy: str, tokens: int) -> Iterator[LinkLoad]:
+    ends = ends_of(plan, tokens)
     for worker, reads in enumerate(plan.reads):
         for read in reads:
-            way = by_strategy(costs(read.table, ends_of(plan, worker, read, tokens), profile), strategy)
+            way = by_strategy(costs(read.table, ends(worker, read), profile), strategy)
             copy_us = way.us - wire_us(profile, way.requests, way.bytes)
             yield LinkLoad(read.worker, worker, way.requests, way.bytes, copy_us)
 

@@ -15,6 +15,7 @@ import numpy as np
 from kvplan.compiler.cost.cost import (
     DIRECT,
     STAGED,
+    EndsOf,
     PlanCost,
     StagedMoves,
     TableEnds,
@@ -26,9 +27,10 @@ from kvplan.compiler.cost.cost import (
 from kvplan.compiler.cost.profile import copy_us, wire_us
 from kvplan.compiler.cost.ranges import DECODE, PREFILL, filled, touched
 from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import page_rows
 from kvplan.plan.stage import image, moved_bytes
-from kvplan.plan.types import Nest, PageRange, Plan, Table
+from kvplan.plan.types import Nest, PageRange, Plan, Read, Table
 
 # A stage takes memory and processor time: it has to win at least this much of the time of going direct.
 WORTH = 0.2
@@ -48,8 +50,9 @@ class StrategyCost:
 def staged(plan: Plan, strategy: str, profile: MachineProfile) -> Plan:
     """The plan with the page ranges of reads that are staged: all that can be, or with `auto` those where it pays."""
     with_stages = cache(partial(_with_stages, strategy=strategy, profile=profile))
+    ends = ends_of(plan)
     reads = tuple(
-        tuple(replace(read, table=with_stages(read.table, ends_of(plan, worker, read))) for read in each)
+        tuple(replace(read, table=with_stages(read.table, ends(worker, read))) for read in each)
         for worker, each in enumerate(plan.reads)
     )
     return replace(plan, reads=reads)
@@ -77,8 +80,10 @@ def pulled(table: Table, ends: TableEnds) -> tuple[int, int]:
 
 def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> PlanCost:
     """What the header of a plan says of its costs, with those of its stages beside those of going direct."""
+    by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
+    ends = ends_of(plan)
     moves = [
-        replace(move, workers=(worker,), staged=_moves(plan, worker, move.pair, profile))
+        replace(move, workers=(worker,), staged=_moves(worker, by_pair[worker][move.pair], ends, profile))
         for move in facts.moves
         for worker in move.workers
     ]
@@ -86,10 +91,9 @@ def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> Pla
     return replace(facts, moves=merged(moves), strategy=f"{dict(plan.options)['strategy']} on {profile.name}: {said}")
 
 
-def _moves(plan: Plan, worker: int, pair: str, profile: MachineProfile) -> tuple[StagedMoves, ...]:
+def _moves(worker: int, reads: list[Read], ends: EndsOf, profile: MachineProfile) -> tuple[StagedMoves, ...]:
     """The stages of a pair's reads, each with all reads, of which some may go direct."""
-    reads = [read for read in plan.reads[worker] if read.pair == pair]
-    every = [costs(read.table, ends_of(plan, worker, read), profile) for read in reads]
+    every = [costs(read.table, ends(worker, read), profile) for read in reads]
     direct = sum(cost["direct"].us for cost in every)
     found = []
     for name in ("unpack", "pack"):

@@ -6,6 +6,7 @@ are spread over its m holders as evenly as numbers allow (counts differ by at mo
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,6 +15,7 @@ from math import prod
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.placement.shards import Interval, TokenShare, meet, shard_intervals, share, token_share
+from kvplan.dsl.text.grouped import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,9 @@ class ReaderChoice:
     layers: tuple[int, ...]
     told: tuple[int, ...]
 
+
+# Reads of a plan, each of a decode worker from a prefill worker for a pair of groups: 16 for each of 1,024 workers.
+MOST_READS = 1 << 14
 
 Rule = Callable[[Sequence[int], Sequence[int], int, tuple[int, ...]], list[tuple[int, tuple[int, ...]]]]
 
@@ -57,6 +62,32 @@ def overlap(one: TensorHoldings, other: TensorHoldings) -> bool:
     return meet(one.token_shard, other.token_shard) and not set(one.layers).isdisjoint(other.layers)
 
 
+def overlapping(needs: Iterable[TensorHoldings]) -> Callable[[TensorHoldings], list[TensorHoldings]]:
+    """What finds those of `needs`, the holdings of one side, that overlap a holding of the other.
+
+    They are equal or disjoint on every axis: on the one that tells most of them apart only those near are tested.
+    """
+    every = list(needs)
+    by_axis = [grouped(zip(found, every, strict=True)) for found in zip(*map(_intervals, every), strict=True)]
+    if not by_axis:
+        return lambda what: []
+    axis, alike = max(enumerate(by_axis), key=lambda each: len(each[1]))
+    parts = sorted(alike)
+    starts, stops = [start for start, _ in parts], [stop for _, stop in parts]
+
+    def find(what: TensorHoldings) -> list[TensorHoldings]:
+        start, stop = _intervals(what)[axis]
+        near = parts[bisect_right(stops, start) : bisect_left(starts, stop)]
+        return [need for part in near for need in alike[part] if overlap(what, need)]
+
+    return find
+
+
+def _intervals(held: TensorHoldings) -> tuple[Interval, ...]:
+    """Of every axis, and of layers: a stage has all of them between its first and its last one."""
+    return (*(interval for _, interval in held.intervals), (min(held.layers), max(held.layers) + 1))
+
+
 def check_whole(word: str, cache: BoundCache, tensor: BoundTensor, held: Iterable[TensorHoldings]) -> None:
     """Refuse (C135) a side whose workers do not hold a tensor together. Holdings are equal or disjoint: they add up."""
     whole = prod(extent for _, extent in tensor.axes if extent) * len(cache.layers)
@@ -75,10 +106,13 @@ def _volume(held: TensorHoldings) -> Fraction:
 def elect(
     rule: Rule, holders: Mapping[TensorHoldings, Sequence[int]], needs: Mapping[TensorHoldings, Sequence[int]]
 ) -> dict[TensorHoldings, list[ReaderChoice]]:
-    """For every holding of one tensor, its readers' choices."""
+    """For every holding of one tensor, its readers' choices. Raises Refused (C141) for more than a plan may have."""
     chosen: dict[TensorHoldings, list[ReaderChoice]] = {}
+    count, find = 0, overlapping(needs)
     for what, workers in holders.items():
-        wanted = {reader: need for need, readers in needs.items() if overlap(what, need) for reader in readers}
+        wanted = {reader: need for need in find(what) for reader in needs[need]}
+        count += len(wanted)
+        check_reads(count)
         readers = sorted(wanted)
         chosen[what] = [
             choice
@@ -86,6 +120,16 @@ def elect(
             for choice in _choices(rule, what, workers, readers, j, wanted[reader])
         ]
     return chosen
+
+
+def check_reads(count: int) -> None:
+    """Refuse (C141) more reads than a plan may have, before there are any."""
+    if count > MOST_READS:
+        said = "decode workers read too often from prefill workers, each for every pair of groups"
+        help = (
+            f"at most {MOST_READS:,} times: share tokens out over fewer workers, give smaller meshes, or fewer groups"
+        )
+        raise Refused("C141", said, help)
 
 
 def _choices(

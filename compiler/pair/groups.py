@@ -27,7 +27,12 @@ class GroupPair:
 
 def pair_groups(prefill: BoundSide, decode: BoundSide) -> tuple[GroupPair, ...]:
     """All meetings, by decode group, then prefill group: of sides that `check_pair` has let by there is one."""
-    return tuple(m for ours in decode.groups for theirs in prefill.groups for m in _meet(theirs, ours, decode))
+    places = grouped((member, place) for place, group in enumerate(prefill.groups) for member in group.members)
+    met: list[GroupPair] = []
+    for ours in decode.groups:
+        near = {place for member in ours.members for place in places.get(member, ())}
+        met += (found for place in sorted(near) for found in _meet(prefill.groups[place], ours, decode))
+    return tuple(met)
 
 
 def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[GroupPair]:

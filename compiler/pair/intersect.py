@@ -68,9 +68,10 @@ def common(one: Interval, other: Interval) -> CommonRange:
 
 def runs(prefill: tuple[int, ...], decode: tuple[int, ...], layers: tuple[int, ...]) -> list[CommonRange]:
     """The given global layers as ranges with a regular step in both sides' lists, as long as they go."""
+    theirs, ours = ({layer: place for place, layer in enumerate(side)} for side in (prefill, decode))
     found: list[CommonRange] = []
     for layer in layers:
-        at = prefill.index(layer), decode.index(layer)
+        at = theirs[layer], ours[layer]
         longer = _longer(found[-1], at) if found else None
         found[-1 if longer else len(found) :] = [longer or CommonRange(*at, 1)]
     return found

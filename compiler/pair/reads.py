@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.paging.paging import check_rows
 from kvplan.compiler.pair.coalesce import PaddingTests, coalesce, vacant
-from kvplan.compiler.pair.elect import RULES, ReaderChoice, check_whole, classes, elect
+from kvplan.compiler.pair.elect import RULES, ReaderChoice, check_reads, check_whole, classes, elect
 from kvplan.compiler.pair.groups import GroupPair, pair_groups
 from kvplan.compiler.pair.intersect import AddressNest, CommonRange, common, law, runs, spans
 from kvplan.compiler.pair.relative import relative, shape
@@ -132,10 +131,13 @@ def _jobs(
     caches = {cache.name: cache for cache in decode.side.caches}
     # Units by identity: a worker has each once, and to compare them takes long.
     jobs: tuple[dict[tuple[int, int, int, tuple[int, ...], str], PlannedRead], ...] = tuple({} for _ in decode.units)
+    count = 0
     for cache, tensor, choice, from_unit, to_unit, layers in _matches(prefill, decode, caches, chosen):
         meeting = met[from_unit.group, to_unit.group, cache.name, tensor.name]
         key = (choice.holder, id(from_unit), id(to_unit), layers, meeting.name)
         mine = jobs[choice.reader]
+        count += key not in mine
+        check_reads(count)
         job = mine.get(key) or PlannedRead(meeting, cache, choice.holder, choice.reader, from_unit, to_unit, layers, ())
         mine[key] = replace(job, tensors=(*job.tensors, tensor))
     return tuple(sorted(mine.values(), key=partial(_order, _begins(mine.values()))) for mine in jobs)
@@ -161,21 +163,36 @@ def _matches(
     chosen: Mapping[tuple[str, str], list[ReaderChoice]],
 ) -> Iterator[tuple[BoundCache, BoundTensor, ReaderChoice, PlacedCache, PlacedCache, tuple[int, ...]]]:
     """Every choice of a tensor with the two units that have layers of it."""
-    ours, theirs = ([grouped((u.cache, u) for u in units) for units in side.units] for side in (decode, prefill))
+    # Workers that are placed alike have the same units.
+    once = {id(units): units for side in (prefill, decode) for units in side.units}
+    placings = {number: _by_layer(units) for number, units in once.items()}
     for (name, tensor_name), choices in chosen.items():
         tensor = next(t for t in caches[name].tensors if t.name == tensor_name)
         for choice in choices:
-            units = ours[choice.reader].get(name, ()), theirs[choice.holder].get(name, ())
+            ours, theirs = decode.units[choice.reader], prefill.units[choice.holder]
             wanted = frozenset(choice.layers)
-            for to_unit, from_unit in product(*units):
-                if layers := _shared(from_unit, to_unit, wanted):
-                    yield caches[name], tensor, choice, from_unit, to_unit, layers
+            places = [(name, layer) for layer in choice.layers]
+            for to in _places(placings[id(ours)], places):
+                own = [(name, layer) for layer in ours[to].layers if layer in wanted]
+                for at in _places(placings[id(theirs)], own):
+                    layers = _shared(theirs[at], ours[to], wanted)
+                    yield caches[name], tensor, choice, theirs[at], ours[to], layers
+
+
+def _by_layer(units: Sequence[PlacedCache]) -> Mapping[tuple[str, int], list[int]]:
+    """The places of the units that have a layer of a cache."""
+    return grouped(((unit.cache, layer), place) for place, unit in enumerate(units) for layer in unit.layers)
+
+
+def _places(by_layer: Mapping[tuple[str, int], list[int]], layers: Iterable[tuple[str, int]]) -> list[int]:
+    """The places of all units that have one of these layers, in order."""
+    return sorted({place for layer in layers for place in by_layer.get(layer, ())})
 
 
 def _shared(from_unit: PlacedCache, to_unit: PlacedCache, wanted: frozenset[int]) -> tuple[int, ...]:
     """The layers that both units have of those that are wanted, as decode's unit has them."""
     held = wanted.intersection(from_unit.layers)
-    return () if held.isdisjoint(to_unit.layers) else tuple(layer for layer in to_unit.layers if layer in held)
+    return tuple(layer for layer in to_unit.layers if layer in held)
 
 
 def _read(prefill: PlacedSide, decode: PlacedSide, job: PlannedRead, memo: dict[object, Table]) -> Read:

@@ -29,6 +29,8 @@ from kvplan.dsl.lang.nodes import Align, Axis, Expr, Item, Leaf, Pad, Repeat, Va
 from kvplan.dsl.lang.nodes import SizeSet as Values
 
 LAYER = "layer"
+# Of one worker. Each has a name, and is registered by itself.
+MOST_PLANES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,18 @@ def place(side: BoundSide, worker: BoundWorker) -> tuple[PlacedCache, ...]:
         first = units[-1].first + units[-1].planes if units else 0
         if parts[name, len(layers)]:
             units.append(_unit(name, group_name, layers, first, parts[name, len(layers)]))
+    _check_planes(units)
     return tuple(units)
+
+
+def _check_planes(units: Sequence[PlacedCache]) -> None:
+    """Refuse (C143) more planes than a worker may have: each is memory with a name of its own."""
+    count = sum(unit.planes for unit in units)
+    if count > MOST_PLANES:
+        most = max(units, key=lambda unit: unit.planes)
+        said = f"a worker has {count:,} planes, {most.planes:,} of them of {most.cache!r}"
+        help = f"at most {MOST_PLANES:,}: choose an order with fewer loops outside `block`, or give more workers"
+        raise Refused("C143", said, help)
 
 
 def _by_cache(members: Members, worker: BoundWorker) -> list[tuple[str, tuple[int, ...]]]:

@@ -6,8 +6,7 @@ too; for t > n every item is held. Holdings of two workers are equal or disjoint
 
 from __future__ import annotations
 
-from functools import lru_cache
-from math import lcm
+from math import gcd
 
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor, BoundWorker
 
@@ -55,22 +54,9 @@ def token_share(side: BoundSide, cache: BoundCache, worker: BoundWorker) -> Toke
     return (side.token_shards, side.interleave_tokens, worker.token_shard) if cache.shared else (1, 1, 0)
 
 
-@lru_cache(maxsize=4096)
 def meet(one: TokenShare, other: TokenShare) -> bool:
-    """Whether two token shares have a token in common."""
-    return in_common(one, other) > 0
-
-
-@lru_cache(maxsize=4096)
-def in_common(one: TokenShare, other: TokenShare) -> int:
-    """How many tokens two shares have in common, in one period of both."""
+    """Whether two token shares have a token in common: two of their tokens differ by what both periods divide."""
     (ways, chunk, turn), (ways2, chunk2, turn2) = one, other
-    period = lcm(ways * chunk, ways2 * chunk2)
-    starts = range(turn * chunk, period, ways * chunk)
-    return sum(_before(start + chunk, ways2, chunk2, turn2) - _before(start, ways2, chunk2, turn2) for start in starts)
-
-
-def _before(token: int, ways: int, chunk: int, turn: int) -> int:
-    """How many of the first `token` tokens a share holds."""
-    whole, rest = divmod(token, ways * chunk)
-    return whole * chunk + min(max(rest - turn * chunk, 0), chunk)
+    apart = turn * chunk - turn2 * chunk2
+    period = gcd(ways * chunk, ways2 * chunk2)
+    return (apart + chunk - 1) // period * period > apart - chunk2

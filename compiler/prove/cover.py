@@ -45,10 +45,12 @@ def progression(start: int, turns: Sequence[tuple[int, int]]) -> int:
     """The mask of start + sum(i * delta) over all turns (count, delta). Raises ProofFailed (P011) for repeats."""
     mask = 1 << start
     for count, delta in turns:
-        grown, size = 0, mask.bit_count()
-        for i in range(count):
-            grown |= mask << (i * delta)
-        if grown.bit_count() != size * count:
+        grown, done = mask, 1
+        while done < count:
+            # All turns so far once more, as many turns further as are left.
+            more = min(done, count - done)
+            grown, done = grown | grown << more * delta, done + more
+        if grown.bit_count() != mask.bit_count() * count:
             raise ProofFailed("P011", "a loop writes an element twice")
         mask = grown
     return mask

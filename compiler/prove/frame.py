@@ -8,9 +8,10 @@ from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair import digests as digest
 from kvplan.compiler.pair.compat import check_pair
-from kvplan.compiler.pair.elect import DIRECT, MACHINE, OPTIONS, classes, overlap
+from kvplan.compiler.pair.elect import DIRECT, MACHINE, OPTIONS, classes, overlapping
 from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.pair.sides import plan_side
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Needs, Plan, Read, Side
 
 
@@ -49,20 +50,20 @@ def _said(side: Side) -> tuple[object, ...]:
 def _pairs(prefill: BoundSide, decode: BoundSide) -> set[tuple[str, str, int, Needs, int]]:
     """Groups, common page in rows, needs and tokens of a row: of every two groups with a layer in common, and of every
     tensor of it."""
-    return {
-        (
-            theirs.name,
-            ours.name,
-            ours.kernel // t.tokens_per_row if ours.kernel == theirs.kernel else 0,
-            cache.needs,
-            t.tokens_per_row,
-        )
+    caches = {cache.name: cache for cache in decode.caches}
+    theirs = grouped((member, group) for group in prefill.groups for member in group.members)
+    met = {
+        (there.name, ours.name, name): (there, ours)
         for ours in decode.groups
-        for theirs in prefill.groups
-        for cache in decode.caches
-        for t in cache.tensors
-        if {n for name, n in ours.members if name == cache.name} & {n for m, n in theirs.members if m == cache.name}
+        for name, n in ours.members
+        for there in theirs.get((name, n), ())
     }
+    return {
+        (there.name, ours.name, ours.kernel // t.tokens_per_row if ours.kernel == there.kernel else 0,
+         caches[name].needs, t.tokens_per_row)
+        for (_, _, name), (there, ours) in met.items()
+        for t in caches[name].tensors
+    }  # fmt: skip
 
 
 def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
@@ -71,8 +72,9 @@ def check_balance(plan: Plan, prefill: BoundSide, decode: BoundSide) -> None:
         theirs = next(c for c in prefill.caches if c.name == cache.name)
         for tensor, source in zip(cache.tensors, theirs.tensors, strict=True):
             needs = classes(decode, cache, tensor)
+            find = overlapping(needs)
             for what, holders in classes(prefill, theirs, source).items():
-                readers = [n for need, workers in needs.items() if overlap(what, need) for n in workers]
+                readers = [n for need in find(what) for n in needs[need]]
                 loads = [_layers(plan.reads[reader], set(holders), cache.name, tensor.name) for reader in readers]
                 _check_loads(f"{tensor.name!r} of {cache.name!r}", holders, loads)
                 if ("elect", "one") in plan.options and any(len(layers) > 1 for layers in loads):

@@ -210,7 +210,7 @@ def _check_token(ends: ReadEnds, nest: Nest) -> None:
         raise ProofFailed("P013", "a table of tokens has a nest without a token step")
     for side, unit, at in ((0, ends.prefill, nest.prefill), (1, ends.decode, nest.decode)):
         first = _side(ends, unit, at, nest.bytes)
-        for row in _decisive(ends, _rows(ends, unit, first), nest, first):
+        for row in _decisive(ends, unit, side, nest, first):
             there = _side(ends, unit, (at[0], at[1] + _reach(nest, side, row)), nest.bytes)
             if there != tuple(_moved(box, [(ends.tokens[box.tensor], row)]) for box in first):
                 raise ProofFailed("P013", f"the token step of {'+'.join(nest.tensors)} is not one token")
@@ -222,10 +222,17 @@ def _reach(nest: Nest, side: int, row: int) -> int:
     return row * step + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
 
 
-def _decisive(ends: ReadEnds, rows: int, nest: Nest, boxes: tuple[Box, ...]) -> Iterable[int]:
-    """Rows that decide all others: the second and the last of one loop; every row where tiles make more loops."""
-    tiled = any((box.tensor, ends.tokens[box.tensor]) in ends.tiled for box in boxes)
-    return range(1, rows) if nest.hops or tiled else sorted({1, rows - 1} & set(range(1, rows)))
+def _decisive(ends: ReadEnds, unit: PlacedCache, side: int, nest: Nest, boxes: tuple[Box, ...]) -> Iterable[int]:
+    """Rows that decide all others: the second turn of each loop of the token axis, and the last row.
+
+    Both where a row lies and what a nest says add up over these loops' turns, as long as hops are where tiles end.
+    """
+    rows, axes = _rows(ends, unit, boxes), {box.tensor: ends.tokens[box.tensor] for box in boxes}
+    tiles = [{d.weight for d in spots(unit)[tensor].digits if d.axis == axis} for tensor, axis in axes.items()]
+    hops = {hop[0] for hop in nest.hops if hop[1 + side]}
+    if not all(hops <= weights for weights in tiles):
+        return range(1, rows)
+    return sorted(row for row in {rows - 1}.union(*tiles) if 0 < row < rows)
 
 
 def _rows(ends: ReadEnds, unit: PlacedCache, boxes: tuple[Box, ...]) -> int:

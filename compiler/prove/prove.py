@@ -8,6 +8,7 @@ everyone who holds something is told.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -19,8 +20,9 @@ from kvplan.compiler.placement.tree import PlacedCache
 from kvplan.compiler.prove.cover import CoordinateSet, check_cover
 from kvplan.compiler.prove.frame import check_balance, check_contract, check_frame
 from kvplan.compiler.prove.match import WrittenCoordinates
-from kvplan.compiler.prove.reads import ProofContext, group_of, read_regions
+from kvplan.compiler.prove.reads import ProofContext, context, group_of, read_regions
 from kvplan.compiler.prove.stages import check_stages
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Plan, Read
 
 
@@ -34,12 +36,13 @@ class Proof:
 def prove(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> Proof:
     """Check all of it. Raises ProofFailed (P001..P022) with what is wrong and where."""
     check_frame(plan, prefill, decode)
-    case = ProofContext(plan, prefill, decode)
+    case = context(plan, prefill, decode)
     done: set[object] = set()
     for worker in decode.side.workers:
-        _check_strays(case, worker.number)
+        into = grouped(((read.cache, group_of(case, read)), read) for read in plan.reads[worker.number])
+        _check_strays(case, worker.number, into)
         for unit in decode.units[worker.number]:
-            _check_unit(case, worker.number, unit, done)
+            _check_unit(case, worker.number, unit, into.get((unit.cache, unit.group), []), done)
         for read in plan.reads[worker.number]:
             check_stages(plan, worker.number, read)
     check_balance(plan, prefill.side, decode.side)
@@ -67,29 +70,27 @@ def _sizes(cache: BoundCache) -> str:
     return f"{each}, each from its own ({', '.join(axes)})"
 
 
-def _check_strays(case: ProofContext, number: int) -> None:
+def _check_strays(case: ProofContext, number: int, into: Mapping[tuple[str, str], list[Read]]) -> None:
     """Every read goes into a unit that this worker has, so that none escapes what is checked unit by unit."""
     own = {(unit.cache, unit.group) for unit in case.decode.units[number] if unit.cache not in case.plan.skipped}
-    for read in case.plan.reads[number]:
-        if (read.cache, group_of(case, read)) not in own:
+    for unit, (read, *_) in into.items():
+        if unit not in own:
             what = f"{read.cache!r} of {read.pair!r}"
             raise ProofFailed("P005", f"decode worker {number} reads {what}, which it does not have")
 
 
-def _check_unit(case: ProofContext, number: int, unit: PlacedCache, done: set[object]) -> None:
-    """All reads of a unit cover it once, for every share of the tokens that meets the worker's own."""
+def _check_unit(case: ProofContext, number: int, unit: PlacedCache, into: list[Read], done: set[object]) -> None:
+    """All reads `into` a unit cover it once, for every share of the tokens that meets the worker's own."""
     if unit.cache in case.plan.skipped:
         return
     cache, theirs = case.cache(unit.cache), case.source_cache(unit.cache)
     shares: dict[object, list[Read]] = {}
-    for read in case.plan.reads[number]:
-        if (read.cache, group_of(case, read)) == (unit.cache, unit.group):
-            source = case.prefill.side.workers[read.worker % len(case.prefill.side.workers)]
-            shares.setdefault(token_share(case.prefill.side, theirs, source), []).append(read)
+    for read in into:
+        source = case.prefill.side.workers[read.worker % len(case.prefill.side.workers)]
+        shares.setdefault(token_share(case.prefill.side, theirs, source), []).append(read)
     turn = token_share(case.decode.side, cache, case.decode.side.workers[number])
-    every = {token_share(case.prefill.side, theirs, worker) for worker in case.prefill.side.workers}
     some = any(prod(_extents(case, number, unit, cache, tensor).values()) for tensor in cache.tensors)
-    if shares.keys() != {share for share in every if some and meet(share, turn)}:
+    if shares.keys() != {share for share in case.shares[unit.cache] if some and meet(share, turn)}:
         raise ProofFailed("P004", f"decode worker {number}, {unit.cache}: not every share of the tokens is read")
     for reads in shares.values():
         parts = [read_regions(case, number, unit, read) for read in reads]

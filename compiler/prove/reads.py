@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import ProofFailed
 from kvplan.compiler.pair.reads import PlacedSide
 from kvplan.compiler.pair.relative import relative, shape
-from kvplan.compiler.placement.shards import Interval
+from kvplan.compiler.placement.shards import Interval, TokenShare, token_share
 from kvplan.compiler.placement.tree import PlacedCache
 from kvplan.compiler.prove.match import WrittenCoordinates, regions
 from kvplan.plan.types import Pair, Plan, Read
@@ -16,11 +17,18 @@ from kvplan.plan.types import Pair, Plan, Read
 
 @dataclass(frozen=True, slots=True)
 class ProofContext:
-    """A plan and the placements it is judged by. `seen` keeps what equal tables of equal units do."""
+    """A plan and the placements it is judged by. `seen` keeps what equal tables of equal units do.
+
+    `pairs` are by name, `sources` the units of every prefill worker by (cache, group), `shares` what prefill workers
+    have of a cache's tokens.
+    """
 
     plan: Plan
     prefill: PlacedSide
     decode: PlacedSide
+    pairs: Mapping[str, Pair]
+    sources: tuple[Mapping[tuple[str, str], PlacedCache], ...]
+    shares: Mapping[str, frozenset[TokenShare]]
     seen: dict[object, WrittenCoordinates] = field(default_factory=dict)
 
     def cache(self, name: str) -> BoundCache:
@@ -30,9 +38,18 @@ class ProofContext:
         return next(cache for cache in self.prefill.side.caches if cache.name == name)
 
 
+def context(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> ProofContext:
+    """What a proof looks up."""
+    side = prefill.side
+    once = {id(units): {(unit.cache, unit.group): unit for unit in units} for units in prefill.units}
+    shares = {c.name: frozenset(token_share(side, c, worker) for worker in side.workers) for c in side.caches}
+    pairs = {pair.name: pair for pair in plan.pairs}
+    return ProofContext(plan, prefill, decode, pairs, tuple(once[id(units)] for units in prefill.units), shares)
+
+
 def pair_of(case: ProofContext, read: Read) -> Pair:
     """The pair of groups that a read names. Raises ProofFailed (P006)."""
-    pair = next((pair for pair in case.plan.pairs if pair.name == read.pair), None)
+    pair = case.pairs.get(read.pair)
     if pair is None:
         raise ProofFailed("P006", f"a read names the pair {read.pair!r}, which the plan does not have")
     return pair
@@ -68,8 +85,7 @@ def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> P
     rows = {t.tokens_per_row for t in cache.tensors if t.name in _moved(read)}
     if pair.decode != unit.group or cache.needs != pair.needs or not rows <= {pair.rows}:
         raise ProofFailed("P006", f"{who}, a pair of groups that is read otherwise")
-    units = (u for u in case.prefill.units[read.worker] if (u.cache, u.group) == (unit.cache, pair.prefill))
-    source = next(units, None)
+    source = case.sources[read.worker].get((unit.cache, pair.prefill))
     if source is None:
         raise ProofFailed("P005", f"{who}, which has none of it")
     ahead = read.first[0] - source.first, read.first[1] - unit.first

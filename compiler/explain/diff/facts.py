@@ -220,12 +220,13 @@ def _contract(plan: Plan) -> Iterator[Fact]:
 def _cost(plan: Plan) -> Iterator[Fact]:
     """What all decode workers post and have on the wire together, where they pull."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
+    ends = ends_of(plan)
     for pair in plan.pairs:
         state = group_named(plan.decode, pair.decode).store == "state"
         key = NUMBER.sub("", pair.name), "a request" if state else f"per {TOKENS:,} tokens"
         every = [(w, read) for w, reads in enumerate(plan.reads) for read in reads if read.pair == pair.name]
         for worker, read in every:
-            (requests, size), more = totals.get(key, (0, 0)), pulled(read.table, ends_of(plan, worker, read))
+            (requests, size), more = totals.get(key, (0, 0)), pulled(read.table, ends(worker, read))
             totals[key] = requests + more[0], size + more[1]
     for (name, per), (requests, size) in totals.items():
         yield Fact(Subject("REQUESTS", name=name, word=per, unit="requests"), requests)

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from kvplan.compiler.cost.cost import TOKENS, PlanCost, ends_of, table_cost
+from kvplan.compiler.cost.cost import TOKENS, PlanCost, TableEnds, ends_of, table_cost
 from kvplan.compiler.explain.describe import describe_plan
 from kvplan.compiler.explain.picture.colours import cache_colours, split_axes
 from kvplan.compiler.explain.picture.page_map import page_map
@@ -32,7 +32,11 @@ def picture(plan: Plan, facts: PlanCost) -> Plain:
     """
     said = {name: value for name, value in describe_plan(plan, facts).items() if name not in LEFT_OUT}
     tables: dict[tuple[Nest, ...], int] = {}
-    reads = [[_read(plan, number, read, tables) for read in every] for number, every in enumerate(plan.reads)]
+    ends = ends_of(plan)
+    reads = [
+        [_read(plan, number, read, tables, ends(number, read)) for read in every]
+        for number, every in enumerate(plan.reads)
+    ]
     return {
         **said,
         "tokens": TOKENS,
@@ -43,10 +47,10 @@ def picture(plan: Plan, facts: PlanCost) -> Plain:
     }
 
 
-def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], int]) -> Plain:
+def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], int], ends: TableEnds) -> Plain:
     alike = [other for other in plan.reads[reader] if (other.pair, other.cache) == (read.pair, read.cache)]
     nests = read.table.page if all(other.table.page for other in alike) else read.table.token
-    requests, moved = table_cost(read.table, ends_of(plan, reader, read))
+    requests, moved = table_cost(read.table, ends)
     return {
         "worker": read.worker,
         "pair": read.pair,

@@ -65,7 +65,7 @@ def test_the_profile_decides() -> None:
 def test_costs_are_requests_bytes_and_copies() -> None:
     plan = staged(made("tp=4,order=hnd", "tp=2,order=nhd").plan, "unpack", SLOW_REQUESTS)
     read = plan.reads[0][0]
-    cost = costs(read.table, ends_of(plan, 0, read), SLOW_REQUESTS)
+    cost = costs(read.table, ends_of(plan)(0, read), SLOW_REQUESTS)
     size = 1024 * 32 * 2 * 512
     assert (cost["direct"].requests, cost["direct"].bytes) == (1024 * 32 * 2, size)
     assert (cost["unpack"].requests, cost["unpack"].bytes) == (64 * 32, size)

@@ -1,0 +1,45 @@
+"""Limit: plans whose spans are too many to be counted are refused, before one of them is expanded."""
+
+from __future__ import annotations
+
+from kvplan.compiler.cost.cost import TOKENS, ends_of, spans_of
+from kvplan.compiler.errors import Refused
+from kvplan.plan import expand as rows
+from kvplan.plan.types import Nest, Plan, Read
+
+# Of a plan's unlike reads, of a request of `TOKENS` tokens and of one page at least, planes that repeat counted once.
+# Pairs of shipped models come to 300,000 on engines that exist, to half of it in the worst order of all. So many are
+# counted in 1.3 GB and 5 s.
+MOST_SPANS = 1 << 24
+
+
+def check_spans(plan: Plan) -> None:
+    """Refuse (C142) a plan of more than `MOST_SPANS` spans."""
+    tables = {read.table for reads in plan.reads for read in reads}
+    if sum(rows.size((*table.page, *table.token)) for table in tables) * TOKENS <= MOST_SPANS:
+        return
+    ends = ends_of(plan)
+    every = {(read.table, ends(at, read)): (at, read) for at, reads in enumerate(plan.reads) for read in reads}
+    counts = {key: spans_of(*key) for key in every}
+    if sum(counts.values()) > MOST_SPANS:
+        longest = max(counts, key=lambda key: counts[key])
+        raise _refused(*every[longest], counts[longest], sum(counts.values()))
+
+
+def _refused(worker: int, read: Read, count: int, total: int) -> Refused:
+    said = (
+        f"the plan has {total:,} spans for a page or {TOKENS:,} tokens, {count:,} of them in the table of "
+        f"{read.pair!r} from prefill worker {read.worker} to decode worker {worker}: {_longest(read)}"
+    )
+    help = f"at most {MOST_SPANS:,}: choose orders of which more lies together on both sides, or smaller blocks"
+    return Refused("C142", said, help)
+
+
+def _longest(read: Read) -> str:
+    """What there is most of: `2 B of v together, apart by 8 head x 1,048,576 dim`."""
+    nest = max((*read.table.token, *read.table.page), key=lambda nest: rows.size((nest,)))
+    return f"{nest.bytes:,} B of {'+'.join(nest.tensors)} together, apart by {_loops(nest)}"
+
+
+def _loops(nest: Nest) -> str:
+    return " x ".join([f"{loop.count:,} {loop.axis}" for loop in nest.loops] + ["token"] * bool(nest.token))
