@@ -121,7 +121,8 @@ def names_in(path: Path) -> tuple[str, ...]:
     except DslError:
         return (path.stem,)
     entries = variants.entries if isinstance(variants, YamlTable) else ()
-    names = (entry.key for entry in entries if isinstance(entry.value, YamlTable))
+    # Plain texts: what engines tell each other of models is sent, which no text that knows its place can be.
+    names = (str(entry.key) for entry in entries if isinstance(entry.value, YamlTable))
     return tuple(name for name in names if not name.startswith("-")) or (path.stem,)
 
 
@@ -136,7 +137,7 @@ class LazyFiles(Mapping[str, T], Generic[T]):
         if name not in self._parsed:
             if name not in self.paths:
                 raise KeyError(name)
-            self._parsed[name] = self._parse(name)
+            self._parsed[name] = self._parse(str(name))
         return self._parsed[name]
 
     def __contains__(self, name: object) -> bool:

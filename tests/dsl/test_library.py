@@ -16,6 +16,7 @@ from kvplan.dsl.lang.nodes import Text
 from kvplan.dsl.library import Library, check, load
 from kvplan.dsl.schema.kind import NeedsRule
 from kvplan.dsl.text.diagnostics import DslError, render
+from kvplan.dsl.text.yaml_reader import YamlScalar
 
 SHIPPED = sorted(Path(str(files("kvplan.layouts"))).glob("*/*.yaml"))
 MODEL = """kvplan: 1
@@ -365,3 +366,11 @@ def test_kinds_and_engines_are_parsed_again_only_where_one_of_them_is_another(wr
 
 def heads(library: Library) -> str:
     return str(library.model("mine").caches["attention"].params["heads"].text)
+
+
+def test_names_of_models_are_plain_texts() -> None:
+    """Engines tell each other their models by msgspec, which sends no other texts."""
+    library = load()
+    assert {type(name) for name in library.models} == {str}
+    named = [library.models[YamlScalar(name)].name for name in library.models]
+    assert {type(name) for name in named} == {str}

@@ -19,13 +19,22 @@ from kvplan.compiler.dumps.dump import Dump, read_dump
 from kvplan.compiler.dumps.expected import pieces
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library, load
+from kvplan.integrations.vllm.announcing import engine_record
 from kvplan.integrations.vllm.config import ConnectorConfig
 from kvplan.integrations.vllm.dump import EngineFacts
 from kvplan.integrations.vllm.errors import ConnectorError
-from kvplan.integrations.vllm.layout import _clearing, engine_layout, memory_of, served, worker_layout
-from kvplan.integrations.vllm.metadata import GroupName, LoadOrder
+from kvplan.integrations.vllm.layout import (
+    _clearing,
+    engine_layout,
+    memory_of,
+    model_layout,
+    served,
+    worker_layout,
+)
+from kvplan.integrations.vllm.metadata import GroupName, LoadOrder, WorkerFacts
 from kvplan.plan.planes import planes
 from kvplan.runtime import Memory, views
+from kvplan.runtime.fleet.records import EngineRole, decoded, encoded
 
 DUMPS = sorted((FIXTURES / "dumps").glob("*.json"))
 BASE = 1 << 20
@@ -150,6 +159,17 @@ def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
     addresses = [tensor.data_ptr() for tensor in registered.values()]
     assert [layout.memory[f"attention.{layer}"].base for layer in range(4)] == addresses
     assert views(layout.side, 0, layout.memory).blocks == {"attention": 6}
+
+
+def test_what_an_engine_says_of_a_model_of_a_family_is_sent(engine: FakeEngine) -> None:
+    """The record of an engine, as its cards, is msgspec's, which takes plain texts alone."""
+    facts = replace(engine.facts, config=str(FIXTURES / "configs" / "deepseek-v3.json"))
+    layouts, name = model_layout(config(engine), facts)
+    bound = bind(layouts, layouts.model(name), "tp=1")
+    side, digest = side_of(bound)
+    worker = WorkerFacts(0, "tcp://10.0.0.1:7600", (), "", bound.model, digest, side.digest, side.key)
+    record = engine_record("e", "e.1", EngineRole.BOTH, [worker], 0)
+    assert decoded(encoded(record), "e").model == "deepseek-v3"
 
 
 DRAFTED = """kvplan: 1
