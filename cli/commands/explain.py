@@ -69,7 +69,7 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if CODE.fullmatch(what):
         asked.leave_out(f"{what} is a code")
         return explain_code(what.upper())
-    if what.startswith(METRIC):
+    if what.startswith(METRIC) and not is_path(what):
         asked.leave_out(f"{what} is a metric")
         return explain_metric(what)
     if what.endswith(".py"):

@@ -313,3 +313,10 @@ def test_a_metric_that_is_none_is_told_with_the_nearest() -> None:
 
 def test_the_values_of_a_label_are_told() -> None:
     assert "its label direction is read, write or other." in run("kvplan_moved_bytes_total").stdout
+
+
+@pytest.mark.parametrize("name", ["kvplan_mine.py", "kvplan_layouts/mine.yaml"])
+def test_a_file_is_no_metric_whatever_it_is_called(name: str) -> None:
+    said = run(name)
+    assert said.exit_code == 2
+    assert "metric" not in said.output
