@@ -75,7 +75,9 @@ def _engines(tree: Tree | None) -> frozenset[str]:
 
 def _meant(key: str, models: frozenset[str]) -> frozenset[str]:
     """The models of a file that a key is about: one, where it is a variant's own."""
-    return frozenset(name for name in models if f"{key}.".startswith(f"{FAMILY}.{name}.")) or models
+    own = [name for name in models if f"{key}.".startswith(f"{FAMILY}.{name}.")]
+    # Names have dots: what is of `v3.2` is not of `v3`.
+    return frozenset({max(own, key=len)}) if own else models
 
 
 def _word(tree: Tree | None, key: str) -> str:

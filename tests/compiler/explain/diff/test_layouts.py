@@ -43,9 +43,11 @@ def test_a_change_knows_its_models() -> None:
     assert change == LayoutChange("a.yaml", "states.state", "128", "64", frozenset({"small", "large"}))
 
 
-def test_a_change_of_a_variant_is_of_no_other_one() -> None:
-    (change,) = layout_changes({"a.yaml": MODEL}, {"a.yaml": MODEL.replace("layers: 4", "layers: 6")})
-    assert change.models == {"large"}
+@pytest.mark.parametrize(("layers", "model"), [(2, "small"), (4, "large"), (8, "large.2")])
+def test_a_change_of_a_variant_is_of_no_other_one(layers: int, model: str) -> None:
+    text = MODEL + "  large.2: {layers: 8}\n"
+    (change,) = layout_changes({"a.yaml": text}, {"a.yaml": text.replace(f"layers: {layers}", "layers: 6")})
+    assert change.models == {model}
 
 
 def test_a_change_is_of_models_that_extend_its_own_too() -> None:
