@@ -108,14 +108,14 @@ class PromptOffers:
             prompt.offered = prompt.reached
         self._step = []
 
-    def finish(self, order: HoldOrder) -> bool:
-        """Offer the last part of a prompt that is open; False where it is not. Raises KvplanError."""
+    def finish(self, order: HoldOrder, after: ComputeEvent | None = None) -> bool:
+        """Offer the last part of a prompt that is open, behind an event; False where it is not. Raises KvplanError."""
         prompt = self._open.pop(order.held_name, None)
         if prompt is None:
             return False
         tokens, tables = (prompt.offered, prompt.end), self._tables.of(order.blocks, order.tokens)
         try:
-            self._worker.offer(prompt.name, tokens, tables, last=True)
+            self._worker.offer(prompt.name, tokens, tables, last=True, after=after)
         except Exception:
             self.withdraw(prompt.name)
             raise

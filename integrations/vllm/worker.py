@@ -126,7 +126,7 @@ class PrefillSide:
     def _hold(self, order: HoldOrder, after: ComputeEvent | None) -> None:
         """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
         try:
-            if not self.offers.finish(order):
+            if not self.offers.finish(order, after):
                 self._worker.hold(order.held_name, self._tables.of(order.blocks, order.tokens), after=after)
             self._held[order.held_name] = order.request
         except Exception as error:  # What another engine or a client said must not end this one.

@@ -94,6 +94,23 @@ def test_nothing_moves_before_its_event(make: Make) -> None:
     assert decode.outcome("t") == "right"
 
 
+def test_the_end_of_a_prompt_moves_once_the_device_has_come_to_it(make: Make) -> None:
+    """An engine that drafts writes the last rows of its drafts when it has told that the prompt has ended."""
+    event = Event()
+    prefill, decode = make()
+    for worker in prefill.workers:
+        assert worker._prefill is not None
+        worker._prefill._mark = lambda: event
+    decode.ask("t")
+    prefill.arrive("t")
+    prefill.step(t=ASKED)
+    prefill.finish("t")
+    prefill.step()
+    assert all(decode.step().received == set() for _ in range(50))
+    event.completed = True
+    assert decode.outcome("t") == "right"
+
+
 @pytest.mark.parametrize("chunks", [(44,), (20, 24), (3, 2, 1, 30, 8), (43, 1), (16, 16, 12)])
 @pytest.mark.parametrize("when", ["before", "between", "after"])
 def test_decode_may_ask_at_any_time(make: Make, chunks: tuple[int, ...], when: str) -> None:
