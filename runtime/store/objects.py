@@ -218,14 +218,15 @@ def _errors(what: str, *, reads: bool = True) -> Iterator[None]:
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[int]:
     """A file that is open. Raises MissingObjectError where there is none, ForeignObjectError where it is no file."""
-    try:
-        # A pipe of that name would be waited for.
-        with _descriptor(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ForeignObjectError(f"{path} is no plain file: move it away")
-            yield fd
-    except FileNotFoundError:
-        raise MissingObjectError(f"there is no object {name}") from None
+    with ExitStack() as stack:
+        try:
+            # A pipe of that name would be waited for.
+            fd = stack.enter_context(_descriptor(path, os.O_RDONLY | os.O_NONBLOCK))
+        except FileNotFoundError:
+            raise MissingObjectError(f"there is no object {name}") from None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ForeignObjectError(f"{path} is no plain file: move it away")
+        yield fd
 
 
 def _unlinked(path: Path) -> bool:

@@ -556,3 +556,15 @@ def test_one_object_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> Non
         (stuck.parent / "half.unfinished").write_text("")
         (stuck.parent / "folder.unfinished").mkdir()
         assert store.collect(abandoned=0.0).unfinished == 1
+
+
+def test_an_object_that_is_there_is_not_missing_whatever_fails(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        save(store, full(HEADS, "tp=2", 1), KEYS[:1])
+    name = files(tmp_path)[0].relative_to(tmp_path / OBJECTS).as_posix()
+
+    def gone(_: ObjectHeader) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    with pytest.raises(StoreFileError):
+        Folder(tmp_path / OBJECTS).read(name, gone)  # type: ignore[arg-type]
