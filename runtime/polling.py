@@ -66,6 +66,9 @@ class Awaited(Protocol):
     @property
     def worker(self) -> Polled: ...
 
+    @property
+    def ended(self) -> bool: ...
+
     def on_end(self, callback: Callable[[Any], None]) -> None: ...
 
     def cancel(self) -> None: ...
@@ -84,7 +87,9 @@ class PollingThread:
         rest: Callable[[float], None] = time.sleep,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
-        self._poll, self._rest, self._wake, self._stop = poll, rest, wake, threading.Event()
+        self._poll, self._rest, self._wake = poll, rest, wake
+        # No Event: a signal's handler that raises within its `set` leaves its lock taken.
+        self._stopped = False
         self._round_began = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         atexit.register(self._end)
@@ -93,7 +98,7 @@ class PollingThread:
     @property
     def dead(self) -> bool:
         """Whether it has ended, and nobody told it to: nothing polls any more."""
-        return not self._thread.is_alive() and not self._stop.is_set()
+        return not self._thread.is_alive() and not self._stopped
 
     @property
     def fault(self) -> str:
@@ -106,7 +111,7 @@ class PollingThread:
 
     def stop(self) -> None:
         """End it, and wait until it has; from within it, only tell it to. Raises HandleError where it does not end."""
-        self._stop.set()
+        self._stopped = True
         atexit.unregister(self._end)
         if threading.current_thread() is self._thread:
             return
@@ -121,7 +126,7 @@ class PollingThread:
         The sockets of whoever did not close them are closed after that, and a thread that is in a call of C++ as the
         interpreter ends aborts the process.
         """
-        self._stop.set()
+        self._stopped = True
         # In a process that was forked off it does not run, and whoever had locks there does not either.
         if self._thread.is_alive():
             self._wake()
@@ -129,7 +134,7 @@ class PollingThread:
 
     def _loop(self) -> None:
         pause = SHORTEST
-        while not self._stop.is_set():
+        while not self._stopped:
             pause = self._round(pause)
 
     def _round(self, pause: float) -> float:
@@ -143,7 +148,7 @@ class PollingThread:
             self._rest(pause)
             return pause
         except BaseException:
-            if not self._stop.is_set():
+            if not self._stopped:
                 logs.failure("poll failed", thread=threading.current_thread().name)
             time.sleep(LONGEST)
             return LONGEST
@@ -167,12 +172,13 @@ async def ended(transfer: Awaited) -> None:
 
     transfer.on_end(end)
     try:
-        while not future.done():
+        # Asked, too: a signal's handler that raises in who polls may have come before `end` did anything.
+        while not (future.done() or transfer.ended):
             if transfer.worker.driven:
                 await asyncio.wait([future], timeout=LOOK)
                 continue
             task = _driver(loop, transfer.worker)
-            await asyncio.wait([future, task], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([future, task], timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
             if task.done() and not task.cancelled():
                 task.result()
     except asyncio.CancelledError:

@@ -53,6 +53,25 @@ class Bell:
             self._rung.close()
 
 
+class Flag:
+    """An Event for one that waits, whose lock no signal's handler can leave taken: it is the lock, in C."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.clear()
+
+    def set(self) -> None:
+        with suppress(RuntimeError):
+            self._lock.release()
+
+    def clear(self) -> None:
+        self._lock.acquire(blocking=False)
+
+    def wait(self) -> None:
+        """Wait until it is set; it is not, then."""
+        self._lock.acquire()
+
+
 class PollingPause:
     """The pauses of who polls a worker: for as long as `look` says at most, and until a descriptor that it names tells.
 
@@ -81,7 +100,7 @@ class WakeupDescriptor:
     """One descriptor of one worker, and the thread that makes it readable. It is not made before it is asked for."""
 
     def __init__(self, name: str, look: Look) -> None:
-        self._look, self._heard, self._closed = look, threading.Event(), False
+        self._look, self._heard, self._closed = look, Flag(), False
         self._bell = Bell()
         self._pause = PollingPause(self._looked)
         self._thread = threading.Thread(target=self._wait, name=name, daemon=True)

@@ -95,6 +95,11 @@ class PolledWorker(ABC):
         if (pause := self._pause) is not None:
             pause.stir()
 
+    def _changed(self) -> None:
+        """After the lock: what was logged under it is handed over, and whoever polls is to do so."""
+        logs.hand_over()
+        self._stir()
+
     def _progress(self) -> int:
         """Let the transport make progress: how many messages came through it, which nobody sends."""
         try:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+from kvplan.runtime.ops.futures import FreeFuture
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -27,7 +29,8 @@ class ChecksumThread(Generic[K, V]):
         return key in self._futures
 
     def start(self, key: K, call: Callable[[], V]) -> None:
-        self._futures[key] = self._thread.submit(call)
+        self._futures[key] = future = FreeFuture[V]()
+        self._thread.submit(_run, future, call)
 
     def take(self, key: K) -> V | None:
         """What came of a call, once; None while that is not known. Raises what the call raised."""
@@ -46,3 +49,12 @@ class ChecksumThread(Generic[K, V]):
         """End, when what is being summed is: the memory may go away afterwards."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._futures.clear()
+
+
+def _run(future: Future[V], call: Callable[[], V]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)

@@ -13,6 +13,7 @@ from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import DeadlineError, HandshakeError, LimitedError, TransferError
+from kvplan.runtime.ops.futures import FreeFuture
 
 # A prefill engine's name, the meeting that will tell it, or None for the only one.
 WantedPeer = str | Future[Peer] | None
@@ -49,7 +50,7 @@ class Meeting:
     """A prefill engine, by what it is met as, that is being met until `ends`, and the thread that does."""
 
     def __init__(self, what: Hashable, ends: float, meet: Meet) -> None:
-        self.what, self.ends, self.peer = what, ends, Future[Peer]()
+        self.what, self.ends, self.peer = what, ends, FreeFuture[Peer]()
         self.peer.set_running_or_notify_cancel()
         self.thread = threading.Thread(target=self._run, args=(meet,), name="kvplan-meeting", daemon=True)
 
@@ -102,11 +103,11 @@ class Meetings:
 
     def step(self, transfers: TransferTable, engines: PrefillEngines, now: float) -> None:
         """Begin the requests whose engine is there, refuse those that it will not come for, or not in time."""
-        # One at a time: what a fault of kvplan's own ends here is one request, and the others still wait.
-        for _ in range(len(self._waiting)):
-            request = self._waiting.popleft()
-            if not request.transfer.ended and not _begun(request, transfers, engines, now):
-                self._waiting.append(request)
+        # One at a time: what a fault of kvplan's own, or a signal, ends here is one request, and the others still wait.
+        for request in tuple(self._waiting):
+            over = request.transfer.ended or request.transfer.attempt > 0
+            if over or _begun(request, transfers, engines, now):
+                self._waiting.remove(request)
 
     def refuse(self, transfers: TransferTable, reason: Callable[[str], RequestError]) -> None:
         """Fail all that waits. `reason` makes the error for a request's name."""

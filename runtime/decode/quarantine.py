@@ -47,12 +47,16 @@ class BlockLedger:
             sizes[self._arena[name]] = max(sizes.get(self._arena[name], 0), count)
         self._state: dict[int, npt.NDArray[np.uint8]] = {a: np.zeros(count, np.uint8) for a, count in sizes.items()}
 
-    def take(self, written: WrittenBlocks) -> None:
-        """Mark blocks as being written. Raises QuarantinedError, and marks none, where one is not free."""
+    def check(self, written: WrittenBlocks) -> None:
+        """Raises QuarantinedError where a block is not free."""
         for group, ids in written.items():
             state = self._state[self._arena[group]][ids]
             if state.any():
                 raise QuarantinedError(f"decode block {ids[state.argmax()]} of group {group!r} {_why(state.max())}")
+
+    def take(self, written: WrittenBlocks) -> None:
+        """Mark blocks as being written. Raises QuarantinedError, and marks none, where one is not free."""
+        self.check(written)
         self._set(written, BUSY)
 
     def free(self, written: WrittenBlocks) -> None:

@@ -128,6 +128,8 @@ class TransferOwner(Polled, Protocol):
 class Transfer:
     """One request and how far it is. `state` is running, done, failed, cancelled or expired; `error` then says why.
 
+    `failing` is what it is about to fail with.
+
     `deadline` is by the worker's clock, and so is `held_by`, until when prefill has to hold it. `written` are the
     decode blocks that it writes, by group. `engine` and `parts`, one for each prefill worker that the plan names, are
     there once it is begun.
@@ -143,6 +145,7 @@ class Transfer:
     attempt: int = 0
     state: TransferState = TransferState.RUNNING
     error: KvplanError | None = None
+    failing: RequestError | None = field(default=None, repr=False)
     engine: PrefillEngine = field(init=False, repr=False)
     demand: Demand = field(default=NOTHING, repr=False)
     parts: tuple[PeerProgress, ...] = field(default=(), repr=False)

@@ -6,7 +6,9 @@ It owns the phases of all transfers: messages of prefill workers (inbox.py) and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
@@ -48,8 +50,15 @@ class TransferTable:
     """All transfers of one decode worker. Not safe from threads: DecodeWorker has the lock."""
 
     def __init__(
-        self, pool: Pool, transport: Transport, limits: Limits, counters: Counters, stage: Stage | None = None
+        self,
+        pool: Pool,
+        transport: Transport,
+        limits: Limits,
+        counters: Counters,
+        stage: Stage | None = None,
+        ended: deque[Transfer] | None = None,
     ) -> None:
+        """`ended` gets the transfers that end, for `call_back`."""
         self.running: dict[str, Transfer] = {}
         self.ledger = BlockLedger(pool.side, pool.blocks)
         self.quarantine = Quarantine(self.ledger, transport)
@@ -57,7 +66,7 @@ class TransferTable:
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         self._pool, self._limits, self._counters = pool, limits, counters
         self._checksums = ChecksumThread[PeerProgress, wire.Sums]()
-        self._ended: list[Transfer] = []
+        self._ended = deque[Transfer]() if ended is None else ended
         self._attempts = itertools.count(1)
 
     @property
@@ -80,22 +89,33 @@ class TransferTable:
         request, demand = self._accept(engine, transfer.request, transfer.streamed)
         self._check_room(request.id)
         engine.reach()
-        self.ledger.take(demand.written)
+        self.ledger.check(demand.written)
+        parts = tuple(self._progress(engine, connection, demand) for connection in engine.connections.values())
+        attempt = next(self._attempts)
+        # No call lies between: a signal leaves a transfer that is begun, or one that is not.
         transfer.request, transfer.demand, transfer.written = request, demand, demand.written
-        transfer.attempt, transfer.engine = next(self._attempts), engine
-        transfer.parts = tuple(self._progress(engine, connection, demand) for connection in engine.connections.values())
+        transfer.attempt, transfer.engine, transfer.parts = attempt, engine, parts
         self.running[request.id] = transfer
-        engine.used = transfer.began
+        try:
+            self._claim_all(transfer)
+        except BaseException:
+            self.fail(transfer, TransferError(f"request {request.id}: the call that began it was interrupted"))
+            raise
+
+    def _claim_all(self, transfer: Transfer) -> None:
+        self.ledger.take(transfer.written)
+        transfer.engine.used = transfer.began
         for part in transfer.parts:
             if not transfer.ended:
                 self._or_fail(self._claim, transfer, part)
 
     def refuse(self, transfer: Transfer, error: KvplanError) -> None:
         """End a transfer of which nothing has moved."""
-        transfer.error, transfer.state = error, outcome(error).state
-        self._counters.add("failures", reason=error.code)
-        self._counters.add("requests", outcome=transfer.state)
+        state = outcome(error).state
+        transfer.error, transfer.state = error, state
         self._ended.append(transfer)
+        self._counters.add("failures", reason=error.code)
+        self._counters.add("requests", outcome=state)
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Requests that would be posted, by prefill worker. Raises what is wrong with the request."""
@@ -165,7 +185,13 @@ class TransferTable:
         part.on(Event.WRITTEN)
 
     def step(self, transfer: Transfer, now: float) -> None:
-        """One step of a running transfer."""
+        """One step of a running transfer, or the rest of its end."""
+        if transfer.ended:
+            self.running.pop(transfer.request.id, None)
+            return
+        if transfer.failing is not None:
+            self.fail(transfer, transfer.failing)
+            return
         for part in transfer.parts:
             if part.executor is not None and (part.phase is Phase.MOVING or not part.placed):
                 self._follow(transfer, part, part.executor)
@@ -202,10 +228,13 @@ class TransferTable:
         if not transfer.attempt:
             self.refuse(transfer, error)
             return
+        # `step` goes on with what a signal ended.
+        error = transfer.failing = transfer.failing or error
         error.untrusted = {group: tuple(ids.tolist()) for group, ids in transfer.written.items()}
         transfer.error = error
         for part in transfer.parts:
-            part.on(Event.FAILED)
+            if part.phase < Phase.LEAVING:
+                part.on(Event.FAILED)
             part.slices = [] if part.executor is None else part.executor.stop()
             part.unpacks.leave()
             part.unsaid = not part.connection.control.send(wire.Leave(transfer.request.id)) and part.writes
@@ -228,11 +257,6 @@ class TransferTable:
         """End what all have confirmed, and whose bytes are in their place: it is done, whatever becomes of anybody."""
         for transfer in [one for one in self.running.values() if one.phase is Phase.CONFIRMED]:
             self.step(transfer, now)
-
-    def settled(self) -> list[Transfer]:
-        """The transfers that have ended since the last call."""
-        ended, self._ended = self._ended, []
-        return ended
 
     def close(self) -> None:
         """After everything has failed: sums end, for the memory may go away."""
@@ -383,10 +407,11 @@ class TransferTable:
         self._end(transfer, TransferState.DONE)
 
     def _end(self, transfer: Transfer, state: TransferState) -> None:
+        # No call lies between: a signal that comes later leaves what `step` forgets and callbacks are told of.
         transfer.state = state
+        self._ended.append(transfer)
         self.running.pop(transfer.request.id, None)
         self._counters.add("requests", outcome=state)
-        self._ended.append(transfer)
 
     def _or_fail(self, step: Callable[..., None], transfer: Transfer, part: PeerProgress, *arguments: object) -> None:
         """Take a step of a transfer with one prefill worker; what goes wrong ends the transfer."""
@@ -396,28 +421,33 @@ class TransferTable:
             self.broken(transfer, part, error)
 
 
-def call_back(ended: Iterable[Transfer]) -> None:
+def call_back(ended: deque[Transfer]) -> None:
     """Tell those who wait for transfers that have ended. They may ask for anything, of any worker: hold no lock.
 
-    All are told, whatever some raise. What would end a program is raised when they were, anything else logged.
+    All are told, once, whatever some raise. What would end a program is raised when they were, anything else logged.
+    Where a signal ends this, the next call goes on.
     """
-    exits: list[BaseException] = []
-    for transfer in ended:
-        callbacks, transfer.callbacks = transfer.callbacks, []
-        for callback in callbacks:
-            exits += _told(transfer, callback)
+    exits = list[BaseException]()
+    for transfer in tuple(ended):
+        while transfer.callbacks:
+            _tell_next(transfer, exits)
+        with suppress(ValueError):
+            ended.remove(transfer)
     if exits:
         raise exits[0]
 
 
-def _told(transfer: Transfer, callback: Callable[[Transfer], None]) -> list[BaseException]:
+def _tell_next(transfer: Transfer, exits: list[BaseException]) -> None:
     try:
-        callback(transfer)
+        # No call lies between: a signal, or another thread, comes before all of it, or once it is called.
+        callbacks = transfer.callbacks[:1]
+        del transfer.callbacks[:1]
+        for callback in callbacks:
+            callback(transfer)
     except Exception:
         logs.failure("callback failed", request=transfer.request.id)
     except BaseException as error:
-        return [error]
-    return []
+        exits.append(error)
 
 
 def _part(transfer: Transfer, connection: PrefillConnection) -> PeerProgress:

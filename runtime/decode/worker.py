@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
 from kvplan.runtime.decode.transfers import TransferTable, call_back
 from kvplan.runtime.errors import (
+    CancelledTransferError,
     DrainingError,
     HandleError,
     HandshakeError,
@@ -36,6 +38,7 @@ from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
+from kvplan.runtime.ops.locks import Then
 from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.plans.async_catalog import never_waiting
 from kvplan.runtime.plans.catalog import plans_of
@@ -82,6 +85,8 @@ class DecodeWorker(PolledWorker):
         self.counters, self.limits = counters or Counters(), limits or Limits()
         self.generation, self._side = 0, pool.side.digest
         self._idle, self._meetings, self._batches, self._stage_bytes = idle, Meetings(), 0, stage_bytes
+        self._ended = deque[Transfer]()
+        self._after, self._saying = Then(self._call_back), Then(self._say)
         self._register(pool)
         self._gauges = [
             self.counters.gauge("peers", lambda: len(self._engines.live)),
@@ -234,7 +239,7 @@ class DecodeWorker(PolledWorker):
         try:
             yield
         finally:
-            with self._settled():
+            with self._after, self._lock, self._saying:
                 self._batches -= 1
 
     def predict(self, request: Request, peer: str | None = None) -> dict[int, int]:
@@ -251,7 +256,7 @@ class DecodeWorker(PolledWorker):
         """
         enter(self._pool.geometry)
         try:
-            with self._settled():
+            with self._after, self._lock, self._saying:
                 if self._closed or self._asleep:
                     return False
                 self._round(self._clock())
@@ -305,7 +310,7 @@ class DecodeWorker(PolledWorker):
 
     def cancel(self, transfer: Transfer, error: RequestError) -> None:
         """End a running transfer with `error`."""
-        with self._settled():
+        with self._after, self._lock, self._saying:
             self._transfers.fail(transfer, error)
         self._stir()
 
@@ -322,7 +327,7 @@ class DecodeWorker(PolledWorker):
         With `dead` the caller vouches that its processes have ended: what they were asked to write is not waited for,
         also where it was lost or dropped before. Raises HandshakeError where there is no such engine.
         """
-        with self._settled():
+        with self._after, self._lock, self._saying:
             dropped = [engine for engine in self._engines.retired if engine.name == peer and dead]
             if not dropped or peer in self._engines.live:
                 engine = self._engines.named(peer)
@@ -371,7 +376,7 @@ class DecodeWorker(PolledWorker):
 
     def suspend(self) -> None:
         """Give the memory back: every peer is dropped, every registration ended. Raises HandleError while in use."""
-        with self._settled():
+        with self._after, self._lock, self._saying:
             self._check_open()
             if self._meetings:
                 raise HandleError(f"{len(self._meetings)} requests wait until their prefill engines are met: wait, too")
@@ -384,7 +389,7 @@ class DecodeWorker(PolledWorker):
 
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Peers must be met again."""
-        with self._settled():
+        with self._after, self._lock, self._saying:
             if self._closed or not self._asleep:
                 raise HandleError(f"{self._name} is not suspended: call suspend first")
             self.generation += 1
@@ -396,7 +401,7 @@ class DecodeWorker(PolledWorker):
         Raises HandleError where its thread is stuck, and then nothing is given back.
         """
         self._end_polling()
-        with self._settled():
+        with self._after, self._lock, self._saying:
             if self._closed:
                 return
             self._closed = True
@@ -424,7 +429,7 @@ class DecodeWorker(PolledWorker):
         # Before a stage is registered: nobody else reads or writes that.
         self._metadata = self._transport.metadata()
         self._pool, self._engines = pool, PrefillEngines(pool, self._transport, self._stage)
-        self._transfers = TransferTable(pool, self._transport, self.limits, self.counters, self._stage)
+        self._transfers = TransferTable(pool, self._transport, self.limits, self.counters, self._stage, self._ended)
         self._inbox = DecodeInbox(self._transfers, self.counters, self._lost)
         self._asleep, self._drain = False, Drain(self._name)
 
@@ -501,7 +506,7 @@ class DecodeWorker(PolledWorker):
 
     def _adopt(self, pool: Pool, met: MetEngine, push: bool) -> Peer:
         """An engine that was met: a new one, the one before where nothing has changed, or its successor."""
-        with self._settled():
+        with self._after, self._lock, self._saying:
             if self._closed or self._asleep or self._pool is not pool:
                 met.close()
                 raise HandshakeError("the memory of this decode worker changed meanwhile: connect again")
@@ -538,7 +543,21 @@ class DecodeWorker(PolledWorker):
     ) -> Transfer:
         now, began = self._clock(), tracing.start()
         transfer = Transfer(request, now, now, self, streamed, sample)
-        with self._settled(say=not self._batches):
+        try:
+            self._ask_for(transfer, timeout, peer, sample, wait)
+            spans.follow(transfer, self.worker, began)
+            self._stir()
+        except BaseException:
+            # Nobody has the transfer, and would know when its blocks are written no more.
+            self.cancel(transfer, CancelledTransferError("the call that asked for the request was interrupted"))
+            raise
+        return transfer
+
+    def _ask_for(
+        self, transfer: Transfer, timeout: float, peer: WantedPeer, sample: Sample | None, wait: float | None
+    ) -> None:
+        """Begin a request; what is wrong with it ends it."""
+        with self._after, self._lock:
             try:
                 self._check_taking()
                 if not isinstance(sample, Sample | None):
@@ -546,13 +565,13 @@ class DecodeWorker(PolledWorker):
                 if not isinstance(peer, str | Future | None):
                     raise BadRequestError(f"a peer is a name, or of `connect_soon`, not of type {type(peer).__name__}")
                 transfer.deadline += seconds(timeout, BadRequestError)
-                transfer.held_by = math.inf if wait is None else now + seconds(wait, BadRequestError)
+                transfer.held_by = math.inf if wait is None else transfer.began + seconds(wait, BadRequestError)
                 self._start(WaitingRequest(transfer, peer, self._meetings.under_way()))
             except KvplanError as error:
                 self._transfers.refuse(transfer, error)
-        spans.follow(transfer, self.worker, began)
-        self._stir()
-        return transfer
+            finally:
+                if not self._batches:
+                    self._say()
 
     def _start(self, request: WaitingRequest) -> None:
         """Begin a request, or have it wait until its engine is met."""
@@ -578,21 +597,17 @@ class DecodeWorker(PolledWorker):
         self._check_open()
         self._drain.check()
 
-    @contextmanager
-    def _settled(self, say: bool = True) -> Iterator[None]:
-        """The lock, until all is said; then, without it, the callbacks: they may ask workers that wait for this one."""
-        ended: list[Transfer] = []
+    def _say(self) -> None:
+        """Under the lock, at the end of a call: all is said. Where that is interrupted, the next poll does it."""
+        for engine in self._engines:
+            engine.say()
+
+    def _call_back(self) -> None:
+        """Without the lock: callbacks and handlers may ask workers that wait for this one."""
         try:
-            with self._lock:
-                transfers = self._transfers
-                try:
-                    yield
-                finally:
-                    ended = transfers.settled()
-                    for engine in self._engines if say else ():
-                        engine.say()
+            call_back(self._ended)
         finally:
-            call_back(ended)
+            logs.hand_over()
 
 
 def _peer(engine: PrefillEngine) -> Peer:

@@ -5,17 +5,20 @@ Nothing here, or anywhere in the runtime, writes to stdout.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import math
 import re
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TextIO
 
 from kvplan.runtime.errors import KvplanError
+from kvplan.runtime.ops import locks
 
 Failed = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 LOG = logging.getLogger("kvplan.runtime")
@@ -38,33 +41,23 @@ def failure(name: str, /, **facts: object) -> None:
         _say(logging.ERROR, name, facts, sys.exc_info())
 
 
-def depth() -> int:
-    """How often what this thread logs is held back."""
-    return _KEPT.depth
+def hand_over() -> None:
+    """Have what was logged under locks of workers handled, in its order: by whoever is next outside of all of them.
+
+    What handlers have said meanwhile is for the next one.
+    """
+    if _KEPT and not locks.taken():
+        locks.if_free(_TURN, _handle_kept)
 
 
-def hold_back(times: int) -> None:
-    """Keep what this thread logs until so many `let_go`: a lock is taken, and handlers are foreign code."""
-    _KEPT.depth = times
+def _handle_kept() -> None:
+    for _ in range(len(_KEPT)):
+        LOG.handle(_KEPT.popleft())
 
 
-def let_go() -> None:
-    """Hand over what was kept, once nothing holds it back any more."""
-    _KEPT.depth -= 1
-    if not _KEPT.depth and _KEPT.records:
-        records, _KEPT.records = _KEPT.records, []
-        for record in records:
-            LOG.handle(record)
-
-
-class _Kept(threading.local):
-    """What a thread has logged under locks, and how many it holds."""
-
-    def __init__(self) -> None:
-        self.depth, self.records = 0, list[logging.LogRecord]()
-
-
-_KEPT = _Kept()
+# What any thread has logged under a worker's lock: handlers are foreign code. One hands it over at a time.
+_KEPT, _TURN = deque[logging.LogRecord](), threading.Lock()
+atexit.register(hand_over)
 
 
 def _say(level: int, name: str, facts: dict[str, object], failed: Failed = None) -> None:
@@ -72,9 +65,10 @@ def _say(level: int, name: str, facts: dict[str, object], failed: Failed = None)
     path, number, function, _ = LOG.findCaller(stacklevel=3)
     extra = {"event": name, "facts": facts}
     record = LOG.makeRecord(LOG.name, level, path, number, "%s", (line(name, facts),), failed, function, extra)
-    if _KEPT.depth:
-        _KEPT.records.append(record)
+    if locks.taken():
+        _KEPT.append(record)
     else:
+        hand_over()
         LOG.handle(record)
 
 

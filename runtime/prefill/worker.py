@@ -16,7 +16,7 @@ from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError, WithdrawnError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
-from kvplan.runtime.ops import tracing
+from kvplan.runtime.ops import logs, tracing
 from kvplan.runtime.ops.drain import Drain
 from kvplan.runtime.ops.health import reasons
 from kvplan.runtime.ops.metrics import Counters, MessageKind
@@ -151,7 +151,7 @@ class PrefillWorker(PolledWorker):
             named = self._named(tables) or {}
             chunk = OfferedChunk(interval(tokens, what), numbered(layers, what), named, bool(last), after)
             self._inbox.offer(request, chunk)
-        self._stir()
+        self._changed()
 
     def withdraw(self, request: str) -> None:
         """Give a request up: decode workers are told, and it is released when none of them can be reading it."""
@@ -159,7 +159,7 @@ class PrefillWorker(PolledWorker):
             self._check_open()
             self._give_up(request, self._lease_clock())
             self._inbox.say()
-        self._stir()
+        self._changed()
 
     def decline(self, request: str) -> None:
         """A request that is not held never will be: who asks for it is told that it was given up. Raises as `hold`."""
@@ -168,7 +168,7 @@ class PrefillWorker(PolledWorker):
             self._hold(request, (0, 0), None)
             self._give_up(request, self._lease_clock())
             self._inbox.say()
-        self._stir()
+        self._changed()
 
     def drain(self, timeout: float) -> None:
         """Take nothing new: `hold` and `open` raise DrainingError. `drained` says when nothing is left.
@@ -195,8 +195,9 @@ class PrefillWorker(PolledWorker):
             self._check_open()
             known = self._inbox.drop(engine, dead)
             self._inbox.say()
-            if not known:
-                raise HandshakeError(f"decode engine {engine!r} is not connected")
+        self._changed()
+        if not known:
+            raise HandshakeError(f"decode engine {engine!r} is not connected")
 
     def unready(self) -> tuple[str, ...]:
         """Why no requests should come here for now, empty where they may. Never waits."""
@@ -211,7 +212,7 @@ class PrefillWorker(PolledWorker):
             released = self._leases.released()
         if released:
             # What was said may have taken the hint that something came.
-            self._stir()
+            self._changed()
         return released
 
     def events(self) -> list[LeaseEvent]:
@@ -233,6 +234,7 @@ class PrefillWorker(PolledWorker):
             return busy
         finally:
             self._wakeup.polled()
+            logs.hand_over()
 
     def _poll_moving(self) -> bool:
         """`poll`, and whether bytes move: who waits for anything else is told of it."""
@@ -279,6 +281,7 @@ class PrefillWorker(PolledWorker):
             self._asleep = True
             self._transport.deregister()
             self._stage.close()
+        self._changed()
 
     def resume(self, pool: Pool) -> None:
         """Register memory anew after `suspend`: the same memory, or of another size. Decode workers meet it anew."""
@@ -288,6 +291,7 @@ class PrefillWorker(PolledWorker):
                 raise HandleError(f"{self._name} is not suspended: call suspend first")
             self.generation += 1
             self._register(pool)
+        self._changed()
 
     def close(self) -> None:
         """Stop answering and end the transport: readers lose this worker. Once more does nothing.
@@ -308,6 +312,7 @@ class PrefillWorker(PolledWorker):
             self._spans.end_all("closed")
         self._end_polling()
         self._spans.tell()
+        logs.hand_over()
 
     def _register(self, pool: Pool) -> None:
         """Begin anew with this memory: nobody is met."""
@@ -367,7 +372,7 @@ class PrefillWorker(PolledWorker):
             pin = self._leases.pin(request, self._lease_clock())
             self._spans.begin(request, began)
             self._inbox.add(SourceRequest(request, pin, tokens, after, named, again))
-        self._stir()
+        self._changed()
 
     def _give_up(self, request: str, now: float) -> None:
         self._leases.withdraw(request, now)

@@ -17,6 +17,8 @@ from kvplan.runtime.errors import LimitedError, RegisterError, cause_text
 from kvplan.runtime.memory.arrays import describe
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.geometry import Geometry
+from kvplan.runtime.ops.futures import FreeFuture
+from kvplan.runtime.ops.locks import if_free
 from kvplan.runtime.staging.views import CopyMaker, DeviceCopies, HostCopies
 from kvplan.runtime.transport.base import Transport
 
@@ -166,7 +168,7 @@ class Stage:
         Raises RuntimeError where no thread can be started, and then they are not made.
         """
         assert self._maker is not None
-        copy = WaitingCopy(make, Future())
+        copy = WaitingCopy(make, FreeFuture())
         if at_once and self.mem_type == "DRAM":
             _make(copy, self._maker)
             return copy.future
@@ -207,12 +209,12 @@ class Stage:
 
         Hold no lock, and have said all that is to be said: it takes as long as a buffer is large.
         """
-        if self.behind and not self._lent and self._helping.acquire(blocking=False):
-            try:
-                if self._maker is not None:
-                    self._copy_next(self._maker)
-            finally:
-                self._helping.release()
+        if self.behind and not self._lent:
+            if_free(self._helping, self._help)
+
+    def _help(self) -> None:
+        if self._maker is not None:
+            self._copy_next(self._maker)
 
     def _copy_next(self, maker: CopyMaker) -> None:
         """Make the copy that waits for longest, if one still does: who was to make it may come second."""

@@ -140,6 +140,8 @@ class LentMove:
     def release(self) -> None:
         """Say that it is not moved any more, or not wanted."""
         self._stage.withdraw(self)
-        if self._number is not None:
-            self._stage.give_back(self.request, self._number, moved=self._moved and not self._left, kept=self._kept)
+        # Forgotten first: a signal may come within, and one that is given back twice would be lent twice.
+        number, moved, kept = self._number, self._moved and not self._left, self._kept
         self._number, self._left, self._kept = None, True, False
+        if number is not None:
+            self._stage.give_back(self.request, number, moved=moved, kept=kept)

@@ -234,9 +234,10 @@ class StagedMove:
     def release(self) -> None:
         """Give the buffer back, and a place in the queue for one."""
         self._stage.withdraw(self)
-        if self._buffer is not None:
-            self._stage.give_back(self._buffer, self._kept)
-        self._buffer, self._kept = None, False
+        # Forgotten first: a signal may come within, and one that is given back twice would be lent twice.
+        (buffer, kept), self._buffer, self._kept = (self._buffer, self._kept), None, False
+        if buffer is not None:
+            self._stage.give_back(buffer, kept)
 
     def _borrowed(self) -> StageBuffer | None:
         """Raises LimitedError where every buffer has belonged to slices that were given up for long."""

@@ -140,8 +140,8 @@ class StoreIndex:
         if not rows:
             return
         with self._errors(), self._lock:
-            self._database.execute("begin immediate")
             try:
+                self._database.execute("begin immediate")
                 self._database.executemany(change, rows)
                 self._database.execute("commit")
             except BaseException:

@@ -144,7 +144,6 @@ class ExecutorContext:
 
     def issue_staged(self, slice_: Slice, staged: StagedMove | LentMove) -> None:
         """Post a slice through the buffer that it has."""
-        slice_.stage = SliceStage.POSTED
         self._issue([slice_], _load_of(slice_, self.scratch).shifted(staged.address, local=not staged.at_peer))
 
     def _post(self, group: list[Slice]) -> None:
@@ -153,8 +152,6 @@ class ExecutorContext:
             group[0].stage = SliceStage.STAGED
             group[0].executor.post_staged(group[0])
             return
-        for slice_ in group:
-            slice_.stage = SliceStage.POSTED
         try:
             load = self._gathered(group) if group else None
         except Exception as error:
@@ -180,6 +177,10 @@ class ExecutorContext:
 
     def _issue(self, group: list[Slice], load: GatheredSpans) -> None:
         handles, failure = list[TransferHandle | None](), None
+        for slice_ in group:
+            # First of all that it may be under way: where a signal ends this poll, nobody else knows.
+            slice_.handles = [None]
+            slice_.stage = SliceStage.POSTED
         try:
             hand_over(self.transport, group[0].link, load, handles)
         except Exception as error:
@@ -218,6 +219,7 @@ class TransferExecutor:
         self.complete = False
         self._context, self._on_failure, self._permits = context, on_failure, permits
         self._slices: dict[int, Slice] = {}
+        self._left: list[Slice] = []
         # Which reads were staged then, and the slices.
         self._foreseen: Foreseen = NOTHING_FORESEEN
 
@@ -323,10 +325,11 @@ class TransferExecutor:
                 self.post_staged(slice_)
             posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
             if posted and self._try(self._over, slice_):
+                # Once more where a signal ends this poll: that gives nothing back twice.
+                self.close(slice_)
                 del self._slices[slice_.number]
                 self.moved += slice_.moved
                 self._count_posted(slice_)
-                self.close(slice_)
                 self._hand_on()
 
     def _hand_on(self) -> None:
@@ -336,18 +339,21 @@ class TransferExecutor:
             self._try(slice_.staged.ready)
 
     def stop(self) -> list[Slice]:
-        """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled."""
+        """Give up: nothing more is posted. Returns the slices that are still under way: `close` each when settled.
+
+        Once more, as after a signal that ended it, it goes on, and returns them all.
+        """
         self._context.admission.drop_request(self.request, self.peer)
         for slice_ in self._slices.values():
             if slice_.staged is not None:
                 slice_.staged.leave()
-        left = [slice_ for slice_ in self._slices.values() if slice_.touching]
+        self._left = self._left or [slice_ for slice_ in self._slices.values() if slice_.touching]
         for slice_ in self._slices.values():
-            if slice_ not in left:
+            if slice_ not in self._left:
                 self.close(slice_)
         self._slices.clear()
         self._foreseen = NOTHING_FORESEEN
-        return left
+        return self._left
 
     def lost(self, peer: str) -> bool:
         """Whether the transport has lost a peer."""

@@ -28,7 +28,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def locked(made: World) -> bool:
     """Whether the thread that asks holds a worker's lock."""
-    return any(worker._lock._lock._is_owned() for worker in (*made.prefill, *made.decode))  # type: ignore[attr-defined]
+    return any(worker._lock._is_owned() for worker in (*made.prefill, *made.decode))  # type: ignore[attr-defined]
 
 
 class Watching(logging.Handler):

@@ -6,6 +6,7 @@ import asyncio
 import select
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.runtime.helpers.plans import Shape
@@ -206,14 +207,14 @@ def test_who_comes_while_a_worker_is_closed_leaves_no_thread(pair: World, monkey
     assert [thread for thread in threading.enumerate() if thread.name == "kvplan-decode-0"] == wakeups() == []
 
 
-class ClosedBehind(WorkerLock):
+class ClosedBehind(WorkerLock):  # type: ignore[misc]  # final in its stub alone
     """The lock of a worker that somebody closes as soon as it is released."""
 
     def __init__(self, close: Callable[[], None]) -> None:
         super().__init__()
         self._close: Callable[[], None] | None = close
 
-    def __exit__(self, *why: object) -> None:
+    def __exit__(self, *why: Any) -> None:
         super().__exit__(*why)
         close, self._close = self._close, None
         if close is not None:

@@ -82,7 +82,7 @@ def rested(worker: DecodeWorker) -> None:
     """Nothing is left at a decode worker but whom it knows."""
     transfers, engines = worker._transfers, worker._engines
     assert (worker.running(), worker.quarantined()) == (0, {})
-    assert (transfers._ended, transfers.quarantine._transfers, engines.retired) == ([], {}, [])
+    assert (list(transfers._ended), transfers.quarantine._transfers, engines.retired) == ([], {}, [])
     assert (transfers.admission.in_flight(), transfers.admission.waiting()) == (0, 0)
     assert not any(state.any() for state in transfers.ledger._state.values())
     assert not len(transfers._checksums)
