@@ -32,6 +32,7 @@ class Trial:
         self.made: World = world(Shape(1), Shape(1), mode=mode, staged=staged, **clock)
         self.decode, self.prefill = self.made.decode[0], self.made.prefill[0]
         self.prefill._end_thread()
+        assert self.good(self.request(Handler()))
 
     def request(self, handler: Handler) -> Transfer:
         """A request, with a callback, from its hold to its end, where the handler may come in any call of a worker."""
@@ -91,7 +92,7 @@ STEP = 53
 
 def interrupted(trial: Trial, number: int, error: type[BaseException], anew: Callable[[], Trial]) -> Trial:
     """A handler comes at the place of this number. The engines for the next one: the same, if nothing is kept there."""
-    before = getattr(trial, "asked", None)
+    before = trial.asked
     with suppress(error):
         trial.request(Handler(number, error))
     assert free(trial.decode._lock)
