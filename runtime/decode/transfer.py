@@ -128,7 +128,7 @@ class TransferOwner(Polled, Protocol):
 class Transfer:
     """One request and how far it is. `state` is running, done, failed, cancelled or expired; `error` then says why.
 
-    `failing` is what it is about to fail with.
+    `failing` is what it is about to fail with. `ended_in` is the thread in which it ended, which calls its callbacks.
 
     `deadline` is by the worker's clock, and so is `held_by`, until when prefill has to hold it. `written` are the
     decode blocks that it writes, by group. `engine` and `parts`, one for each prefill worker that the plan names, are
@@ -146,6 +146,7 @@ class Transfer:
     state: TransferState = TransferState.RUNNING
     error: KvplanError | None = None
     failing: RequestError | None = field(default=None, repr=False)
+    ended_in: int = field(default=0, repr=False)
     engine: PrefillEngine = field(init=False, repr=False)
     demand: Demand = field(default=NOTHING, repr=False)
     parts: tuple[PeerProgress, ...] = field(default=(), repr=False)

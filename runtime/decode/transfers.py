@@ -6,6 +6,7 @@ It owns the phases of all transfers: messages of prefill workers (inbox.py) and 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -110,9 +111,11 @@ class TransferTable:
                 self._or_fail(self._claim, transfer, part)
 
     def refuse(self, transfer: Transfer, error: KvplanError) -> None:
-        """End a transfer of which nothing has moved."""
-        state = outcome(error).state
-        transfer.error, transfer.state = error, state
+        """End a transfer of which nothing has moved. One that has ended stays as it is: its blocks may be untrusted."""
+        if transfer.ended:
+            return
+        state, thread = outcome(error).state, threading.get_ident()
+        transfer.error, transfer.ended_in, transfer.state = error, thread, state
         self._ended.append(transfer)
         self._counters.add("failures", reason=error.code)
         self._counters.add("requests", outcome=state)
@@ -407,6 +410,7 @@ class TransferTable:
         self._end(transfer, TransferState.DONE)
 
     def _end(self, transfer: Transfer, state: TransferState) -> None:
+        transfer.ended_in = threading.get_ident()
         # No call lies between: a signal that comes later leaves what `step` forgets and callbacks are told of.
         transfer.state = state
         self._ended.append(transfer)
@@ -422,19 +426,43 @@ class TransferTable:
 
 
 def call_back(ended: deque[Transfer]) -> None:
-    """Tell those who wait for transfers that have ended. They may ask for anything, of any worker: hold no lock.
+    """Tell those who wait for transfers that ended in this thread. They may ask for anything, of any worker: no lock.
 
     All are told, once, whatever some raise. What would end a program is raised when they were, anything else logged.
-    Where a signal ends this, the next call goes on.
+    A callback that asks a worker is called back for what ends in that, not for what is told after it: it may have a
+    lock that others of its engine take. Where a signal ends this, the next call in this thread goes on.
     """
     exits = list[BaseException]()
-    for transfer in tuple(ended):
-        while transfer.callbacks:
-            _tell_next(transfer, exits)
-        with suppress(ValueError):
-            ended.remove(transfer)
+    claimed = _claim(ended) if ended else []
+    with _HERE.turn:
+        for transfer in claimed:
+            while transfer.callbacks:
+                _tell_next(transfer, exits)
+            with suppress(ValueError):
+                ended.remove(transfer)
+            _HERE.claimed.discard(transfer)
     if exits:
         raise exits[0]
+
+
+class _Here(threading.local):
+    """What this thread is about to tell, and a lock of its own that it has while it tells: no signal makes it wrong."""
+
+    def __init__(self) -> None:
+        self.claimed, self.turn = set[Transfer](), threading.RLock()
+
+
+_HERE = _Here()
+
+
+def _claim(ended: deque[Transfer]) -> list[Transfer]:
+    """What ended in this thread, and no call further out is about to tell."""
+    if not _HERE.turn._is_owned():  # type: ignore[attr-defined]  # not in its stub
+        _HERE.claimed.clear()
+    thread = threading.get_ident()
+    found = [one for one in tuple(ended) if one.ended_in == thread and one not in _HERE.claimed]
+    _HERE.claimed.update(found)
+    return found
 
 
 def _tell_next(transfer: Transfer, exits: list[BaseException]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +112,43 @@ def test_a_callback_ends_no_thread_of_the_runtime(made: World, error: BaseExcept
     assert ends == ["expired", "expired"]
     assert worker._thread is not None
     assert not worker._thread.dead
+
+
+def test_a_callback_that_asks_for_more_is_not_called_within_another(made: World) -> None:
+    """An engine has its own lock as it asks: callbacks within that would wait for it, or nest without end."""
+    worker, lock, again, late = made.decode[0], threading.Lock(), list[Transfer](), list[bool]()
+
+    def more(transfer: Transfer) -> None:
+        late.append(not lock.acquire(blocking=False))
+        again.append(worker.submit(ask(made, (0, 4), name=f"more-{transfer.request.id}"), 5, peer=Future()))
+        lock.release()
+
+    meeting = Future[Any]()
+    waiting = [worker.submit(ask(made, (0, 4), name=f"r{number}"), 5, peer=meeting) for number in range(300)]
+    for transfer in waiting:
+        transfer.on_end(more)
+    meeting.set_exception(errors.HandshakeError("nobody"))
+    worker.poll()
+    assert late == [False] * len(waiting)
+    assert [one.request.id for one in again] == [f"more-{one.request.id}" for one in waiting]
+
+
+def test_what_ended_in_a_thread_is_told_in_it(made: World) -> None:
+    """Who asks for a request meanwhile is not called back for it: it may have what the callback waits for."""
+    worker, meeting, told = made.decode[0], Future[Any](), list[int]()
+    first, second = (worker.submit(ask(made, (0, 4), name=name), 5, peer=meeting) for name in "ab")
+
+    def asks(_: Transfer) -> None:
+        thread = threading.Thread(target=worker.submit, args=(ask(made, (0, 4), name="c"), 5, Future()))
+        thread.start()
+        thread.join()
+        told.append(threading.get_ident())
+
+    first.on_end(asks)
+    second.on_end(lambda _: told.append(threading.get_ident()))
+    meeting.set_exception(errors.HandshakeError("nobody"))
+    worker.poll()
+    assert told == [threading.get_ident()] * 2
 
 
 def test_what_ends_a_program_ends_it_where_the_caller_polls(made: World) -> None:

@@ -139,6 +139,21 @@ def test_a_fault_ends_one_request_and_the_others_still_wait(apart: World, monkey
     assert other.wait().state == "done"
 
 
+def test_a_fault_as_a_request_is_claimed_leaves_it_its_blocks(apart: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, mine = apart.decode[0], Future[Any]()
+    peer = worker.connect_soon(apart.prefill[0].address, SECONDS).result(SECONDS)
+    hit = worker.submit(ask(apart, (0, 45)), SECONDS, peer=mine)
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(worker._transfers, "_claim_all", broken)
+    mine.set_result(peer)
+    with pytest.raises(ZeroDivisionError):
+        worker.poll()
+    assert hit.untrusted == {group: tuple(ids.tolist()) for group, ids in hit.written.items()} != {}
+
+
 @pytest.mark.parametrize("peer", [["x"], 5])
 def test_a_peer_is_a_name_or_a_meeting(apart: World, peer: Any) -> None:
     failed = apart.decode[0].submit(ask(apart, (0, 45)), SECONDS, peer=peer)
