@@ -230,7 +230,10 @@ class Transfer:
         return self._result()
 
     def on_end(self, callback: Callable[[Transfer], None]) -> None:
-        """Call `callback` with this transfer when it ends, from within a poll; at once if it has ended."""
+        """Call `callback` with this transfer when it ends, in the thread of the poll or other call that ends it.
+
+        At once if it has ended.
+        """
         if not self.worker.watch(self, callback):
             callback(self)
 
