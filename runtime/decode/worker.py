@@ -20,11 +20,12 @@ from kvplan.runtime.control.handshake import Caller, MetEngine, meet
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode import spans
+from kvplan.runtime.decode.callbacks import call_back
 from kvplan.runtime.decode.engines import Peer, PrefillEngine, PrefillEngines
 from kvplan.runtime.decode.inbox import DecodeInbox
 from kvplan.runtime.decode.meetings import Meetings, WaitingRequest, WantedPeer
 from kvplan.runtime.decode.transfer import Transfer
-from kvplan.runtime.decode.transfers import TransferTable, call_back
+from kvplan.runtime.decode.transfers import TransferTable
 from kvplan.runtime.errors import (
     CancelledTransferError,
     DrainingError,
