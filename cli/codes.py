@@ -12,10 +12,6 @@ from typing import NamedTuple
 
 FAMILY = re.compile(r"^# ([A-Z]): (.*)\n\n((?:[^#\n].*\n)+)", re.MULTILINE)
 SECTION = re.compile(r"^## ([A-Z]\d{3}): (.*)\n\n", re.MULTILINE)
-# A page of the documentation, as codes name it.
-PAGE = re.compile(r"`?\bdocs/(\w[\w-]*\.md)`?")
-# The letters of codes that layout files have; each of these has an example.
-LAYOUTS = "YKETBF"
 
 
 class ErrorCode(NamedTuple):
@@ -53,18 +49,3 @@ def all_codes() -> dict[str, ErrorCode]:
         **written(),
         **{kind.code: ErrorCode(kind.__name__, cleandoc(kind.__doc__ or "")) for kind in reversed(kinds)},
     }
-
-
-def codes_page() -> str:
-    """Every code below the heading of its letter as Markdown, for docs/errors.md."""
-    return "\n".join(_family(letter, *said) for letter, said in families().items())
-
-
-def _family(letter: str, title: str, text: str) -> str:
-    every = [(code, said) for code, said in sorted(all_codes().items()) if code[0] == letter]
-    sections = [f"### {code}: {said.title}\n\n{_linked(said.text)}\n" for code, said in every]
-    return "\n".join([f"## {letter}: {title}\n\n{_linked(text)}\n", *sections])
-
-
-def _linked(text: str) -> str:
-    return PAGE.sub(r"[\1](\1)", text)

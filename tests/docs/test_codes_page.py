@@ -1,13 +1,16 @@
 """docs/errors.md lists every code, as `kvplan explain` knows it."""
 
 import os
+import re
 
 import pytest
 from tests.paths import ROOT
 
-from kvplan.cli.codes import codes_page
+from kvplan.cli.codes import all_codes, families
 
 PAGE = ROOT / "docs" / "errors.md"
+# A page of the documentation, as codes name it.
+NAMED = re.compile(r"`?\bdocs/(\w[\w-]*\.md)`?")
 
 
 def put(page: str, begin: str, end: str, text: str) -> str:
@@ -25,3 +28,18 @@ def test_docs_list_every_code() -> None:
         PAGE.write_text(fresh)
         pytest.fail("rewrote docs/errors.md")
     assert fresh == PAGE.read_text()
+
+
+def codes_page() -> str:
+    """Every code below the heading of its letter as Markdown."""
+    return "\n".join(_family(letter, *said) for letter, said in families().items())
+
+
+def _family(letter: str, title: str, text: str) -> str:
+    every = [(code, said) for code, said in sorted(all_codes().items()) if code[0] == letter]
+    sections = [f"### {code}: {said.title}\n\n{_linked(said.text)}\n" for code, said in every]
+    return "\n".join([f"## {letter}: {title}\n\n{_linked(text)}\n", *sections])
+
+
+def _linked(text: str) -> str:
+    return NAMED.sub(r"[\1](\1)", text)
