@@ -1,4 +1,4 @@
-"""What a shell completes: models, engines, kinds, keys of a side and their values."""
+"""What a shell completes: commands, models, engines, kinds, keys of a side and their values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.dsl.model import Engine
+
+
+def verbs(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:
+    """Commands by name."""
+    root = ctx.find_root()
+    return root.command.shell_complete(root, incomplete)
 
 
 def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> Sequence[CompletionItem]:

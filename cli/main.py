@@ -13,37 +13,54 @@ from kvplan.cli import terminal
 from kvplan.cli.errors import guarded, interruptible, usage_as_json
 from kvplan.cli.options import SIDE_HELP
 
-# What help says of each, so that it need not load them: the first sentence of its own help.
-VERBS = {
-    "check": "Report every error in layout files.",
-    "compile": "Compile plans, one for each pair of sides.",
-    "explain": "Explain a model, pair, engine, kind, plan or error code.",
-    "show": "Show a plan, or what all pairs of sides cost, as a page.",
-    "doctor": "Say whether two engines fit together, and what to set.",
-    "diff": "Compare plans by what they do.",
-    "trace": "List every copy of one request.",
-    "simulate": "Run plans on numpy buffers, compare each byte.",
-    "simulate-fleet": "Say which pair of sides serves some traffic best.",
-    "audit": "Judge copies that another connector makes.",
-    "matrix": "Compare all pairs of sides by what they cost.",
-    "advise": "Say which engine settings would move caches faster.",
-    "list": "List known models, kinds, engines and machines.",
-    "new": "Write a model file from a checkpoint's config.json.",
-    "from-cache": "Compare a dump of a running engine's caches with a layout.",
-    "schema": "Print JSON Schemas of layout files, for editors.",
-    "calibrate": "Measure what transfers and copies cost on this machine.",
-    "push": "Put plans at a URL, with a signed index.",
-    "pull": "Fetch plans from a URL, if a trusted key signed them.",
-    "fleet": "Show which engines run, and who has plans for whom.",
-    "store": "Look at stored caches, check them, and remove what is old.",
-    "keys": "Make a key pair, for an engine or for signing plans.",
-    "demo": "Move a request between processes, and check every byte.",
-    "bench": "Measure what kvplan promises about speed, as ratios.",
+# The first sentence of each command's own help, by group, so that `kvplan --help` loads no command.
+GROUPS = {
+    "Describe": {
+        "list": "List known models, kinds, engines and machines.",
+        "new": "Write a model file from a checkpoint's config.json.",
+        "check": "Report every error in layout files.",
+        "from-cache": "Compare a dump of a running engine's caches with a layout.",
+        "schema": "Print JSON Schemas of layout files, for editors.",
+    },
+    "Compile": {
+        "compile": "Compile plans, one for each pair of sides.",
+        "explain": "Explain a model, pair, engine, kind, plan or error code.",
+        "show": "Show a plan, or what all pairs of sides cost, as a page.",
+        "matrix": "Compare all pairs of sides by what they cost.",
+        "advise": "Say which engine settings would move caches faster.",
+    },
+    "Review": {
+        "diff": "Compare plans by what they do.",
+        "trace": "List every copy of one request.",
+        "simulate": "Run plans on numpy buffers, compare each byte.",
+        "audit": "Judge copies that another connector makes.",
+    },
+    "Run": {
+        "demo": "Move a request between processes, and check every byte.",
+        "doctor": "Say whether two engines fit together, and what to set.",
+        "keys": "Make a key pair, for an engine or for signing plans.",
+    },
+    "Measure": {
+        "bench": "Measure what kvplan promises about speed, as ratios.",
+        "calibrate": "Measure what transfers and copies cost on this machine.",
+    },
+    "About kvplan": {
+        "help": "Show the help of kvplan or of a command.",
+        "version": "Show the version.",
+    },
+    "Fleets and stores": {
+        "push": "Put plans at a URL, with a signed index.",
+        "pull": "Fetch plans from a URL, if a trusted key signed them.",
+        "fleet": "Show which engines run, and who has plans for whom.",
+        "simulate-fleet": "Say which pair of sides serves some traffic best.",
+        "store": "Look at stored caches, check them, and remove what is old.",
+    },
 }
+VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
 
 
 class Verbs(click.Group):
-    """Commands by name; the order of help is the order in which a user meets them."""
+    """Commands by name, in groups, in the order in which a user meets them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -68,10 +85,12 @@ class Verbs(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        room = formatter.width - 6 - max(map(len, VERBS))
-        stubs = {verb: click.Command(verb, help=text) for verb, text in VERBS.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, stub.get_short_help_str(room)) for verb, stub in stubs.items()])
+        widest = max(map(len, VERBS))
+        room = formatter.width - widest - 6
+        for title, verbs in GROUPS.items():
+            stubs = {verb.ljust(widest): click.Command(verb, help=text) for verb, text in verbs.items()}
+            with formatter.section(title):
+                formatter.write_dl([(verb, stub.get_short_help_str(room)) for verb, stub in stubs.items()])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -111,14 +130,13 @@ def main(color: bool | None) -> None:
 
     \b
     Begin with one of
-      kvplan list                                             what is shipped
-      kvplan doctor config.json --tp 4 --peer-tp 2            two engines for a checkpoint
-      kvplan explain MODEL --prefill tp=4 --decode tp=2       a pair, what moves and why
-      kvplan new config.json -o my-model.yaml                 a model that is not shipped
+      kvplan list                                        what is shipped
+      kvplan doctor config.json --tp 4 --peer-tp 2       two engines, one checkpoint
+      kvplan explain MODEL --prefill tp=4 --decode tp=2  what moves, and why
+      kvplan new config.json -o my-model.yaml            a model that is not shipped
 
     A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides. `kvplan explain CODE` has the text of an error,
     https://github.com/kvplan/kvplan the documentation.
 
-    \b
     Exit codes: 0 done; 1 stale, different or wrong; 2 bad input; 3 refused; 70 a fault; 130 interrupted.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 from tests.paths import ROOT
 
 from kvplan.cli.codes import all_codes
-from kvplan.cli.main import VERBS, main
+from kvplan.cli.main import GROUPS, VERBS, main
 from kvplan.compiler import api
 from kvplan.dsl.library import load
 
@@ -40,6 +41,35 @@ def test_help_says_of_a_command_what_its_own_help_says(verb: str) -> None:
     command = main.get_command(click.Context(main), verb)
     assert command is not None
     assert command.get_short_help_str(1000) == VERBS[verb]
+
+
+def test_help_has_the_groups_in_order_and_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run("--help").stdout
+    assert re.findall(r"^([A-Z][\w ]+):$", said, re.MULTILINE) == ["Options", *GROUPS]
+    assert re.findall(r"^  ([a-z][a-z-]+)  ", said, re.MULTILINE) == list(VERBS)
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_page_of_commands_lists_them_as_help_does() -> None:
+    listed = (ROOT / "docs/cli.md").read_text().partition("    # Describe\n")[2].partition("\n`kvplan")[0]
+    assert list(dict.fromkeys(re.findall(r"^    kvplan ([a-z-]+)", listed, re.MULTILINE))) == list(VERBS)
+    assert re.findall(r"^    # (.*)$", listed, re.MULTILINE) == list(GROUPS)[1:]
+
+
+@pytest.mark.parametrize("words", [[], ["compile"], ["store", "ls"], ["help"]])
+def test_help_of_a_command_is_what_its_option_shows(words: list[str]) -> None:
+    said = run("help", *words)
+    assert (said.exit_code, said.stdout) == (0, run(*words, "--help").stdout)
+
+
+def test_help_of_no_command_names_the_nearest() -> None:
+    said = run("help", "compil")
+    assert (said.exit_code, "No such command 'compil'. Did you mean 'compile'?" in said.stderr) == (2, True)
+
+
+def test_version_is_what_its_option_shows() -> None:
+    assert run("version").stdout == run("--version").stdout
 
 
 def test_compile_writes_once_then_has_nothing_to_do(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_models(verb: str) -> None:
 
 
 def test_commands_and_options() -> None:
-    assert completed("comp") == ["compile"]
+    assert completed("comp") == completed("help", "comp") == ["compile"]
     assert "--prefill" in completed("compile", "--pre")
     assert "--accept-doubts" in completed("new", "--acc")
 

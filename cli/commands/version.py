@@ -1,0 +1,13 @@
+"""kvplan version: what `kvplan --version` shows."""
+
+from __future__ import annotations
+
+import click
+
+from kvplan import __version__
+
+
+@click.command("version")
+def command() -> None:
+    """Show the version."""
+    click.echo(f"kvplan, version {__version__}")
