@@ -131,9 +131,9 @@ def main(color: bool | None) -> None:
     \b
     Begin with one of
       kvplan list                                        what is shipped
-      kvplan doctor config.json --tp 4 --peer-tp 2       two engines, one checkpoint
+      kvplan doctor config.json --tp 4 --peer-tp 2       two engines of a model
       kvplan explain MODEL --prefill tp=4 --decode tp=2  what moves, and why
-      kvplan new config.json -o my-model.yaml            a model that is not shipped
+      kvplan new config.json -o my-model.yaml            a model of your own
 
     A SIDE is written tp=4,order=nhd; tp=1/2/4 stands for three sides. `kvplan explain CODE` has the text of an error,
     https://github.com/kvplan/kvplan the documentation.
