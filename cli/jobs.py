@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kvplan.cli import pair_names, plan_index
-from kvplan.cli.options import AskedPairs, is_path, libraries, names_of
+from kvplan.cli.options import AskedPairs
 from kvplan.compiler.api import DOUBT, Compiled, compile_pair, identifier, settled
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import BadInput, ProofFailed, Refused
@@ -21,6 +21,7 @@ from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.dsl.library import Library
 from kvplan.dsl.model import Deployment, PlanSpec
+from kvplan.dsl.named import is_path, libraries, names_of
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import SourceSpan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -14,7 +14,6 @@ from kvplan.cli import complete
 
 if TYPE_CHECKING:
     from kvplan.compiler.api import Compiled
-    from kvplan.dsl.library import Library
 
 # What help says of sides, below every command that takes some.
 SIDE_HELP = """\b
@@ -28,11 +27,6 @@ A SIDE is keys with values, separated by commas:
   tp=1/2/4                   three sides: / is a product, + joins one value
 `kvplan explain ENGINE` has the keys of an engine; docs/cli.md has all.
 """
-# What other files than layout files are for, by their suffix.
-INSTEAD = {
-    ".json": "`kvplan new` writes a model file from a checkpoint's config.json, and `kvplan doctor` reads it",
-    ".py": "a plan is compiled already: `kvplan explain`, `kvplan show` and `kvplan diff` take one",
-}
 F = TypeVar("F", bound=Callable[..., Any])
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -115,6 +109,7 @@ class AskedPairs:
     def compiled(self, model: str) -> Compiled:
         """The plan of a model, by name or path, for one pair. Raises DslError, CompileError."""
         from kvplan.compiler.api import compile_pair
+        from kvplan.dsl.named import library
 
         found, name = library(model, self.layouts)
         return compile_pair(found, name, self.prefill, self.decode, self.options)
@@ -144,75 +139,3 @@ def pair_options(required: bool, pool: bool = False) -> Callable[[F], F]:
         return cast(F, wrapped)
 
     return add
-
-
-def library(model: str, layouts: Sequence[Path] = ()) -> tuple[Library, str]:
-    """The layout files with `model`'s own, where it is a file, and the model's name. Raises DslError."""
-    found, names = libraries([model], layouts)
-    only = names[0] if len(names) == 1 else Path(model).stem
-    if len(names) > 1:
-        found.model(only)
-    if is_path(model) and only not in found.models:
-        raise _no_model(found, model, only)
-    return found, only
-
-
-def _no_model(found: Library, path: str, name: str) -> Exception:
-    """A file describes something else than the one model that is wanted (K005)."""
-    from kvplan.dsl.text.diagnostics import Diagnostic, DslError
-    from kvplan.dsl.text.source import inline
-
-    file_type = next(file_type for file_type, paths in found.paths.items() if name in paths)
-    message = f"{path} is {'an' if file_type[0] in 'aeiou' else 'a'} {file_type}, not a model"
-    help = "give a model's name, or the path of its file"
-    return DslError(Diagnostic("K005", message, inline(path, "<argument>"), (), help))
-
-
-def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Library, list[str]]:
-    """The layout files, with those named by path among `models`, and the names of the models.
-
-    A path may also name a kind or an engine, which is loaded and not compiled, or a family, which stands for all its
-    models. Raises DslError.
-    """
-    from kvplan.dsl.library import load
-
-    paths = [_file(model) for model in models if is_path(model)]
-    found = load(paths, layouts)
-    names = [name for model in models for name in names_of(found, model)]
-    for name in names:
-        if name not in found.models and Path(name).exists():
-            _file(name)
-    others = {path.stem for path in paths} - set(found.models)
-    return found, [name for name in names if name not in others]
-
-
-def names_of(library: Library, model: str) -> tuple[str, ...]:
-    """A model's name, from itself, or the names of the models in a file, from its path."""
-    if not is_path(model):
-        return (model,)
-    return library.family(Path(model).stem) or (Path(model).stem,)
-
-
-def is_path(word: str) -> bool:
-    """Whether a word on the command line names a file and not what a layout file describes."""
-    from kvplan.dsl.files import deployment
-
-    return deployment.is_path(word) or Path(word).suffix in INSTEAD
-
-
-def is_layout_file(word: str) -> bool:
-    """Whether a word on the command line names a file that is there and may be a layout file."""
-    return is_path(word) and Path(word).is_file() and Path(word).suffix not in INSTEAD
-
-
-def _file(word: str) -> Path:
-    """A word as the path of a file that is there. Raises DslError (Y012)."""
-    from kvplan.dsl.text.diagnostics import Diagnostic, DslError
-    from kvplan.dsl.text.source import inline
-
-    if is_layout_file(word):
-        return Path(word)
-    other = "name a file of it" if Path(word).is_dir() else INSTEAD.get(Path(word).suffix, "")
-    message = f"'{word}' is no layout file" if Path(word).exists() else f"no such file '{word}'"
-    help = other or "give the path of a model file, FILE.yaml, or a name of `kvplan list`"
-    raise DslError(Diagnostic("Y012", message, inline(word, "<argument>"), (), help))

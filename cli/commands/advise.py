@@ -12,13 +12,14 @@ import click
 
 from kvplan.cli import complete, jobs
 from kvplan.cli.commands.matrix import size
-from kvplan.cli.options import format_option, layouts_option, library, side_options
+from kvplan.cli.options import format_option, layouts_option, side_options
 from kvplan.cli.terminal import width
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
 from kvplan.compiler.pair.elect import AUTO, DIRECT
 from kvplan.compiler.words import columns
 from kvplan.dsl.model import MachineProfile
+from kvplan.dsl.named import library
 
 LEGEND = (
     "time is that of the decode worker that takes longest; requests and bytes are those of all;",

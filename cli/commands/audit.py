@@ -12,11 +12,12 @@ import click
 
 from kvplan.cli import complete
 from kvplan.cli import errors as failure
-from kvplan.cli.options import format_option, layouts_option, library, side_options
+from kvplan.cli.options import format_option, layouts_option, side_options
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.check.audit.audit import audit
 from kvplan.compiler.check.copy_list import parse_text as parse_copies
 from kvplan.compiler.check.request import parse_text
+from kvplan.dsl.named import library
 
 
 class InputFile(click.File):

@@ -13,7 +13,7 @@ import click
 
 from kvplan.cli.errors import BAD_INPUT
 from kvplan.cli.jobs import name_errors, sides_of
-from kvplan.cli.options import format_option, is_path, layouts_option, names_of
+from kvplan.cli.options import format_option, layouts_option
 from kvplan.cli.terminal import painted
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
@@ -24,6 +24,7 @@ from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.library import Library, check, doubts, layout_files, load_good
 from kvplan.dsl.model import Deployment, PlanSpec
+from kvplan.dsl.named import is_path, names_of
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, ordered, render
 from kvplan.dsl.text.source import SourceSpan

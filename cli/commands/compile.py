@@ -13,11 +13,12 @@ import click
 from kvplan.cli import complete, files, jobs, plan_index
 from kvplan.cli import errors as failure
 from kvplan.cli.commands.check import check_deployments
-from kvplan.cli.options import AskedPairs, format_option, is_path, layouts_option, pair_options
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.plan_index import Leftovers
 from kvplan.cli.terminal import painted_diff
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import Library
+from kvplan.dsl.named import is_path
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.files.index import NAME
 

@@ -16,7 +16,7 @@ import click
 
 from kvplan.cli.commands.explain_text import unit
 from kvplan.cli.errors import REFUSED
-from kvplan.cli.options import DIRECTORY, format_option, leave_out, library
+from kvplan.cli.options import DIRECTORY, format_option, leave_out
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.explain.doctor import ExaminedSide, describe_examined, describe_way, examined
 from kvplan.compiler.side.engine_file import engine_for
@@ -26,6 +26,7 @@ from kvplan.dsl.configs.new_model import made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Model
+from kvplan.dsl.named import library
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.dsl.text.source import SourceSpan, shown
 

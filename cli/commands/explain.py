@@ -16,17 +16,10 @@ import click
 
 from kvplan.cli import complete, plans
 from kvplan.cli.commands import explain_text
-from kvplan.cli.options import (
-    AskedPairs,
-    format_option,
-    is_layout_file,
-    is_path,
-    layouts_option,
-    library,
-    pair_options,
-)
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.terminal import PAGE, painted
 from kvplan.compiler.explain.diff.rules import MEANINGS, RULES
+from kvplan.dsl.named import is_layout_file, is_path, library
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library

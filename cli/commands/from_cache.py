@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 
 from kvplan.cli.errors import WRONG
-from kvplan.cli.options import format_option, layouts_option, leave_out, library
+from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.dumps.compare import Difference, compare, side_text, worker_of
@@ -27,6 +27,7 @@ from kvplan.dsl.configs.naming import name_of
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.configs.write_model import ModelHead, doubts, model_text
 from kvplan.dsl.library import load
+from kvplan.dsl.named import library
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.files.folder import write as write_files
 

@@ -19,12 +19,13 @@ from rich.table import Table
 
 from kvplan.cli import complete, jobs
 from kvplan.cli.errors import WRONG
-from kvplan.cli.options import AskedPairs, format_option, layouts_option, library, pair_options
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.terminal import width
 from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.matrix import MatrixCell, PairCost, RefusalReason, matrix
 from kvplan.compiler.side.text import sides
+from kvplan.dsl.named import library
 
 COLUMNS = ("model", "prefill", "decode", "requests", "bytes", "shortest_span", "refused", "reason", "help")
 Labels = Mapping[RefusalReason, str]

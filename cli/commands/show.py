@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvplan.cli import jobs, plans
-from kvplan.cli.options import AskedPairs, format_option, layouts_option, leave_out, library, pair_options
+from kvplan.cli.options import AskedPairs, format_option, layouts_option, leave_out, pair_options
 from kvplan.cli.page.assemble import page
 from kvplan.compiler.errors import BadInput
+from kvplan.dsl.named import library
 
 if TYPE_CHECKING:
     from kvplan.compiler.cost.cost import PlanCost

@@ -10,12 +10,12 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 from kvplan.cli import jobs, plans
-from kvplan.cli.options import is_layout_file, is_path
 from kvplan.cli.plan_index import entry_of
 from kvplan.compiler.explain.diff.layouts import LayoutChange, layout_changes
 from kvplan.compiler.explain.diff.pairing import PlanFile
 from kvplan.compiler.explain.diff.review import Review, review
 from kvplan.dsl.library import layout_files, load
+from kvplan.dsl.named import is_layout_file, is_path
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvplan.cli.options import is_path, library
 from kvplan.compiler.api import side_of
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
@@ -21,6 +20,7 @@ from kvplan.dsl.configs.new_model import NewModel, described, made
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.model import Engine
+from kvplan.dsl.named import is_path, library
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.config import ConnectorConfig
